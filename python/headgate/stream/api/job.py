@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headgate import _options
 from headgate.errors import OptionError
 from headgate.stream.api.graph import MAX_PARALLELISM, JobGraph, plan
 from headgate.stream.job.checkpoints import CheckpointConfig
@@ -101,7 +102,7 @@ class StreamingJob:
             allow_dropped_state=allow_dropped_state,
             retained=retained,
             environment={
-                "listen": "127.0.0.1",
+                "listen": "127.0.0.1:0",
                 "buffer_timeout": _BUFFER_TIMEOUT,
                 **(options or {}),
             },
@@ -111,6 +112,7 @@ class StreamingJob:
                 f"alignment={alignment!r} is unknown",
                 remedy='"aligned" · "unaligned" · "timeoutable"',
             )
+        _options.resolve("environment", dict(config.environment))
         if workers < 0:
             raise OptionError(f"workers={workers} is less than 0", remedy="workers=0 for threads")
         graph = self.plan(parallelism, max_parallelism)

@@ -37,7 +37,7 @@ TaskKey = tuple[int, int]
 _BATCH_BYTES: Final = 256 * 1024
 
 
-class SourceListener(TaskListener, Protocol):  # type: ignore[misc]
+class SourceListener(TaskListener, Protocol):
     """What tasks and readers tell their worker."""
 
     def tell_of_source(self, attempt: int, kind: str, task: TaskKey, **fields: Any) -> None:
@@ -147,10 +147,10 @@ class Deployment:
             version, splits = self._deployed[key]["splits"]
             if splits:
                 operator.add_splits(version, [(name, data(body)) for name, body in splits])
-            return SourceInput(operator, stage.head.schema, task, task.mailbox.wake)
+            return SourceInput(operator, stage.head.schema, task, task.mailbox)
         schema = stage.head.inputs[0].schema
         gate = self.environment.create_input_gate(channels, schema=schema)
-        return GateInput(gate, schema, task, _BATCH_BYTES)
+        return GateInput(gate, schema, task, task.mailbox, _BATCH_BYTES)
 
     def _context(
         self,
@@ -169,6 +169,7 @@ class Deployment:
             job=self._name,
             attempt=f"{deployed['attempt']}-{key[0]}-{key[1]}",
             clock=wall_clock,
+            is_durable=bool(deployed["folders"]),
             restored_checkpoint=self._restored,
             restored=[
                 (SnapshotFolder(folder), number)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from headgate.errors import StreamError
+from headgate.errors import CoordinatorError, StreamError
 from headgate.stream.job.worker import StreamWorker
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class ThreadWorkers:
         def run() -> None:
             try:
                 worker.run()
+            except CoordinatorError:
+                _LOG.debug("the coordinator of %s has ended", self._name, exc_info=True)
             except Exception:
                 _LOG.exception("the worker of %s ended", self._name)
 

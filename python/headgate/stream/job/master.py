@@ -256,8 +256,6 @@ class JobMaster:
                 except TimeoutError:
                     continue
         finally:
-            if self._attempt is not None and self._attempt.sources is not None:
-                self._attempt.sources.close()
             server.close()
             for peer in list(self._peers.values()):
                 peer.send("STOP")
@@ -517,7 +515,7 @@ class JobMaster:
                 if isinstance(effect, Abort):
                     self._note_failed(effect)
         if attempt.sources is not None:
-            attempt.sources.close()
+            self._files.submit(attempt.sources.close)
         attempt.cancelling = set(self._peers)
         self._to_all(attempt, "CANCEL")
         number = attempt.number

@@ -101,7 +101,9 @@ def restored_tasks(
 
     The parallelism may be another than that of the checkpoint: a task gets the snapshots that have its key groups.
     """
-    tasks: list[dict[str, Any]] = [{"state": {}, "splits": None} for _ in range(stage.parallelism)]
+    tasks: list[dict[str, Any]] = [
+        {"state": {}, "splits": [0, []]} for _ in range(stage.parallelism)
+    ]
     if fields is None:
         return tasks
     for node in stage.operators:

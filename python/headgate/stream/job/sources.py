@@ -138,7 +138,7 @@ class JobSources:
             coordinator.checkpoint_aborted(checkpoint)
 
     def close(self) -> None:
-        """Close all enumerators; does not wait for them."""
+        """Close all enumerators; may wait for one that is at work."""
         for coordinator in self._coordinators.values():
-            coordinator.close(0)
-        self._thread.close(0)
+            coordinator.close()
+        self._thread.close()

@@ -19,7 +19,7 @@ from headgate.checkpoints import CheckpointBarrier
 from headgate.source.api.event import SourceEvent
 from headgate.stream.job.deployment import Deployment
 from headgate.stream.job.messages import CODEC, StreamMessage, data, text
-from headgate.stream.runtime.task import StreamTask, TaskListener, TaskSnapshot
+from headgate.stream.runtime.task import StreamTask, TaskSnapshot
 
 if TYPE_CHECKING:
     from headgate.control.place import Place
@@ -35,7 +35,7 @@ _CANCEL: Final = 30.0
 _WRITERS: Final = 2
 
 
-class StreamWorker(TaskListener):
+class StreamWorker:
     """Runs tasks as the coordinator says, until it says stop or cannot be reached.
 
     Args:
@@ -84,7 +84,12 @@ class StreamWorker(TaskListener):
                 for message in connection.receive():
                     if message.kind == "STOP":
                         return
-                    self._handle(message)
+                    try:
+                        self._handle(message)
+                    except CoordinatorError:
+                        raise
+                    except Exception as error:  # noqa: BLE001 - reported to the coordinator
+                        self._failed(message["attempt"], error)
         finally:
             self._ended.set()
             self._cancel()
@@ -126,15 +131,11 @@ class StreamWorker(TaskListener):
     def _deploy(self, message: StreamMessage) -> None:
         self._cancel()
         attempt = message["attempt"]
-        try:
-            deployment = Deployment(
-                self._graph, self._name, attempt, self._place, self._options, message, self
-            )
-        except Exception as error:  # noqa: BLE001 - reported to the coordinator
-            self._send("FAILED", attempt=attempt, task=[-1, -1], cause=Cause.of(error).fields())
-            return
+        deployment = Deployment(
+            self._graph, self._name, attempt, self._place, self._options, message, self
+        )
         self._deployment = deployment
-        host, port = deployment.environment.address()
+        host, port = deployment.environment.address
         self._send(
             "DEPLOYED",
             attempt=attempt,
@@ -154,11 +155,11 @@ class StreamWorker(TaskListener):
     # Messages of the coordinator.
 
     def _connect(self, deployment: Deployment, message: StreamMessage) -> None:
-        try:
-            deployment.connect(message["inputs"])
-        except Exception as error:  # noqa: BLE001 - reported to the coordinator
-            cause = Cause.of(error).fields()
-            self._send("FAILED", attempt=deployment.attempt, task=[-1, -1], cause=cause)
+        deployment.connect(message["inputs"])
+
+    def _failed(self, attempt: int, error: Exception) -> None:
+        cause = Cause.of(error, where=f"worker {self._number}").fields()
+        self._send("FAILED", attempt=attempt, task=[-1, -1], cause=cause)
 
     def _trigger(self, deployment: Deployment, message: StreamMessage) -> None:
         barrier = CheckpointBarrier(
@@ -283,7 +284,10 @@ class StreamWorker(TaskListener):
         self._of_task(task, "DECLINED", checkpoint=checkpoint, reason=reason)
 
     def on_end(self, task: StreamTask) -> None:
-        """Tell the coordinator."""
+        """Tell the coordinator, with the last figures."""
+        deployment = self._deployment
+        if deployment is not None:
+            self._tell("METRICS", attempt=deployment.attempt, tasks=deployment.figures())
         self._of_task(task, "ENDED")
 
     def on_finished(self, task: StreamTask, error: BaseException | None) -> None:

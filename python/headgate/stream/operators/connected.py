@@ -88,9 +88,8 @@ class CoProcessOperator(FunctionOperator):
 
     def process(self, batch: pa.RecordBatch) -> None:
         """Call the function for the rows of each side."""
-        assert self._backend is not None
         for side, name in enumerate(_SIDES):
             rows = batch.filter(pc.equal(batch["side"], side))
-            if rows.num_rows:
-                self._backend.set_keys(rows.columns[1 : 1 + len(self._key_schema)])
+            if rows.num_rows and self._state is not None:
+                self._state.backend.set_keys(rows.columns[1 : 1 + len(self._key_schema)])
                 self._call(f"process_{name}", pa.RecordBatch.from_struct_array(rows[name]))

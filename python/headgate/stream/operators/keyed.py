@@ -19,34 +19,66 @@ if TYPE_CHECKING:
     from headgate.stream.state.timers import Timers
 
 
-def open_backend(
-    context: OperatorContext, key_schema: pa.Schema, namespace: pa.Schema | None = None
-) -> KeyedStateBackend:
-    """Return the state of a task: that of its snapshots, or none."""
-    if context.restored:
-        backend = KeyedStateBackend.restore(
+class KeyedState:
+    """The keyed state of an operator's task: that of the checkpoint which the job continues from, or none.
+
+    Args:
+        context: of the operator.
+        key_schema: the key columns.
+        namespace: columns beside the keys.
+
+    Attributes:
+        backend: the state.
+
+    Raises:
+        StateError: the checkpoint has state of other keys.
+        SnapshotError: a file of it is missing or damaged.
+    """
+
+    def __init__(
+        self, context: OperatorContext, key_schema: pa.Schema, namespace: pa.Schema | None = None
+    ) -> None:
+        self._is_durable = context.is_durable
+        if not context.restored:
+            self.backend = KeyedStateBackend(
+                key_schema,
+                key_groups=context.key_groups,
+                max_parallelism=context.max_parallelism,
+                namespace=namespace,
+                clock=context.clock,
+            )
+            return
+        self.backend = KeyedStateBackend.restore(
             context.restored, key_groups=context.key_groups, clock=context.clock
         )
-        if not backend.scope.key_schema.equals(key_schema):
+        before = self.backend.scope.key_schema
+        if not before.equals(key_schema):
             raise StateError(
                 f"the state of {context.uid} in the checkpoint has other keys",
                 asked=", ".join(f"{f.name} {f.type}" for f in key_schema),
-                have=", ".join(f"{f.name} {f.type}" for f in backend.scope.key_schema),
+                have=", ".join(f"{f.name} {f.type}" for f in before),
                 remedy="key_by() as when the checkpoint was taken · another name= for the operator",
             )
-        return backend
-    return KeyedStateBackend(
-        key_schema,
-        key_groups=context.key_groups,
-        max_parallelism=context.max_parallelism,
-        namespace=namespace,
-        clock=context.clock,
-    )
 
+    def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:
+        """Freeze the state; None if the job keeps no checkpoints."""
+        if not self._is_durable and not savepoint:
+            return None
+        return OperatorSnapshot(state=self.backend.snapshot(checkpoint, savepoint=savepoint))
 
-def frozen(backend: KeyedStateBackend, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot:
-    """Return the frozen state of a backend."""
-    return OperatorSnapshot(state=backend.snapshot(checkpoint, savepoint=savepoint))
+    def complete(self, checkpoint: int) -> None:
+        """Let later snapshots build on this one."""
+        if self._is_durable:
+            self.backend.complete(checkpoint)
+
+    def abort(self, checkpoint: int) -> None:
+        """Give up a snapshot."""
+        self.backend.abort(checkpoint)
+
+    @property
+    def files_in_flight(self) -> set[str]:
+        """Files that snapshots in flight build on."""
+        return self.backend.files_in_flight
 
 
 class FunctionContext:
@@ -56,7 +88,7 @@ class FunctionContext:
         context: of the operator.
         schema: of the main output.
         side_outputs: schemas by name.
-        backend: keyed state; None on a stream without keys.
+        state: keyed state; None on a stream without keys.
     """
 
     def __init__(
@@ -64,11 +96,11 @@ class FunctionContext:
         context: OperatorContext,
         schema: pa.Schema,
         side_outputs: Mapping[str, pa.Schema],
-        backend: KeyedStateBackend | None,
+        state: KeyedState | None,
     ) -> None:
         self._context = context
         self._schemas = {None: schema, **side_outputs}
-        self._backend = backend
+        self._backend = None if state is None else state.backend
         self.watermark = NO_WATERMARK
 
     @property

@@ -32,6 +32,7 @@ class OperatorContext:
         job: name of the job.
         attempt: a name of this attempt of the task that no other one has.
         clock: the processing time in ms since 1970.
+        is_durable: True if the job keeps checkpoints.
         restored_checkpoint: the checkpoint that the job continues from; None for a new job.
         restored: folders and numbers of the snapshots that have this task's keys; empty for a new job.
     """
@@ -44,6 +45,7 @@ class OperatorContext:
     job: str
     attempt: str
     clock: Callable[[], int]
+    is_durable: bool
     restored_checkpoint: int | None = None
     restored: Sequence[tuple[SnapshotFolder, int]] = ()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from headgate.stream.operators.keyed import FunctionContext, frozen, open_backend
+from headgate.stream.operators.keyed import FunctionContext, KeyedState
 from headgate.stream.operators.operator import (
     Operator,
     OperatorContext,
@@ -18,7 +18,6 @@ from headgate.stream.operators.stateless import calling
 
 if TYPE_CHECKING:
     from headgate.stream.api.functions import Batches
-    from headgate.stream.state.backend import KeyedStateBackend
 
 #: Names of the states that are timers of event time and of processing time.
 _TIMERS: Final = ("event timers", "processing timers")
@@ -40,13 +39,13 @@ class FunctionOperator(Operator):
         self._function: Any = None
         self._schema = schema
         self._side_outputs = side_outputs
-        self._backend: KeyedStateBackend | None = None
+        self._state: KeyedState | None = None
 
     def _open(self, context: OperatorContext, key_schema: pa.Schema | None) -> None:
         self._uid = context.uid
         if key_schema is not None:
-            self._backend = open_backend(context, key_schema)
-        self._context = FunctionContext(context, self._schema, self._side_outputs, self._backend)
+            self._state = KeyedState(context, key_schema)
+        self._context = FunctionContext(context, self._schema, self._side_outputs, self._state)
         with calling(self._uid, "open"):
             function = made(self._made)
             # From here on close() calls its close(), also if open() fails.
@@ -80,18 +79,18 @@ class FunctionOperator(Operator):
     @property
     def next_processing_timer(self) -> int | None:
         """Time of the first timer of processing time."""
-        if self._backend is None or _TIMERS[1] not in self._backend.states:
+        if self._state is None or _TIMERS[1] not in self._state.backend.states:
             return None
-        return self._backend.processing_timers.next_timestamp
+        return self._state.backend.processing_timers.next_timestamp
 
     def advance_processing_time(self, now: int) -> None:
         """Fire the timers of processing time."""
         self._fire(1, now)
 
     def _fire(self, kind: int, until: int) -> None:
-        backend = self._backend
-        if backend is None or _TIMERS[kind] not in backend.states:
+        if self._state is None or _TIMERS[kind] not in self._state.backend.states:
             return
+        backend = self._state.backend
         timers = backend.processing_timers if kind else backend.event_timers
         # A timer's call may register timers that are due as well.
         while (fired := timers.advance(until)).num_rows:
@@ -100,24 +99,24 @@ class FunctionOperator(Operator):
 
     def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:
         """Freeze the state."""
-        if self._backend is None:
+        if self._state is None:
             return None
-        return frozen(self._backend, checkpoint, savepoint=savepoint)
+        return self._state.snapshot(checkpoint, savepoint=savepoint)
 
     def complete(self, checkpoint: int) -> None:
         """Let later snapshots build on this one."""
-        if self._backend is not None:
-            self._backend.complete(checkpoint)
+        if self._state is not None:
+            self._state.complete(checkpoint)
 
     def abort(self, checkpoint: int) -> None:
         """Give up a snapshot."""
-        if self._backend is not None:
-            self._backend.abort(checkpoint)
+        if self._state is not None:
+            self._state.abort(checkpoint)
 
     @property
     def files_in_flight(self) -> set[str]:
         """Files that snapshots in flight build on."""
-        return set() if self._backend is None else self._backend.files_in_flight
+        return set() if self._state is None else self._state.files_in_flight
 
     def close(self) -> None:
         """Close the function."""
@@ -156,6 +155,6 @@ class ProcessOperator(FunctionOperator):
 
     def process(self, batch: pa.RecordBatch) -> None:
         """Call the function with a batch whose keys are set."""
-        if self._backend is not None:
-            self._backend.set_keys(batch.select(self._keys))
+        if self._state is not None:
+            self._state.backend.set_keys(batch.select(self._keys))
         self._call("process", batch)

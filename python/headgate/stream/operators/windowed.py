@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from headgate.stream.operators.keyed import frozen, open_backend
+from headgate.stream.operators.keyed import KeyedState
 from headgate.stream.operators.operator import Operator, OperatorContext, OperatorSnapshot
 from headgate.stream.windows.kinds import SessionWindow, WindowOutput
 from headgate.stream.windows.operator import WindowOperator
@@ -58,8 +58,8 @@ class WindowedOperator(Operator):
         """Restore the windows."""
         self._context = context
         key_schema = pa.schema([self._schema.field(key) for key in self._keys])
-        backend = open_backend(context, key_schema, self._kind.namespace)
-        self._operator = self._make(backend)
+        self._state = KeyedState(context, key_schema, self._kind.namespace)
+        self._operator = self._make(self._state.backend)
 
     def empty_result(self) -> pa.RecordBatch:
         """Return a result without rows, for its schema."""
@@ -88,19 +88,19 @@ class WindowedOperator(Operator):
         if found.late.num_rows:
             self._context.emit(found.late, LATE)
 
-    def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot:
+    def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:
         """Freeze the windows."""
-        return frozen(self._operator.backend, checkpoint, savepoint=savepoint)
+        return self._state.snapshot(checkpoint, savepoint=savepoint)
 
     def complete(self, checkpoint: int) -> None:
         """Let later snapshots build on this one."""
-        self._operator.backend.complete(checkpoint)
+        self._state.complete(checkpoint)
 
     def abort(self, checkpoint: int) -> None:
         """Give up a snapshot."""
-        self._operator.backend.abort(checkpoint)
+        self._state.abort(checkpoint)
 
     @property
     def files_in_flight(self) -> set[str]:
         """Files that snapshots in flight build on."""
-        return self._operator.backend.files_in_flight
+        return self._state.files_in_flight

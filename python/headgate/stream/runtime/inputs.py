@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.checkpoints import CheckpointAborted, CheckpointBarrier, CheckpointComplete
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.gate import InputGate
+    from headgate.source.runtime.mailbox import Mailbox
 
 _LOG: Final = logging.getLogger("headgate.stream")
 #: Batches that are handled before the task looks at its mailbox and its timers again.
@@ -67,15 +66,8 @@ class TaskInput(ABC):
         """If and how all rows have ended."""
 
     @abstractmethod
-    def descriptor(self) -> int | None:
-        """Return a descriptor that can be read once :meth:`advance` would find something; None if the mailbox wakes."""
-
-    def cleared(self) -> None:
-        """Forget that the descriptor could be read."""
-
-    @abstractmethod
-    def timeout(self) -> float | None:
-        """Return the seconds after which :meth:`advance` is due in any case; None for never."""
+    def wait(self, timeout: float | None) -> None:
+        """Wait until :meth:`advance` may find something, there is mail, or the time in seconds has passed."""
 
     @abstractmethod
     def close(self) -> None:
@@ -89,7 +81,7 @@ class SourceInput(TaskInput):
         operator: drives the reader; the mailbox's messages go to it.
         schema: of the batches.
         handler: the task.
-        wake: wakes the task's thread.
+        mailbox: of the task.
     """
 
     def __init__(
@@ -97,12 +89,12 @@ class SourceInput(TaskInput):
         operator: SourceOperator[Any],
         schema: pa.Schema,
         handler: Handler,
-        wake: Callable[[], None],
+        mailbox: Mailbox,
     ) -> None:
         self.operator = operator
         self._schema = schema
         self._handler = handler
-        self._wake = wake
+        self._mailbox = mailbox
         self._watermark = MIN_WATERMARK
         self._is_idle = False
         #: True once a savepoint was taken behind which no row must be read.
@@ -110,7 +102,7 @@ class SourceInput(TaskInput):
 
     def start(self) -> None:
         """Start the reader."""
-        self.operator.attach_wake_up(self._wake)
+        self.operator.attach_wake_up(self._mailbox.signal)
         self.operator.start()
 
     def advance(self) -> bool:
@@ -166,12 +158,11 @@ class SourceInput(TaskInput):
             return EndOfDataStatus.DRAINED
         return EndOfDataStatus.NOT_END_OF_DATA
 
-    def descriptor(self) -> None:
-        """Return None: the operator wakes the mailbox."""
-
-    def timeout(self) -> float | None:
-        """Return the seconds until the reader is to be polled, or a watermark is due."""
-        return None if self.is_stopped else self.operator.timeout()
+    def wait(self, timeout: float | None) -> None:
+        """Wait for the reader, a watermark that is due, or mail."""
+        due = None if self.is_stopped or self.operator.is_finished else self.operator.timeout()
+        found = [one for one in (timeout, due) if one is not None]
+        self._mailbox.wait(min(found, default=None))
 
     def close(self) -> None:
         """Close the reader."""
@@ -185,11 +176,17 @@ class GateInput(TaskInput):
         gate: sealed, with all channels.
         schema: of the batches.
         handler: the task.
+        mailbox: of the task.
         batch_bytes: bytes up to which small pages are joined.
     """
 
     def __init__(
-        self, gate: InputGate, schema: pa.Schema, handler: Handler, batch_bytes: int
+        self,
+        gate: InputGate,
+        schema: pa.Schema,
+        handler: Handler,
+        mailbox: Mailbox,
+        batch_bytes: int,
     ) -> None:
         self._gate = gate
         self._handler = handler
@@ -198,6 +195,7 @@ class GateInput(TaskInput):
         self._reader = RecordReader(
             gate, schema=schema, on_event=self._on_event, batch_bytes=batch_bytes
         )
+        mailbox.attach(self._reader.wake_up)
 
     def start(self) -> None:
         """Do nothing: the gate has its channels."""
@@ -243,18 +241,9 @@ class GateInput(TaskInput):
         """Give up a checkpoint whose barriers have not all arrived."""
         self._gate.abort_checkpoint(checkpoint, reason)
 
-    def descriptor(self) -> int | None:
-        """Return the descriptor of the gate."""
-        return self._reader.open_descriptor()
-
-    def cleared(self) -> None:
-        """Forget that the gate had something."""
-        self._reader.clear_descriptor()
-
-    def timeout(self) -> float | None:
-        """Return the seconds until the alignment of a checkpoint ends; None if none is pending."""
-        due = self._reader.next_timer_ms()
-        return None if due is None else max(0.0, due / 1000 - time.time())
+    def wait(self, timeout: float | None) -> None:
+        """Wait for a batch or an event, the end of an alignment, or mail."""
+        self._reader.wait_available(timeout)
 
     def close(self) -> None:
         """Close the gate."""

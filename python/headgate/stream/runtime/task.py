@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.data_types import EndOfDataStatus
 from headgate.checkpoints import CheckpointBarrier
+from headgate.source.runtime.mailbox import Mailbox
 from headgate.source.watermark.generator import MAX_WATERMARK
 from headgate.stream.runtime.inputs import GateInput, SourceInput, TaskInput
-from headgate.stream.runtime.mailbox import TaskMailbox
 from headgate.stream.state.backend import wall_clock
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class TaskMetrics:
     alignment_ms: int = 0
 
 
-class TaskListener:
-    """What a task tells its worker, on the task's thread. Override what is needed."""
+class TaskListener(Protocol):
+    """What a task tells its worker, on the task's thread."""
 
     def on_snapshot(self, task: StreamTask, snapshot: TaskSnapshot) -> None:
         """Take a frozen snapshot, and write it in another thread."""
@@ -117,7 +117,7 @@ class StreamTask:
         make_input: Callable[[StreamTask], TaskInput],
     ) -> None:
         self.name = name
-        self.mailbox = TaskMailbox()
+        self.mailbox = Mailbox()
         self.metrics = TaskMetrics()
         self._chain = chain
         self._outputs = outputs
@@ -161,7 +161,7 @@ class StreamTask:
     def cancel(self) -> None:
         """End soon. The environment must be aborted as well, for a task that waits in it."""
         self._state.is_cancelled = True
-        self.mailbox.wake()
+        self.mailbox.signal()
 
     def join(self, timeout: float) -> bool:
         """Wait for the end of the thread; return False if it still runs."""
@@ -238,7 +238,7 @@ class StreamTask:
                     failure = error
                 else:
                     _LOG.debug("%s could not be closed", self.name, exc_info=True)
-        self.mailbox.close()
+        self.mailbox.attach(None)
         self._listener.on_finished(self, None if self._state.is_cancelled else failure)
 
     def _close_input(self) -> None:
@@ -248,6 +248,7 @@ class StreamTask:
     def _loop(self, source: TaskInput) -> None:
         state, mailbox, chain = self._state, self.mailbox, self._chain
         while True:
+            mailbox.clear()
             while (action := mailbox.take()) is not None:
                 action()
             if state.is_cancelled or state.is_finishing:
@@ -268,16 +269,9 @@ class StreamTask:
             if not moved:
                 self._wait(source, timer, now)
 
-    def _wait(self, source: TaskInput, timer: int | None, now: int) -> None:
-        timeout = source.timeout() if not self._state.has_ended or isinstance(source, GateInput) else None
-        if timer is not None:
-            until = max(0.0, (timer - now) / 1000)
-            timeout = until if timeout is None else min(timeout, until)
-        descriptor = source.descriptor()
-        try:
-            self.mailbox.wait(timeout, descriptor)
-        finally:
-            source.cleared()
+    @staticmethod
+    def _wait(source: TaskInput, timer: int | None, now: int) -> None:
+        source.wait(None if timer is None else max(0.0, (timer - now) / 1000))
 
     def _end(self, *, drain: bool) -> None:
         self._state.has_ended = True
