@@ -20,7 +20,7 @@ START = 1_700_000_000_000
 def numbers(count, *, rate=None, splits=4, parallelism=None):
     """Return a stream of numbers with a key and an event time: a second per number and key."""
     if rate is None:
-        source = NumberSequenceSource(0, count - 1, splits=splits, batch_size=97)
+        source = NumberSequenceSource(0, count, splits=splits, batch_size=97)
     else:
         source = RateSource(rate, rows=count, start_time=START, splits=splits)
     return stream(source, parallelism=parallelism, name="numbers").map(with_key, name="keys")

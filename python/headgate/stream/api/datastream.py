@@ -145,7 +145,9 @@ class DataStream:
             parallelism: number of tasks.
             name: of the operator.
         """
-        make = partial(ProcessOperator, function, (), pa.schema([]), schema, dict(side_outputs or {}))
+        make = partial(
+            ProcessOperator, function, (), pa.schema([]), schema, dict(side_outputs or {})
+        )
         return self._then("process", name, make, schema, parallelism, side_outputs)
 
     def side_output(self, name: str) -> DataStream:

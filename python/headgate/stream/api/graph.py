@@ -240,7 +240,9 @@ def plan(graph: StreamGraph, parallelism: int, max_parallelism: int = MAX_PARALL
         for edge in node.inputs:
             shipping = Shipping.REBALANCE if edge.shipping is Shipping.FORWARD else edge.shipping
             stage_of[edge.node.uid].edges.append(
-                OutputEdge(edge.node.uid, edge.output, stage.number, shipping, edge.keys, edge.schema)
+                OutputEdge(
+                    edge.node.uid, edge.output, stage.number, shipping, edge.keys, edge.schema
+                )
             )
     return JobGraph(tuple(stages), max_parallelism)
 

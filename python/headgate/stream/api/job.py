@@ -31,9 +31,7 @@ class StreamingJob:
     def __init__(self, graph: StreamGraph) -> None:
         self._graph = graph
 
-    def plan(
-        self, parallelism: int = 1, max_parallelism: int = MAX_PARALLELISM
-    ) -> JobGraph:
+    def plan(self, parallelism: int = 1, max_parallelism: int = MAX_PARALLELISM) -> JobGraph:
         """Return the stages of the job."""
         return plan(self._graph, parallelism, max_parallelism)
 
@@ -89,7 +87,9 @@ class StreamingJob:
         config = JobConfig(
             name=name or _name(checkpoint),
             checkpoints=CheckpointConfig(
-                None if interval is None or checkpoint is None else milliseconds("interval", interval),
+                None
+                if interval is None or checkpoint is None
+                else milliseconds("interval", interval),
                 milliseconds("checkpoint_timeout", checkpoint_timeout),
                 milliseconds("min_pause", min_pause, 0),
                 tolerable_failures,

@@ -157,12 +157,14 @@ class CheckpointCoordinator:
         self._asked.append((savepoint, stop))
         return [] if self._pending is not None else self._next(now)
 
-    def on_acknowledged(
-        self, task: TaskId, checkpoint: int, state: Any, now: int
-    ) -> list[Effect]:
+    def on_acknowledged(self, task: TaskId, checkpoint: int, state: Any, now: int) -> list[Effect]:
         """Take a task's part of a checkpoint; of another than the pending one it is ignored."""
         pending = self._pending
-        if pending is None or pending.trigger.checkpoint != checkpoint or task not in pending.missing:
+        if (
+            pending is None
+            or pending.trigger.checkpoint != checkpoint
+            or task not in pending.missing
+        ):
             return []
         pending.missing.discard(task)
         pending.states[task] = state

@@ -77,9 +77,7 @@ class ProcessWorkers:
         StreamError: a function of the job cannot be pickled.
     """
 
-    def __init__(
-        self, graph: JobGraph, name: str, options: Mapping[str, Any], size: int
-    ) -> None:
+    def __init__(self, graph: JobGraph, name: str, options: Mapping[str, Any], size: int) -> None:
         self._size = size
         self._job = dumped((graph, name, dict(options)))
         self.processes: dict[int, subprocess.Popen[bytes]] = {}

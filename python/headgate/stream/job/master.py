@@ -225,7 +225,8 @@ class JobMaster:
             for answer in self._savepoints.values():
                 if not answer.done():
                     answer.set_exception(
-                        self.failure or CheckpointError("the job ended before the savepoint was taken")
+                        self.failure
+                        or CheckpointError("the job ended before the savepoint was taken")
                     )
             self._done.set()
 
@@ -363,7 +364,9 @@ class JobMaster:
         elif kind == "ACKNOWLEDGED" and attempt.checkpoints is not None:
             self._acknowledged(attempt, task, message)
         elif kind == "DECLINED" and attempt.checkpoints is not None:
-            effects = attempt.checkpoints.on_declined(message["checkpoint"], message["reason"], _now())
+            effects = attempt.checkpoints.on_declined(
+                message["checkpoint"], message["reason"], _now()
+            )
             self._carry_out(attempt, effects)
         elif attempt.sources is not None:
             attempt.sources.handle(message)
@@ -413,7 +416,9 @@ class JobMaster:
         attempt.sources = JobSources(
             self.graph,
             None if restored is None else restored.fields,
-            lambda kind, task, fields: self._call(lambda: self._to_task(attempt, kind, task, fields)),
+            lambda kind, task, fields: self._call(
+                lambda: self._to_task(attempt, kind, task, fields)
+            ),
             lambda error: self._call(lambda: self._fail_attempt(attempt, Cause.of(error))),
         )
         tasks: dict[int, list[Any]] = {worker: [] for worker in range(self._pool.size)}
@@ -492,7 +497,9 @@ class JobMaster:
         if self._over.is_set():
             return
         attempt = self._attempt
-        _LOG.warning("attempt %d of %s failed: %s", self._attempts, self._config.name, cause.summary)
+        _LOG.warning(
+            "attempt %d of %s failed: %s", self._attempts, self._config.name, cause.summary
+        )
         self._close_attempt(attempt, cause.summary)
         self._failures += 1
         self._deploying = False
@@ -548,7 +555,9 @@ class JobMaster:
                 assert attempt.sources is not None
                 attempt.sources.abort(effect.checkpoint)
             elif isinstance(effect, FailJob):
-                error = CheckpointError(f"too many checkpoints failed, the last one because {effect.reason}")
+                error = CheckpointError(
+                    f"too many checkpoints failed, the last one because {effect.reason}"
+                )
                 self._fail(Cause.of(error))
 
     def _trigger(self, attempt: _Attempt, trigger: Trigger) -> None:
@@ -565,9 +574,7 @@ class JobMaster:
             "stop": trigger.stop,
         }
 
-        def taken(
-            stage: int, uid: str, state: bytes | None, error: HeadgateError | None
-        ) -> None:
+        def taken(stage: int, uid: str, state: bytes | None, error: HeadgateError | None) -> None:
             self._call(lambda: self._enumerated(attempt, fields, stage, uid, state, error))
 
         assert attempt.sources is not None
@@ -714,9 +721,7 @@ class JobMaster:
             self._last_checkpoint(attempt, savepoint)
 
     def _check(self, found: Completed) -> None:
-        check_restorable(
-            self.graph, found.fields, allow_dropped=self._config.allow_dropped_state
-        )
+        check_restorable(self.graph, found.fields, allow_dropped=self._config.allow_dropped_state)
 
     def _in_files(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Run work on the thread of files, then an action on this thread; an error fails the job."""
@@ -752,5 +757,3 @@ def _lost_worker(number: int, error: Exception | None) -> Cause:
 def own_host() -> str:
     """Return the name of this host."""
     return socket.gethostname()
-
-

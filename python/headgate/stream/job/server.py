@@ -40,9 +40,7 @@ class WorkerPeer(asyncio.Protocol):
         strangers: the connections that have not proved themselves, the oldest first.
     """
 
-    def __init__(
-        self, place: Place, listener: Listener, strangers: dict[WorkerPeer, None]
-    ) -> None:
+    def __init__(self, place: Place, listener: Listener, strangers: dict[WorkerPeer, None]) -> None:
         key = place.key()
         self._link: CoordinatorLink[StreamMessage] = CoordinatorLink(
             lambda exchange: key if exchange == place.exchange_id else None, CODEC

@@ -84,7 +84,9 @@ class CheckpointStore:
         """
         while True:
             owner = max(self._numbers(_OWNERS), default=0) + 1
-            if self._create(_OWNERS, owner, seal({"host": os.uname().nodename, "pid": os.getpid()})):
+            if self._create(
+                _OWNERS, owner, seal({"host": os.uname().nodename, "pid": os.getpid()})
+            ):
                 break
         self._owner = owner
         for old in self._numbers(_OWNERS):
@@ -190,7 +192,8 @@ class CheckpointStore:
                 fields = _checked(unseal(file.read()))
         except (OSError, ValueError) as error:
             raise CheckpointError(
-                f"{path} is no savepoint: {error}", remedy="the folder that stop(savepoint=) was given"
+                f"{path} is no savepoint: {error}",
+                remedy="the folder that stop(savepoint=) was given",
             ) from error
         return Completed(fields["checkpoint"], number, fields, path.rstrip("/"))
 

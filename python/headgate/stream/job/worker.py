@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.cause import Cause
 from headgate.control.connection import WorkerConnection
-from headgate.errors import CoordinatorError, HeadgateError, ProtocolError
+from headgate.errors import CoordinatorError, ProtocolError
 from headgate.checkpoints import CheckpointBarrier
 from headgate.source.api.event import SourceEvent
 from headgate.stream.job.deployment import Deployment
@@ -64,6 +64,7 @@ class StreamWorker:
         self._host = host
         self._connection: WorkerConnection[StreamMessage] | None = None
         self._sending = threading.Lock()
+        self._reporting = threading.Lock()
         self._deployment: Deployment | None = None
         self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="headgate-snapshots")
         self._ended = threading.Event()
@@ -150,7 +151,9 @@ class StreamWorker:
         if deployment is not None:
             late = deployment.cancel(_CANCEL)
             if late:
-                _LOG.warning("still running %g s after they were cancelled: %s", _CANCEL, ", ".join(late))
+                _LOG.warning(
+                    "still running %g s after they were cancelled: %s", _CANCEL, ", ".join(late)
+                )
 
     # Messages of the coordinator.
 
@@ -215,7 +218,9 @@ class StreamWorker:
     def _source(deployment: Deployment, message: StreamMessage) -> StreamTask:
         task = deployment.tasks.get(tuple(message["task"]))
         if task is None:
-            raise ProtocolError(f"the coordinator speaks of task {message['task']}, which is elsewhere")
+            raise ProtocolError(
+                f"the coordinator speaks of task {message['task']}, which is elsewhere"
+            )
         return task
 
     # What tasks tell, on their threads.
@@ -226,7 +231,9 @@ class StreamWorker:
         if deployment is not None:
             self._writers.submit(self._acknowledge, deployment, task, snapshot)
 
-    def _acknowledge(self, deployment: Deployment, task: StreamTask, snapshot: TaskSnapshot) -> None:
+    def _acknowledge(
+        self, deployment: Deployment, task: StreamTask, snapshot: TaskSnapshot
+    ) -> None:
         started = time.monotonic()
         key = deployment.key_of(task)
         written = 0
@@ -285,9 +292,7 @@ class StreamWorker:
 
     def on_end(self, task: StreamTask) -> None:
         """Tell the coordinator, with the last figures."""
-        deployment = self._deployment
-        if deployment is not None:
-            self._tell("METRICS", attempt=deployment.attempt, tasks=deployment.figures())
+        self._tell_figures()
         self._of_task(task, "ENDED")
 
     def on_finished(self, task: StreamTask, error: BaseException | None) -> None:
@@ -310,10 +315,14 @@ class StreamWorker:
 
     def _report(self) -> None:
         while not self._ended.wait(_REPORT):
+            self._tell_figures()
+
+    def _tell_figures(self) -> None:
+        """Send the figures of all tasks, in the order in which they were taken."""
+        with self._reporting:
             deployment = self._deployment
             if deployment is not None:
-                with suppress(HeadgateError):
-                    self._send("METRICS", attempt=deployment.attempt, tasks=deployment.figures())
+                self._tell("METRICS", attempt=deployment.attempt, tasks=deployment.figures())
 
 
 Handler = Callable[[StreamWorker, Deployment, StreamMessage], None]

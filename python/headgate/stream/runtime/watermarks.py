@@ -38,9 +38,7 @@ class StatusWatermarkValve:
 
     def _combine(self) -> bool:
         active = [
-            mark
-            for mark, is_idle in zip(self._watermarks, self._idle, strict=True)
-            if not is_idle
+            mark for mark, is_idle in zip(self._watermarks, self._idle, strict=True) if not is_idle
         ]
         # All idle: the furthest of them counts, since nobody may follow with an earlier row.
         least = min(active) if active else self.watermark

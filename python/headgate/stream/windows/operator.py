@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headgate.stream.state.lists import ListState
     from headgate.stream.state.table import Mask
 
+
 class WindowOperator:
     """Tumbling or sliding windows by key.
 
