@@ -180,6 +180,8 @@ class JobMaster:
         """Stop, cancel, or take a savepoint (with the goal RUNNING); the future gets the savepoint's folder."""
         answer: Future[str] = Future()
         self._call(lambda: self._requested(goal, savepoint, drain, answer))
+        if self._done.is_set():
+            self._answer_ended(answer)
         return answer
 
     def figures(self) -> list[Mapping[str, Any]]:
@@ -193,6 +195,11 @@ class JobMaster:
     def attempt(self) -> int:
         """Number of the current attempt, from 1; 0 before the first."""
         return self._attempts
+
+    def _answer_ended(self, answer: Future[str]) -> None:
+        if not answer.done():
+            ended = CheckpointError("the job ended before the savepoint was taken")
+            answer.set_exception(self.failure or ended)
 
     def _call(self, action: Callable[[], None]) -> None:
         try:
@@ -622,10 +629,11 @@ class JobMaster:
             fields = metadata(
                 self.graph, checkpoint, effect.states, enumerators, self._completed, base
             )
+            if not is_checkpoint:
+                self._write_savepoint(trigger, fields)
+                return
             if trigger.savepoint is not None:
                 CheckpointStore.write_savepoint(trigger.savepoint, fields)
-            if not is_checkpoint:
-                return
             if self._store is not None:
                 entry = fields
                 if trigger.savepoint is not None:
@@ -633,15 +641,32 @@ class JobMaster:
                 self._store.complete(entry)
             self._commits.commit(checkpoint, fields)
             self._completed = checkpoint
-            if self._store is not None:
-                self._store.delete_old(attempt.name)
+            self._delete_old(attempt)
 
         self._in_files(write, lambda _: self._completed_by(attempt, effect))
+
+    def _write_savepoint(self, trigger: Trigger, fields: Mapping[str, Any]) -> None:
+        """Complete a savepoint of a job that goes on, whatever becomes of the savepoint."""
+        assert trigger.savepoint is not None
+        try:
+            CheckpointStore.write_savepoint(trigger.savepoint, fields)
+        except CheckpointError as error:
+            failed = Abort(trigger.checkpoint, error.summary, trigger)
+            self._call(lambda: self._note_failed(failed))
+
+    def _delete_old(self, attempt: _Attempt) -> None:
+        if self._store is None:
+            return
+        try:
+            self._store.delete_old(attempt.name)
+        except CheckpointError as error:
+            # The checkpoint is complete. What is left is deleted after the next one.
+            _LOG.warning("old checkpoints were not deleted: %s", error.summary)
 
     def _completed_by(self, attempt: _Attempt, effect: Complete) -> None:
         checkpoint, trigger = effect.checkpoint, effect.trigger
         stats = self.history.find(checkpoint)
-        if stats is not None:
+        if stats is not None and stats.status == "pending":
             stats.status = "complete"
             stats.duration = int(time.time() * 1000) - stats.triggered
         if trigger.savepoint is not None:
