@@ -286,7 +286,12 @@ class JobMaster:
             server.close()
             for peer in list(self._peers.values()):
                 peer.send("STOP")
-                peer.close()
+            # Each answers what was sent before, and closes its connection.
+            deadline = self._loop.time() + _CANCEL
+            while self._numbers and self._loop.time() < deadline:
+                await asyncio.sleep(_TICK / 10)
+            for peer in list(self._numbers):
+                peer.drop()
             for stranger in list(self._strangers):
                 stranger.drop()
             await asyncio.sleep(0)
@@ -631,6 +636,7 @@ class JobMaster:
         stats = self.history.find(message["checkpoint"])
         if stats is not None:
             stats.bytes += state["bytes"]
+            stats.barrier = max(stats.barrier, state["start_delay"])
             stats.sync = max(stats.sync, state["sync"])
             stats.alignment = max(stats.alignment, state["alignment"])
         assert attempt.checkpoints is not None
