@@ -14,6 +14,7 @@ use headgate_protocol::{
 use proptest::prelude::*;
 
 use super::*;
+use crate::gate::checkpointing::CheckpointedInput;
 use crate::gate::channel::InputChannel;
 use crate::gate::{
     CreditSink, DataInput, InputGate, Place, RemoteChannel, Target, UpstreamMessage,
