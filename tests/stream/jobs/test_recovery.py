@@ -230,8 +230,10 @@ def test_a_process_whose_coordinator_dies_ends(tmp_path):
 
 def wait_for_a_checkpoint(query, count=2):
     wait_until(
-        lambda: sum(one.status == "complete" for one in query.status.checkpoints) >= count
-        or query.state.is_over
+        lambda: (
+            sum(one.status == "complete" for one in query.status.checkpoints) >= count
+            or query.state.is_over
+        )
     )
     assert not query.state.is_over
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from headgate._matches import close_matches
 from headgate.errors import StreamError, UnknownColumnError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headgate.source import Source, WatermarkStrategy
     from headgate.stream.operators.operator import Operator
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from headgate.stream.operators.operator import Operator, OperatorContext, OperatorSnapshot
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.stream.api.graph import Node, Stage
+    from headgate.stream.operators.operator import Operator, OperatorContext, OperatorSnapshot
     from headgate.stream.runtime.outputs import TaskOutput
 
 #: Takes one batch.

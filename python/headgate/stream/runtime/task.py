@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.data_types import EndOfDataStatus
-from headgate.checkpoints import CheckpointBarrier
 from headgate.source.runtime.mailbox import Mailbox
 from headgate.source.watermark.generator import MAX_WATERMARK
 from headgate.stream.runtime.inputs import GateInput, SourceInput, TaskInput
@@ -19,7 +18,7 @@ from headgate.stream.state.backend import wall_clock
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.checkpoints import CheckpointAborted, CheckpointComplete
+    from headgate.checkpoints import CheckpointAborted, CheckpointBarrier, CheckpointComplete
     from headgate.stream.operators.operator import OperatorSnapshot
     from headgate.stream.runtime.chain import OperatorChain
     from headgate.stream.runtime.outputs import TaskOutput
