@@ -20,6 +20,7 @@ from headgate.errors import (
     HeadgateError,
     PeerLostError,
 )
+from headgate.stream.job.bottleneck import Bottleneck, Shares, find_bottleneck, shares
 from headgate.stream.job.checkpoints import (
     Abort,
     CheckpointCoordinator,
@@ -89,10 +90,18 @@ class _Attempt:
     #: Workers that still have to cancel their tasks.
     cancelling: set[int] = field(default_factory=set)
     figures: dict[TaskId, Mapping[str, Any]] = field(default_factory=dict)
+    shares: dict[TaskId, Shares] = field(default_factory=dict)
     #: Folder of the savepoint that the last checkpoint is.
     last_savepoint: str | None = None
     is_last_asked: bool = False
     is_over: bool = False
+
+    def note(self, task: TaskId, figures: Mapping[str, Any]) -> None:
+        """Take a task's report."""
+        before = self.figures.get(task)
+        self.figures[task] = figures
+        if before is not None and (found := shares(before, figures)) is not None:
+            self.shares[task] = found
 
 
 class JobMaster:
@@ -191,6 +200,16 @@ class JobMaster:
         if attempt is None:
             return []
         return [attempt.figures.get(task, {"task": list(task)}) for task in self.graph.tasks]
+
+    def shares(self, task: TaskId) -> Shares | None:
+        """Return what a task did in the last seconds."""
+        attempt = self._attempt
+        return None if attempt is None else attempt.shares.get(task)
+
+    def bottleneck(self) -> Bottleneck | None:
+        """Return the stage that others wait for, by the last seconds."""
+        attempt = self._attempt
+        return None if attempt is None else find_bottleneck(self.graph, dict(attempt.shares))
 
     @property
     def attempt(self) -> int:
@@ -355,7 +374,7 @@ class JobMaster:
             return
         if kind == "METRICS":
             for one in message["tasks"]:
-                attempt.figures[tuple(one["task"])] = one
+                attempt.note(tuple(one["task"]), one)
             return
         if kind == "FAILED":
             self._fail(Cause.from_fields(message["cause"]))

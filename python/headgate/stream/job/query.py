@@ -37,6 +37,7 @@ class StreamingQuery:
                 one.get("watermark"),
                 one.get("busy_ms", 0),
                 one.get("blocked_ms", 0),
+                master.shares(tuple(one["task"])),
             )
             for one in master.figures()
         ]
@@ -47,6 +48,7 @@ class StreamingQuery:
             tasks,
             master.history.all(),
             master.failure,
+            master.bottleneck(),
         )
 
     def await_termination(self, timeout: float | None = None) -> bool:
