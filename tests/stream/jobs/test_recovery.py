@@ -225,7 +225,7 @@ def test_a_process_whose_coordinator_dies_ends(tmp_path):
         pids = [int(pid) for pid in driver.stdout.readline().split()]
         assert len(pids) == 2
         driver.send_signal(signal.SIGKILL)
-    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
 def wait_for_a_checkpoint(query, count=2):

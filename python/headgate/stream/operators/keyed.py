@@ -99,7 +99,8 @@ class FunctionContext:
         state: KeyedState | None,
     ) -> None:
         self._context = context
-        self._schemas = {None: schema, **side_outputs}
+        self._schemas: dict[str | None, pa.Schema] = {None: schema}
+        self._schemas.update(side_outputs)
         self._backend = None if state is None else state.backend
         self.watermark = NO_WATERMARK
 
