@@ -220,7 +220,7 @@ def plan(graph: StreamGraph, parallelism: int, max_parallelism: int = MAX_PARALL
         StreamError: there is no sink, or a parallelism is outside its limits.
     """
     if not any(node.is_sink for node in graph.nodes):
-        raise StreamError("the job has no sink", remedy="stream.sink(...) · stream.collect()")
+        raise StreamError("the job has no sink", remedy="stream.sink(...)")
     stages: list[Stage] = []
     stage_of: dict[str, Stage] = {}
     for node in graph.nodes:
