@@ -91,8 +91,22 @@ def test_a_savepoint_is_restored_with_another_parallelism(tmp_path, before, afte
     kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
 
 
-def test_a_savepoint_of_a_job_that_goes_on_has_its_state(tmp_path):
+def test_a_savepoint_is_found_from_another_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     query = start(counted(ROWS), tmp_path)
+    wait_for_a_checkpoint(query)
+    folder = query.stop(savepoint="savepoint")
+    assert folder == str(tmp_path / "savepoint")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    # The log of checkpoints names the savepoint.
+    query = start(counted(ROWS), tmp_path)
+    assert query.await_termination(60)
+    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+
+
+def test_a_savepoint_of_a_job_that_goes_on_has_its_state(tmp_path):
+    query = start(counted(1_000_000), tmp_path)
     wait_for_a_checkpoint(query)
     folder = query.savepoint(str(tmp_path / "savepoint"))
     state = read_savepoint(folder)["count"]
@@ -100,8 +114,9 @@ def test_a_savepoint_of_a_job_that_goes_on_has_its_state(tmp_path):
     assert state.num_rows == kit.KEYS
     with pytest.raises(errors.CheckpointError, match="has a savepoint already"):
         query.savepoint(folder)
-    assert query.await_termination(60)
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    query.stop(drain=True)
+    ids = kit.rows_of(tmp_path / "out")["id"].to_pylist()
+    assert len(set(ids)) == len(ids) > 0
 
 
 def test_draining_closes_windows_and_commits_all(tmp_path):

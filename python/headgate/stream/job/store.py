@@ -194,7 +194,7 @@ class CheckpointStore:
                 f"{path} is no savepoint: {error}",
                 remedy="the folder that stop(savepoint=) was given",
             ) from error
-        return Completed(fields["checkpoint"], number, fields, path.rstrip("/"))
+        return Completed(fields["checkpoint"], number, fields, absolute(path))
 
     def _completed(self, name: str, number: int) -> Completed:
         path = f"{self.path}/{name}"
@@ -248,6 +248,11 @@ class CheckpointStore:
         )
 
 
+def absolute(path: str) -> str:
+    """Return a path from the root, so that other processes find it as well; a URI stays as it is."""
+    return path.rstrip("/") if "://" in path else str(Path(path).absolute())
+
+
 def _linked(path: str, content: bytes) -> bool:
     partial = f"{path}.{secrets.token_hex(4)}.partial"
     try:
@@ -277,7 +282,7 @@ def _opened(path: str) -> tuple[fs.FileSystem, str]:
     if "://" in path:
         filesystem, root = fs.FileSystem.from_uri(path)
         return filesystem, root.rstrip("/")
-    return fs.LocalFileSystem(), str(Path(path).absolute())
+    return fs.LocalFileSystem(), absolute(path)
 
 
 def _checked(fields: dict[str, Any]) -> dict[str, Any]:
