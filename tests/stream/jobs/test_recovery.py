@@ -76,11 +76,12 @@ def test_a_cancelled_job_goes_on_from_its_last_checkpoint(tmp_path):
 
 @pytest.mark.parametrize(("before", "after"), [(3, 5), (5, 2), (1, 4)])
 def test_a_savepoint_is_restored_with_another_parallelism(tmp_path, before, after):
-    query = start(counted(ROWS), tmp_path, parallelism=before)
+    rows = ROWS * before
+    query = start(counted(rows), tmp_path, parallelism=before)
     wait_for_a_checkpoint(query)
     folder = query.stop(savepoint=str(tmp_path / "savepoint"))
     query = start(
-        counted(ROWS),
+        counted(rows),
         tmp_path,
         parallelism=after,
         checkpoint=str(tmp_path / "others"),
@@ -88,7 +89,7 @@ def test_a_savepoint_is_restored_with_another_parallelism(tmp_path, before, afte
         name="second",
     )
     assert query.await_termination(60)
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    kit.check_counts(kit.rows_of(tmp_path / "out"), rows)
 
 
 def test_a_savepoint_is_found_from_another_working_directory(tmp_path, monkeypatch):
