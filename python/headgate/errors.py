@@ -250,7 +250,7 @@ class StreamError(HeadgateError, ValueError):
     """A streaming job is put together in a way that cannot run."""
 
     code = "HG-4008"
-    default_remedy = "python -m headgate explain HG-4008"
+    default_remedy = "build the job as docs/streams.md does"
 
 
 # 5xxx: memory and disk

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from headgate._option_table import OPTIONS
-from headgate.errors import ProtocolError
 from headgate.control.cause import Cause, cut
+from headgate.errors import ProtocolError
 from headgate.spark.wire.messages import (
     FIELDS,
     MAX_INDEXES,

@@ -142,13 +142,20 @@ def test_a_union_has_the_rows_of_all():
     kit.check_counts(run(counted, parallelism=2), 300)
 
 
+def test_a_stream_of_a_union_can_go_on_by_itself():
+    a, b, c = (stream(NumberSequenceSource(at, at + 1), name=f"s{at}") for at in range(3))
+    c.union(a.union(b)).sink(FunctionSink(print), name="all")
+    plan = b.sink(FunctionSink(print), name="b").plan()
+    assert [stage.name for stage in plan.stages] == ["s2", "s0", "s1 -> b", "all"]
+
+
 def test_a_broadcast_reaches_all_tasks_and_a_rebalance_one():
     index = pa.schema([("index", pa.int64()), ("rows", pa.int64())])
     everywhere = kit.numbers(100).broadcast().process(Indexes, schema=index, parallelism=3)
     table = run(everywhere).group_by("index").aggregate([("rows", "sum")])
-    assert dict(zip(table["index"].to_pylist(), table["rows_sum"].to_pylist())) == dict.fromkeys(
-        range(3), 100
-    )
+    assert dict(
+        zip(*(table[name].to_pylist() for name in ("index", "rows_sum")), strict=True)
+    ) == dict.fromkeys(range(3), 100)
     once = kit.numbers(100).rebalance().process(Indexes, schema=index, parallelism=3)
     assert pc.sum(run(once)["rows"]).as_py() == 100
 

@@ -75,11 +75,12 @@ def test_a_cancelled_job_goes_on_from_its_last_checkpoint(tmp_path):
 
 @pytest.mark.parametrize(("before", "after"), [(3, 5), (5, 2), (1, 4)])
 def test_a_savepoint_is_restored_with_another_parallelism(tmp_path, before, after):
-    query = start(counted(ROWS), tmp_path, parallelism=before)
+    rows = ROWS * before
+    query = start(counted(rows), tmp_path, parallelism=before)
     wait_for_a_checkpoint(query)
     folder = query.stop(savepoint=str(tmp_path / "savepoint"))
     query = start(
-        counted(ROWS),
+        counted(rows),
         tmp_path,
         parallelism=after,
         checkpoint=str(tmp_path / "others"),
@@ -87,11 +88,25 @@ def test_a_savepoint_is_restored_with_another_parallelism(tmp_path, before, afte
         name="second",
     )
     assert query.await_termination(60)
+    kit.check_counts(kit.rows_of(tmp_path / "out"), rows)
+
+
+def test_a_savepoint_is_found_from_another_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    query = start(counted(ROWS), tmp_path)
+    wait_for_a_checkpoint(query)
+    folder = query.stop(savepoint="savepoint")
+    assert folder == str(tmp_path / "savepoint")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    # The log of checkpoints names the savepoint.
+    query = start(counted(ROWS), tmp_path)
+    assert query.await_termination(60)
     kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
 
 
 def test_a_savepoint_of_a_job_that_goes_on_has_its_state(tmp_path):
-    query = start(counted(ROWS), tmp_path)
+    query = start(counted(1_000_000), tmp_path)
     wait_for_a_checkpoint(query)
     folder = query.savepoint(str(tmp_path / "savepoint"))
     state = read_savepoint(folder)["count"]
@@ -99,8 +114,9 @@ def test_a_savepoint_of_a_job_that_goes_on_has_its_state(tmp_path):
     assert state.num_rows == kit.KEYS
     with pytest.raises(errors.CheckpointError, match="has a savepoint already"):
         query.savepoint(folder)
-    assert query.await_termination(60)
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    query.stop(drain=True)
+    ids = kit.rows_of(tmp_path / "out")["id"].to_pylist()
+    assert len(set(ids)) == len(ids) > 0
 
 
 def test_draining_closes_windows_and_commits_all(tmp_path):
@@ -224,7 +240,7 @@ def test_a_process_whose_coordinator_dies_ends(tmp_path):
         pids = [int(pid) for pid in driver.stdout.readline().split()]
         assert len(pids) == 2
         driver.send_signal(signal.SIGKILL)
-    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
 def wait_for_a_checkpoint(query, count=2):

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from headgate._native import ControlKey
+    from headgate.control.cause import Cause
     from headgate.spark.driver.runs.epoch_causes import Retries
     from headgate.spark.driver.runs.run import Run
     from headgate.spark.driver.timing import Timing
-    from headgate.control.cause import Cause
     from headgate.spark.wire.messages import Message
 
 #: Most connections that a round accepts, so that each can be read before many others push it out.

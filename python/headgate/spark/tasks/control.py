@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from headgate import errors
+from headgate.control.cause import Cause
 from headgate.control.connection import WorkerConnection
 from headgate.control.heartbeat import Heartbeats
-from headgate.control.cause import Cause
 from headgate.spark.wire.channel import MESSAGES
 from headgate.spark.wire.messages import Message
 

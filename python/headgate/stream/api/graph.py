@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from headgate._matches import close_matches
 from headgate.errors import StreamError, UnknownColumnError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headgate.source import Source, WatermarkStrategy
     from headgate.stream.operators.operator import Operator
 
@@ -88,6 +88,8 @@ class StreamGraph:
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self._names: dict[str, int] = {}
+        #: This graph and those that it has absorbed, which share its operators: streams of all of them may go on.
+        self._same: list[StreamGraph] = [self]
 
     def add(self, kind: str, name: str | None, **fields: Any) -> Node:
         """Add an operator; without a name it is called by its kind and a number.
@@ -115,8 +117,8 @@ class StreamGraph:
         own = {node.uid for node in self.nodes}
         for node in other.nodes:
             if node.uid in own:
-                kind, _, number = node.uid.rpartition("-")
-                is_numbered = kind in self._names and number.isdecimal()
+                kind, _, digits = node.uid.rpartition("-")
+                is_numbered = kind in self._names and digits.isdecimal()
                 if not is_numbered:
                     raise StreamError(
                         f"two operators are named {node.uid!r}", remedy="name= of each operator"
@@ -127,7 +129,9 @@ class StreamGraph:
             own.add(node.uid)
         for kind, number in other._names.items():
             self._names[kind] = max(self._names.get(kind, 0), number)
-        other.nodes, other._names = self.nodes, self._names
+        for graph in tuple(other._same):
+            graph.nodes, graph._names, graph._same = self.nodes, self._names, self._same  # noqa: SLF001 - of this class
+            self._same.append(graph)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +220,7 @@ def plan(graph: StreamGraph, parallelism: int, max_parallelism: int = MAX_PARALL
         StreamError: there is no sink, or a parallelism is outside its limits.
     """
     if not any(node.is_sink for node in graph.nodes):
-        raise StreamError("the job has no sink", remedy="stream.sink(...) · stream.collect()")
+        raise StreamError("the job has no sink", remedy="stream.sink(...)")
     stages: list[Stage] = []
     stage_of: dict[str, Stage] = {}
     for node in graph.nodes:

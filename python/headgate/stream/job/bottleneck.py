@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from headgate.stream.api.graph import JobGraph
+if TYPE_CHECKING:
+    from headgate.stream.api.graph import JobGraph
 
 #: Part of the time that senders must have waited for a stage before it is called a bottleneck.
 _WAITED: Final = 0.1
@@ -72,9 +73,7 @@ def shares(before: Mapping[str, int], now: Mapping[str, int]) -> Shares | None:
     return Shares(max(0.0, working - blocked), blocked)
 
 
-def find_bottleneck(
-    graph: JobGraph, tasks: Mapping[tuple[int, int], Shares]
-) -> Bottleneck | None:
+def find_bottleneck(graph: JobGraph, tasks: Mapping[tuple[int, int], Shares]) -> Bottleneck | None:
     """Return the stage that others wait for and that waits for no other; None if nobody waits.
 
     A stage that is blocked passes on the waits of a later one, so the last one in a chain of waits is named.

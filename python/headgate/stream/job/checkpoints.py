@@ -143,10 +143,12 @@ class CheckpointCoordinator:
         """Begin a checkpoint that is due, or give up one that takes too long."""
         if self.due is None or now < self.due:
             return []
-        if self._pending is not None:
-            waiting = ", ".join(f"{s}/{i}" for s, i in sorted(self._pending.missing)[:5])
+        pending = self._pending
+        if pending is not None:
+            waiting = ", ".join(f"{s}/{i}" for s, i in sorted(pending.missing)[:5])
             return self._give_up(
-                f"{len(self._pending.missing)} tasks had not acknowledged it after "
+                pending,
+                f"{len(pending.missing)} tasks had not acknowledged it after "
                 f"{self._config.timeout} ms: {waiting}",
                 now,
             )
@@ -181,9 +183,10 @@ class CheckpointCoordinator:
 
     def on_declined(self, checkpoint: int, reason: str, now: int) -> list[Effect]:
         """Give up the pending checkpoint, if it is this one."""
-        if self.pending != checkpoint:
+        pending = self._pending
+        if pending is None or pending.trigger.checkpoint != checkpoint:
             return []
-        return self._give_up(reason, now)
+        return self._give_up(pending, reason, now)
 
     def close(self, reason: str) -> list[Effect]:
         """Give up the pending checkpoint; none begins any more."""
@@ -193,9 +196,8 @@ class CheckpointCoordinator:
             return []
         return [Abort(pending.trigger.checkpoint, reason, pending.trigger)]
 
-    def _give_up(self, reason: str, now: int) -> list[Effect]:
-        pending, self._pending = self._pending, None
-        assert pending is not None
+    def _give_up(self, pending: _Pending, reason: str, now: int) -> list[Effect]:
+        self._pending = None
         self._reschedule(pending.started, now)
         effects: list[Effect] = [Abort(pending.trigger.checkpoint, reason, pending.trigger)]
         # The user hears of a failed savepoint, and the job goes on; the last checkpoint of a job is tried again.

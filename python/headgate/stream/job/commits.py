@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headgate.errors import InternalError
 from headgate.stream.job.metadata import committables_of
 from headgate.stream.operators.sinks import SinkOperator
 
@@ -27,7 +28,8 @@ class SinkCommits:
             for node in stage.operators:
                 if node.is_sink and node.make is not None:
                     operator = node.make()
-                    assert isinstance(operator, SinkOperator)
+                    if not isinstance(operator, SinkOperator):
+                        raise InternalError(f"{node.uid} is no operator of a sink")
                     self._sinks[node.uid] = operator.sink
         self._name = name
         self._committers: dict[str, Any] = {}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from headgate._units import parse_duration
 from headgate.errors import OptionError
-from headgate.stream.job.checkpoints import CheckpointConfig
+
+if TYPE_CHECKING:
+    from headgate.stream.job.checkpoints import CheckpointConfig
 
 Alignment = Literal["aligned", "unaligned", "timeoutable"]
 

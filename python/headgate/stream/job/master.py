@@ -11,17 +11,15 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.control.cause import Cause
 from headgate.control.place import Place
 from headgate.errors import (
     CheckpointError,
-    CoordinatorError,
     HeadgateError,
     PeerLostError,
 )
-from headgate.stream.api.graph import JobGraph
 from headgate.stream.job.bottleneck import Bottleneck, Shares, find_bottleneck, shares
 from headgate.stream.job.checkpoints import (
     Abort,
@@ -32,7 +30,6 @@ from headgate.stream.job.checkpoints import (
     Trigger,
 )
 from headgate.stream.job.commits import SinkCommits
-from headgate.stream.job.config import JobConfig
 from headgate.stream.job.history import CheckpointHistory
 from headgate.stream.job.messages import StreamMessage, text
 from headgate.stream.job.metadata import check_restorable, metadata, restored_tasks
@@ -40,6 +37,10 @@ from headgate.stream.job.server import WorkerPeer
 from headgate.stream.job.sources import JobSources
 from headgate.stream.job.status import JobState
 from headgate.stream.job.store import CheckpointStore, Completed
+
+if TYPE_CHECKING:
+    from headgate.stream.api.graph import JobGraph
+    from headgate.stream.job.config import JobConfig
 
 _LOG: Final = logging.getLogger("headgate.stream")
 #: Seconds between two looks at the clock, and between two pings.

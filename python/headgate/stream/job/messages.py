@@ -143,5 +143,5 @@ def _check(kind: Any, fields: Mapping[str, Any]) -> None:
         if not isinstance(value, types) or (isinstance(value, bool) and types is int):
             raise ProtocolError(f"a {kind} message has no valid {name}")
     task = fields.get("task")
-    if task is not None and not (len(task) == 2 and all(type(n) is int for n in task)):  # noqa: PLR2004 - stage, index
+    if task is not None and not (len(task) == 2 and all(type(n) is int for n in task)):
         raise ProtocolError(f"a {kind} message has no valid task")

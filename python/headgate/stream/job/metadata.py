@@ -13,12 +13,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headgate.errors import CheckpointError
 from headgate.key_groups import key_group_range
-from headgate.stream.api.graph import JobGraph, Stage
 from headgate.stream.job.messages import data
+
+if TYPE_CHECKING:
+    from headgate.stream.api.graph import JobGraph, Stage
 
 #: Stage and index of a task.
 TaskId = tuple[int, int]

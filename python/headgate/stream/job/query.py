@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from headgate.stream.job.status import JobState, JobStatus, TaskStatus
+from headgate.stream.job.store import absolute
 
 if TYPE_CHECKING:
     from headgate.stream.job.master import JobMaster
@@ -83,7 +84,7 @@ class StreamingQuery:
             CheckpointError: it was given up.
             TimeoutError: it is not complete in time; it may be later.
         """
-        return self._ask(JobState.RUNNING, path, drain=False).result(timeout)
+        return self._ask(JobState.RUNNING, absolute(path), drain=False).result(timeout)
 
     def stop(
         self, *, savepoint: str | None = None, drain: bool = False, timeout: float | None = 600.0
@@ -105,7 +106,8 @@ class StreamingQuery:
             TimeoutError: the job does not end in time; it may later.
         """
         goal = JobState.FINISHED if drain else JobState.STOPPED
-        answer = self._ask(goal, savepoint, drain=drain)
+        folder = None if savepoint is None else absolute(savepoint)
+        answer = self._ask(goal, folder, drain=drain)
         if not self.await_termination(timeout):
             raise TimeoutError(f"the job has not ended within {timeout} s")
         # It may have ended by itself before.

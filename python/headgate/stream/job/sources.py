@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headgate.errors import HeadgateError
 from headgate.source.api.event import SourceEvent
 from headgate.source.coordination import CoordinatorThread, SourceCoordinator
 from headgate.stream.job.messages import StreamMessage, data, text
 from headgate.stream.job.metadata import enumerator_of
 
 if TYPE_CHECKING:
+    from headgate.errors import HeadgateError
     from headgate.stream.api.graph import JobGraph, Stage
 
 #: Sends a message to the worker of a task: kind, stage and index, fields. Called on the enumerators' thread.

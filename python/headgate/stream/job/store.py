@@ -73,8 +73,8 @@ class CheckpointStore:
         self._retained = retained
         self._is_local = isinstance(self.filesystem, fs.LocalFileSystem)
         self._owner: int | None = None
-        #: Position of the entry that the job continues from, or has written last.
-        self._last: int | None = None
+        #: Position of the entry that the job continues from, or has written last; 0 for none.
+        self._last = 0
 
     def claim(self) -> Completed | None:
         """Become the driver that writes here, and return the checkpoint to continue from.
@@ -100,9 +100,8 @@ class CheckpointStore:
         Raises:
             CheckpointError: it is damaged.
         """
-        self._last = max(self._numbers(_LOG), default=None)
-        if self._last is None:
-            self._last = 0
+        self._last = max(self._numbers(_LOG), default=0)
+        if not self._last:
             return None
         entry = self._completed(f"{_LOG}/{_name(self._last)}", self._last)
         savepoint = entry.fields.get("savepoint")
@@ -125,7 +124,6 @@ class CheckpointStore:
             CheckpointError: another driver has written it, or it cannot be written.
         """
         self.check_owner()
-        assert self._last is not None
         number = self._last + 1
         text = seal({"format": _FORMAT, **fields})
         if not self._create(_LOG, number, text):
@@ -196,7 +194,7 @@ class CheckpointStore:
                 f"{path} is no savepoint: {error}",
                 remedy="the folder that stop(savepoint=) was given",
             ) from error
-        return Completed(fields["checkpoint"], number, fields, path.rstrip("/"))
+        return Completed(fields["checkpoint"], number, fields, absolute(path))
 
     def _completed(self, name: str, number: int) -> Completed:
         path = f"{self.path}/{name}"
@@ -250,6 +248,11 @@ class CheckpointStore:
         )
 
 
+def absolute(path: str) -> str:
+    """Return a path from the root, so that other processes find it as well; a URI stays as it is."""
+    return path.rstrip("/") if "://" in path else str(Path(path).absolute())
+
+
 def _linked(path: str, content: bytes) -> bool:
     partial = f"{path}.{secrets.token_hex(4)}.partial"
     try:
@@ -279,7 +282,7 @@ def _opened(path: str) -> tuple[fs.FileSystem, str]:
     if "://" in path:
         filesystem, root = fs.FileSystem.from_uri(path)
         return filesystem, root.rstrip("/")
-    return fs.LocalFileSystem(), str(Path(path).absolute())
+    return fs.LocalFileSystem(), absolute(path)
 
 
 def _checked(fields: dict[str, Any]) -> dict[str, Any]:

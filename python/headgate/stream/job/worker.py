@@ -12,19 +12,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.checkpoints import CheckpointBarrier
 from headgate.control.cause import Cause
 from headgate.control.connection import WorkerConnection
 from headgate.errors import CoordinatorError, ProtocolError
-from headgate.checkpoints import CheckpointBarrier
 from headgate.source.api.event import SourceEvent
 from headgate.stream.job.deployment import Deployment
 from headgate.stream.job.messages import CODEC, StreamMessage, data, text
-from headgate.stream.runtime.task import StreamTask, TaskSnapshot
 
 if TYPE_CHECKING:
-    from headgate.control.place import Place
     from headgate.checkpoints import CheckpointComplete
+    from headgate.control.place import Place
     from headgate.stream.api.graph import JobGraph
+    from headgate.stream.runtime.task import StreamTask, TaskSnapshot
 
 _LOG: Final = logging.getLogger("headgate.stream")
 #: Seconds between two reports of figures.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from headgate.errors import StateError
 from headgate.stream.operators.operator import OperatorContext, OperatorSnapshot
 from headgate.stream.operators.stateless import emit_all
@@ -14,6 +12,8 @@ from headgate.stream.windows.kinds import NO_WATERMARK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import pyarrow as pa
 
     from headgate.stream.state.table import Slots
     from headgate.stream.state.timers import Timers
@@ -99,7 +99,8 @@ class FunctionContext:
         state: KeyedState | None,
     ) -> None:
         self._context = context
-        self._schemas = {None: schema, **side_outputs}
+        self._schemas: dict[str | None, pa.Schema] = {None: schema}
+        self._schemas.update(side_outputs)
         self._backend = None if state is None else state.backend
         self.watermark = NO_WATERMARK
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ class Operator(ABC):
     def process(self, batch: pa.RecordBatch) -> None:
         """Handle a batch of at least one row."""
 
-    def advance_watermark(self, watermark: int) -> None:
+    def advance_watermark(self, watermark: int) -> None:  # noqa: B027 - optional
         """Handle that no row up to this time follows; in ms. The task passes the watermark on."""
 
     @property
@@ -87,19 +88,19 @@ class Operator(ABC):
         """Time in ms of the first timer of processing time; None if there is none."""
         return None
 
-    def advance_processing_time(self, now: int) -> None:
+    def advance_processing_time(self, now: int) -> None:  # noqa: B027 - optional
         """Fire the timers of processing time up to a time in ms."""
 
-    def end_input(self) -> None:
+    def end_input(self) -> None:  # noqa: B027 - optional
         """Handle the end of all rows, after the last watermark."""
 
-    def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:
+    def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:  # noqa: B027 - optional
         """Freeze the state of a checkpoint; None if there is no state."""
 
-    def complete(self, checkpoint: int) -> None:
+    def complete(self, checkpoint: int) -> None:  # noqa: B027 - optional
         """Handle that a checkpoint is complete."""
 
-    def abort(self, checkpoint: int) -> None:
+    def abort(self, checkpoint: int) -> None:  # noqa: B027 - optional
         """Handle that a checkpoint was given up. It may not have begun."""
 
     @property
@@ -107,7 +108,7 @@ class Operator(ABC):
         """Files of earlier snapshots that those which are being written build on. Any thread may ask."""
         return set()
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - optional
         """Release everything; also after a failure, and after :meth:`open` failed."""
 
 
@@ -116,8 +117,6 @@ def made(function: Any) -> Any:
 
     Tasks in threads of one process must not share an instance.
     """
-    import copy  # noqa: PLC0415 - instances only
-
     if callable(function) and not hasattr(function, "open"):
         return function()
     return function() if isinstance(function, type) else copy.deepcopy(function)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from headgate.sink.stream_api import StreamWriterContext
 from headgate.stream.operators.operator import Operator, OperatorContext, OperatorSnapshot
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class SinkOperator(Operator):

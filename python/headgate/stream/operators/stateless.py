@@ -12,6 +12,8 @@ from headgate.errors import SchemaMismatchError, UserFunctionError
 from headgate.stream.operators.operator import Operator, OperatorContext
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from headgate.stream.api.functions import Batches
 
 
@@ -79,7 +81,12 @@ class calling:  # noqa: N801 - used as a statement
     def __enter__(self) -> None:
         """Begin."""
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Turn an error of the user's code into one that names the operator."""
         if isinstance(error, Exception) and not isinstance(error, UserFunctionError):
             raise UserFunctionError(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from headgate.stream.operators.operator import Operator, OperatorContext, OperatorSnapshot
+from headgate.errors import InternalError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.stream.api.graph import Node, Stage
+    from headgate.stream.operators.operator import Operator, OperatorContext, OperatorSnapshot
     from headgate.stream.runtime.outputs import TaskOutput
 
 #: Takes one batch.
@@ -39,7 +40,7 @@ class OperatorChain:
         self.operators: dict[str, Operator] = {}
         self._consumers: dict[tuple[str, str | None], list[Consumer]] = {}
         #: Takes the rows of the task's input.
-        self.head: Consumer = self._ignore
+        self.head: Consumer = self._not_open
 
     def open(self) -> None:
         """Create and open all operators, the last ones first."""
@@ -62,7 +63,9 @@ class OperatorChain:
     def _connect(self, node: Node) -> None:
         for output in (None, *node.side_outputs):
             place = node.uid, output
-            consumers = [self.operators[n.uid].process for n in self._stage.chained.get(place, ())]
+            consumers: list[Consumer] = [
+                self.operators[n.uid].process for n in self._stage.chained.get(place, ())
+            ]
             consumers += [
                 target.emit
                 for target in self._outputs
@@ -132,8 +135,8 @@ class OperatorChain:
             raise errors[0]
 
     @staticmethod
-    def _ignore(batch: pa.RecordBatch) -> None:
-        raise AssertionError("a chain gets rows before it is opened")
+    def _not_open(batch: pa.RecordBatch) -> None:
+        raise InternalError(f"a chain gets {batch.num_rows} rows before it is opened")
 
 
 def _to_all(consumers: Iterable[Consumer]) -> Consumer:

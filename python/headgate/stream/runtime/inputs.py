@@ -10,7 +10,6 @@ from headgate.checkpoints import CheckpointAborted, CheckpointBarrier, Checkpoin
 from headgate.data_types import EndOfDataStatus
 from headgate.errors import HeadgateError, SourceError
 from headgate.reader import Event, RecordReader
-from headgate.source.runtime import SourceOperator
 from headgate.source.watermark.generator import MAX_WATERMARK, MIN_WATERMARK
 from headgate.stream.operators.stateless import as_schema
 from headgate.stream.runtime.outputs import IDLE, WATERMARK, watermark_of
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.gate import InputGate
+    from headgate.source.runtime import SourceOperator
     from headgate.source.runtime.mailbox import Mailbox
 
 _LOG: Final = logging.getLogger("headgate.stream")

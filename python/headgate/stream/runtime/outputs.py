@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from headgate.partition import ResultPartition
 from headgate.selectors import BroadcastSelector, RoundRobinSelector
 from headgate.stream.api.graph import OutputEdge, Shipping
 from headgate.stream.state.groups import key_groups_of
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.checkpoints import CheckpointBarrier
+    from headgate.partition import ResultPartition
 
 #: Names of the events that the tasks send each other.
 WATERMARK: Final = "watermark"

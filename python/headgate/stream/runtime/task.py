@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.data_types import EndOfDataStatus
-from headgate.checkpoints import CheckpointBarrier
+from headgate.errors import InternalError
 from headgate.source.runtime.mailbox import Mailbox
 from headgate.source.watermark.generator import MAX_WATERMARK
 from headgate.stream.runtime.inputs import GateInput, SourceInput, TaskInput
@@ -19,7 +19,7 @@ from headgate.stream.state.backend import wall_clock
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.checkpoints import CheckpointAborted, CheckpointComplete
+    from headgate.checkpoints import CheckpointAborted, CheckpointBarrier, CheckpointComplete
     from headgate.stream.operators.operator import OperatorSnapshot
     from headgate.stream.runtime.chain import OperatorChain
     from headgate.stream.runtime.outputs import TaskOutput
@@ -149,7 +149,8 @@ class StreamTask:
         """Call an action with the operator of the source, in the order of all mail."""
 
         def call() -> None:
-            assert isinstance(self._input, SourceInput)
+            if not isinstance(self._input, SourceInput):
+                raise InternalError(f"{self.name} reads no source")
             action(self._input.operator)
 
         self.mailbox.post(call)
