@@ -23,6 +23,7 @@ from headgate.stream.api.functions import (
     RuntimeContext,
 )
 from headgate.stream.api.job import StreamingJob
+from headgate.stream.job.bottleneck import Bottleneck
 from headgate.stream.job.history import CheckpointStats
 from headgate.stream.job.query import StreamingQuery
 from headgate.stream.job.status import JobState, JobStatus, TaskStatus
@@ -54,6 +55,7 @@ from headgate.stream.windows.operator import WindowOperator
 from headgate.stream.windows.sessions import SessionWindowOperator
 
 __all__ = [
+    "Bottleneck",
     "CheckpointStats",
     "CoProcessFunction",
     "ConnectedStreams",

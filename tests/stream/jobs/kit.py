@@ -70,8 +70,8 @@ class FailOnce:
 
 
 def slowly(batch):
-    """Pass rows on, a few ms later."""
-    time.sleep(0.003)
+    """Pass rows on, some ms later, so that a job has time for checkpoints."""
+    time.sleep(0.02)
     return batch
 
 

@@ -246,19 +246,12 @@ class DataStream:
         return DataStream(self._graph, Edge(node))
 
 
-class KeyedStream:
+class KeyedStream(DataStream):
     """A stream whose rows are with the task that owns their key. Made by :meth:`DataStream.key_by`."""
 
     def __init__(self, graph: StreamGraph, keys: Sequence[str], *edges: Edge) -> None:
-        self._graph = graph
+        super().__init__(graph, *edges)
         self._keys = tuple(keys)
-        self._edges = edges
-        self._rows = DataStream(graph, *edges)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Schema of the batches."""
-        return self._rows.schema
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -278,7 +271,7 @@ class KeyedStream:
         key_schema = pa.schema([self.schema.field(key) for key in self._keys])
         outputs = dict(side_outputs or {})
         make = partial(ProcessOperator, function, self._keys, key_schema, schema, outputs)
-        return self._rows._then("process", name, make, schema, parallelism, side_outputs)  # noqa: SLF001 - of this file
+        return self._then("process", name, make, schema, parallelism, side_outputs)
 
     def window(
         self,
@@ -310,7 +303,7 @@ class KeyedStream:
         make = partial(WindowedOperator, *arguments, allowed_lateness)
         schema = make().empty_result().schema
         late = {LATE: self.schema}
-        return self._rows._then("window", name, make, schema, parallelism, late)  # noqa: SLF001 - of this file
+        return self._then("window", name, make, schema, parallelism, late)
 
     def connect(self, other: KeyedStream) -> ConnectedStreams:
         """Return this stream and another one with keys of the same types, for one function with common state.
@@ -353,7 +346,7 @@ class ConnectedStreams:
             )
             for number, stream in enumerate((first, second))
         ]
-        rows = sides[0].union(sides[1]).key_by(*key_names(first.keys))._rows  # noqa: SLF001 - of this file
+        rows = sides[0].union(sides[1]).key_by(*key_names(first.keys))
         key_schema = pa.schema([first.schema.field(key) for key in first.keys])
         make = partial(CoProcessOperator, function, key_schema, schema, dict(side_outputs or {}))
         return rows._then("connect", name, make, schema, parallelism, side_outputs)  # noqa: SLF001 - of this file

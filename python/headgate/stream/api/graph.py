@@ -125,9 +125,9 @@ class StreamGraph:
                 node.uid = f"{kind}-{self._names[kind]}"
             self.nodes.append(node)
             own.add(node.uid)
-        for kind, number in other._names.items():  # noqa: SLF001 - of this class
+        for kind, number in other._names.items():
             self._names[kind] = max(self._names.get(kind, 0), number)
-        other.nodes, other._names = self.nodes, self._names  # noqa: SLF001 - of this class
+        other.nodes, other._names = self.nodes, self._names
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -76,6 +77,7 @@ class Deployment:
         self._deployed = {tuple(one["task"]): one for one in message["tasks"]}
         self._outputs: dict[TaskKey, list[TaskOutput]] = {}
         self._keys: dict[int, TaskKey] = {}
+        self._started = time.monotonic()
         self._retention: dict[tuple[TaskKey, str], SnapshotRetention] = {}
         self.environment = ShuffleEnvironment(
             secret=place.secret, exchange_id=place.exchange_id, epoch=attempt, **options
@@ -127,6 +129,7 @@ class Deployment:
             )
             self.tasks[key] = task
             self._keys[id(task)] = key
+        self._started = time.monotonic()
         for task in self.tasks.values():
             task.start()
 
@@ -221,6 +224,7 @@ class Deployment:
         return [
             {
                 "task": list(key),
+                "elapsed_ms": int((time.monotonic() - self._started) * 1000),
                 "rows": task.metrics.rows_in,
                 "batches": task.metrics.batches_in,
                 "watermark": task.metrics.watermark,

@@ -180,15 +180,22 @@ def run_process() -> int:
 
 
 def _read() -> bytes:
-    stream = sys.stdin.buffer
-    size = int.from_bytes(stream.read(8), "big")
-    data = stream.read(size)
-    if len(data) != size or not size:
-        os._exit(1)  # The parent has ended.
+    # The descriptor itself: sys.stdin has a lock, which a thread that waits would hold at the end of the process.
+    size = int.from_bytes(_exactly(8), "big")
+    return _exactly(size)
+
+
+def _exactly(size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = os.read(0, size - len(data))
+        if not more:
+            os._exit(1)  # The parent has ended.
+        data += more
     return data
 
 
 def _end_with_parent() -> None:
-    while sys.stdin.buffer.read(1):
+    while os.read(0, 1):
         pass
     os._exit(1)

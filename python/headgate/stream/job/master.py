@@ -23,6 +23,7 @@ from headgate.errors import (
     PeerLostError,
 )
 from headgate.stream.api.graph import JobGraph
+from headgate.stream.job.bottleneck import Bottleneck, Shares, find_bottleneck, shares
 from headgate.stream.job.checkpoints import (
     Abort,
     CheckpointCoordinator,
@@ -78,10 +79,18 @@ class _Attempt:
     #: Workers that still have to cancel their tasks.
     cancelling: set[int] = field(default_factory=set)
     figures: dict[TaskId, Mapping[str, Any]] = field(default_factory=dict)
+    shares: dict[TaskId, Shares] = field(default_factory=dict)
     #: Folder of the savepoint that the last checkpoint is.
     last_savepoint: str | None = None
     is_last_asked: bool = False
     is_over: bool = False
+
+    def note(self, task: TaskId, figures: Mapping[str, Any]) -> None:
+        """Take a task's report."""
+        before = self.figures.get(task)
+        self.figures[task] = figures
+        if before is not None and (found := shares(before, figures)) is not None:
+            self.shares[task] = found
 
 
 class JobMaster:
@@ -164,6 +173,8 @@ class JobMaster:
         """Stop, cancel, or take a savepoint (with the goal RUNNING); the future gets the savepoint's folder."""
         answer: Future[str] = Future()
         self._call(lambda: self._requested(goal, savepoint, drain, answer))
+        if self._done.is_set():
+            self._answer_ended(answer)
         return answer
 
     def figures(self) -> list[Mapping[str, Any]]:
@@ -173,10 +184,25 @@ class JobMaster:
             return []
         return [attempt.figures.get(task, {"task": list(task)}) for task in self.graph.tasks]
 
+    def shares(self, task: TaskId) -> Shares | None:
+        """Return what a task did in the last seconds."""
+        attempt = self._attempt
+        return None if attempt is None else attempt.shares.get(task)
+
+    def bottleneck(self) -> Bottleneck | None:
+        """Return the stage that others wait for, by the last seconds."""
+        attempt = self._attempt
+        return None if attempt is None else find_bottleneck(self.graph, dict(attempt.shares))
+
     @property
     def attempt(self) -> int:
         """Number of the current attempt, from 1; 0 before the first."""
         return self._attempts
+
+    def _answer_ended(self, answer: Future[str]) -> None:
+        if not answer.done():
+            ended = CheckpointError("the job ended before the savepoint was taken")
+            answer.set_exception(self.failure or ended)
 
     def _call(self, action: Callable[[], None]) -> None:
         try:
@@ -362,7 +388,7 @@ class JobMaster:
             return
         if kind == "METRICS":
             for one in message["tasks"]:
-                attempt.figures[tuple(one["task"])] = one
+                attempt.note(tuple(one["task"]), one)
             return
         if kind == "FAILED":
             self._fail(Cause.from_fields(message["cause"]))
@@ -639,10 +665,11 @@ class JobMaster:
             fields = metadata(
                 self.graph, checkpoint, effect.states, enumerators, self._completed, base
             )
+            if not is_checkpoint:
+                self._write_savepoint(trigger, fields)
+                return
             if trigger.savepoint is not None:
                 CheckpointStore.write_savepoint(trigger.savepoint, fields)
-            if not is_checkpoint:
-                return
             if self._store is not None:
                 entry = fields
                 if trigger.savepoint is not None:
@@ -650,15 +677,32 @@ class JobMaster:
                 self._store.complete(entry)
             self._commits.commit(checkpoint, fields)
             self._completed = checkpoint
-            if self._store is not None:
-                self._store.delete_old(attempt.name)
+            self._delete_old(attempt)
 
         self._in_files(write, lambda _: self._completed_by(attempt, effect))
+
+    def _write_savepoint(self, trigger: Trigger, fields: Mapping[str, Any]) -> None:
+        """Complete a savepoint of a job that goes on, whatever becomes of the savepoint."""
+        assert trigger.savepoint is not None
+        try:
+            CheckpointStore.write_savepoint(trigger.savepoint, fields)
+        except CheckpointError as error:
+            failed = Abort(trigger.checkpoint, error.summary, trigger)
+            self._call(lambda: self._note_failed(failed))
+
+    def _delete_old(self, attempt: _Attempt) -> None:
+        if self._store is None:
+            return
+        try:
+            self._store.delete_old(attempt.name)
+        except CheckpointError as error:
+            # The checkpoint is complete. What is left is deleted after the next one.
+            _LOG.warning("old checkpoints were not deleted: %s", error.summary)
 
     def _completed_by(self, attempt: _Attempt, effect: Complete) -> None:
         checkpoint, trigger = effect.checkpoint, effect.trigger
         stats = self.history.find(checkpoint)
-        if stats is not None:
+        if stats is not None and stats.status == "pending":
             stats.status = "complete"
             stats.duration = int(time.time() * 1000) - stats.triggered
         if trigger.savepoint is not None:

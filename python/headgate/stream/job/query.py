@@ -37,6 +37,7 @@ class StreamingQuery:
                 one.get("watermark"),
                 one.get("busy_ms", 0),
                 one.get("blocked_ms", 0),
+                master.shares(tuple(one["task"])),
             )
             for one in master.figures()
         ]
@@ -47,6 +48,7 @@ class StreamingQuery:
             tasks,
             master.history.all(),
             master.failure,
+            master.bottleneck(),
         )
 
     def await_termination(self, timeout: float | None = None) -> bool:
@@ -99,12 +101,15 @@ class StreamingQuery:
 
         Raises:
             HeadgateError: the job failed.
+            CheckpointError: it ended before the savepoint was taken.
             TimeoutError: the job does not end in time; it may later.
         """
-        self._ask(JobState.FINISHED if drain else JobState.STOPPED, savepoint, drain=drain)
+        goal = JobState.FINISHED if drain else JobState.STOPPED
+        answer = self._ask(goal, savepoint, drain=drain)
         if not self.await_termination(timeout):
             raise TimeoutError(f"the job has not ended within {timeout} s")
-        return savepoint
+        # It may have ended by itself before.
+        return answer.result(0) if savepoint is not None else None
 
     def cancel(self, timeout: float | None = 60.0) -> None:
         """End the job at once. Output since the last checkpoint is dropped; the job can continue from there."""

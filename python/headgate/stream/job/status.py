@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.errors import HeadgateError
+    from headgate.stream.job.bottleneck import Bottleneck, Shares
     from headgate.stream.job.history import CheckpointStats
 
 
@@ -44,6 +45,7 @@ class TaskStatus:
         watermark: in ms since 1970; None before the first.
         busy: ms in operators, waits for outputs included.
         blocked: ms of these in which it waited for the next stage.
+        shares: what it did in the last seconds; None before two reports.
     """
 
     name: str
@@ -53,6 +55,7 @@ class TaskStatus:
     watermark: int | None = None
     busy: int = 0
     blocked: int = 0
+    shares: Shares | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class JobStatus:
         tasks: figures of each task.
         checkpoints: figures of the last checkpoints, the oldest first.
         failure: why it failed, if it has.
+        bottleneck: the stage that others wait for; None if nobody waits.
     """
 
     state: JobState
@@ -74,3 +78,4 @@ class JobStatus:
     tasks: Sequence[TaskStatus]
     checkpoints: Sequence[CheckpointStats]
     failure: HeadgateError | None
+    bottleneck: Bottleneck | None

@@ -158,7 +158,8 @@ class CheckpointStore:
         """Return the folder for the snapshots of an operator's task, relative to this one."""
         return f"{_TASKS}/{attempt}/{stage}-{index}-{safe(uid)}"
 
-    def write_savepoint(self, path: str, fields: Mapping[str, Any]) -> None:
+    @staticmethod
+    def write_savepoint(path: str, fields: Mapping[str, Any]) -> None:
         """Write what a savepoint consists of, when all its files are there.
 
         Raises:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from headgate.source.runtime.mailbox import Mailbox
 
 _LOG: Final = logging.getLogger("headgate.stream")
-#: Batches that are handled before the task looks at its mailbox and its timers again.
-_BATCHES: Final = 16
 
 
 class Handler(Protocol):
@@ -58,7 +56,7 @@ class TaskInput(ABC):
 
     @abstractmethod
     def advance(self) -> bool:
-        """Handle what is there, for a while; return False if there was nothing."""
+        """Handle one batch if there is one; return False if there was nothing."""
 
     @property
     @abstractmethod
@@ -106,17 +104,14 @@ class SourceInput(TaskInput):
         self.operator.start()
 
     def advance(self) -> bool:
-        """Handle the reader's next batches."""
+        """Handle the reader's next batch."""
         if self.is_stopped:
             return False
-        for count in range(_BATCHES):
-            record = self.operator.poll()
-            if record is None:
-                self._pass_on_watermark()
-                return count > 0
+        record = self.operator.poll()
+        if record is not None:
             self._handler.handle_batch(self._checked(record))
-            self._pass_on_watermark()
-        return True
+        self._pass_on_watermark()
+        return record is not None
 
     def drain_element(self) -> None:
         """Handle the rest of an element of which some records were handled; checkpoints are taken between elements."""
@@ -201,13 +196,11 @@ class GateInput(TaskInput):
         """Do nothing: the gate has its channels."""
 
     def advance(self) -> bool:
-        """Handle the next batches; barriers and watermarks in between are handled in their place."""
-        read = self._reader
-        for count in range(_BATCHES):
-            batch = read.poll_next()
-            if batch is None:
-                return count > 0
-            self._handler.handle_batch(batch)
+        """Handle the next batch; barriers and watermarks before it are handled in their place."""
+        batch = self._reader.poll_next()
+        if batch is None:
+            return False
+        self._handler.handle_batch(batch)
         return True
 
     def _on_event(self, event: Any) -> None:
