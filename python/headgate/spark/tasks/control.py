@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from headgate import errors
 from headgate.control.beside import DriverHeartbeats
-from headgate.control.connection import WorkerConnection
 from headgate.control.cause import Cause
+from headgate.control.connection import WorkerConnection
 from headgate.spark.wire.channel import MESSAGES
 from headgate.spark.wire.messages import Message
 
