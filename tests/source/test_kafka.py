@@ -73,7 +73,7 @@ def test_it_starts_and_stops_at_given_offsets(broker):
     source = KafkaSource(broker.servers, topic, start=start, until=until)
     assert read_all(source, parallelism=2) == [n for n in range(8, 20) if n % 4 < 3]
     missing = KafkaSource(broker.servers, topic, start=KafkaOffsets.given({}), until=LATEST)
-    with pytest.raises(SourceError, match="no offset of partition .* was given"):
+    with pytest.raises(SourceError, match=r"no offset of partition .* was given"):
         read_all(missing)
 
 
