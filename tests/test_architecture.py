@@ -135,7 +135,10 @@ ON_REQUEST = "headgate.functions.libraries"
 #: Computes with numpy, which every Python worker of mapInArrow has; nothing else of the package imports it.
 WITH_NUMPY = "headgate.stream"
 #: Client of another system -> the only modules that import it.
-CLIENTS = {"confluent_kafka": ("headgate.source.kafka",)}
+CLIENTS = {
+    "confluent_kafka": ("headgate.sink.kafka", "headgate.source.kafka"),
+    "deltalake": ("headgate.sink.delta",),
+}
 
 #: The layer that may import pyspark, and the package under whose name Spark finds it.
 SPARK = ("headgate.spark", "pyspark_headgate")

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.source.kafka_kit import PARTITIONS, Broker, expected
-from tests.source.shipped_kit import FakeEnumeratorContext
+from tests.source.shipped_kit import Collected, FakeEnumeratorContext, polled
 
 from headgate.errors import OptionError, SourceError, UnknownColumnError
 from headgate.source import Boundedness, WatermarkStrategy, read
@@ -25,6 +25,13 @@ LATEST = KafkaOffsets.latest()
 @pytest.fixture(scope="module")
 def broker():
     return Broker()
+
+
+class FakeReader:
+    index_of_subtask = 0
+
+    def send_split_request(self):
+        raise AssertionError("a reader gets its splits without a request")
 
 
 class OfBroker(SourceTestBase):
@@ -73,7 +80,7 @@ def test_it_starts_and_stops_at_given_offsets(broker):
     source = KafkaSource(broker.servers, topic, start=start, until=until)
     assert read_all(source, parallelism=2) == [n for n in range(8, 20) if n % 4 < 3]
     missing = KafkaSource(broker.servers, topic, start=KafkaOffsets.given({}), until=LATEST)
-    with pytest.raises(SourceError, match="no offset of partition .* was given"):
+    with pytest.raises(SourceError, match=r"no offset of partition .* was given"):
         read_all(missing)
 
 
@@ -100,6 +107,36 @@ def test_offsets_of_complete_checkpoints_are_committed_to_the_group(broker):
         read_all(nothing)
 
 
+def test_what_is_committed_is_where_the_checkpoint_was_and_not_what_came_since(broker):
+    topic = broker.fill(40)
+    source = KafkaSource(broker.servers, topic, group_id=f"g-{topic}", batch_rows=1)
+    reader, output = source.create_reader(FakeReader()), Collected()
+
+    def read_rows(count):
+        polled(reader, output, lambda _: len(output.records) >= count)
+
+    consumer = Consumer({"bootstrap.servers": broker.servers, "group.id": f"g-{topic}"})
+    try:
+        reader.start()
+        reader.add_splits([KafkaSplit(topic, 0, 2)])
+        read_rows(3)
+        reader.snapshot_state(1)
+        reader.snapshot_state(2)
+        read_rows(6)
+        reader.snapshot_state(3)
+        reader.notify_checkpoint_complete(2)
+        place = [TopicPartition(topic, 0)]
+        while (offset := consumer.committed(place, 10)[0].offset) < 0:
+            pass
+        assert offset == 5
+        assert list(reader._positions) == [3]
+        reader.notify_checkpoint_aborted(3)
+        assert reader._positions == {}
+    finally:
+        reader.close()
+        consumer.close()
+
+
 def test_without_a_group_nothing_is_committed(broker):
     topic = broker.fill(4)
     source = KafkaSource(broker.servers, topic, until=LATEST)
@@ -111,13 +148,6 @@ def test_without_a_group_nothing_is_committed(broker):
         reader.notify_checkpoint_complete(1)
     finally:
         reader.close()
-
-
-class FakeReader:
-    index_of_subtask = 0
-
-    def send_split_request(self):
-        raise AssertionError("a reader gets its splits without a request")
 
 
 def test_a_lost_offset_is_an_error_and_never_skipped(broker):

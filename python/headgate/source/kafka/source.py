@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
+
+import pyarrow as pa
 
 from headgate._kafka import LOG, checked_properties, checked_servers, said
 from headgate.errors import SourceError, UnknownColumnError
@@ -26,9 +29,6 @@ from headgate.source.kafka.reader import KafkaReader
 from headgate.source.kafka.records import SCHEMA
 from headgate.source.kafka.split import KafkaCheckpoint, KafkaSplit, Partition
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 #: Properties that a caller cannot choose, and what sets them.
 _OURS: Final = {
     "bootstrap.servers": "bootstrap_servers sets it",
@@ -45,7 +45,7 @@ _OPTIONS: Final = (
 )
 
 
-class KafkaSource(Source["pa.RecordBatch", KafkaSplit, KafkaCheckpoint]):
+class KafkaSource(Source[pa.RecordBatch, KafkaSplit, KafkaCheckpoint]):
     """The records of topics. A split is a partition, and its state is the offset to read next.
 
     A record is a batch of records of one partition, with the columns ``key``, ``value`` (binary),
@@ -227,12 +227,8 @@ class KafkaSource(Source["pa.RecordBatch", KafkaSplit, KafkaCheckpoint]):
             )
         if not columns:
             return None
-        import copy  # noqa: PLC0415 - only here
-
-        import pyarrow  # noqa: PLC0415, ICN001 - only here
-
         chosen = copy.copy(self)
-        chosen._schema = pyarrow.schema([self._schema.field(name) for name in columns])  # noqa: SLF001
+        chosen._schema = pa.schema([self._schema.field(name) for name in columns])  # noqa: SLF001
         return chosen
 
     def _clients(self) -> dict[str, Any]:
