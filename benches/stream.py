@@ -131,35 +131,26 @@ def run_all(folder: Path, rows: int) -> float:
 
 
 def barriers(folder: Path, turns: int, *, quick: bool) -> None:
-    """Print how long barriers take, idle and under back-pressure, aligned and unaligned."""
+    """Print how long barriers take, idle and under back-pressure."""
     seconds = 2.0 if quick else 8.0
     idle: list[float] = []
-    full: dict[str, list[float]] = {"aligned": [], "unaligned": []}
+    full: list[float] = []
     for turn in range(turns):
         calm = job(ScheduledSource(10_000, 10**9), SlowSink(0.0))
-        idle.append(barrier_p99(calm, folder / f"idle-{turn}", seconds, "aligned"))
-        for alignment, found in full.items():
-            busy = job(NumberSequenceSource(0, 10**10, batch_size=BATCH_ROWS), SlowSink(0.05))
-            found.append(barrier_p99(busy, folder / f"{alignment}-{turn}", seconds, alignment))
+        idle.append(barrier_p99(calm, folder / f"idle-{turn}", seconds))
+        busy = job(NumberSequenceSource(0, 10**10, batch_size=BATCH_ROWS), SlowSink(0.05))
+        full.append(barrier_p99(busy, folder / f"full-{turn}", seconds))
     print("\nstream barriers: p99 from the trigger until the last task has its barriers")
-    for name, times in {"idle": idle, **full}.items():
+    for name, times in {"idle": idle, "full": full}.items():
         low, high = min(times) * 1000, max(times) * 1000
         print(f"  {name:<12}{statistics.median(times) * 1000:>9.1f} ms   {low:.1f}-{high:.1f}")
     against("stream_barrier_idle", "p99, 10,000 rows/s", idle, 0.010, quick=quick)
-    against("stream_barrier_full", "p99, unaligned", full["unaligned"], 0.100, quick=quick)
-    ratio = [a / u for a, u in zip(full["aligned"], full["unaligned"], strict=True)]
-    name = "TRIED" if quick else "RATIO"
-    print(f"{name} stream_barrier_aligned {statistics.median(ratio):.2f} goal -", flush=True)
+    against("stream_barrier_full", "p99, back-pressured", full, 0.100, quick=quick)
 
 
-def barrier_p99(work: StreamingJob, folder: Path, seconds: float, alignment: str) -> float:
+def barrier_p99(work: StreamingJob, folder: Path, seconds: float) -> float:
     """Return the p99 of the barriers of a job that runs for some seconds."""
-    query = work.start(
-        workers=2,
-        checkpoint=str(folder),
-        interval=0.05,
-        alignment=alignment,  # type: ignore[arg-type]
-    )
+    query = work.start(workers=2, checkpoint=str(folder), interval=0.05)
     with query:
         started = time.monotonic()
         query.await_termination(seconds)

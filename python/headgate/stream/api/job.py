@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headgate import _options
-from headgate.errors import OptionError
+from headgate.errors import NotBuiltError, OptionError
 from headgate.stream.api.graph import MAX_PARALLELISM, JobGraph, plan
 from headgate.stream.job.checkpoints import CheckpointConfig
 from headgate.stream.job.config import BUFFER_TIMEOUT, Alignment, JobConfig, milliseconds
@@ -45,7 +45,6 @@ class StreamingJob:
         name: str | None = None,
         savepoint: str | None = None,
         alignment: Alignment = "aligned",
-        aligned_timeout: str | float = 0,
         checkpoint_timeout: str | float = "10m",
         min_pause: str | float = 0,
         tolerable_failures: int = 0,
@@ -70,9 +69,7 @@ class StreamingJob:
             interval: time from one checkpoint to the next; None for none but the last one.
             name: of the job, by which sinks know it again. By default it follows from ``checkpoint``.
             savepoint: folder of a savepoint to start from, if ``checkpoint`` has none.
-            alignment: ``"aligned"``: barriers wait for each other. ``"unaligned"``: they overtake rows, which become part
-                of the checkpoint. ``"timeoutable"``: aligned up to ``aligned_timeout``, then unaligned.
-            aligned_timeout: see ``alignment``.
+            alignment: ``"aligned"``: barriers wait for each other. Nothing else is built yet.
             checkpoint_timeout: time after which a checkpoint is given up.
             min_pause: time from the end of one checkpoint to the start of the next.
             tolerable_failures: failed checkpoints in a row that do not fail the job.
@@ -87,6 +84,7 @@ class StreamingJob:
 
         Raises:
             OptionError: an option is outside its limits.
+            NotBuiltError: checkpoints that are not aligned.
             StreamError: the job cannot run.
             CheckpointError: the checkpoints cannot be used.
             NotEnoughSlots: Spark has fewer slots than ``workers``.
@@ -103,8 +101,6 @@ class StreamingJob:
                 milliseconds("min_pause", min_pause, 0),
                 tolerable_failures,
             ),
-            alignment=alignment,
-            aligned_timeout=milliseconds("aligned_timeout", aligned_timeout, 0),
             restarts=restarts,
             restart_delay=restart_delay,
             savepoint=savepoint,
@@ -112,10 +108,11 @@ class StreamingJob:
             retained=retained,
             heartbeat_timeout=milliseconds("heartbeat_timeout", heartbeat_timeout) / 1000,
         )
-        if alignment not in {"aligned", "unaligned", "timeoutable"}:
-            raise OptionError(
-                f"alignment={alignment!r} is unknown",
-                remedy='"aligned" · "unaligned" · "timeoutable"',
+        if alignment != "aligned":
+            # The rows that such barriers overtake would have to be stored in the checkpoint.
+            raise NotBuiltError(
+                f"checkpoints with alignment={alignment!r} do not store the rows in flight, which a restart would lose",
+                remedy='alignment="aligned"',
             )
         graph = self.plan(parallelism, max_parallelism)
         if spark is None:

@@ -615,8 +615,6 @@ class JobMaster:
         fields = {
             "checkpoint": checkpoint,
             "timestamp": now,
-            "alignment": "aligned" if trigger.savepoint else self._config.alignment,
-            "timeout": self._config.aligned_timeout,
             "savepoint": trigger.savepoint,
             "stop": trigger.stop,
         }

@@ -41,8 +41,6 @@ FIELDS: Final[dict[str, dict[str, type | tuple[type, ...]]]] = {
         "stage": int,
         "checkpoint": int,
         "timestamp": int,
-        "alignment": str,
-        "timeout": int,
         "savepoint": (str, type(None)),
         "stop": bool,
     },

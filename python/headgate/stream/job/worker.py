@@ -186,9 +186,8 @@ class StreamWorker:
         barrier = CheckpointBarrier(
             message["checkpoint"],
             message["timestamp"],
-            message["alignment"],
-            message["timeout"],
-            (message["savepoint"] or "").encode(),
+            "aligned",
+            body=(message["savepoint"] or "").encode(),
         )
         for task in deployment.tasks_of(message["stage"]):
             task.trigger_checkpoint(barrier, stop=message["stop"])
