@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.control.cause import Cause
 from headgate.control.heartbeat import Heartbeats
@@ -52,6 +52,13 @@ _LOOK: Final = 0.2
 _CANCEL: Final = 40.0
 
 TaskId = tuple[int, int]
+
+
+class Failed(Protocol):
+    """Handles a failure on the thread of files."""
+
+    def __call__(self, cause: Cause, *, is_final: bool) -> None:
+        """Handle it; ``is_final`` if no other attempt may follow."""
 
 
 @dataclass(slots=True)
@@ -445,14 +452,16 @@ class JobMaster:
             self._completed = 0 if found is None else found.checkpoint
             return found
 
-        self._in_files(restore, self._deploy)
+        def failed(cause: Cause, *, is_final: bool) -> None:
+            self._deploying = False
+            self._fail(cause, is_final=is_final)
+
+        self._in_files(restore, self._deploy, failed)
 
     def _deploy(self, restored: Completed | None) -> None:
         self._deploying = False
         if self.state not in {JobState.STARTING, JobState.RESTARTING}:
             return
-        if self._attempt is not None and not self._attempt.is_over:
-            return  # A failure while this one was prepared has led to another one.
         if len(self._peers) < self._pool.size:
             return  # Lost meanwhile: its HELLO deploys.
         self._attempts += 1
@@ -549,7 +558,6 @@ class JobMaster:
         )
         self._close_attempt(attempt, cause.summary)
         self._failures += 1
-        self._deploying = False
         can_restore = self._store is not None
         if is_final or not can_restore or self._failures > self._config.restarts:
             self.failure = cause.error()
@@ -682,7 +690,12 @@ class JobMaster:
             self._completed = checkpoint
             self._delete_old(attempt)
 
-        self._in_files(write, lambda _: self._completed_by(attempt, effect))
+        def failed(cause: Cause, *, is_final: bool) -> None:
+            # The restore of the next attempt commits what was not, if the checkpoint is in the log.
+            if is_final or not attempt.is_over:
+                self._fail(cause, is_final=is_final)
+
+        self._in_files(write, lambda _: self._completed_by(attempt, effect), failed)
 
     def _write_savepoint(self, trigger: Trigger, fields: Mapping[str, Any]) -> None:
         """Complete a savepoint of a job that goes on, whatever becomes of the savepoint."""
@@ -787,25 +800,22 @@ class JobMaster:
     def _check(self, found: Completed) -> None:
         check_restorable(self.graph, found.fields, allow_dropped=self._config.allow_dropped_state)
 
-    def _in_files(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """Run work on the thread of files, then an action on this thread; an error fails the job."""
-        attempt = self._attempt
+    def _in_files(
+        self, work: Callable[[], Any], then: Callable[[Any], None], failed: Failed
+    ) -> None:
+        """Run work on the thread of files, then one of two actions on this thread."""
 
         def run() -> None:
             try:
                 result = work()
-            except Exception as error:  # noqa: BLE001 - fails the attempt
+            except Exception as error:  # noqa: BLE001 - passed on
                 cause = Cause.of(error)
                 is_final = isinstance(error, CheckpointError) and "another driver" in error.summary
-                self._call(lambda: self._files_failed(attempt, cause, is_final=is_final))
+                self._call(lambda: failed(cause, is_final=is_final))
             else:
                 self._call(lambda: then(result))
 
         self._files.submit(run)
-
-    def _files_failed(self, attempt: _Attempt | None, cause: Cause, *, is_final: bool) -> None:
-        if attempt is self._attempt:
-            self._fail(cause, is_final=is_final)
 
 
 def _now() -> int:
