@@ -9,7 +9,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -139,9 +140,15 @@ class JobMaster:
         self._failures = 0
         #: Id of the last checkpoint that is complete, on the thread of files.
         self._completed = 0
+        #: Id of the checkpoint behind which nothing is left to do; it may be in the log before it is committed.
+        self._final: int | None = None
+        #: Savepoint that :meth:`_stop` has written, which may not have come into the log.
+        self._written: str | None = None
         self._in_memory: Completed | None = None
         self._goal: JobState | None = None
         self._savepoints: dict[str, Future[str]] = {}
+        #: Answers that somebody may wait for, until the job is over.
+        self._asked: set[Future[str]] = set()
         self._deploying = False
         self._done = threading.Event()
         self._loop = asyncio.new_event_loop()
@@ -178,8 +185,11 @@ class JobMaster:
     def request(self, goal: JobState, savepoint: str | None, *, drain: bool) -> Future[str]:
         """Stop, cancel, or take a savepoint (with the goal RUNNING); the future gets the savepoint's folder."""
         answer: Future[str] = Future()
+        self._asked.add(answer)
+        answer.add_done_callback(self._asked.discard)
         self._call(lambda: self._requested(goal, savepoint, drain, answer))
         if self._done.is_set():
+            # It came too late for the thread.
             self._answer_ended(answer)
         return answer
 
@@ -206,7 +216,7 @@ class JobMaster:
         return self._attempts
 
     def _answer_ended(self, answer: Future[str]) -> None:
-        if not answer.done():
+        with suppress(InvalidStateError):  # it has an answer
             ended = CheckpointError("the job ended before the savepoint was taken")
             answer.set_exception(self.failure or ended)
 
@@ -238,13 +248,9 @@ class JobMaster:
             self._commits.close()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
-            for answer in self._savepoints.values():
-                if not answer.done():
-                    answer.set_exception(
-                        self.failure
-                        or CheckpointError("the job ended before the savepoint was taken")
-                    )
             self._done.set()
+            for answer in list(self._asked):
+                self._answer_ended(answer)
 
     async def _main(self) -> None:
         endpoint = self._pool.endpoint
@@ -462,6 +468,12 @@ class JobMaster:
         self._deploying = False
         if self.state not in {JobState.STARTING, JobState.RESTARTING}:
             return
+        if restored is not None and restored.checkpoint == self._final:
+            # Its last checkpoint was in the log, and is committed now.
+            if self._stop_savepoint is not None:
+                self._answer(self._stop_savepoint, None)
+            self._end(self._goal or JobState.FINISHED)
+            return
         if len(self._peers) < self._pool.size:
             return  # Lost meanwhile: its HELLO deploys.
         self._attempts += 1
@@ -553,6 +565,12 @@ class JobMaster:
         if self._over.is_set():
             return
         attempt = self._attempt
+        if self.state is JobState.FINISHING and not is_final:
+            _LOG.warning(
+                "%s failed after its last checkpoint: %s", self._config.name, cause.summary
+            )
+            self._end(self._goal or JobState.FINISHED)
+            return
         _LOG.warning(
             "attempt %d of %s failed: %s", self._attempts, self._config.name, cause.summary
         )
@@ -574,8 +592,7 @@ class JobMaster:
         if attempt.checkpoints is not None:
             self._last_id = max(self._last_id, attempt.checkpoints.next_id - 1)
             for effect in attempt.checkpoints.close(reason):
-                if isinstance(effect, Abort):
-                    self._note_failed(effect)
+                self._note_failed(effect)
         if attempt.sources is not None:
             self._files.submit(attempt.sources.close)
         attempt.cancelling = set(self._peers)
@@ -606,9 +623,12 @@ class JobMaster:
                 self._complete(attempt, effect)
             elif isinstance(effect, Abort):
                 self._note_failed(effect)
+                attempt.enumerators.pop(effect.checkpoint, None)
                 self._to_all(attempt, "ABORT", checkpoint=effect.checkpoint, reason=effect.reason)
                 assert attempt.sources is not None
                 attempt.sources.abort(effect.checkpoint)
+                if effect.trigger.stop and effect.trigger.savepoint is not None:
+                    self._stop_failed(attempt, effect.reason)
             elif isinstance(effect, FailJob):
                 error = CheckpointError(
                     f"too many checkpoints failed, the last one because {effect.reason}"
@@ -649,7 +669,9 @@ class JobMaster:
             reason = f"the enumerator of {uid} has no state: {error}"
             self._carry_out(attempt, attempt.checkpoints.on_declined(checkpoint, reason, _now()))
             return
-        attempt.enumerators.setdefault(checkpoint, {})[uid] = text(state)
+        if attempt.checkpoints.pending != checkpoint:
+            return
+        attempt.enumerators[checkpoint][uid] = text(state)
         # Before any message of the enumerator that follows its state: those come later on this thread.
         self._to_all(attempt, "TRIGGER", stage=stage, **fields)
 
@@ -680,7 +702,11 @@ class JobMaster:
                 self._write_savepoint(trigger, fields)
                 return
             if trigger.savepoint is not None:
-                CheckpointStore.write_savepoint(trigger.savepoint, fields)
+                is_own = trigger.savepoint == self._written
+                CheckpointStore.write_savepoint(trigger.savepoint, fields, replace=is_own)
+                self._written = trigger.savepoint
+            if trigger.stop:
+                self._final = checkpoint
             if self._store is not None:
                 entry = fields
                 if trigger.savepoint is not None:
@@ -691,6 +717,8 @@ class JobMaster:
             self._delete_old(attempt)
 
         def failed(cause: Cause, *, is_final: bool) -> None:
+            if trigger.stop and trigger.savepoint not in {None, self._written}:
+                self._stop_failed(attempt, cause.summary)
             # The restore of the next attempt commits what was not, if the checkpoint is in the log.
             if is_final or not attempt.is_over:
                 self._fail(cause, is_final=is_final)
@@ -722,9 +750,7 @@ class JobMaster:
             stats.status = "complete"
             stats.duration = int(time.time() * 1000) - stats.triggered
         if trigger.savepoint is not None:
-            answer = self._savepoints.pop(trigger.savepoint, None)
-            if answer is not None and not answer.done():
-                answer.set_result(trigger.savepoint)
+            self._answer(trigger.savepoint, None)
         self._failures = 0
         if attempt.is_over:
             return
@@ -744,11 +770,31 @@ class JobMaster:
             stats.reason = effect.reason
         savepoint = effect.trigger.savepoint
         if savepoint is not None and not effect.trigger.stop:
-            answer = self._savepoints.pop(savepoint, None)
-            if answer is not None and not answer.done():
-                answer.set_exception(
-                    CheckpointError(f"the savepoint {savepoint} was given up: {effect.reason}")
-                )
+            self._answer(savepoint, effect.reason)
+
+    def _answer(self, savepoint: str, failure: str | None) -> None:
+        """Answer whoever asked for a savepoint."""
+        answer = self._savepoints.pop(savepoint, None)
+        if answer is None or answer.done():
+            return
+        if failure is None:
+            answer.set_result(savepoint)
+        else:
+            answer.set_exception(
+                CheckpointError(f"the savepoint {savepoint} was given up: {failure}")
+            )
+
+    def _stop_failed(self, attempt: _Attempt, reason: str) -> None:
+        """Go on after a savepoint failed with which the job was to stop; one that was drained ends without it."""
+        savepoint, self._stop_savepoint = self._stop_savepoint, None
+        if savepoint is not None:
+            self._answer(savepoint, reason)
+        if not self._drains:
+            self._goal = None
+        attempt.last_savepoint = None
+        attempt.is_last_asked = False
+        if not attempt.is_over and len(attempt.ended) == len(attempt.placed):
+            self._last_checkpoint(attempt, None)
 
     def _last_checkpoint(self, attempt: _Attempt, savepoint: str | None) -> None:
         if attempt.is_last_asked:
@@ -764,6 +810,9 @@ class JobMaster:
     ) -> None:
         attempt = self._attempt
         if savepoint is not None:
+            if savepoint in self._savepoints:
+                answer.set_exception(CheckpointError(f"the savepoint {savepoint} is being taken"))
+                return
             self._savepoints[savepoint] = answer
         elif goal is JobState.CANCELLED:
             answer.set_result("")

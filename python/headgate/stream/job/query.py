@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -102,16 +104,24 @@ class StreamingQuery:
 
         Raises:
             HeadgateError: the job failed.
-            CheckpointError: it ended before the savepoint was taken.
+            CheckpointError: the savepoint failed, and the job goes on; a job that is drained ends without it. Or the job
+                ended before the savepoint was taken.
             TimeoutError: the job does not end in time; it may later.
         """
         goal = JobState.FINISHED if drain else JobState.STOPPED
         folder = None if savepoint is None else absolute(savepoint)
+        deadline = None if timeout is None else time.monotonic() + timeout
         answer = self._ask(goal, folder, drain=drain)
-        if not self.await_termination(timeout):
+        try:
+            # It may fail, and the job go on; or the job may have ended by itself before.
+            found = answer.result(timeout) if savepoint is not None else None
+            rest = None if deadline is None else max(0.0, deadline - time.monotonic())
+            is_over = self.await_termination(rest)
+        except FutureTimeoutError:
+            is_over = False
+        if not is_over:
             raise TimeoutError(f"the job has not ended within {timeout} s")
-        # It may have ended by itself before.
-        return answer.result(0) if savepoint is not None else None
+        return found
 
     def cancel(self, timeout: float | None = 60.0) -> None:
         """End the job at once. Output since the last checkpoint is dropped; the job can continue from there."""
