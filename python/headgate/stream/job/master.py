@@ -129,7 +129,6 @@ class JobMaster:
         self._commits = SinkCommits(graph, config.name)
         #: Files of the store and the commits of sinks, one after the other.
         self._files = ThreadPoolExecutor(1, thread_name_prefix="headgate-checkpoints")
-        self._owner = secrets.token_hex(4)
         self._place: Place | None = None
         self._peers: dict[int, WorkerPeer] = {}
         self._numbers: dict[WorkerPeer, int] = {}
@@ -448,7 +447,6 @@ class JobMaster:
         def restore() -> Completed | None:
             found = self._in_memory
             if self._store is not None:
-                self._store.check_owner()
                 found = self._store.latest()
             if found is None and self._config.savepoint is not None:
                 found = CheckpointStore.savepoint(self._config.savepoint)
@@ -479,7 +477,9 @@ class JobMaster:
         self._attempts += 1
         number = self._attempts
         placed = {task: at % self._pool.size for at, task in enumerate(self.graph.tasks)}
-        attempt = _Attempt(number, f"{self._owner}-{number}", restored, placed)
+        store = self._store
+        name = f"attempt-{number}" if store is None else store.attempt(number)
+        attempt = _Attempt(number, name, restored, placed)
         self._attempt = attempt
         attempt.sources = JobSources(
             self.graph,
