@@ -13,9 +13,10 @@ import select
 import sys
 import threading
 
-import headgate as hg
 from tests.faults.leftovers import Leftovers
 from tests.soak.streams import pipeline
+
+import headgate as hg
 
 _saying = threading.Lock()
 
@@ -38,7 +39,7 @@ def carry_out(query, words):
             query.stop(drain=True, timeout=60)
         else:
             query.cancel()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - said
         say("failed", command=words, error=f"{type(error).__name__}: {error}")
     else:
         say("done", command=words)

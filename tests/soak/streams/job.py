@@ -1,25 +1,17 @@
 """Runs one job with faults that a seed decides, and checks what became of it."""
 
-import json
 import os
-import queue
 import random
 import signal
-import subprocess
-import sys
-import threading
 import time
 import traceback
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tests.soak.streams import oracle
+from tests.soak.streams.process import LIMIT, Driver, Hang, send
 
-ROOT = Path(__file__).resolve().parents[3]
-#: Seconds after which a wait is a hang.
-LIMIT = 60.0
 #: Seconds in which an armed point has to be reached; else the fault is taken back and does not count.
 ARMED = 0.6
 #: How often each kind of fault is drawn.
@@ -56,10 +48,6 @@ OF_DRIVER = ("log", "commit", "restore", "enumerator", "assignment", "delete")
 FUNCTIONS = ("map", "process", "timers", "visible")
 
 
-class Hang(AssertionError):
-    """A job that did not go on."""
-
-
 @dataclass
 class Outcome:
     """What became of a job.
@@ -79,100 +67,6 @@ class Outcome:
     error: str = ""
     seconds: float = 0.0
     counts: Counter = field(default_factory=Counter)
-
-
-class Driver:
-    """A process that runs the job."""
-
-    def __init__(self, spec, points, log):
-        self._log = log
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "HEADGATE_STREAM_POINTS": str(points),
-            "PYTHONFAULTHANDLER": "1",
-        }
-        with log.open("ab") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.soak.streams.driver", json.dumps(spec)],
-                cwd=ROOT,
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-            )
-        self._events = queue.Queue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        self.over = None
-
-    def _read(self):
-        for line in self.process.stdout:
-            self._events.put(json.loads(line))
-        self._events.put(None)
-
-    def tell(self, *words):
-        """Send a command."""
-        with suppress(BrokenPipeError):
-            self.process.stdin.write((" ".join(words) + "\n").encode())
-            self.process.stdin.flush()
-
-    def event(self, *names, seconds=LIMIT):
-        """Return the next event of some names, or None if the process has ended."""
-        deadline = time.monotonic() + seconds
-        while True:
-            if self.over is not None and "over" in names:
-                return self.over
-            try:
-                found = self._events.get(timeout=max(0.001, deadline - time.monotonic()))
-            except queue.Empty:
-                raise Hang(
-                    f"no event {' or '.join(names)} within {seconds:g} s\n{self.stacks()}"
-                ) from None
-            if found is None:
-                self._events.put(None)
-                return None
-            if found["event"] == "over":
-                self.over = found
-            if found["event"] in names:
-                return found
-
-    def workers(self):
-        """Return the processes that the driver has started."""
-        found = []
-        with suppress(OSError):
-            for task in Path(f"/proc/{self.process.pid}/task").iterdir():
-                found += [int(pid) for pid in (task / "children").read_text().split()]
-        return [pid for pid in found if b"headgate.stream.job.process" in _command(pid)]
-
-    def stacks(self):
-        """Return the stacks of the driver and its workers."""
-        before = self._log.stat().st_size
-        for pid in [self.process.pid, *self.workers()]:
-            _signal(pid, signal.SIGCONT)
-            _signal(pid, signal.SIGUSR1)
-            time.sleep(0.3)
-        with self._log.open() as file:
-            file.seek(before)
-            return file.read()
-
-    def end(self):
-        """Kill the process, and wait until its workers have ended too."""
-        workers = self.workers()
-        self.process.kill()
-        self.process.wait()
-        self._reader.join()
-        for stream in (self.process.stdin, self.process.stdout):
-            with suppress(BrokenPipeError):
-                stream.close()
-        for pid in workers:
-            # One that is stopped does not see that the driver is gone.
-            _signal(pid, signal.SIGCONT)
-        deadline = time.monotonic() + LIMIT
-        while alive := [pid for pid in workers if os.path.exists(f"/proc/{pid}")]:
-            if time.monotonic() > deadline:
-                raise Hang(f"workers {alive} outlive their driver")
-            time.sleep(0.01)
 
 
 class Job:
@@ -216,7 +110,7 @@ class Job:
             self._open(1.0)
             self._finish()
             self._check()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - kept in the outcome
             self.outcome.error = f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
         finally:
             if self._driver is not None:
@@ -234,7 +128,6 @@ class Job:
     def _spec(self):
         dice = self.dice
         workers = dice.choice([0, 0, 0, 2, 3])
-        alignment = dice.choice(["aligned", "aligned", "unaligned", "timeoutable"])
         return {
             "root": str(self._folder),
             "rows": self._rows,
@@ -245,8 +138,6 @@ class Job:
                 "parallelism": dice.choice([1, 2, 3]),
                 "workers": workers,
                 "interval": dice.choice([0.02, 0.03, 0.05]),
-                "alignment": alignment,
-                "aligned_timeout": 0.01 if alignment == "timeoutable" else 0,
                 "tolerable_failures": dice.choice([0, 1000]),
                 "retained": self._retained,
                 "restart_delay": dice.choice([0.0, 0.01, 0.05]),
@@ -303,7 +194,8 @@ class Job:
 
     def _newest(self):
         try:
-            names = [one.removesuffix(".json") for one in os.listdir(self._folder / "checkpoints/log")]
+            log = self._folder / "checkpoints/log"
+            names = [one.name.removesuffix(".json") for one in log.iterdir()]
         except FileNotFoundError:
             return -1
         return max((int(name) for name in names if name.isdecimal()), default=-1)
@@ -363,13 +255,13 @@ class Job:
         return self._at_point(self.dice.choice(FUNCTIONS), self.dice.choice(["raise", "kill"]))
 
     def _kill_a_worker(self):
-        return self._to_a_worker(lambda pid: _signal(pid, signal.SIGKILL))
+        return self._to_a_worker(lambda pid: send(pid, signal.SIGKILL))
 
     def _stop_a_worker(self):
         def stop(pid):
-            _signal(pid, signal.SIGSTOP)
+            send(pid, signal.SIGSTOP)
             time.sleep(self.dice.uniform(0.05, 0.4))
-            return _signal(pid, signal.SIGCONT)
+            return send(pid, signal.SIGCONT)
 
         return self._to_a_worker(stop)
 
@@ -425,19 +317,19 @@ class Job:
         return True
 
     def _stop_the_driver(self):
-        _signal(self._driver.process.pid, signal.SIGSTOP)
+        send(self._driver.process.pid, signal.SIGSTOP)
         time.sleep(self.dice.uniform(0.05, 0.4))
-        return _signal(self._driver.process.pid, signal.SIGCONT)
+        return send(self._driver.process.pid, signal.SIGCONT)
 
     def _second_driver(self):
         first = self._driver
         stopped = self.dice.random() < 0.5
         if stopped:
-            _signal(first.process.pid, signal.SIGSTOP)
+            send(first.process.pid, signal.SIGSTOP)
         self._begin()
         if stopped:
             self._recover()
-            _signal(first.process.pid, signal.SIGCONT)
+            send(first.process.pid, signal.SIGCONT)
         over = first.event("over")
         first.end()
         if over is None or over["state"] != "failed" or "another driver" not in over["error"]:
@@ -538,20 +430,3 @@ class Job:
             staged = self._folder / "out" / name / "_staging"
             if staged.exists() and any(p.is_file() for p in staged.rglob("*.parquet")):
                 raise oracle.Wrong(f"staged files are left in {staged}")
-
-
-def _signal(pid, number):
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _command(pid):
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-

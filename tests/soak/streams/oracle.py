@@ -125,6 +125,17 @@ def check_checkpoints(folder, retained, count, seed):
                     needed.setdefault(where, set()).add(number)
     attempts = {where.split("/")[1] for where in needed}
     there = {path.name for path in (folder / "tasks").iterdir()}
+    orphans = _check_tasks(folder, needed)
+    last = fields[-1]
+    if "operators" in last:
+        found = last["operators"]["count"]["state"]
+        folders = [f"{folder}/{where}" for where, _ in found]
+        check_state(folders, last["checkpoint"], np.arange(count), seed)
+    return len(there - attempts), orphans
+
+
+def _check_tasks(folder, needed):
+    """Check that all files are there that snapshots name; return the number of those that none names."""
     orphans = 0
     for path in (folder / "tasks").glob("*/*"):
         where = str(path.relative_to(folder))
@@ -137,17 +148,12 @@ def check_checkpoints(folder, retained, count, seed):
         if named - files:
             raise Wrong(f"checkpoints: {where} lacks {named - files}")
         orphans += len(files - named)
-    last = fields[-1]
-    if "operators" in last:
-        found = last["operators"]["count"]["state"]
-        folders = [f"{folder}/{where}" for where, _ in found]
-        check_state(folders, last["checkpoint"], np.arange(count), seed)
-    return len(there - attempts), orphans
+    return orphans
 
 
 def _read(folder):
     """Return the columns of all committed files, as lists, with the names and order of rows.py."""
-    files = [path for path in folder.glob("*.parquet")]
+    files = list(folder.glob("*.parquet"))
     if not files:
         return {name: [] for name in _NAMES[folder.name]}
     tables = [pq.read_table(path) for path in files]

@@ -150,5 +150,3 @@ def start(spec):
         options={"memory": "16m", "same_host_link": spec["link"]},
         **spec["options"],
     )
-
-

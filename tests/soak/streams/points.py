@@ -10,7 +10,6 @@ import faulthandler
 import os
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import time
@@ -69,7 +68,11 @@ def hit(name):
         return
     action = taken.read_text()
     taken.rename(FOLDER / f"struck-{name}")
-    print(f"---- {time.time() % 1000:.3f} {action} at {name} in {os.getpid()}", file=sys.stderr, flush=True)
+    print(
+        f"---- {time.time() % 1000:.3f} {action} at {name} in {os.getpid()}",
+        file=sys.stderr,
+        flush=True,
+    )
     act(action, name)
 
 
@@ -88,7 +91,7 @@ def act(action, name):
     elif action == "sleep":
         time.sleep(PAUSE)
     elif action == "cut control":
-        for worker in list(_workers):
+        for worker in _workers:
             worker.kill()
     elif action == "cut data":
         cut_data()
@@ -97,21 +100,23 @@ def act(action, name):
 
 
 def cut_data():
-    """Shut down all connections of this process but those to the coordinator."""
-    kept = {worker._connection.sock.getsockname() for worker in _workers if worker._connection}
-    for number in os.listdir("/proc/self/fd"):
+    """Shut down all connections of this process to others, but those to the coordinator."""
+    kept = {worker._place.port for worker in _workers}
+    for path in list(Path("/proc/self/fd").iterdir()):
         try:
-            if not stat.S_ISSOCK(os.stat(int(number)).st_mode):
+            if not path.is_socket():
                 continue
-            sock = socket.socket(fileno=os.dup(int(number)))
+            sock = socket.socket(fileno=os.dup(int(path.name)))
         except OSError:
             continue
         with sock:
             try:
-                sock.getpeername()
-                if sock.family is socket.AF_INET and sock.getsockname() in kept:
+                ends = sock.getsockname(), sock.getpeername()
+                if sock.family is socket.AF_INET and kept & {end[1] for end in ends}:
                     continue
-                sock.shutdown(socket.SHUT_RDWR)
+                # Pairs of sockets without a name are within this process.
+                if sock.family is socket.AF_INET or any(ends):
+                    sock.shutdown(socket.SHUT_RDWR)
             except OSError:
                 continue
 

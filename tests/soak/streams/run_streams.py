@@ -43,7 +43,7 @@ def _mount(folder):
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def run(seed, count, faults, jobs, base, out=sys.stdout):
+def run(seed, count, faults, jobs, base, out=None):
     """Run jobs until there are as many faults; return their outcomes."""
     outcomes = []
     with ThreadPoolExecutor(jobs) as pool:
@@ -65,7 +65,7 @@ def run(seed, count, faults, jobs, base, out=sys.stdout):
                 faults_of = sum(outcome.faults.values())
                 said = outcome.error.partition("\n")[0] or "right"
                 line = f"seed {outcome.seed}: {faults_of} faults, {outcome.seconds:.1f} s: {said}"
-                print(line, file=out, flush=True)
+                print(line, file=out or sys.stdout, flush=True)
             time.sleep(0.02)
 
 
@@ -91,7 +91,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=1, help="of the first job")
     parser.add_argument("--count", type=int, default=0, help="number of jobs")
-    parser.add_argument("--faults", type=int, default=1000, help="number of faults, without --count")
+    parser.add_argument(
+        "--faults", type=int, default=1000, help="number of faults, without --count"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="jobs at a time")
     parser.add_argument("--folder", help="for the jobs; a temporary one by default")
     given = parser.parse_args()

@@ -37,7 +37,8 @@ class Model:
         for effect in effects:
             assert not self.over
             if isinstance(effect, Trigger):
-                assert self.pending is None and effect.checkpoint == self.next
+                assert self.pending is None
+                assert effect.checkpoint == self.next
                 if self.asked:
                     assert (effect.savepoint, effect.stop) == self.asked.pop(0)
                 else:
@@ -46,7 +47,8 @@ class Model:
                 self.next += 1
                 self.pending, self.missing, self.started = effect, set(TASKS), now
             elif isinstance(effect, Complete):
-                assert effect.trigger == self.pending and not self.missing
+                assert effect.trigger == self.pending
+                assert not self.missing
                 assert set(effect.states) == set(TASKS)
                 assert all(state == effect.checkpoint for state in effect.states.values())
                 self.failures, self.over = 0, effect.trigger.stop
@@ -162,8 +164,8 @@ class ValveModel:
 )
 def test_the_valve_follows_the_model(channels, happening):
     valve, model = StatusWatermarkValve(channels), ValveModel(channels)
-    for channel, mark in happening:
-        channel %= channels
+    for number, mark in happening:
+        channel = number % channels
         before = model.output
         if mark is None:
             model.set_idle(channel)

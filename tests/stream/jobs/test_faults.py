@@ -194,7 +194,7 @@ def test_a_savepoint_that_waits_for_a_checkpoint_is_given_up_with_the_attempt(
     with pytest.raises(errors.CheckpointError, match="is being taken"):
         again.result(30)
     master._call(lambda: master._fail(Cause.of(ValueError("planned"))))
-    with pytest.raises(errors.CheckpointError, match="was given up: .*planned"):
+    with pytest.raises(errors.CheckpointError, match=r"was given up: .*planned"):
         answer.result(30)
     held.set()
     query.stop(timeout=30)
