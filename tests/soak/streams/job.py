@@ -1,6 +1,5 @@
 """Runs one job with faults that a seed decides, and checks what became of it."""
 
-import os
 import random
 import signal
 import time
