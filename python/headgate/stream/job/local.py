@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from headgate.control.cause import Cause
-from headgate.errors import CoordinatorError, PeerLostError, StreamError
+from headgate.errors import CoordinatorError, InternalError, PeerLostError, StreamError
 from headgate.stream.job.pool import Endpoint
 from headgate.stream.job.worker import StreamWorker
 
