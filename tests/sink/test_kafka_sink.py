@@ -4,6 +4,7 @@ The mock broker has no transactions: exactly once is tested with a real one, in 
 """
 
 import pickle
+import threading
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from tests.source.kafka_kit import Broker
 from headgate.errors import OptionError, SchemaMismatchError, SinkError
 from headgate.sink import StreamWriterContext
 from headgate.sink.kafka import KafkaSink
+from headgate.sink.kafka import committer as committers
 from headgate.sink.kafka.producing import records_of
 from headgate.source import read
 from headgate.source.kafka import KafkaOffsets, KafkaSource
@@ -177,3 +179,15 @@ def test_the_sink_travels_without_a_connection(tmp_path):
 def test_mistakes_are_named(options, said):
     with pytest.raises(OptionError, match=said):
         KafkaSink(**{"topic": "t", "bootstrap_servers": "b", **options})
+
+
+def test_a_call_that_hangs_is_left_behind():
+    gate, done = threading.Event(), []
+    with pytest.raises(TimeoutError, match="did not return"):
+        committers._in_time(lambda: done.append(gate.wait()), 0.01)
+    (thread,) = (t for t in threading.enumerate() if t.name == "headgate-kafka-offsets")
+    gate.set()
+    thread.join()
+    assert done == [True]
+    with pytest.raises(ZeroDivisionError):
+        committers._in_time(lambda: 1 / 0, 10)
