@@ -89,7 +89,7 @@ def enrich(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The first stage: keys and payloads."""
     ids = batch.column(0)
     key = pc.bit_wise_and(pc.multiply(ids, 2654435761), KEYS - 1)
-    at = batch.column(1).cast(pa.int64())
+    at = batch.column(1).cast(pa.int64()) if batch.num_columns > 1 else ids
     columns = [ids, key, at, pa.repeat(PAYLOAD, len(ids))]
     return pa.RecordBatch.from_arrays(columns, schema=ENRICHED)
 
@@ -142,3 +142,22 @@ class FirstAndLast:
         self.seen += batch.num_rows
         if self.seen >= self.rows:
             np.save(self.file, np.array([time.perf_counter() - self.first]))
+
+
+class SlowSink:
+    """A sink's function that takes its time, and touches a file with each batch.
+
+    Args:
+        seconds: for each batch.
+        file: to touch; none if empty.
+    """
+
+    def __init__(self, seconds: float, file: str = "") -> None:
+        self.seconds, self.file = seconds, file
+
+    def __call__(self, batch: pa.RecordBatch) -> None:
+        if self.seconds:
+            time.sleep(self.seconds)
+        if self.file:
+            with open(self.file, "w", encoding="ascii") as file:
+                file.write(str(batch.num_rows))

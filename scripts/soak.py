@@ -169,6 +169,19 @@ PARTS = (
         (*SPARK, "tests/soak/standalone/*", "docs/clusters.md"),
     ),
     Part(
+        "kafka",
+        "a source and a sink of Kafka with a real broker: transactions, crashes, a broker that is killed",
+        ("scripts/kafka.sh", "tests/soak/kafka"),
+        9,
+        (
+            "python/headgate/_kafka.py",
+            "python/headgate/sink/*",
+            "python/headgate/source/kafka/*",
+            "scripts/kafka.sh",
+            "tests/soak/kafka/*",
+        ),
+    ),
+    Part(
         "programs",
         "the demo, the benches and a client of Spark Connect, run as a whole",
         pytest("tests/soak/programs"),

@@ -134,6 +134,11 @@ APPLICATIONS = ("headgate.demo", "headgate.__main__", "headgate.testing")
 ON_REQUEST = "headgate.functions.libraries"
 #: Computes with numpy, which every Python worker of mapInArrow has; nothing else of the package imports it.
 WITH_NUMPY = "headgate.stream"
+#: Client of another system -> the only modules that import it.
+CLIENTS = {
+    "confluent_kafka": ("headgate.sink.kafka", "headgate.source.kafka"),
+    "deltalake": ("headgate.sink.delta",),
+}
 
 #: The layer that may import pyspark, and the package under whose name Spark finds it.
 SPARK = ("headgate.spark", "pyspark_headgate")
@@ -254,7 +259,7 @@ def python_only_imports_downwards(root: Path) -> Findings:
 def the_wheel_needs_pyarrow_only(root: Path) -> Findings:
     looked, wrong = 0, []
     spark = {"pyspark", "py4j"}
-    foreign = {"cloudpickle", "numpy", "pandas", "polars", "rich", "tqdm", *spark}
+    foreign = {"cloudpickle", "numpy", "pandas", "polars", "rich", "tqdm", *spark, *CLIENTS}
     for path, module in python_files(root):
         for line, name in python_imports(path, module):
             looked += 1
@@ -263,6 +268,7 @@ def the_wheel_needs_pyarrow_only(root: Path) -> Findings:
                 is_below(module, *APPLICATIONS, ON_REQUEST)
                 or (top in spark and is_below(module, *SPARK))
                 or (top == "numpy" and is_below(module, WITH_NUMPY))
+                or is_below(module, *CLIENTS.get(top, ()))
             )
             if top in foreign and not excused:
                 wrong.append(f"{path}:{line}: {module} imports {name}")
@@ -420,6 +426,12 @@ RULES: list[tuple[Callable[[Path], Findings], int, str, str | dict[str, str]]] =
         20,
         "python/headgate/stream/state/keys.py",
         "import numpy as np\nimport pandas as pd\n",
+    ),
+    (
+        the_wheel_needs_pyarrow_only,
+        20,
+        "python/headgate/source/numbers.py",
+        "def f():\n    from confluent_kafka.admin import AdminClient\n",
     ),
     (
         an_impl_lives_with_its_type,

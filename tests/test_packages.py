@@ -18,7 +18,10 @@ TABLES = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = TABLES["project"]["optional-dependencies"]
 
 #: For users: a minimum and no maximum, since on a cluster the runtime decides which versions are installed.
-FOR_USERS = [*TABLES["project"]["dependencies"], *EXTRAS["spark"], *EXTRAS["demo"]]
+FOR_USERS = [
+    *TABLES["project"]["dependencies"],
+    *(line for name in ("spark", "stream", "kafka", "delta", "demo") for line in EXTRAS[name]),
+]
 #: For developers: a maximum too, so that a new major version comes with a commit of ours.
 FOR_DEVELOPERS = [
     *TABLES["build-system"]["requires"],

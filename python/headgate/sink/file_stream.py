@@ -7,14 +7,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from headgate.errors import OptionError, SinkError
-from headgate.sink import journal as journals
 from headgate.sink.api import Committable, WriterContext
 from headgate.sink.commit import refuse_existing, refuse_file
-from headgate.sink.failure import failing
 from headgate.sink.file_writer import FileSinkWriter
-from headgate.sink.layout import STAGING, batch_job
+from headgate.sink.layout import batch_job
 from headgate.sink.query_committer import QueryCommitter
-from headgate.sink.recovery import is_ours
+from headgate.sink.staging import clean_unknown, committables_of, number_of
 from headgate.sink.stream_api import (
     StreamSinkCommitter,
     StreamSinkWriter,
@@ -132,8 +130,12 @@ class FileStreamCommitter(StreamSinkCommitter):
 
     def commit(self, checkpoint_id: int, committables: Iterable[bytes]) -> None:
         """Make the files visible; see :meth:`StreamSinkCommitter.commit`."""
-        found = [Committable.from_json(one.decode()) for one in committables]
-        for number, batch in groupby(sorted(found, key=self._number), key=self._number):
+
+        def number_in_job(committable: Committable) -> int:
+            return number_of(committable, self._job)
+
+        found = sorted(committables_of(list(committables)), key=number_in_job)
+        for number, batch in groupby(found, key=number_in_job):
             if number > checkpoint_id:
                 raise SinkError(
                     "a committable of a later checkpoint",
@@ -144,28 +146,7 @@ class FileStreamCommitter(StreamSinkCommitter):
 
     def abort_unknown(self, known: Collection[bytes]) -> None:
         """Remove staged files; see :meth:`StreamSinkCommitter.abort_unknown`."""
-        kept = {(c.job, c.attempt) for c in (Committable.from_json(k.decode()) for k in known)}
-        storage = self._storage
-        with failing("clean up", storage.at(STAGING)):
-            for folder in storage.list(storage.at(STAGING)):
-                name = folder.path.rpartition("/")[2]
-                job, _, number = name.rpartition("-")
-                if job != self._job or not number.isdecimal() or not is_ours(storage, folder.path):
-                    continue
-                journal = journals.read(storage, name)
-                if journal is not None:
-                    journals.roll_forward(storage, journal)
-                attempts = {one.path.rpartition("/")[2] for one in storage.list(folder.path)}
-                gone = {attempt for attempt in attempts if (name, attempt) not in kept}
-                journals.clean(storage, name, attempts=gone)
+        clean_unknown(self._storage, self._job, known)
 
     def close(self) -> None:
         """Do nothing."""
-
-    def _number(self, committable: Committable) -> int:
-        job, _, number = committable.job.rpartition("-")
-        if job != self._job or not number.isdecimal():
-            raise SinkError(
-                "a committable of another job", asked=f"job {self._job}", have=committable.job
-            )
-        return int(number)

@@ -9,8 +9,9 @@ from headgate.sink import journal as journals
 from headgate.sink.api import Committable, WriteResult, chosen_name
 from headgate.sink.commit import plan, refuse_file, result_of
 from headgate.sink.failure import failing
-from headgate.sink.layout import COMMITS, STAGING, batch_job, marker_path
-from headgate.sink.recovery import is_ours, recover
+from headgate.sink.layout import COMMITS, batch_job, marker_path
+from headgate.sink.recovery import recover
+from headgate.sink.staging import clean_until
 
 if TYPE_CHECKING:
     from headgate.sink.file_options import FileSinkOptions
@@ -98,11 +99,7 @@ class QueryCommitter:
     def _clean(self, batch: int) -> None:
         """Remove the staged files of this and earlier batches, and the oldest markers."""
         storage = self._storage
-        with failing("clean up", storage.at(STAGING)):
-            for info in storage.list(storage.at(STAGING)):
-                query, _, number = info.path.rpartition("/")[2].rpartition("-")
-                is_over = query == self._query and number.isdecimal() and int(number) <= batch
-                if is_over and is_ours(storage, info.path):
-                    journals.clean(storage, batch_job(query, int(number)))
+        clean_until(storage, self._query, batch)
+        with failing("clean up", storage.at(COMMITS)):
             for old in sorted(self._markers())[:-_KEPT]:
                 storage.delete_file(storage.at(COMMITS, self._query, str(old)))

@@ -42,7 +42,8 @@ class StreamWriterContext:
     """The identity of a writer.
 
     Attributes:
-        job: the job's name: no other job has it, and the job keeps it after a restart.
+        job: the name of the job at this sink: no other job or sink of this job has it, and it is the
+            same after a restart.
         index: the task's number, from 0.
         parallelism: number of writers.
         attempt: id of this run of the task, which no earlier run had.

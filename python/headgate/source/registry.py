@@ -22,6 +22,7 @@ _SHIPPED: Final[dict[str, tuple[str, str, dict[str, str]]]] = {
     "csv": ("headgate.source.files", "FileSource", {"format": "csv"}),
     "files": ("headgate.source.files", "FileSource", {}),
     "json": ("headgate.source.files", "FileSource", {"format": "json"}),
+    "kafka": ("headgate.source.kafka", "KafkaSource", {}),
     "numbers": ("headgate.source.numbers", "NumberSequenceSource", {}),
     "parquet": ("headgate.source.files", "FileSource", {"format": "parquet"}),
     "rate": ("headgate.source.rate", "RateSource", {}),

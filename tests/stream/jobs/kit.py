@@ -1,7 +1,6 @@
 """Streams of numbers, functions and sinks for tests of streaming jobs; importable by worker processes."""
 
 import os
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -67,12 +66,6 @@ class FailOnce:
                 os._exit(7)
             raise ValueError("planned")
         return batch
-
-
-def slowly(batch):
-    """Pass rows on, some ms later, so that a job has time for checkpoints."""
-    time.sleep(0.02)
-    return batch
 
 
 def rows_of(folder):

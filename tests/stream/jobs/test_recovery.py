@@ -15,13 +15,12 @@ from headgate.sink import FileSink
 from headgate.stream import JobState, read_savepoint
 
 ROWS = 4000
+RATE = 2500
 
 
-def counted(rows, *, slow=True, **failure):
+def counted(rows, *, rate=RATE, **failure):
     """Return a job's stream: counts over two exchanges, slow enough for checkpoints in between."""
-    made = kit.numbers(rows)
-    if slow:
-        made = made.map(kit.slowly, name="slow")
+    made = kit.numbers(rows, rate=rate)
     keyed = made.key_by("key").process(kit.Count, schema=kit.COUNTED, name="count")
     if failure:
         keyed = keyed.map(kit.FailOnce(**failure), name="fails")
@@ -132,7 +131,7 @@ def test_draining_closes_windows_and_commits_all(tmp_path):
 
 def test_a_finished_job_that_is_started_again_repeats_nothing(tmp_path):
     for _ in range(2):
-        query = start(counted(500, slow=False), tmp_path)
+        query = start(counted(500, rate=None), tmp_path)
         assert query.await_termination(60)
         kit.check_counts(kit.rows_of(tmp_path / "out"), 500)
 
@@ -202,7 +201,7 @@ def test_state_of_an_operator_that_is_gone_is_refused_unless_dropped(tmp_path):
     query.stop()
 
     def other():
-        keyed = kit.numbers(ROWS).key_by("key")
+        keyed = kit.numbers(ROWS, rate=RATE).key_by("key")
         return keyed.process(kit.Count, schema=kit.COUNTED, name="other")
 
     with pytest.raises(errors.CheckpointError, match="operators that the job does not have: count"):
@@ -212,7 +211,7 @@ def test_state_of_an_operator_that_is_gone_is_refused_unless_dropped(tmp_path):
 
 
 def test_another_number_of_key_groups_is_refused(tmp_path):
-    query = start(counted(100, slow=False), tmp_path)
+    query = start(counted(100, rate=None), tmp_path)
     assert query.await_termination(60)
     with pytest.raises(errors.CheckpointError, match="another number of key groups"):
         start(counted(100), tmp_path, max_parallelism=64)

@@ -56,8 +56,10 @@ class SourceTestBase:
         schema = self.create_source().schema
         rows = all_rows(self.expected_records())
         for place, field in enumerate(schema or ()):
+            if not (pa.types.is_integer(field.type) or pa.types.is_floating(field.type)):
+                continue
             values = sorted(row[place] for row in rows if row[place] is not None)
-            if values and (pa.types.is_integer(field.type) or pa.types.is_floating(field.type)):
+            if values:
                 yield pc.field(field.name) > values[len(values) // 2]
 
     # All records.

@@ -61,7 +61,7 @@ class Application:
         self._tls: dict[str, Any] | None = None
         self._jobs: Jobs
         self._id = context.applicationId
-        bind_host = conf.get("spark.driver.bindAddress") or self.host
+        self.bind_host: str = conf.get("spark.driver.bindAddress") or self.host
 
         def make_side(server: Server) -> Jobs:
             self._jobs = Jobs(
@@ -71,7 +71,7 @@ class Application:
 
         retries = _retries(context)
         self._server = Server(
-            bind_host, self._keys.get, make_side, retries, Timing(), self._places_of
+            self.bind_host, self._keys.get, make_side, retries, Timing(), self._places_of
         )
         self.port = self._server.port
         self._context = context

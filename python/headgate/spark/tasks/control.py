@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from headgate import errors
+from headgate.control.beside import DriverHeartbeats
 from headgate.control.cause import Cause
 from headgate.control.connection import WorkerConnection
-from headgate.control.heartbeat import Heartbeats
 from headgate.spark.wire.channel import MESSAGES
 from headgate.spark.wire.messages import Message
 
@@ -63,8 +63,7 @@ class Control:
         self._closed = False
         #: The first exception of handling a message in the thread.
         self.error: Exception | None = None
-        self._heartbeats: Heartbeats | None = None
-        self._driver = 0
+        self._heartbeats: DriverHeartbeats[Message] | None = None
         self._connection = WorkerConnection(place, MESSAGES)
 
     @property
@@ -121,7 +120,12 @@ class Control:
             CoordinatorError: the connection is gone, or the driver silent.
         """
         if self._heartbeats is None:
-            self._start_heartbeats()
+            self._heartbeats = DriverHeartbeats(
+                self._place,
+                MESSAGES,
+                self._connection,
+                lambda token: Message("HEARTBEAT", fields={"control": token}),
+            )
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
             self._thread = None
@@ -185,24 +189,6 @@ class Control:
         """Return the messages that come within ``timeout`` seconds; if none does, check for silence."""
         if self._connection.is_readable(timeout):
             return self._connection.receive()
-        silence = None if self._heartbeats is None else self._heartbeats.silence(self._driver)
-        if silence is not None:
-            raise errors.CoordinatorError(
-                f"no heartbeat from the driver for {silence:.0f} s",
-                asked=self._place.address,
-                have=f"heartbeat_timeout={self._place.heartbeat_timeout:g}s",
-                remedy="check that the driver runs and its host can be reached · "
-                "a larger heartbeat_timeout",
-            )
+        if self._heartbeats is not None:
+            self._heartbeats.check()
         return []
-
-    def _start_heartbeats(self) -> None:
-        beside = WorkerConnection(self._place, MESSAGES, self._connection)
-        with beside.sock:
-            beside.send(Message("HEARTBEAT", fields={"control": self._connection.token}))
-            self._heartbeats = Heartbeats()
-            try:
-                timeout = self._place.heartbeat_timeout
-                self._driver = self._heartbeats.monitor(beside.sock, timeout, beside.tls)
-            except OSError as error:
-                raise beside.unreachable(error) from error

@@ -11,18 +11,17 @@ from headgate import _options
 from headgate.errors import OptionError
 from headgate.stream.api.graph import MAX_PARALLELISM, JobGraph, plan
 from headgate.stream.job.checkpoints import CheckpointConfig
-from headgate.stream.job.config import Alignment, JobConfig, milliseconds
+from headgate.stream.job.config import BUFFER_TIMEOUT, Alignment, JobConfig, milliseconds
 from headgate.stream.job.local import ProcessWorkers, ThreadWorkers
 from headgate.stream.job.master import JobMaster
 from headgate.stream.job.query import StreamingQuery
 from headgate.stream.job.store import CheckpointStore
 
 if TYPE_CHECKING:
-    from headgate.stream.api.graph import StreamGraph
-    from headgate.stream.job.master import WorkerPool
+    from pyspark.sql import SparkSession
 
-#: Longest time that rows wait for a page to fill, unless the user says otherwise.
-_BUFFER_TIMEOUT = "5ms"
+    from headgate.stream.api.graph import StreamGraph
+    from headgate.stream.job.pool import WorkerPool
 
 
 class StreamingJob:
@@ -38,8 +37,9 @@ class StreamingJob:
     def start(
         self,
         *,
+        spark: SparkSession | None = None,
         parallelism: int = 1,
-        workers: int = 0,
+        workers: int | None = None,
         checkpoint: str | None = None,
         interval: str | float | None = "10s",
         name: str | None = None,
@@ -52,15 +52,19 @@ class StreamingJob:
         retained: int = 1,
         restarts: int = 3,
         restart_delay: float = 0.2,
+        heartbeat_timeout: str | float = "10s",
         max_parallelism: int = MAX_PARALLELISM,
         allow_dropped_state: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> StreamingQuery:
-        """Start the job on this machine, and return its handle.
+        """Start the job, on this machine or on a Spark cluster, and return its handle.
 
         Args:
+            spark: a session: the workers are tasks of its application, on its executors; see docs/streams-on-spark.md.
+                Without one the job runs on this machine.
             parallelism: tasks of operators that have no parallelism of their own.
-            workers: processes for the tasks; 0 for threads of this process.
+            workers: processes for the tasks; 0, the default without Spark, for threads of this process. On Spark the number
+                of Spark tasks, by default one for each task of the job, and at most as many as there are slots.
             checkpoint: folder or URI for checkpoints. If it has some of this job, the job continues from the last one.
                 Without a folder a failure ends the job, and output is committed once, at the end.
             interval: time from one checkpoint to the next; None for none but the last one.
@@ -75,14 +79,19 @@ class StreamingJob:
             retained: complete checkpoints to keep.
             restarts: failures in a row, without a complete checkpoint between them, after which the job starts anew.
             restart_delay: seconds from a failure to the new start.
+            heartbeat_timeout: time without a heartbeat after which a worker is lost. A function may hold Python's lock for longer.
             max_parallelism: number of key groups; state cannot be restored into another number.
             allow_dropped_state: True to ignore state of operators that the job does not have.
-            options: of the environments of the workers, such as ``{"memory": "256m"}``; see docs/options.md.
+            options: of the environments of the workers, such as ``{"memory": "256m"}``; see docs/options.md. On Spark the
+                confs of the session count too.
 
         Raises:
             OptionError: an option is outside its limits.
             StreamError: the job cannot run.
             CheckpointError: the checkpoints cannot be used.
+            NotEnoughSlots: Spark has fewer slots than ``workers``.
+            NotBuiltError: the session belongs to Spark Connect.
+            WorkerPythonError: the Python of Spark's tasks cannot import headgate.
         """
         config = JobConfig(
             name=name or _name(checkpoint),
@@ -101,26 +110,21 @@ class StreamingJob:
             savepoint=savepoint,
             allow_dropped_state=allow_dropped_state,
             retained=retained,
-            environment={
-                "listen": "127.0.0.1:0",
-                "buffer_timeout": _BUFFER_TIMEOUT,
-                **(options or {}),
-            },
+            heartbeat_timeout=milliseconds("heartbeat_timeout", heartbeat_timeout) / 1000,
         )
         if alignment not in {"aligned", "unaligned", "timeoutable"}:
             raise OptionError(
                 f"alignment={alignment!r} is unknown",
                 remedy='"aligned" · "unaligned" · "timeoutable"',
             )
-        _options.resolve("environment", dict(config.environment))
-        if workers < 0:
-            raise OptionError(f"workers={workers} is less than 0", remedy="workers=0 for threads")
         graph = self.plan(parallelism, max_parallelism)
-        pool: WorkerPool
-        if workers:
-            pool = ProcessWorkers(graph, config.name, config.environment, workers)
+        if spark is None:
+            pool = _local_workers(graph, config.name, workers or 0, options or {})
         else:
-            pool = ThreadWorkers(graph, config.name, config.environment)
+            # The one import of Spark's layer from below, for calls that name a session.
+            from headgate.spark.streams import spark_workers  # noqa: PLC0415
+
+            pool = spark_workers(spark, graph, config.name, workers, options or {})
         store = None if checkpoint is None else CheckpointStore(checkpoint, retained)
         master = JobMaster(graph, config, store, pool)
         master.start()
@@ -134,6 +138,18 @@ class StreamingJob:
         """
         with self.start(**options) as query:
             query.await_termination()
+
+
+def _local_workers(
+    graph: JobGraph, name: str, workers: int, options: Mapping[str, Any]
+) -> WorkerPool:
+    given = {"buffer_timeout": BUFFER_TIMEOUT, **options}
+    _options.resolve("environment", given)
+    if workers < 0:
+        raise OptionError(f"workers={workers} is less than 0", remedy="workers=0 for threads")
+    if workers:
+        return ProcessWorkers(graph, name, given, workers)
+    return ThreadWorkers(graph, name, given)
 
 
 def _name(checkpoint: str | None) -> str:

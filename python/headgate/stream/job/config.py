@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
 
 from headgate._units import parse_duration
 from headgate.errors import OptionError
@@ -12,6 +11,8 @@ from headgate.errors import OptionError
 if TYPE_CHECKING:
     from headgate.stream.job.checkpoints import CheckpointConfig
 
+#: Longest time that rows wait for a page to fill, unless the user says otherwise.
+BUFFER_TIMEOUT: Final = "5ms"
 Alignment = Literal["aligned", "unaligned", "timeoutable"]
 
 
@@ -26,11 +27,10 @@ class JobConfig:
         aligned_timeout: ms after which a timeoutable barrier overtakes rows.
         restarts: failures after which the job starts anew; each successful checkpoint starts the count anew.
         restart_delay: seconds between a failure and the new start.
-        heartbeat_timeout: seconds of silence after which a worker is lost.
+        heartbeat_timeout: seconds without a heartbeat after which a worker is lost.
         savepoint: folder of a savepoint to start from, if there is no checkpoint.
         allow_dropped_state: True to ignore state of operators that the job does not have.
         retained: complete checkpoints to keep.
-        environment: options of the workers' environments.
     """
 
     name: str
@@ -39,11 +39,10 @@ class JobConfig:
     aligned_timeout: int = 0
     restarts: int = 3
     restart_delay: float = 0.2
-    heartbeat_timeout: float = 30.0
+    heartbeat_timeout: float = 10.0
     savepoint: str | None = None
     allow_dropped_state: bool = False
     retained: int = 1
-    environment: Mapping[str, Any] = field(default_factory=dict)
 
 
 def milliseconds(option: str, raw: float | str, least: int = 1) -> int:

@@ -21,6 +21,7 @@ class CheckpointStats:
         status: ``"pending"``, ``"complete"`` or ``"failed"``.
         duration: ms from the trigger until all is written; None while it is pending.
         bytes: size of the files that it wrote.
+        barrier: ms from the trigger until the last task had its barriers.
         alignment: longest alignment of a task in ms.
         sync: longest time in ms for which a task stood still.
         in_flight: bytes of data in flight.
@@ -33,6 +34,7 @@ class CheckpointStats:
     status: str = "pending"
     duration: int | None = None
     bytes: int = 0
+    barrier: int = 0
     alignment: int = 0
     sync: int = 0
     in_flight: int = 0

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from headgate.errors import CoordinatorError, StreamError
+from headgate.control.cause import Cause
+from headgate.errors import CoordinatorError, PeerLostError, StreamError
+from headgate.stream.job.pool import Endpoint
 from headgate.stream.job.worker import StreamWorker
 
 if TYPE_CHECKING:
@@ -35,7 +37,9 @@ class ThreadWorkers:
 
     def __init__(self, graph: JobGraph, name: str, options: Mapping[str, Any]) -> None:
         self._graph, self._name, self._options = graph, name, options
+        self.endpoint = _endpoint(options)
         self._threads: list[threading.Thread] = []
+        self._ended: dict[int, Cause] = {}
 
     @property
     def size(self) -> int:
@@ -44,6 +48,7 @@ class ThreadWorkers:
 
     def start(self, number: int, place: Place) -> None:
         """Start the worker in a thread."""
+        self._ended.pop(number, None)
         worker = StreamWorker(self._graph, self._name, number, place, self._options)
 
         def run() -> None:
@@ -51,12 +56,18 @@ class ThreadWorkers:
                 worker.run()
             except CoordinatorError:
                 _LOG.debug("the coordinator of %s has ended", self._name, exc_info=True)
-            except Exception:
+            except Exception as error:
                 _LOG.exception("the worker of %s ended", self._name)
+                self._ended[number] = Cause.of(error, where=f"worker {number}")
 
         thread = threading.Thread(target=run, name=f"headgate-worker-{number}", daemon=True)
         self._threads.append(thread)
         thread.start()
+
+    def ended(self) -> Mapping[int, Cause]:
+        """Return the worker, if it has ended by an error."""
+        ended, self._ended = self._ended, {}
+        return ended
 
     def stop(self) -> None:
         """Wait for the worker."""
@@ -79,13 +90,23 @@ class ProcessWorkers:
 
     def __init__(self, graph: JobGraph, name: str, options: Mapping[str, Any], size: int) -> None:
         self._size = size
+        self.endpoint = _endpoint(options)
         self._job = dumped((graph, name, dict(options)))
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        #: Workers that have not been seen to end.
+        self._running: set[int] = set()
 
     @property
     def size(self) -> int:
         """Number of workers."""
         return self._size
+
+    def ended(self) -> Mapping[int, Cause]:
+        """Return workers whose process has ended."""
+        codes = {number: self.processes[number].poll() for number in self._running}
+        ended = {number: code for number, code in codes.items() if code is not None}
+        self._running -= set(ended)
+        return {number: _ended(number, code) for number, code in ended.items()}
 
     def start(self, number: int, place: Place) -> None:
         """Start a process, and end the one before it."""
@@ -97,6 +118,7 @@ class ProcessWorkers:
         # Its standard input stays open: it ends with this process, whatever becomes of that.
         process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our own module
         self.processes[number] = process
+        self._running.add(number)
         assert process.stdin is not None
         with suppress(BrokenPipeError):  # it has ended already, and is started again
             _write(process.stdin, pickle.dumps((number, place, sys.path)))
@@ -113,6 +135,15 @@ class ProcessWorkers:
             if process.stdin is not None:
                 with suppress(BrokenPipeError):
                     process.stdin.close()
+
+
+def _ended(number: int, code: int) -> Cause:
+    summary = f"the process of worker {number} of the streaming job has ended"
+    return Cause.of(PeerLostError(summary, have=f"exit code {code}; its errors are in its output"))
+
+
+def _endpoint(options: Mapping[str, Any]) -> Endpoint:
+    return Endpoint(tls=options.get("tls") == "require")
 
 
 def dumped(job: Any) -> bytes:

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.cause import Cause
+from headgate.control.heartbeat import Heartbeats
 from headgate.control.place import Place
 from headgate.errors import (
     CheckpointError,
@@ -41,29 +42,16 @@ from headgate.stream.job.store import CheckpointStore, Completed
 if TYPE_CHECKING:
     from headgate.stream.api.graph import JobGraph
     from headgate.stream.job.config import JobConfig
+    from headgate.stream.job.pool import WorkerPool
 
 _LOG: Final = logging.getLogger("headgate.stream")
-#: Seconds between two looks at the clock, and between two pings.
+#: Seconds between two looks at the clock, and between two looks at the workers.
 _TICK: Final = 0.02
-_PING: Final = 2.0
+_LOOK: Final = 0.2
 #: Seconds in which workers have to answer that they cancelled their tasks.
 _CANCEL: Final = 40.0
 
 TaskId = tuple[int, int]
-
-
-class WorkerPool(Protocol):
-    """Starts workers, which dial the coordinator. Called on the coordinator's thread; no method may block."""
-
-    @property
-    def size(self) -> int:
-        """Number of workers."""
-
-    def start(self, number: int, place: Place) -> None:
-        """Start a worker, or start it again after it was lost."""
-
-    def stop(self) -> None:
-        """End workers that do not end by themselves. Called once, from any thread; it may block."""
 
 
 @dataclass(slots=True)
@@ -112,8 +100,6 @@ class JobMaster:
         config: its options.
         store: keeps checkpoints; None if there are none.
         pool: starts workers.
-        host: name of this host for workers.
-        listen: address to listen on.
     """
 
     def __init__(
@@ -122,9 +108,6 @@ class JobMaster:
         config: JobConfig,
         store: CheckpointStore | None,
         pool: WorkerPool,
-        *,
-        host: str = "127.0.0.1",
-        listen: str = "127.0.0.1",
     ) -> None:
         self.graph = graph
         self.history = CheckpointHistory()
@@ -134,8 +117,7 @@ class JobMaster:
         self._config = config
         self._store = store
         self._pool = pool
-        self._host = host
-        self._listen = listen
+        self._heartbeats: Heartbeats | None = None
         self._commits = SinkCommits(graph, config.name)
         #: Files of the store and the commits of sinks, one after the other.
         self._files = ThreadPoolExecutor(1, thread_name_prefix="headgate-checkpoints")
@@ -258,27 +240,30 @@ class JobMaster:
             self._done.set()
 
     async def _main(self) -> None:
+        endpoint = self._pool.endpoint
         server = await self._loop.create_server(
-            lambda: WorkerPeer(self._placed, self, self._strangers), self._listen, 0
+            lambda: WorkerPeer(self._placed, self, self._strangers), endpoint.listen, 0
         )
         port = server.sockets[0].getsockname()[1]
         self._place = Place(
-            self._host,
+            endpoint.host,
             port,
             secrets.token_bytes(16),
             secrets.token_bytes(32),
             heartbeat_timeout=self._config.heartbeat_timeout,
+            tls=endpoint.tls,
         )
+        self._heartbeats = Heartbeats()
         try:
             for number in range(self._pool.size):
                 self._pool.start(number, self._place)
-            pinged = 0.0
+            looked = 0.0
             while not self._over.is_set():
                 self._guarded(self._tick)
                 now = self._loop.time()
-                if now - pinged >= _PING:
-                    pinged = now
-                    self._guarded(self._ping)
+                if now - looked >= _LOOK:
+                    looked = now
+                    self._guarded(self._look)
                 try:
                     await asyncio.wait_for(self._over.wait(), _TICK)
                 except TimeoutError:
@@ -287,10 +272,16 @@ class JobMaster:
             server.close()
             for peer in list(self._peers.values()):
                 peer.send("STOP")
-                peer.close()
+            # Each answers what was sent before, and closes its connection.
+            deadline = self._loop.time() + _CANCEL
+            while self._numbers and self._loop.time() < deadline:
+                await asyncio.sleep(_TICK / 10)
+            for peer in list(self._numbers):
+                peer.drop()
             for stranger in list(self._strangers):
                 stranger.drop()
             await asyncio.sleep(0)
+            self._heartbeats.close()
 
     @property
     def _placed(self) -> Place:
@@ -302,19 +293,32 @@ class JobMaster:
         if attempt is not None and attempt.checkpoints is not None and not attempt.is_over:
             self._carry_out(attempt, attempt.checkpoints.on_time(_now()))
 
-    def _ping(self) -> None:
-        now = self._loop.time()
-        for peer in list(self._peers.values()):
-            if peer.heard and now - peer.heard > self._config.heartbeat_timeout:
-                peer.drop()
+    def _look(self) -> None:
+        """Look for silent workers, and for those that have ended before their connection did, or had none."""
+        timeout, now = self._config.heartbeat_timeout, self._loop.time()
+        assert self._heartbeats is not None
+        for number, peer in list(self._peers.items()):
+            if peer.target is None:
+                silence = now - peer.since if now - peer.since > timeout else None
             else:
-                peer.send("PING")
+                silence = self._heartbeats.silence(peer.target)
+            if silence is not None:
+                _LOG.warning("no heartbeat for %.0f s from worker %d", silence, number)
+                peer.drop()
+        for number, cause in self._pool.ended().items():
+            ended = self._peers.get(number)
+            if ended is not None:
+                ended.drop()
+            else:
+                self._fail(cause)
+                self._start_again(number)
 
     # Workers.
 
     def on_message(self, peer: WorkerPeer, message: StreamMessage) -> None:
         """Handle a message of a worker."""
-        if message.kind == "PING":
+        if message.kind == "HEARTBEAT":
+            self._guarded(lambda: self._monitor(peer, message["control"]))
             return
         if message.kind == "HELLO":
             self._guarded(lambda: self._hello(peer, message))
@@ -327,6 +331,8 @@ class JobMaster:
 
     def on_lost(self, peer: WorkerPeer, error: Exception | None) -> None:
         """Handle the end of a worker's connection."""
+        if peer.target is not None and self._heartbeats is not None:
+            self._heartbeats.unmonitor(peer.target)
         number = self._numbers.pop(peer, None)
         if number is None or self._peers.get(number) is not peer or self._over.is_set():
             return
@@ -355,9 +361,21 @@ class JobMaster:
             attempt.cancelling.discard(number)
             if not attempt.is_over:
                 self._fail(_lost_worker(number, error))
+        self._start_again(number)
+
+    def _start_again(self, number: int) -> None:
         if not self._over.is_set():
             self._pool.start(number, self._placed)
             self._deploy_if_ready()
+
+    def _monitor(self, beside: WorkerPeer, token: str) -> None:
+        """Hand a connection with a worker's heartbeats to the native thread."""
+        peer = next((one for one in self._peers.values() if one.token == token), None)
+        if peer is None or peer.target is not None or self._heartbeats is None:
+            beside.drop()  # that worker is gone already
+            return
+        sock, tls = beside.detach()
+        peer.target = self._heartbeats.monitor(sock, self._config.heartbeat_timeout, tls)
 
     def _of_worker(self, attempt: _Attempt, number: int, message: StreamMessage) -> None:
         kind = message.kind
@@ -433,6 +451,8 @@ class JobMaster:
         self._deploying = False
         if self.state not in {JobState.STARTING, JobState.RESTARTING}:
             return
+        if self._attempt is not None and not self._attempt.is_over:
+            return  # A failure while this one was prepared has led to another one.
         if len(self._peers) < self._pool.size:
             return  # Lost meanwhile: its HELLO deploys.
         self._attempts += 1
@@ -632,6 +652,7 @@ class JobMaster:
         stats = self.history.find(message["checkpoint"])
         if stats is not None:
             stats.bytes += state["bytes"]
+            stats.barrier = max(stats.barrier, state["start_delay"])
             stats.sync = max(stats.sync, state["sync"])
             stats.alignment = max(stats.alignment, state["alignment"])
         assert attempt.checkpoints is not None

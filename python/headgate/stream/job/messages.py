@@ -20,6 +20,7 @@ MAX_MESSAGE: Final = 64 << 20
 FIELDS: Final[dict[str, dict[str, type | tuple[type, ...]]]] = {
     # worker -> coordinator
     "HELLO": {"worker": int, "host": str, "pid": int},
+    "HEARTBEAT": {"control": str},
     "DEPLOYED": {"attempt": int, "partitions": list, "host": str, "port": int, "process": str},
     "ACKNOWLEDGED": {"attempt": int, "task": list, "checkpoint": int, "state": dict},
     "DECLINED": {"attempt": int, "task": list, "checkpoint": int, "reason": str},
@@ -55,8 +56,6 @@ FIELDS: Final[dict[str, dict[str, type | tuple[type, ...]]]] = {
     "FINISH": {"attempt": int},
     "CANCEL": {"attempt": int},
     "STOP": {},
-    # both ways
-    "PING": {},
 }
 
 
@@ -114,9 +113,9 @@ class StreamCodec:
         _check(kind, fields)
         return StreamMessage(kind, fields)
 
-    def is_last(self, message: StreamMessage) -> bool:  # noqa: ARG002 - as all codecs
-        """Return False: frames follow every message."""
-        return False
+    def is_last(self, message: StreamMessage) -> bool:
+        """Return True for a HEARTBEAT, which names the control connection that the heartbeats are of."""
+        return message.kind == "HEARTBEAT"
 
 
 CODEC: Final = StreamCodec()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 from typing import TYPE_CHECKING, Final, Protocol
 
 from headgate.control.heartbeat import keep_alive
@@ -12,6 +14,7 @@ from headgate.errors import HeadgateError
 from headgate.stream.job.messages import CODEC, StreamMessage
 
 if TYPE_CHECKING:
+    from headgate._native import TlsSession
     from headgate.control.place import Place
 
 _LOG: Final = logging.getLogger("headgate.stream")
@@ -51,13 +54,21 @@ class WorkerPeer(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._error: Exception | None = None
-        #: Time of the last bytes, by the loop's clock.
-        self.heard = 0.0
+        #: Number of the worker at the heartbeats' thread; None before its heartbeats begin.
+        self.target: int | None = None
+        #: Time of the connection, by the loop's clock.
+        self.since = 0.0
+
+    @property
+    def token(self) -> str:
+        """The token that names this connection on another one of the same worker; once established."""
+        return self._link.token if self._link.established else ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self.since = asyncio.get_running_loop().time()
         keep_alive(transport.get_extra_info("socket"), self._timeout)
         self._strangers[self] = None
         if len(self._strangers) > _STRANGERS:
@@ -66,7 +77,6 @@ class WorkerPeer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes."""
-        self.heard = asyncio.get_running_loop().time()
         try:
             messages = self._link.receive(data)
         except HeadgateError as error:
@@ -94,6 +104,19 @@ class WorkerPeer(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._link.send(StreamMessage(kind, fields))
             self._flush()
+
+    def detach(self) -> tuple[socket.socket, TlsSession | None]:
+        """Give the connection away, and forget it here.
+
+        Raises:
+            OSError: this process has too many open files.
+        """
+        assert self._transport is not None
+        own = self._transport.get_extra_info("socket")
+        # The event loop closes its own descriptor, which does not end the connection of this one.
+        taken = socket.socket(fileno=os.dup(own.fileno()))
+        self.drop()
+        return taken, self._link.tls
 
     def close(self) -> None:
         """End the connection after what was sent."""

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.checkpoints import CheckpointBarrier
+from headgate.control.beside import DriverHeartbeats
 from headgate.control.cause import Cause
 from headgate.control.connection import WorkerConnection
 from headgate.errors import CoordinatorError, ProtocolError
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from headgate.stream.runtime.task import StreamTask, TaskSnapshot
 
 _LOG: Final = logging.getLogger("headgate.stream")
+#: Addresses to listen on that are none to connect to.
+_ALL_ADDRESSES: Final = {"0.0.0.0", "::"}  # noqa: S104 - compared only
+#: Seconds between two looks at the coordinator's heartbeats while there is nothing to read.
+_LOOK: Final = 0.5
 #: Seconds between two reports of figures.
 _REPORT: Final = 1.0
 #: Seconds in which cancelled tasks have to end.
@@ -43,8 +48,7 @@ class StreamWorker:
         name: of the job.
         number: of this worker, from 0.
         place: of the coordinator.
-        options: of the environments.
-        host: name of this host for other workers; None for the address that the environment listens on.
+        options: of the environments. By default they listen on the address from which this worker reaches the coordinator.
     """
 
     def __init__(
@@ -54,14 +58,12 @@ class StreamWorker:
         number: int,
         place: Place,
         options: Mapping[str, Any],
-        host: str | None = None,
     ) -> None:
         self._graph = graph
         self._name = name
         self._number = number
         self._place = place
         self._options = options
-        self._host = host
         self._connection: WorkerConnection[StreamMessage] | None = None
         self._sending = threading.Lock()
         self._reporting = threading.Lock()
@@ -77,11 +79,21 @@ class StreamWorker:
         """
         connection = self._connection = WorkerConnection(self._place, CODEC)
         reporter = threading.Thread(target=self._report, name="headgate-reports", daemon=True)
+        heartbeats: DriverHeartbeats[StreamMessage] | None = None
         try:
-            host = self._host or socket.gethostname()
+            host = socket.gethostname()
             self._send("HELLO", worker=self._number, host=host, pid=os.getpid())
+            heartbeats = DriverHeartbeats(
+                self._place,
+                CODEC,
+                connection,
+                lambda token: StreamMessage("HEARTBEAT", {"control": token}),
+            )
             reporter.start()
             while True:
+                if not connection.is_readable(_LOOK):
+                    heartbeats.check()
+                    continue
                 for message in connection.receive():
                     if message.kind == "STOP":
                         return
@@ -96,6 +108,8 @@ class StreamWorker:
             self._cancel()
             self._writers.shutdown()
             connection.sock.close()
+            if heartbeats is not None:
+                heartbeats.close()
             if reporter.ident is not None:
                 reporter.join()
 
@@ -117,9 +131,7 @@ class StreamWorker:
             self._send(kind, **fields)
 
     def _handle(self, message: StreamMessage) -> None:
-        if message.kind == "PING":
-            self._send("PING")
-        elif message.kind == "DEPLOY":
+        if message.kind == "DEPLOY":
             self._deploy(message)
         elif message.kind == "CANCEL":
             self._cancel()
@@ -132,8 +144,10 @@ class StreamWorker:
     def _deploy(self, message: StreamMessage) -> None:
         self._cancel()
         attempt = message["attempt"]
+        own = self._own_address()
+        options = {"listen": f"{own}:0", **self._options}
         deployment = Deployment(
-            self._graph, self._name, attempt, self._place, self._options, message, self
+            self._graph, self._name, attempt, self._place, options, message, self
         )
         self._deployment = deployment
         host, port = deployment.environment.address
@@ -141,10 +155,14 @@ class StreamWorker:
             "DEPLOYED",
             attempt=attempt,
             partitions=deployment.partitions(),
-            host=self._host or host,
+            host=own if host in _ALL_ADDRESSES else host,
             port=port,
             process=deployment.environment.process_id.hex(),
         )
+
+    def _own_address(self) -> str:
+        assert self._connection is not None
+        return str(self._connection.sock.getsockname()[0])
 
     def _cancel(self) -> None:
         deployment, self._deployment = self._deployment, None

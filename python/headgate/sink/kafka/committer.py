@@ -1,0 +1,211 @@
+"""The committer that produces the staged rows of a checkpoint in one transaction. Decision: ADR 0037."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyarrow import ipc
+
+from headgate._kafka import LOG, said
+from headgate.errors import SinkError
+from headgate.sink.failure import failing
+from headgate.sink.kafka.producing import Producing
+from headgate.sink.layout import staged_path
+from headgate.sink.staging import clean_unknown, clean_until, committables_of, number_of
+from headgate.sink.stream_api import StreamSinkCommitter, refuse_older
+
+if TYPE_CHECKING:
+    from headgate.sink.api import Committable
+    from headgate.sink.storage import Storage
+
+#: Seconds after which a commit without rows renews the marker: brokers forget offsets after days.
+_RENEW: Final = 3600.0
+
+
+class KafkaCommitter(StreamSinkCommitter):
+    """Produces the rows of each checkpoint in one transaction, which also commits a marker.
+
+    The marker is an offset of a consumer group of its own: the number of the checkpoint plus one, at
+    partition 0 of the topic; 0 before the first checkpoint. Kafka commits rows and marker together, so
+    the marker tells whether a checkpoint's rows are there, also after a crash. A new producer with the
+    job's transactional id first ends the transaction of the one before, and locks it out.
+
+    Args:
+        topic: of the rows that name none, and of the marker.
+        properties: of librdkafka, without those of transactions.
+        storage: the folder of the staged rows.
+        job: the job's name.
+        timeout: longest wait for an answer of a broker, in seconds.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        properties: Mapping[str, Any],
+        storage: Storage,
+        job: str,
+        timeout: float,
+    ) -> None:
+        self._topic = topic
+        self._properties = dict(properties)
+        self._storage = storage
+        self._job = job
+        self._timeout = timeout
+        self._id = f"headgate-{job}-{topic}"
+        self._producing: Producing | None = None
+        self._group: Any = None
+        self._marker = 0
+        self._marked_at = 0.0
+
+    def start(self, restored_checkpoint: int | None) -> None:
+        """Lock out an older committer, and check the marker; see :meth:`StreamSinkCommitter.start`."""
+        marker = self._open()
+        if marker is None:
+            if restored_checkpoint is not None:
+                raise self._forgotten(restored_checkpoint)
+            self._in_transaction([], 0)
+        committed = marker - 1 if marker else None
+        refuse_older(restored_checkpoint, committed, self._job, self._topic)
+
+    def commit(self, checkpoint_id: int, committables: Iterable[bytes]) -> None:
+        """Produce the rows unless they are there; see :meth:`StreamSinkCommitter.commit`."""
+        found = committables_of(list(committables))
+        last = max((number_of(one, self._job) for one in found), default=-1)
+        if last > checkpoint_id:
+            raise SinkError(
+                "a committable of a later checkpoint",
+                asked=f"checkpoint {checkpoint_id}",
+                have=f"job {self._job}-{last}",
+            )
+        if self._producing is None and self._open() is None:
+            raise self._forgotten(checkpoint_id)
+        is_new = checkpoint_id >= self._marker
+        is_old = time.monotonic() - self._marked_at > _RENEW
+        if is_new and (any(one.files for one in found) or is_old):
+            self._in_transaction(found, checkpoint_id + 1)
+        clean_until(self._storage, self._job, checkpoint_id)
+
+    def abort_unknown(self, known: Collection[bytes]) -> None:
+        """Remove staged rows; see :meth:`StreamSinkCommitter.abort_unknown`."""
+        clean_unknown(self._storage, self._job, known)
+
+    def close(self) -> None:
+        """Close the clients; an open transaction is aborted by the next committer or its timeout."""
+        producing, self._producing = self._producing, None
+        if producing is not None:
+            producing.close()
+        group, self._group = self._group, None
+        if group is not None:
+            group.close()
+
+    def _forgotten(self, checkpoint: int) -> SinkError:
+        return SinkError(
+            f"Kafka does not know any more which rows of job {self._job} are committed",
+            asked=f"checkpoint {checkpoint}",
+            have=f"no offset of group {self._id!r}; brokers forget it after offsets.retention.minutes",
+            remedy="look which rows are there, and start a job of another name after them",
+        )
+
+    def _open(self) -> int | None:
+        """Make a producer, which ends and locks out older ones; return the marker, if there is one."""
+        from confluent_kafka import Consumer, KafkaException, TopicPartition  # noqa: PLC0415
+
+        shared = {
+            n: v
+            for n, v in self._properties.items()
+            if n in {"bootstrap.servers", "client.id"}
+            or n.startswith(("security.", "ssl.", "sasl."))
+        }
+        try:
+            self._producing = Producing(
+                {
+                    # The longest that brokers allow unless they are set otherwise.
+                    "transaction.timeout.ms": 900_000,
+                    **self._properties,
+                    "transactional.id": self._id,
+                }
+            )
+            self._producing.producer.init_transactions(self._timeout)
+            self._group = Consumer(
+                {**shared, "group.id": self._id, "enable.auto.commit": False}, logger=LOG
+            )
+            (found,) = self._group.committed([TopicPartition(self._topic, 0)], self._timeout)
+            if found.error is not None:
+                raise KafkaException(found.error)
+        except KafkaException as error:
+            self.close()
+            raise SinkError(
+                f"the committer of topic {self._topic!r} cannot start: {said(error)}",
+                remedy="check bootstrap_servers, the topic and its rights",
+            ) from error
+        self._marker, self._marked_at = max(0, found.offset), time.monotonic()
+        return self._marker if found.offset >= 0 else None
+
+    def _in_transaction(self, committables: Iterable[Committable], marker: int) -> None:
+        """Commit rows and the marker, or nothing."""
+        from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - optional
+
+        assert self._producing is not None  # noqa: S101 - start() and commit() made it
+        producer = self._producing.producer
+        try:
+            producer.begin_transaction()
+            for committable in committables:
+                for batch in self._rows(committable):
+                    self._producing.produce(batch, self._topic)
+            self._producing.flush()
+            place = TopicPartition(self._topic, 0, marker)
+            group = self._group.consumer_group_metadata()
+            producer.send_offsets_to_transaction([place], group, self._timeout)
+            _commit(producer, self._timeout)
+        except (KafkaException, SinkError) as error:
+            # The outcome may be unknown. A new producer settles it, and then reads the marker.
+            with suppress(KafkaException):
+                producer.abort_transaction(self._timeout)
+            self.close()
+            if isinstance(error, SinkError):
+                raise
+            raise SinkError(
+                f"the transaction of topic {self._topic!r} failed: {said(error)}",
+                asked=f"checkpoint {marker - 1} of job {self._job}",
+                remedy="commit it again, as after a restart: its rows come once",
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+        self._marker, self._marked_at = marker, time.monotonic()
+
+    def _rows(self, committable: Committable) -> Iterable[pa.RecordBatch]:
+        for file in committable.files:
+            path = self._storage.at(staged_path(committable.job, committable.attempt, file.name))
+            with failing("read", path):
+                data = self._storage.read(path)
+                if data is None or len(data) != file.bytes:
+                    raise SinkError(
+                        f"staged rows are missing or have changed: {path}",
+                        asked=f"{file.bytes} bytes",
+                        have="no file" if data is None else f"{len(data)} bytes",
+                        remedy="give a staging folder that all tasks and the coordinator share",
+                        details={"path": path},
+                    )
+                reader = ipc.open_file(pa.BufferReader(data))
+                for number in range(reader.num_record_batches):
+                    yield reader.get_batch(number)
+
+
+def _commit(producer: Any, timeout: float) -> None:
+    """Commit; tries again while librdkafka says that the same call may succeed."""
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - optional
+
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            producer.commit_transaction(timeout)
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
+        else:
+            return

@@ -1,0 +1,248 @@
+"""The reader of Kafka's partitions: one consumer, read by one fetcher."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate._kafka import LOG, said
+from headgate.errors import SourceError
+from headgate.source.base.records import RecordsBySplits, RecordsWithSplitIds
+from headgate.source.base.split_reader import (
+    SplitReader,
+    SplitsAddition,
+    SplitsChange,
+    SplitsRemoval,
+)
+from headgate.source.kafka.records import batch_of, latest_time
+from headgate.source.kafka.split import KafkaSplit, Partition
+from headgate.source.sequential import BatchSourceReader, Progress, Timed, TimedBatchEmitter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headgate.source.api import SourceReaderContext
+
+#: Seconds of a poll, after which the split reader looks whether it was woken: librdkafka has no wake-up.
+_POLL: Final = 0.1
+
+
+class KafkaReader(BatchSourceReader[Timed, KafkaSplit]):
+    """Reads partitions, and commits the positions of complete checkpoints to the consumer group.
+
+    Args:
+        settings: the properties of librdkafka.
+        schema: the columns of the batches.
+        batch_rows: rows in a batch, at most.
+        commits: True to commit offsets.
+        context: the reader's context.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        schema: pa.Schema,
+        batch_rows: int,
+        commits: bool,
+        context: SourceReaderContext,
+    ) -> None:
+        from confluent_kafka import Consumer  # noqa: PLC0415 - optional
+
+        self._consumer: Any = Consumer({**settings, "on_commit": _committed}, logger=LOG)
+        self._commits = commits
+        self._positions: dict[int, dict[Partition, int]] = {}
+        self._last_positions: dict[Partition, int] = {}
+        super().__init__(
+            lambda: KafkaSplitReader(self._consumer, schema, batch_rows),
+            context,
+            TimedBatchEmitter(),
+        )
+
+    def start(self) -> None:
+        """Do nothing: the enumerator assigns splits without a request."""
+
+    def on_split_finished(self, finished: Mapping[str, Progress]) -> None:
+        """Keep the last positions, which the next complete checkpoint commits."""
+        self._last_positions.update((one.split.key, one.position) for one in finished.values())
+
+    def snapshot_state(self, checkpoint_id: int) -> list[KafkaSplit]:
+        """Return the partitions at their positions, which the completion commits."""
+        splits = super().snapshot_state(checkpoint_id)
+        if self._commits:
+            positions = {split.key: split.position for split in splits}
+            self._positions[checkpoint_id] = {**self._last_positions, **positions}
+        return splits
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Commit the positions of the checkpoint, without waiting for the broker.
+
+        Nothing depends on it: a job continues from its checkpoint. The offsets are for tools that
+        show the lag of a group, and for ``KafkaOffsets.committed()``.
+        """
+        positions = self._positions.pop(checkpoint_id, {})
+        for older in [one for one in self._positions if one < checkpoint_id]:
+            del self._positions[older]
+        if not positions:
+            return
+        from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - optional
+
+        offsets = [TopicPartition(*key, position) for key, position in positions.items()]
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException as error:
+            LOG.warning(
+                "offsets of checkpoint %d were not committed: %s", checkpoint_id, said(error)
+            )
+        for key, position in positions.items():
+            if self._last_positions.get(key) == position:
+                del self._last_positions[key]
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """Forget the positions of the checkpoint."""
+        self._positions.pop(checkpoint_id, None)
+
+    def close(self) -> None:
+        """Stop the fetcher, then close the consumer."""
+        super().close()
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
+
+class KafkaSplitReader(SplitReader[Timed, KafkaSplit]):
+    """Polls the consumer for all partitions of a reader.
+
+    Args:
+        consumer: owned by the reader.
+        schema: the columns of the batches.
+        batch_rows: messages per poll, at most.
+    """
+
+    def __init__(self, consumer: Any, schema: pa.Schema, batch_rows: int) -> None:
+        self._consumer = consumer
+        self._schema = schema
+        self._batch_rows = batch_rows
+        self._splits: dict[Partition, KafkaSplit] = {}
+        self._over: list[str] = []
+        self._woken = threading.Event()
+
+    def fetch(self) -> RecordsWithSplitIds[Timed]:
+        """Return the next records, or nothing after a wake-up.
+
+        Raises:
+            SourceError: an offset to read is not there any more, or the broker refuses a partition.
+        """
+        while not self._woken.is_set() and not self._over:
+            first = self._consumer.poll(_POLL)
+            if first is not None:
+                # A time of 0 takes what is here; a longer one would wait until all have come.
+                rest = (
+                    self._consumer.consume(self._batch_rows - 1, 0) if self._batch_rows > 1 else []
+                )
+                records = self._by_split([first, *rest])
+                if records:
+                    return RecordsBySplits(records, self._take_over())
+        self._woken.clear()
+        return RecordsBySplits({}, self._take_over())
+
+    def handle_splits_changes(self, change: SplitsChange[KafkaSplit]) -> None:
+        """Start and stop to read partitions."""
+        match change:
+            case SplitsAddition():
+                self._over += [split.split_id for split in change.splits if split.is_over]
+                added = [split for split in change.splits if not split.is_over]
+                self._splits.update((split.key, split) for split in added)
+                if added:
+                    self._consumer.incremental_assign([_place(split) for split in added])
+            case SplitsRemoval():
+                self._remove([split for split in change.splits if split.key in self._splits])
+            case _:
+                raise TypeError(f"unknown change of splits: {type(change).__name__}")
+
+    def wake_up(self) -> None:
+        """End a waiting fetch within a tenth of a second; from any thread."""
+        self._woken.set()
+
+    def pause_or_resume_splits(
+        self, splits_to_pause: Sequence[KafkaSplit], splits_to_resume: Sequence[KafkaSplit]
+    ) -> None:
+        """Pause and resume partitions."""
+        self._consumer.pause([_place(s) for s in splits_to_pause if s.key in self._splits])
+        self._consumer.resume([_place(s) for s in splits_to_resume if s.key in self._splits])
+
+    def close(self) -> None:
+        """Stop reading; the reader closes the consumer."""
+        self._remove(list(self._splits.values()))
+
+    def _by_split(self, messages: Sequence[Any]) -> dict[str, list[Timed]]:
+        found: dict[Partition, list[Any]] = {}
+        for message in messages:
+            key = message.topic(), message.partition()
+            if message.error() is not None:
+                self._handle(message)
+            elif (split := self._splits.get(key)) is not None:
+                if split.end is not None and message.offset() >= split.end:
+                    self._finish(split)
+                else:
+                    found.setdefault(key, []).append(message)
+        return {f"{topic}-{number}": [self._timed(some)] for (topic, number), some in found.items()}
+
+    def _timed(self, messages: Sequence[Any]) -> Timed:
+        position = messages[-1].offset() + 1
+        key = messages[0].topic(), messages[0].partition()
+        split = self._splits.get(key)
+        if split is not None and split.end is not None and position >= split.end:
+            self._finish(split)
+        return batch_of(messages, self._schema), position, latest_time(messages)
+
+    def _handle(self, message: Any) -> None:
+        from confluent_kafka import KafkaError  # noqa: PLC0415 - optional
+
+        error, split = message.error(), self._splits.get((message.topic(), message.partition()))
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+            # Records before the end may be missing: markers of transactions, or compacted ones.
+            if split is not None and split.end is not None and message.offset() >= split.end:
+                self._finish(split)
+            return
+        if error.retriable():
+            LOG.warning("librdkafka tries again: %s", said(error))
+            return
+        where = "a partition" if split is None else f"partition {split.split_id}"
+        is_lost = error.code() == KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - its public name
+        raise SourceError(
+            f"{where} has no record at the offset to read, and none is skipped: {said(error)}"
+            if is_lost
+            else f"{where} cannot be read: {said(error)}",
+            asked=f"offset {message.offset()}" if is_lost else "",
+            remedy="a longer retention.ms of the topic · start again from KafkaOffsets.earliest(), "
+            "without the lost records"
+            if is_lost
+            else "",
+            details={"splits": [] if split is None else [split.split_id], "error": error.name()},
+        )
+
+    def _finish(self, split: KafkaSplit) -> None:
+        self._remove([split])
+        self._over.append(split.split_id)
+
+    def _remove(self, splits: Sequence[KafkaSplit]) -> None:
+        if splits:
+            self._consumer.incremental_unassign([_place(split) for split in splits])
+        for split in splits:
+            del self._splits[split.key]
+
+    def _take_over(self) -> list[str]:
+        over, self._over = self._over, []
+        return over
+
+
+def _place(split: KafkaSplit) -> Any:
+    from confluent_kafka import TopicPartition  # noqa: PLC0415 - optional
+
+    return TopicPartition(split.topic, split.partition, split.position)
+
+
+def _committed(error: Any, partitions: Any) -> None:
+    if error is not None:
+        LOG.warning("offsets of %s were not committed: %s", partitions, said(error))

@@ -1,0 +1,179 @@
+"""The sink of Kafka with librdkafka's mock broker: rows as records, at least once; what cannot be a record.
+
+The mock broker has no transactions: exactly once is tested with a real one, in tests/soak/kafka.
+"""
+
+import pickle
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+import stream_kit
+from tests.source.kafka_kit import Broker
+
+from headgate.errors import OptionError, SchemaMismatchError, SinkError
+from headgate.sink import StreamWriterContext
+from headgate.sink.kafka import KafkaSink
+from headgate.sink.kafka.producing import records_of
+from headgate.source import read
+from headgate.source.kafka import KafkaOffsets, KafkaSource
+
+CONTEXT = StreamWriterContext("job", 0, 1, "a")
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.fixture(scope="module")
+def broker():
+    return Broker()
+
+
+def rows_of(broker, topic, columns=("value",)):
+    source = KafkaSource(broker.servers, topic, until=KafkaOffsets.latest(), headers=True)
+    with read(source.with_columns(columns)) as batches:
+        return [row for batch in batches for row in batch.to_pylist()]
+
+
+class Numbered(KafkaSink):
+    """Takes the column n of the kit as values."""
+
+    def create_stream_writer(self, context, schema=None):
+        writer = super().create_stream_writer(context, schema)
+        write = writer.write
+        writer.write = lambda batch: write(
+            pa.record_batch([batch["n"].cast(pa.string())], names=["value"])
+        )
+        return writer
+
+
+def test_what_is_written_is_what_the_source_reads(broker):
+    topic = broker.fill(4)
+    batch = pa.record_batch(
+        {
+            "value": pa.array([b"x", None, b"z"]),
+            "key": pa.array(["k", None, "l"]),
+            "partition": pa.array([1, 1, 1], pa.int16()),
+            "timestamp": pa.array([1_000, 2_000_999, 3_000], pa.timestamp("us", "UTC")),
+            "headers": pa.array([[{"key": "a", "value": b"1"}], None, []], HEADERS),
+        }
+    )
+    with KafkaSink(topic, broker.servers).create_stream_writer(CONTEXT) as writer:
+        writer.write(batch)
+        writer.flush(end_of_input=True)
+        assert writer.prepare_commit(1) is None
+    found = rows_of(broker, topic, ["offset", "key", "value", "partition", "timestamp", "headers"])
+    written = [row for row in found if row["partition"] == 1 and row["offset"] > 0]
+    assert [row["value"] for row in written] == [b"x", None, b"z"]
+    assert [row["key"] for row in written] == [b"k", None, b"l"]
+    milliseconds = [round(row["timestamp"].timestamp() * 1000) for row in written]
+    assert milliseconds == [1, 2000, 3]
+    assert [row["headers"] for row in written] == [[{"key": "a", "value": b"1"}], None, None]
+
+
+def test_a_row_may_name_its_topic(broker):
+    topics = [broker.fill(1), broker.fill(1)]
+    with KafkaSink(topics[0], broker.servers).create_stream_writer(CONTEXT) as writer:
+        writer.write(pa.record_batch({"value": ["here", "there"], "topic": [None, topics[1]]}))
+        writer.prepare_commit(1)
+    assert {"value": b"here"} in rows_of(broker, topics[0])
+    assert {"value": b"there"} in rows_of(broker, topics[1])
+
+
+def test_rows_of_complete_checkpoints_are_there_at_least_once(broker):
+    import sink_kit as kit
+
+    for number in (12, 26, 41):
+        topic = broker.fill(1)
+        # The row that made the topic is not a number.
+        job = stream_kit.StreamJob(
+            lambda faults, topic=topic: Numbered(topic, broker.servers),
+            lambda topic=topic: [
+                int(row["value"]) for row in rows_of(broker, topic) if row["value"].isdigit()
+            ],
+            kit.Faults(number),
+        )
+        stream_kit.play(job, stream_kit.SCRIPT)
+        assert job.crashes
+
+
+def test_a_checkpoint_fails_if_a_row_is_not_delivered():
+    broker = Broker()
+    topic = broker.fill(1)
+    sink = KafkaSink(
+        topic, broker.servers, properties={"delivery.timeout.ms": 1000, "linger.ms": 0}
+    )
+    writer = sink.create_stream_writer(CONTEXT)
+    writer.write(pa.record_batch({"value": ["a"]}))
+    writer.prepare_commit(1)
+    del broker
+    writer.write(pa.record_batch({"value": ["b"]}))
+    with pytest.raises(SinkError, match="was not delivered"):
+        writer.prepare_commit(2)
+    writer.close()
+    writer.close()
+
+
+def test_a_time_in_milliseconds_or_any_unit():
+    time = datetime(2026, 1, 2, tzinfo=UTC)
+    for values in (
+        pa.array([1_767_312_000_000]),
+        pa.array([time], pa.timestamp("s", "UTC")),
+        pa.array([time.replace(tzinfo=None)], pa.timestamp("ns")),
+    ):
+        (record,) = records_of(pa.record_batch({"value": ["a"], "timestamp": values}), "t")
+        assert record == {"value": "a", "timestamp": 1_767_312_000_000, "topic": "t"}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"text": pa.array(["a"])},
+        {"value": pa.array([1])},
+        {"value": pa.array(["a"]), "more": pa.array([1])},
+        {"value": pa.array(["a"]), "timestamp": pa.array(["noon"])},
+        {"value": pa.array(["a"]), "headers": pa.array([["a"]])},
+        {"value": pa.array(["a"]), "partition": pa.array([1.5])},
+    ],
+)
+def test_what_cannot_be_a_record_is_refused_before_it_is_written(columns, tmp_path):
+    batch = pa.record_batch(columns)
+    for options in ({}, {"delivery": "exactly_once", "staging": str(tmp_path)}):
+        sink = KafkaSink("topic", "127.0.0.1:1", **options)
+        with (
+            sink.create_stream_writer(CONTEXT) as writer,
+            pytest.raises(SchemaMismatchError, match="cannot write these columns"),
+        ):
+            writer.write(batch)
+        with pytest.raises(SchemaMismatchError, match="cannot write these columns"):
+            sink.create_stream_writer(CONTEXT, batch.schema)
+
+
+def test_a_committer_without_a_broker_says_so(tmp_path):
+    options = {"delivery": "exactly_once", "staging": str(tmp_path), "timeout": 0.2}
+    committer = KafkaSink("t", "127.0.0.1:1", **options).create_stream_committer("job")
+    with pytest.raises(SinkError, match="cannot start"):
+        committer.start(None)
+    committer.close()
+
+
+def test_the_sink_travels_without_a_connection(tmp_path):
+    sink = KafkaSink("t", "b", delivery="exactly_once", staging=str(tmp_path))
+    assert pickle.loads(pickle.dumps(sink)) == sink
+    assert sink.delivery == "exactly_once"
+    assert "secret" not in repr(KafkaSink("t", "b", properties={"sasl.password": "secret"}))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"topic": ""}, "is no name"),
+        ({"bootstrap_servers": ""}, "names no broker"),
+        ({"delivery": "sometimes"}, "is none of"),
+        ({"delivery": "exactly_once"}, "does not go with"),
+        ({"staging": "/tmp"}, "does not go with"),
+        ({"properties": {"transactional.id": "mine"}}, "cannot be chosen"),
+        ({"timeout": "soon"}, "timeout='soon'"),
+    ],
+)
+def test_mistakes_are_named(options, said):
+    with pytest.raises(OptionError, match=said):
+        KafkaSink(**{"topic": "t", "bootstrap_servers": "b", **options})
