@@ -269,7 +269,8 @@ class StreamTask:
                 return
             if state.waiting is not None:
                 self._complete_snapshot()
-            timer = chain.next_processing_timer
+            # As in Flink, timers of processing time that are not due at the end never fire: no row may follow.
+            timer = None if state.has_ended else chain.next_processing_timer
             now = wall_clock() if timer is not None else 0
             if timer is not None and timer <= now:
                 chain.advance_processing_time(now)
