@@ -14,6 +14,7 @@ from tests.source.kafka_kit import Broker
 
 from headgate.errors import OptionError, SchemaMismatchError, SinkError
 from headgate.sink import StreamWriterContext
+from headgate.sink.api import Committable
 from headgate.sink.kafka import KafkaSink
 from headgate.sink.kafka import committer as committers
 from headgate.sink.kafka.producing import records_of
@@ -191,3 +192,22 @@ def test_a_call_that_hangs_is_left_behind():
     assert done == [True]
     with pytest.raises(ZeroDivisionError):
         committers._in_time(lambda: 1 / 0, 10)
+
+
+def test_a_changed_byte_of_staged_rows_is_an_error(tmp_path):
+    sink = KafkaSink("t", "b", delivery="exactly_once", staging=str(tmp_path))
+    batch = pa.record_batch({"value": [f"row {n} of many" for n in range(50)], "key": ["k"] * 50})
+    with sink.create_stream_writer(CONTEXT) as writer:
+        writer.write(batch)
+        found = Committable.from_json(writer.prepare_commit(1).decode())
+    committer = sink.create_stream_committer("job")
+    (file,) = tmp_path.rglob("part-*")
+    whole = file.read_bytes()
+    assert list(committer._rows(found)) == [batch]
+    for place in range(len(whole)):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
+        with pytest.raises(SinkError, match="missing or have changed"):
+            list(committer._rows(found))
+    file.unlink()
+    with pytest.raises(SinkError, match="missing or have changed"):
+        list(committer._rows(found))
