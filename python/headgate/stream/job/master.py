@@ -77,6 +77,7 @@ class JobMaster:
         self._attempts = 0
         #: Failures since the last complete checkpoint.
         self._failures = 0
+        #: True from the wish for an attempt until it is deployed or its restore has failed: one at a time.
         self._is_deploying = False
         #: What the user wants the job to become, and with which savepoint.
         self._goal: JobState | None = None
@@ -287,12 +288,10 @@ class JobMaster:
     def _deploy(self, restored: Completed | None) -> None:
         """Have all workers make their tasks."""
         self._is_deploying = False
-        before = self._attempt
-        is_wanted = self.state in {JobState.STARTING, JobState.RESTARTING}
-        # A failure meanwhile may have led to another attempt, or has taken a worker, whose HELLO deploys.
-        is_late = before is not None and (not before.is_over or before.cancelling)
-        if not is_wanted or is_late or not self._crew.is_complete:
+        if self.state not in {JobState.STARTING, JobState.RESTARTING}:
             return
+        if not self._crew.is_complete:
+            return  # Lost meanwhile: its HELLO deploys.
         self._attempts += 1
         name = f"{self._owner}-{self._attempts}"
         size = self._crew.size
@@ -355,9 +354,11 @@ class JobMaster:
         self._crew.send_all(kind, attempt=attempt.number, **fields)
 
     def fail(self, attempt: Attempt | None, cause: Cause, *, is_final: bool = False) -> None:
-        """Handle an error of files, sinks or enumerators: of an attempt, or while the next one is prepared."""
-        is_current = attempt is self._attempt or (attempt is None and self._is_deploying)
-        if is_current and (attempt is None or not attempt.is_over):
+        """Handle an error of files, sinks or enumerators: of an attempt, or None while the next one is prepared."""
+        if attempt is None:
+            self._is_deploying = False
+        # The restore of the next attempt commits what this one did not, if the checkpoint is in the log.
+        if is_final or attempt is None or not attempt.is_over:
             self._fail(cause, is_final=is_final)
 
     def _fail(self, cause: Cause, *, is_final: bool = False) -> None:
@@ -373,7 +374,6 @@ class JobMaster:
         _LOG.warning("attempt %d of %s failed: %s", number, name, cause.summary)
         self._close_attempt(cause.summary)
         self._failures += 1
-        self._is_deploying = False
         is_lasting = (
             is_final or cause.code == OptionError.code or not self._checkpointing.can_restore
         )
