@@ -53,14 +53,17 @@ def test_a_killed_worker_costs_time_and_no_rows(spark, tmp_path):
 def test_a_worker_may_be_killed_more_often_than_spark_tries_a_task(spark, tmp_path):
     query = start(counted(2 * ROWS, folder=tmp_path), spark, tmp_path, workers=2, restarts=10)
     with query:
-        for _ in range(3):
-            attempt = query.status.attempt
+        for failures in range(1, 4):
             wait_until(lambda: query.state is JobState.RUNNING, "the job runs", 60)
             wait_until(lambda: _alive(tmp_path), "a worker has signed", 60)
             os.kill(max(_alive(tmp_path)), signal.SIGKILL)
-            wait_until(lambda: query.status.attempt > attempt, "the job has started anew", 60)
+            _wait_for_restarts(query, failures)
         assert query.await_termination(120)
     check(spark, tmp_path, 2 * ROWS)
+
+
+def _wait_for_restarts(query, number):
+    wait_until(lambda: query.status.restarts >= number, "the job has started anew", 60)
 
 
 def _alive(folder):

@@ -193,6 +193,7 @@ class SparkWorkers:
                 cause = self._cause_of(error)
             del self._launches[number]
             self._note(number, launch.serial, cause or _lost(number))
+        self._cancelled = [one for one in self._cancelled if self._is_alive(one)]
         self._say_who_waits()
 
     def _note(self, number: int, serial: int, cause: Cause) -> None:
@@ -273,7 +274,7 @@ def _number(context: SparkContext, number: int, place: str) -> RDD[int]:
     return RDD(made.toJavaRDD(), context, CPickleSerializer())
 
 
-def _submitted(rdd: RDD[bytes]) -> Any:
+def _submitted(rdd: RDD[Any]) -> Any:
     """Submit a job with the rows of an RDD as its result, and return its future in the JVM."""
     from pyspark.serializers import NoOpSerializer  # noqa: PLC0415 - pyspark only where Spark is
 
