@@ -281,6 +281,23 @@ class RecordWriter(FlinkRecordWriter):
         """
         self._native.broadcast_cancellation(checked_id(checkpoint_id))
 
+    def take_channel_state(self, checkpoint_id: int) -> list[tuple[int, bytes]] | None:
+        """Take the records that a barrier overtook: the output's part of its checkpoint.
+
+        An unaligned barrier has overtaken all that waited when it was sent. A timeoutable one overtakes
+        what still waits when its timeout has passed; Headgate sees to it, also while :meth:`emit`
+        blocks. :func:`decode_channel_state` reads the bytes.
+
+        Returns:
+            The subpartitions that have such records, each with its bytes. None while a timeoutable
+            barrier waits behind records and its timeout has not passed: ask again later.
+
+        Raises:
+            ClosedError: the newest barrier is of another checkpoint, or it was taken.
+            OptionError: no number of a checkpoint.
+        """
+        return self._native.take_channel_state(checked_id(checkpoint_id))
+
     def end_of_data(self, mode: Literal["drain", "no_drain"] = "drain") -> None:
         """Announce that no record follows; consumers may then acknowledge all of them.
 

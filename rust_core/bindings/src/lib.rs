@@ -34,6 +34,8 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     #[pymodule_export]
+    use crate::checkpoints::decode_channel_state;
+    #[pymodule_export]
     use crate::control::{ControlHandshake, ControlKey};
     #[pymodule_export]
     use crate::environment::Environment;
