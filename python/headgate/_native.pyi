@@ -19,6 +19,9 @@ def hash_partition_ids(batch: Any, columns: Sequence[str], num_partitions: int) 
 def key_groups(keys: Any, max_parallelism: int) -> pa.UInt32Array:
     """Return Flink's key group of each key."""
 
+def is_reserved_event(name: str) -> bool:
+    """Return True for the name of an event that is not the user's, such as ``EndOfData(Drain)``."""
+
 def write_kept_indexes(pages: str, has_pages: bool, indexes: Sequence[tuple[int, bytes]]) -> None:
     """Write the indexes of a producer to a file beside its pages."""
 

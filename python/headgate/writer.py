@@ -32,21 +32,6 @@ if TYPE_CHECKING:
 
 Serializer: TypeAlias = Literal["arrow", "bytes", "pickle"]
 _SERIALIZERS: Final = ("arrow", "bytes", "pickle")
-#: The first words of the names that a reader gives to events that are not the user's.
-_RESERVED: Final = frozenset(
-    {
-        "CancelCheckpointMarker",
-        "CheckpointBarrier",
-        "EndOfChannelState",
-        "EndOfData",
-        "EndOfPartition",
-        "EndOfSegment",
-        "EndOfSuperstep",
-        "EventAnnouncement",
-        "RecoveryMetadata",
-        "SubtaskConnectionDescriptor",
-    }
-)
 
 
 class WriterStats(NamedTuple):
@@ -233,7 +218,7 @@ class RecordWriter(FlinkRecordWriter):
             OptionError: a reserved name, both ``is_priority`` and ``is_barrier``, or
                 ``is_timeoutable`` without ``is_barrier``.
         """
-        if name.partition("(")[0].partition(" ")[0] in _RESERVED:
+        if _native.is_reserved_event(name):
             raise OptionError(
                 f"name={name!r} is the name of an event of Headgate: readers could not tell them apart",
                 remedy="another name · end_of_data() and end_of_superstep() send those events",

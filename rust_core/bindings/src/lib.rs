@@ -63,7 +63,7 @@ mod _native {
     #[pymodule_export]
     use crate::union::UnionInputGate;
     #[pymodule_export]
-    use crate::writer::RecordWriter;
+    use crate::writer::{RecordWriter, is_reserved_event};
 
     use super::{Bound, PyModule, PyResult};
     use pyo3::types::{PyAnyMethods, PyModuleMethods};

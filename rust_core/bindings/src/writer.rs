@@ -24,6 +24,12 @@ use crate::interrupt::{blocking, timeout_of};
 use crate::partition::ResultPartition;
 use crate::schema::page_schema;
 
+/// Returns true for the name of an event that is not the user's.
+#[pyfunction]
+pub(crate) fn is_reserved_event(name: &str) -> bool {
+    Event::is_reserved(name)
+}
+
 #[pyclass(frozen, module = "headgate._native")]
 pub(crate) struct RecordWriter {
     environment: Arc<ShuffleEnvironment>,
