@@ -66,6 +66,12 @@ def wait_for_a_checkpoint(query, seconds=60):
     wait_until(is_complete, "a checkpoint is complete", seconds)
 
 
+def wait_for_rows(query, folder):
+    """Wait until a checkpoint is complete, and rows have come to a worker that signs."""
+    wait_for_a_checkpoint(query)
+    wait_until(lambda: signed(folder), "a worker has signed", 60)
+
+
 def check(spark, folder, rows=ROWS):
     """Check the files of a job against a batch by Spark: each row is there once, and each key's last count."""
     found = spark.read.parquet(str(folder / "out"))

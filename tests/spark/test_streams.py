@@ -11,7 +11,15 @@ import pytest
 from pyspark import cloudpickle
 from tests.faults.patience import wait_until
 from tests.spark.masters import HAS_SHARES, in_executors
-from tests.spark.stream_kit import ROWS, check, counted, signed, start, wait_for_a_checkpoint
+from tests.spark.stream_kit import (
+    ROWS,
+    check,
+    counted,
+    signed,
+    start,
+    wait_for_a_checkpoint,
+    wait_for_rows,
+)
 from tests.stream.jobs import kit
 
 from headgate import errors
@@ -42,7 +50,7 @@ def test_workers_are_spread_over_executors(spark, tmp_path):
 def test_a_killed_worker_costs_time_and_no_rows(spark, tmp_path):
     query = start(counted(folder=tmp_path), spark, tmp_path)
     with query:
-        wait_for_a_checkpoint(query)
+        wait_for_rows(query, tmp_path)
         worker, _ = max(signed(tmp_path))
         os.kill(worker, signal.SIGKILL)
         assert query.await_termination(120)
@@ -73,7 +81,7 @@ def _alive(folder):
 def test_a_stopped_worker_is_lost_after_the_timeout(spark, tmp_path):
     query = start(counted(folder=tmp_path), spark, tmp_path, heartbeat_timeout=3)
     with query:
-        wait_for_a_checkpoint(query)
+        wait_for_rows(query, tmp_path)
         os.kill(max(_alive(tmp_path)), signal.SIGSTOP)
         assert query.await_termination(120)
         assert query.status.restarts >= 1

@@ -12,7 +12,7 @@ from tests.faults.patience import wait_until
 from tests.faults.sessions import SHORT_LIVED
 from tests.spark.masters import in_executors
 from tests.spark.outcomes import wait_for_executors
-from tests.spark.stream_kit import ROWS, check, counted, signed, start, wait_for_a_checkpoint
+from tests.spark.stream_kit import ROWS, check, counted, signed, start, wait_for_rows
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -32,8 +32,8 @@ spark = (SparkSession.builder.master("local-cluster[2,2,1024]").config("spark.ui
     .getOrCreate())
 spark.sparkContext.setLogLevel("OFF")
 query = stream_kit.start(stream_kit.counted(2 * stream_kit.ROWS, folder=folder), spark, folder, name="counts")
-stream_kit.wait_for_a_checkpoint(query, 120)
-(folder / "has-a-checkpoint").touch()
+stream_kit.wait_for_rows(query, folder)
+(folder / "has-rows").touch()
 assert query.await_termination(180)
 spark.stop()
 """
@@ -43,7 +43,7 @@ spark.stop()
 def test_a_killed_executor_costs_time_and_no_rows(spark, tmp_path):
     wait_for_executors(spark)
     with start(counted(2 * ROWS, folder=tmp_path), spark, tmp_path) as query:
-        wait_for_a_checkpoint(query)
+        wait_for_rows(query, tmp_path)
         _, daemon = max(signed(tmp_path))
         os.kill(_parent(daemon), signal.SIGKILL)
         assert query.await_termination(180)
@@ -65,8 +65,8 @@ def test_a_killed_driver_is_replaced_by_the_next_one(spark, tmp_path):
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     first = subprocess.Popen(run, cwd=tmp_path, env=environment)
     try:
-        done = (tmp_path / "has-a-checkpoint").exists
-        wait_until(lambda: done() or first.poll() is not None, "a checkpoint is complete", 180)
+        done = (tmp_path / "has-rows").exists
+        wait_until(lambda: done() or first.poll() is not None, "rows have come", 180)
         assert first.poll() is None
     finally:
         first.kill()
