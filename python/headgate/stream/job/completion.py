@@ -49,6 +49,9 @@ class Master(Protocol):
     def on_complete(self, attempt: Attempt, trigger: Trigger) -> None:
         """Handle that a checkpoint is complete, and that its output is committed."""
 
+    def on_stop_failed(self, attempt: Attempt) -> None:
+        """Handle that the savepoint failed with which the job was to stop."""
+
 
 class Checkpointing:
     """The checkpoints of all attempts of a job.
@@ -80,6 +83,10 @@ class Checkpointing:
         self._completed = 0
         #: Newest id that an attempt of this driver has used.
         self._latest = 0
+        #: Id of the last checkpoint of the job; it may be in the log before it is committed.
+        self._final: int | None = None
+        #: Savepoint that the job has written to stop with, which may not have come into the log.
+        self._written: str | None = None
         self._answers: dict[str, Future[str]] = {}
 
     def claim(self) -> None:
@@ -114,7 +121,18 @@ class Checkpointing:
             self._completed = 0 if found is None else found.checkpoint
             return found
 
-        self._in_files(None, read, then)
+        def failed(cause: Cause, is_final: bool) -> None:
+            self._master.fail(None, cause, is_final=is_final)
+
+        self._in_files(read, then, failed)
+
+    def is_final(self, restored: Completed | None) -> bool:
+        """Return True if a checkpoint is the last one, whose output is committed by now: nothing is left to do."""
+        if restored is None or restored.checkpoint != self._final:
+            return False
+        for savepoint in list(self._answers):
+            self._answer(savepoint, None)
+        return True
 
     def folders(self, attempt: str, stage: int, index: int) -> dict[str, Any]:
         """Return where a task writes its snapshots and its rows in flight."""
@@ -145,6 +163,10 @@ class Checkpointing:
     ) -> None:
         """Take a checkpoint or savepoint as soon as possible; ``stop`` if it is the last one."""
         if savepoint is not None and answer is not None:
+            # An attempt that follows a failed one asks again, for the same answer.
+            if self._answers.get(savepoint, answer) is not answer:
+                answer.set_exception(CheckpointError(f"the savepoint {savepoint} is being taken"))
+                return
             self._answers[savepoint] = answer
         if attempt.running is not None:
             effects = attempt.running.request(savepoint, stop=stop, now=_now())
@@ -175,8 +197,7 @@ class Checkpointing:
         if attempt.checkpoints is not None:
             self._latest = max(self._latest, attempt.checkpoints.next_id - 1)
             for effect in attempt.checkpoints.close(reason):
-                if isinstance(effect, Abort):
-                    self._note_failed(effect)
+                self._note_failed(effect)
         self._files.submit(attempt.sources.close)
 
     def close(self) -> None:
@@ -238,7 +259,7 @@ class Checkpointing:
             return
         if state is None:
             self.declined(attempt, checkpoint, reason)
-        elif checkpoint in attempt.enumerators:
+        elif attempt.running.pending == checkpoint:
             attempt.enumerators[checkpoint][uid] = state
             # Before any message of the enumerator that follows its state: those come later on this thread.
             self._master.tell(attempt, "TRIGGER", stage=stage, **fields)
@@ -248,6 +269,8 @@ class Checkpointing:
         attempt.enumerators.pop(effect.checkpoint, None)
         self._master.tell(attempt, "ABORT", checkpoint=effect.checkpoint, reason=effect.reason)
         attempt.sources.abort(effect.checkpoint)
+        if effect.trigger.stop and effect.trigger.savepoint is not None:
+            self._stop_failed(attempt, effect.trigger.savepoint, effect.reason)
 
     def _complete(self, attempt: Attempt, effect: Complete) -> None:
         """Write the metadata and commit, on the thread of files; then tell the tasks."""
@@ -264,15 +287,31 @@ class Checkpointing:
                 return
             entry = fields
             if trigger.savepoint is not None:
-                CheckpointStore.write_savepoint(trigger.savepoint, fields)
+                is_own = trigger.savepoint == self._written
+                CheckpointStore.write_savepoint(trigger.savepoint, fields, replace=is_own)
+                self._written = trigger.savepoint
                 entry = {"checkpoint": checkpoint, "savepoint": trigger.savepoint}
+            if trigger.stop:
+                self._final = checkpoint
             if self._store is not None:
                 self._store.complete(entry)
             self._commits.commit(checkpoint, fields)
             self._completed = checkpoint
             self._delete_old(attempt)
 
-        self._in_files(attempt, write, lambda _: self._completed_by(attempt, trigger))
+        def failed(cause: Cause, is_final: bool) -> None:
+            if trigger.stop and trigger.savepoint not in {None, self._written}:
+                self._stop_failed(attempt, trigger.savepoint, cause.summary)
+            # The restore of the next attempt commits what was not, if the checkpoint is in the log.
+            if is_final or not attempt.is_over:
+                self._master.fail(attempt, cause, is_final=is_final)
+
+        self._in_files(write, lambda _: self._completed_by(attempt, trigger), failed)
+
+    def _stop_failed(self, attempt: Attempt, savepoint: str, reason: str) -> None:
+        """Let the job go on after a savepoint failed with which it was to stop; a drained one ends without it."""
+        self._answer(savepoint, reason)
+        self._master.on_stop_failed(attempt)
 
     def _write_savepoint(self, trigger: Trigger, folder: str, fields: Mapping[str, Any]) -> None:
         """Complete a savepoint of a job that goes on, whatever becomes of the savepoint."""
@@ -297,9 +336,7 @@ class Checkpointing:
             stats.status = "complete"
             stats.duration = int(time.time() * 1000) - stats.triggered
         if trigger.savepoint is not None:
-            answer = self._answers.pop(trigger.savepoint, None)
-            if answer is not None and not answer.done():
-                answer.set_result(trigger.savepoint)
+            self._answer(trigger.savepoint, None)
         if not attempt.is_over:
             is_savepoint = trigger.savepoint is not None
             fields = {"checkpoint": trigger.checkpoint, "savepoint": is_savepoint}
@@ -315,22 +352,33 @@ class Checkpointing:
             stats.reason = effect.reason
         savepoint = effect.trigger.savepoint
         if savepoint is not None and not effect.trigger.stop:
-            answer = self._answers.pop(savepoint, None)
-            if answer is not None and not answer.done():
-                summary = f"the savepoint {savepoint} was given up: {effect.reason}"
-                answer.set_exception(CheckpointError(summary))
+            self._answer(savepoint, effect.reason)
+
+    def _answer(self, savepoint: str, failure: str | None) -> None:
+        """Answer whoever asked for a savepoint."""
+        answer = self._answers.pop(savepoint, None)
+        if answer is None or answer.done():
+            return
+        if failure is None:
+            answer.set_result(savepoint)
+        else:
+            summary = f"the savepoint {savepoint} was given up: {failure}"
+            answer.set_exception(CheckpointError(summary))
 
     def _in_files(
-        self, attempt: Attempt | None, work: Callable[[], Any], then: Callable[[Any], None]
+        self,
+        work: Callable[[], Any],
+        then: Callable[[Any], None],
+        failed: Callable[[Cause, bool], None],
     ) -> None:
-        """Run work on the thread of files, then an action on the coordinator's thread."""
+        """Run work on the thread of files, then one of two actions on the coordinator's thread."""
 
         def run() -> None:
             try:
                 result = work()
-            except Exception as error:  # noqa: BLE001 - ends the attempt
+            except Exception as error:  # noqa: BLE001 - passed on
                 cause, is_final = Cause.of(error), isinstance(error, FencedError)
-                self._master.call(lambda: self._master.fail(attempt, cause, is_final=is_final))
+                self._master.call(lambda: failed(cause, is_final))
             else:
                 self._master.call(lambda: then(result))
 

@@ -290,6 +290,9 @@ class JobMaster:
         self._is_deploying = False
         if self.state not in {JobState.STARTING, JobState.RESTARTING}:
             return
+        if self._checkpointing.is_final(restored):
+            self._end(self._goal or JobState.FINISHED)
+            return
         if not self._crew.is_complete:
             return  # Lost meanwhile: its HELLO deploys.
         self._attempts += 1
@@ -357,7 +360,6 @@ class JobMaster:
         """Handle an error of files, sinks or enumerators: of an attempt, or None while the next one is prepared."""
         if attempt is None:
             self._is_deploying = False
-        # The restore of the next attempt commits what this one did not, if the checkpoint is in the log.
         if is_final or attempt is None or not attempt.is_over:
             self._fail(cause, is_final=is_final)
 
@@ -366,7 +368,7 @@ class JobMaster:
         if self._over.is_set():
             return
         number, name = self._attempts, self._config.name
-        if self.state is JobState.FINISHING:
+        if self.state is JobState.FINISHING and not is_final:
             # All output is committed. There is nothing that a new attempt could do.
             _LOG.warning("%s has ended, though attempt %d failed: %s", name, number, cause.summary)
             self._end(self._goal or JobState.FINISHED)
@@ -412,6 +414,16 @@ class JobMaster:
         if trigger.stop and not attempt.is_over:
             self.state = JobState.FINISHING
             self.tell(attempt, "FINISH")
+
+    def on_stop_failed(self, attempt: Attempt) -> None:
+        """Let the job go on; one that is drained ends without the savepoint."""
+        self._savepoint = self._last_answer = None
+        if self._goal is not JobState.FINISHED:
+            self._goal = None
+        attempt.last_savepoint = None
+        attempt.is_last_asked = False
+        if not attempt.is_over and attempt.has_ended:
+            self._last_checkpoint(attempt)
 
     # Requests.
 

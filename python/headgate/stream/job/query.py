@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 from headgate.stream.job.status import JobState, JobStatus, TaskStatus
 from headgate.stream.job.store import absolute
 
 if TYPE_CHECKING:
     from headgate.stream.job.master import JobMaster
-
-#: Seconds in which who waits for a savepoint is answered once the job is over.
-_ANSWER: Final = 10.0
 
 
 class StreamingQuery:
@@ -104,16 +103,24 @@ class StreamingQuery:
 
         Raises:
             HeadgateError: the job failed.
-            CheckpointError: it ended before the savepoint was taken.
+            CheckpointError: the savepoint failed, and the job goes on; a job that is drained ends without it. Or the job
+                ended before the savepoint was taken.
             TimeoutError: the job does not end in time; it may later.
         """
         goal = JobState.FINISHED if drain else JobState.STOPPED
         folder = None if savepoint is None else absolute(savepoint)
+        deadline = None if timeout is None else time.monotonic() + timeout
         answer = self._master.request(goal, folder)
-        if not self.await_termination(timeout):
+        try:
+            # It may fail, and the job go on; or the job may have ended by itself before.
+            found = answer.result(timeout) if savepoint is not None else None
+            rest = None if deadline is None else max(0.0, deadline - time.monotonic())
+            is_over = self.await_termination(rest)
+        except FutureTimeoutError:
+            is_over = False
+        if not is_over:
             raise TimeoutError(f"the job has not ended within {timeout} s")
-        # It may have ended by itself before.
-        return answer.result(_ANSWER) if savepoint is not None else None
+        return found
 
     def cancel(self, timeout: float | None = 60.0) -> None:
         """End the job at once. Output since the last checkpoint is dropped; the job can continue from there."""

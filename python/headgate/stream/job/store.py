@@ -161,8 +161,13 @@ class CheckpointStore:
         return f"{_TASKS}/{attempt}/{stage}-{index}-{safe(uid)}"
 
     @staticmethod
-    def write_savepoint(path: str, fields: Mapping[str, Any]) -> None:
+    def write_savepoint(path: str, fields: Mapping[str, Any], *, replace: bool = False) -> None:
         """Write what a savepoint consists of, when all its files are there.
+
+        Args:
+            path: its folder.
+            fields: its content.
+            replace: True to replace one that is there.
 
         Raises:
             CheckpointError: there is a savepoint already, or it cannot be written.
@@ -170,7 +175,7 @@ class CheckpointStore:
         filesystem, root = _opened(path)
         name = f"{root}/{_METADATA}"
         try:
-            if filesystem.get_file_info(name).type != fs.FileType.NotFound:
+            if not replace and filesystem.get_file_info(name).type != fs.FileType.NotFound:
                 raise CheckpointError(f"{path} has a savepoint already", remedy="another folder")
             filesystem.create_dir(root, recursive=True)
             partial = f"{name}.{secrets.token_hex(4)}.partial"

@@ -78,6 +78,9 @@ class TaskListener(Protocol):
     def on_snapshot(self, task: StreamTask, snapshot: TaskSnapshot) -> None:
         """Take a frozen snapshot, and write it in another thread."""
 
+    def on_complete(self, task: StreamTask, checkpoint: int) -> None:
+        """Handle that the task's later snapshots build on that of a complete checkpoint."""
+
     def on_declined(self, task: StreamTask, checkpoint: int, reason: str) -> None:
         """Handle that the task has no part in a checkpoint."""
 
@@ -358,12 +361,16 @@ class StreamTask:
         self._state.aborted = {a for a in self._state.aborted if a > checkpoint}
         for operator in self._chain.operators.values():
             operator.complete(checkpoint)
+        self._listener.on_complete(self, checkpoint)
         if isinstance(self._input, SourceInput):
             self._input.operator.notify_checkpoint_complete(checkpoint)
 
     def _abort(self, checkpoint: int, reason: str) -> None:
         if checkpoint > self._state.latest:
             self._state.aborted.add(checkpoint)
+        elif checkpoint == self._state.latest and isinstance(self._input, SourceInput):
+            # The job goes on, unless it is told to stop again.
+            self._input.is_stopped = False
         self._drop_waiting(checkpoint)
         for operator in self._chain.operators.values():
             operator.abort(checkpoint)
