@@ -252,9 +252,7 @@ class BigState:
         return self.write()
 
 
-def against(
-    name: str, what: str, seconds: Sequence[float], allowed: float, *, quick: bool
-) -> None:
+def against(name: str, what: str, seconds: Sequence[float], allowed: float, *, quick: bool) -> None:
     """Print and store the ratio of an allowed time to measured ones; its goal is 1."""
     ratio = allowed / statistics.median(seconds)
     print(f"  {what}: {statistics.median(seconds) * 1000:.1f} ms of {allowed * 1000:.0f} ms")

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from headgate.control.cause import Cause
-from headgate.errors import CoordinatorError, PeerLostError, StreamError
+from headgate.errors import CoordinatorError, InternalError, PeerLostError, StreamError
 from headgate.stream.job.pool import Endpoint
 from headgate.stream.job.worker import StreamWorker
 
@@ -56,7 +56,7 @@ class ThreadWorkers:
                 worker.run()
             except CoordinatorError:
                 _LOG.debug("the coordinator of %s has ended", self._name, exc_info=True)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - reported to the coordinator, as the end of a process is
                 _LOG.exception("the worker of %s ended", self._name)
                 self._ended[number] = Cause.of(error, where=f"worker {number}")
 
@@ -119,10 +119,10 @@ class ProcessWorkers:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our own module
         self.processes[number] = process
         self._running.add(number)
-        assert process.stdin is not None
+        pipe = _input_of(process)
         with suppress(BrokenPipeError):  # it has ended already, and is started again
-            _write(process.stdin, pickle.dumps((number, place, sys.path)))
-            _write(process.stdin, self._job)
+            _write(pipe, pickle.dumps((number, place, sys.path)))
+            _write(pipe, self._job)
 
     def stop(self) -> None:
         """Wait for all processes, and kill those that do not end."""
@@ -132,9 +132,14 @@ class ProcessWorkers:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            if process.stdin is not None:
-                with suppress(BrokenPipeError):
-                    process.stdin.close()
+            with suppress(BrokenPipeError):
+                _input_of(process).close()
+
+
+def _input_of(process: subprocess.Popen[bytes]) -> IO[bytes]:
+    if process.stdin is None:
+        raise InternalError("a worker process has no standard input")
+    return process.stdin
 
 
 def _ended(number: int, code: int) -> Cause:
@@ -154,7 +159,7 @@ def dumped(job: Any) -> bytes:
     """
     dumps: Callable[[Any], bytes] = pickle.dumps
     with suppress(ImportError):
-        from pyspark.cloudpickle import dumps  # type: ignore[no-redef] # noqa: PLC0415 - optional
+        from pyspark.cloudpickle import dumps  # noqa: PLC0415 - optional
     try:
         return dumps(job)
     except Exception as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from headgate.control.heartbeat import keep_alive
 from headgate.control.link import CoordinatorLink
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, InternalError
 from headgate.stream.job.messages import CODEC, StreamMessage
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ class WorkerPeer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake."""
-        assert isinstance(transport, asyncio.Transport)
+        if not isinstance(transport, asyncio.Transport):
+            raise InternalError("a connection of a worker is no stream")
         self._transport = transport
         self.since = asyncio.get_running_loop().time()
         keep_alive(transport.get_extra_info("socket"), self._timeout)
@@ -111,7 +112,8 @@ class WorkerPeer(asyncio.Protocol):
         Raises:
             OSError: this process has too many open files.
         """
-        assert self._transport is not None
+        if self._transport is None:
+            raise InternalError("a worker speaks on no connection")
         own = self._transport.get_extra_info("socket")
         # The event loop closes its own descriptor, which does not end the connection of this one.
         taken = socket.socket(fileno=os.dup(own.fileno()))

@@ -29,6 +29,10 @@ _TASKS: Final = "tasks"
 _METADATA: Final = "_metadata"
 
 
+class OtherDriverError(CheckpointError):
+    """Another driver has the folder, so this one must not try again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Completed:
     """A complete checkpoint or savepoint.
@@ -240,8 +244,8 @@ class CheckpointStore:
             except OSError as error:
                 raise CheckpointError(f"{self.path}/{name} cannot be deleted: {error}") from error
 
-    def _fenced(self, have: str) -> CheckpointError:
-        return CheckpointError(
+    def _fenced(self, have: str) -> OtherDriverError:
+        return OtherDriverError(
             f"another driver runs this job: {self.path} is its checkpoint folder now",
             have=have,
             remedy="one driver per checkpoint folder · another folder",

@@ -16,7 +16,7 @@ from headgate.checkpoints import CheckpointBarrier
 from headgate.control.beside import DriverHeartbeats
 from headgate.control.cause import Cause
 from headgate.control.connection import WorkerConnection
-from headgate.errors import CoordinatorError, ProtocolError
+from headgate.errors import CoordinatorError, InternalError, ProtocolError
 from headgate.source.api.event import SourceEvent
 from headgate.stream.job.deployment import Deployment
 from headgate.stream.job.messages import CODEC, StreamMessage, data, text
@@ -161,7 +161,8 @@ class StreamWorker:
         )
 
     def _own_address(self) -> str:
-        assert self._connection is not None
+        if self._connection is None:
+            raise InternalError("a worker deploys tasks before it is connected")
         return str(self._connection.sock.getsockname()[0])
 
     def _cancel(self) -> None:
