@@ -23,7 +23,7 @@ from headgate.stream.job.checkpoints import (
 from headgate.stream.job.files import JobFiles
 from headgate.stream.job.messages import StreamMessage
 from headgate.stream.job.sources import JobSources
-from headgate.stream.job.status import JobState
+from headgate.stream.job.status import JobState, WorkerStatus
 from headgate.stream.job.store import CheckpointStore, Completed, OtherDriverError
 from headgate.stream.job.workers import Workers
 
@@ -137,6 +137,10 @@ class JobMaster:
         """Return what a task did in the last seconds."""
         attempt = self._attempt
         return None if attempt is None else attempt.shares.get(task)
+
+    def workers(self) -> list[WorkerStatus]:
+        """Return the workers that are connected."""
+        return self._workers.status() if self._attempts else []
 
     def bottleneck(self) -> Bottleneck | None:
         """Return the stage that others wait for, by the last seconds."""

@@ -50,6 +50,7 @@ class StreamingQuery:
             master.history.all(),
             master.failure,
             master.bottleneck(),
+            master.workers(),
         )
 
     def await_termination(self, timeout: float | None = None) -> bool:

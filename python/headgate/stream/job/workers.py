@@ -12,6 +12,7 @@ from headgate.control.heartbeat import Heartbeats
 from headgate.control.place import Place
 from headgate.errors import PeerLostError
 from headgate.stream.job.server import WorkerPeer
+from headgate.stream.job.status import WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +68,8 @@ class Workers:
         self._server = server
         self._peers: dict[int, WorkerPeer] = {}
         self._numbers: dict[WorkerPeer, int] = {}
-        self._hosts: dict[int, str] = {}
+        #: What each worker said last when it connected.
+        self._known: dict[int, WorkerStatus] = {}
         self._strangers: dict[WorkerPeer, None] = {}
 
     @classmethod
@@ -149,7 +151,11 @@ class Workers:
 
     def host_of(self, number: int) -> str:
         """Return the name of a worker's host."""
-        return self._hosts[number]
+        return self._known[number].host
+
+    def status(self) -> list[WorkerStatus]:
+        """Return the connected workers; from any thread."""
+        return [self._known[number] for number in sorted(self._peers)]
 
     def send(self, number: int, kind: str, **fields: Any) -> None:
         """Send a message to a worker, if it is connected."""
@@ -217,7 +223,7 @@ class Workers:
         before = self._peers.get(number)
         self._peers[number] = peer
         self._numbers[peer] = number
-        self._hosts[number] = message["host"]
+        self._known[number] = WorkerStatus(number, message["host"], message["pid"])
         if before is not None:
             # The worker was started again before the end of its old connection was noticed.
             self._numbers.pop(before, None)
