@@ -249,7 +249,7 @@ class LateAlarm(ProcessFunction):
 
 def test_a_timer_that_is_due_after_the_end_does_not_fire():
     schema = pa.schema([("key", pa.int64())])
-    rows = kit.numbers(97).key_by("key").process(LateAlarm, schema=schema)
+    rows = kit.numbers(97, splits=1).key_by("key").process(LateAlarm, schema=schema)
 
     def slow(batch):
         time.sleep(0.3)
