@@ -12,6 +12,7 @@ from headgate.control.heartbeat import Heartbeats
 from headgate.control.place import Place
 from headgate.errors import PeerLostError
 from headgate.stream.job.server import WorkerPeer
+from headgate.stream.job.status import WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +63,8 @@ class Crew:
         self._guarded = guarded
         self._peers: dict[int, WorkerPeer] = {}
         self._numbers: dict[WorkerPeer, int] = {}
-        self._hosts: dict[int, str] = {}
+        #: What each worker said last when it connected.
+        self._known: dict[int, WorkerStatus] = {}
         self._strangers: dict[WorkerPeer, None] = {}
         self._heartbeats = Heartbeats()
         self._place: Place | None = None
@@ -120,7 +122,11 @@ class Crew:
 
     def host(self, worker: int) -> str:
         """Return the name of a worker's host."""
-        return self._hosts[worker]
+        return self._known[worker].host
+
+    def status(self) -> list[WorkerStatus]:
+        """Return the connected workers; from any thread."""
+        return [self._known[number] for number in sorted(self._peers)]
 
     def send(self, worker: int, kind: str, **fields: Any) -> None:
         """Send a message to a worker; nothing happens if it is gone."""
@@ -185,7 +191,7 @@ class Crew:
         before = self._peers.get(number)
         self._peers[number] = peer
         self._numbers[peer] = number
-        self._hosts[number] = message["host"]
+        self._known[number] = WorkerStatus(number, message["host"], message["pid"])
         if before is not None:
             # The worker was started again before the end of its old connection was noticed.
             self._numbers.pop(before, None)

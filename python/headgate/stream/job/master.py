@@ -20,7 +20,7 @@ from headgate.stream.job.completion import Checkpointing
 from headgate.stream.job.crew import Crew
 from headgate.stream.job.metadata import restored_tasks
 from headgate.stream.job.sources import JobSources
-from headgate.stream.job.status import JobState
+from headgate.stream.job.status import JobState, WorkerStatus
 
 if TYPE_CHECKING:
     from headgate.stream.api.graph import JobGraph
@@ -139,6 +139,10 @@ class JobMaster:
         """Return what a task did in the last seconds."""
         attempt = self._attempt
         return None if attempt is None else attempt.shares.get(task)
+
+    def workers(self) -> list[WorkerStatus]:
+        """Return the workers that are connected."""
+        return self._crew.status()
 
     def bottleneck(self) -> Bottleneck | None:
         """Return the stage that others wait for, by the last seconds."""

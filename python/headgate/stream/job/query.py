@@ -51,6 +51,7 @@ class StreamingQuery:
             master.checkpoints(),
             master.failure,
             master.bottleneck(),
+            master.workers(),
         )
 
     def await_termination(self, timeout: float | None = None) -> bool:
