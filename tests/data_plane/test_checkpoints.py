@@ -1,4 +1,4 @@
-"""Checkpoints of a gate: barriers are handled in the reader, between the records (spec 10)."""
+"""Checkpoints of a gate: barriers are handled in the reader, between the records (spec 10.5)."""
 
 import time
 

@@ -229,25 +229,28 @@ def test_staged_rows_that_are_gone_are_an_error_and_no_row_is_shown(broker, stag
     committer.close()
 
 
-def test_a_broker_that_dies_in_a_transaction(broker, staging):
+@pytest.mark.parametrize("call", ["produce", "send_offsets_to_transaction", "commit_transaction"])
+def test_a_broker_that_dies_in_a_transaction(broker, staging, call):
     topic, name = broker.create(), f"job-{uuid.uuid4().hex[:6]}"
     sink = KafkaSink(
-        topic, broker.servers, delivery="exactly_once", staging=str(staging), timeout=30
+        topic, broker.servers, delivery="exactly_once", staging=str(staging), timeout=15
     )
     committer = sink.create_stream_committer(name)
-    deaths = []
+    deaths, committed = [], []
 
-    def step(call):
-        if call == "before send_offsets_to_transaction" and not deaths:
-            deaths.append(call)
+    def step(name):
+        # The first start has a transaction of its own, without rows.
+        if name == f"before {call}" and committed:
+            deaths.append(name)
+            committed.clear()
             broker.kill()
             broker.start()
 
     crashing(committer, step)
     committer.start(None)
-    deaths.clear()
+    committed.append("the first marker")
     staged = [stage(sink, range(500), name)]
-    for _ in range(3):
+    for _ in range(5):
         try:
             committer.commit(1, staged)
             break

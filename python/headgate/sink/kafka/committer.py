@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+import zlib
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -159,12 +161,16 @@ class KafkaCommitter(StreamSinkCommitter):
             self._producing.flush()
             place = TopicPartition(self._topic, 0, marker)
             group = self._group.consumer_group_metadata()
-            producer.send_offsets_to_transaction([place], group, self._timeout)
+            arguments = ([place], group, self._timeout)
+            _in_time(lambda: producer.send_offsets_to_transaction(*arguments), self._timeout + 5)
             _commit(producer, self._timeout)
-        except (KafkaException, SinkError) as error:
+        except (KafkaException, SinkError, TimeoutError) as error:
             # The outcome may be unknown. A new producer settles it, and then reads the marker.
-            with suppress(KafkaException):
-                producer.abort_transaction(self._timeout)
+            if isinstance(error, TimeoutError):
+                self._producing = None
+            else:
+                with suppress(KafkaException):
+                    producer.abort_transaction(self._timeout)
             self.close()
             if isinstance(error, SinkError):
                 raise
@@ -183,11 +189,12 @@ class KafkaCommitter(StreamSinkCommitter):
             path = self._storage.at(staged_path(committable.job, committable.attempt, file.name))
             with failing("read", path):
                 data = self._storage.read(path)
-                if data is None or len(data) != file.bytes:
+                # A committable without a checksum is none of this sink's.
+                if data is None or zlib.crc32(data) != file.crc32:
                     raise SinkError(
                         f"staged rows are missing or have changed: {path}",
-                        asked=f"{file.bytes} bytes",
-                        have="no file" if data is None else f"{len(data)} bytes",
+                        asked=f"{file.bytes} bytes with the checksum {file.crc32}",
+                        have="no file" if data is None else f"{len(data)} bytes with another one",
                         remedy="give a staging folder that all tasks and the coordinator share",
                         details={"path": path},
                     )
@@ -209,3 +216,30 @@ def _commit(producer: Any, timeout: float) -> None:
                 raise
         else:
             return
+
+
+def _in_time(call: Callable[[], None], seconds: float) -> None:
+    """Call in a thread of its own, and leave it behind after a time.
+
+    librdkafka's send_offsets_to_transaction() ignores its timeout while the coordinator of the group is
+    away. A producer that hangs there is locked out by the next one.
+
+    Raises:
+        TimeoutError: the call did not end in time.
+        KafkaException: the call raised it.
+    """
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - the caller's thread raises it
+            raised.append(error)
+
+    thread = threading.Thread(target=run, name="headgate-kafka-offsets", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise TimeoutError(f"librdkafka did not return within {seconds:g} s")
+    if raised:
+        raise raised[0]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from headgate.stream.job.status import JobState, JobStatus, TaskStatus
 from headgate.stream.job.store import absolute
 
 if TYPE_CHECKING:
     from headgate.stream.job.master import JobMaster
+
+#: Seconds in which who waits for a savepoint is answered once the job is over.
+_ANSWER: Final = 10.0
 
 
 class StreamingQuery:
@@ -47,7 +49,7 @@ class StreamingQuery:
             master.attempt,
             master.restarts,
             tasks,
-            master.history.all(),
+            master.checkpoints(),
             master.failure,
             master.bottleneck(),
         )
@@ -84,7 +86,7 @@ class StreamingQuery:
             CheckpointError: it was given up.
             TimeoutError: it is not complete in time; it may be later.
         """
-        return self._ask(JobState.RUNNING, absolute(path), drain=False).result(timeout)
+        return self._master.request(JobState.RUNNING, absolute(path)).result(timeout)
 
     def stop(
         self, *, savepoint: str | None = None, drain: bool = False, timeout: float | None = 600.0
@@ -107,20 +109,17 @@ class StreamingQuery:
         """
         goal = JobState.FINISHED if drain else JobState.STOPPED
         folder = None if savepoint is None else absolute(savepoint)
-        answer = self._ask(goal, folder, drain=drain)
+        answer = self._master.request(goal, folder)
         if not self.await_termination(timeout):
             raise TimeoutError(f"the job has not ended within {timeout} s")
         # It may have ended by itself before.
-        return answer.result(0) if savepoint is not None else None
+        return answer.result(_ANSWER) if savepoint is not None else None
 
     def cancel(self, timeout: float | None = 60.0) -> None:
         """End the job at once. Output since the last checkpoint is dropped; the job can continue from there."""
         if not self.state.is_over:
-            self._ask(JobState.CANCELLED, None, drain=False)
+            self._master.request(JobState.CANCELLED, None)
         self._master.wait(timeout)
-
-    def _ask(self, goal: JobState, savepoint: str | None, *, drain: bool) -> Future[str]:
-        return self._master.request(goal, savepoint, drain=drain)
 
     def __enter__(self) -> Self:
         """Return the query itself."""

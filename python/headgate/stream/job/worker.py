@@ -16,13 +16,12 @@ from headgate.checkpoints import CheckpointBarrier
 from headgate.control.beside import DriverHeartbeats
 from headgate.control.cause import Cause
 from headgate.control.connection import WorkerConnection
-from headgate.errors import CoordinatorError, ProtocolError
+from headgate.errors import CoordinatorError, InternalError, ProtocolError
 from headgate.source.api.event import SourceEvent
 from headgate.stream.job.deployment import Deployment
 from headgate.stream.job.messages import CODEC, StreamMessage, data, text
 
 if TYPE_CHECKING:
-    from headgate.checkpoints import CheckpointComplete
     from headgate.control.place import Place
     from headgate.stream.api.graph import JobGraph
     from headgate.stream.runtime.task import StreamTask, TaskSnapshot
@@ -161,7 +160,8 @@ class StreamWorker:
         )
 
     def _own_address(self) -> str:
-        assert self._connection is not None
+        if self._connection is None:
+            raise InternalError("the worker has no connection")
         return str(self._connection.sock.getsockname()[0])
 
     def _cancel(self) -> None:
@@ -246,7 +246,7 @@ class StreamWorker:
     def on_snapshot(self, task: StreamTask, snapshot: TaskSnapshot) -> None:
         """Write a snapshot in another thread, then acknowledge the checkpoint."""
         deployment = self._deployment
-        if deployment is not None:
+        if deployment is not None and deployment.has(task):
             self._writers.submit(self._acknowledge, deployment, task, snapshot)
 
     def _acknowledge(
@@ -272,6 +272,10 @@ class StreamWorker:
                     else:
                         part.state.cancel()
                 operators[uid] = found
+            channels = None
+            if snapshot.channels.size:
+                folder = deployment.channel_folder(key)
+                channels = snapshot.channels.write(folder, snapshot.checkpoint)
         except Exception as error:  # noqa: BLE001 - declined
             reason = f"the snapshot of {task.name} cannot be written: {error}"
             self._tell(
@@ -284,7 +288,9 @@ class StreamWorker:
             return
         state: dict[str, Any] = {
             "operators": operators,
-            "bytes": written,
+            "channels": channels,
+            "in_flight": snapshot.channels.size,
+            "bytes": written + snapshot.channels.size,
             "sync": snapshot.sync_ms,
             "start_delay": snapshot.start_delay,
             "async": int((time.monotonic() - started) * 1000),
@@ -300,9 +306,6 @@ class StreamWorker:
             checkpoint=snapshot.checkpoint,
             state=state,
         )
-
-    def on_aligned(self, task: StreamTask, complete: CheckpointComplete) -> None:
-        """Do nothing: the task has noted the figures."""
 
     def on_declined(self, task: StreamTask, checkpoint: int, reason: str) -> None:
         """Tell the coordinator."""
