@@ -99,6 +99,7 @@ class Crew:
         # Each answers what was sent before, and closes its connection.
         deadline = loop.time() + _STOP
         while self._numbers and loop.time() < deadline:  # noqa: ASYNC110 - a few looks, once
+            self._drop_silent()
             await asyncio.sleep(_PAUSE)
         for peer in (*self._numbers, *self._strangers):
             peer.drop()
@@ -147,6 +148,14 @@ class Crew:
 
     def look(self) -> None:
         """Look for silent workers, and for those that have ended before their connection did, or had none."""
+        self._drop_silent()
+        for number, cause in self._pool.ended().items():
+            if number in self._peers:
+                self._peers[number].drop()
+            else:
+                self._lose(number, cause)
+
+    def _drop_silent(self) -> None:
         now = asyncio.get_running_loop().time()
         for number, peer in list(self._peers.items()):
             if peer.target is None:
@@ -156,11 +165,6 @@ class Crew:
             if silence is not None:
                 _LOG.warning("no heartbeat for %.0f s from worker %d", silence, number)
                 peer.drop()
-        for number, cause in self._pool.ended().items():
-            if number in self._peers:
-                self._peers[number].drop()
-            else:
-                self._lose(number, cause)
 
     # Of the server.
 
