@@ -15,6 +15,7 @@ NAMES = (
     "kept",
     "memory",
     "state",
+    "stream",
     "metrics",
     "fork",
     "spark",

@@ -11,6 +11,7 @@ except ModuleNotFoundError as error:
     raise without_native(__path__[0]) from error
 from headgate.address import ChannelAddress
 from headgate.batches import Batches
+from headgate.checkpoints import CheckpointAborted, CheckpointBarrier, CheckpointComplete
 from headgate.data_types import DataType, EndOfDataStatus
 from headgate.environment import ShuffleEnvironment
 from headgate.errors import HeadgateError, HeadgateWarning
@@ -39,6 +40,9 @@ __all__ = [
     "Buffer",
     "BufferReader",
     "ChannelAddress",
+    "CheckpointAborted",
+    "CheckpointBarrier",
+    "CheckpointComplete",
     "DataType",
     "EndOfDataStatus",
     "Event",

@@ -49,6 +49,30 @@ class Pollable(ABC, Generic[T_co]):
         """
         return self._pollable.is_available()
 
+    def wait_available(self, timeout: float | None = None) -> bool:
+        """Wait until a poll may find something, :meth:`wake_up` is called, or a timer is due.
+
+        It may return earlier, so call it in a loop.
+
+        Args:
+            timeout: seconds; no limit if not given.
+
+        Returns:
+            :attr:`is_available`.
+        """
+        return self._pollable.wait_available(timeout)
+
+    def wake_up(self) -> None:
+        """End :meth:`wait_available` at once, or the next call of it; any thread may call it.
+
+        A task of an event loop that waits polls again, and goes on waiting.
+        """
+        self._pollable.wake_up()
+
+    def _until_timer(self) -> float | None:
+        """Return the seconds after which a poll is due although no data arrives."""
+        return None
+
     @property
     def is_finished(self) -> bool:
         """True once everything was read: all channels have ended, and no channel can be added."""
@@ -105,10 +129,14 @@ class Pollable(ABC, Generic[T_co]):
         try:
             available = loop.create_future()
             loop.add_reader(descriptor, _wake, available)
+            seconds = self._until_timer()
+            timer = None if seconds is None else loop.call_later(seconds, _wake, available)
             try:
                 await available
             finally:
                 loop.remove_reader(descriptor)
+                if timer is not None:
+                    timer.cancel()
         finally:
             self._pollable.clear_descriptor()
             with self._lock:

@@ -246,6 +246,13 @@ class StateError(HeadgateError, ValueError):
     default_remedy = "backend.set_keys() before any use · one value for each key or row"
 
 
+class StreamError(HeadgateError, ValueError):
+    """A streaming job is put together in a way that cannot run."""
+
+    code = "HG-4008"
+    default_remedy = "build the job as docs/streams.md does"
+
+
 # 5xxx: memory and disk
 
 
@@ -275,6 +282,13 @@ class SnapshotError(HeadgateError, OSError):
 
     code = "HG-5004"
     default_remedy = "restore an older snapshot · restore missing files from a backup"
+
+
+class CheckpointError(HeadgateError, OSError):
+    """A checkpoint of a streaming job cannot be written or read, or belongs to another driver now."""
+
+    code = "HG-5005"
+    default_remedy = "a checkpoint folder that driver and workers share, with free space · the folder of one job only"
 
 
 # 6xxx: user functions

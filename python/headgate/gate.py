@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from headgate.checkpoints import Checkpointed
 from headgate.data_types import EndOfDataStatus
 from headgate.errors import OptionError
 from headgate.schemas import same_schema
@@ -11,11 +12,12 @@ from headgate.schemas import same_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate import _native
+    from headgate._native import InputGate as NativeGate
+    from headgate._native import UnionInputGate as NativeUnion
     from headgate.address import ChannelAddress
     from headgate.partition import KeptSubpartition
 
-    NativeInput: TypeAlias = _native.InputGate | _native.UnionInputGate
+    NativeInput: TypeAlias = NativeGate | NativeUnion
 
 #: The largest buffer size that can be announced: 32 bits on the wire.
 _LARGEST = 2**32 - 1
@@ -38,7 +40,7 @@ class DataInput(Protocol):
         """End the reader."""
 
 
-class InputGate:
+class InputGate(Checkpointed):
     """All channels of one consumer; read by one :class:`~headgate.RecordReader`.
 
     Made by :meth:`ShuffleEnvironment.create_input_gate`. Channels that have data take turns, one
@@ -57,7 +59,9 @@ class InputGate:
     >>> env.close()
     """
 
-    def __init__(self, native: _native.InputGate, schema: pa.Schema | None) -> None:
+    _native: NativeGate
+
+    def __init__(self, native: NativeGate, schema: pa.Schema | None) -> None:
         self._native = native
         self._schema = schema
 

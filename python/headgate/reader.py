@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -10,6 +11,7 @@ from headgate import _native
 from headgate._option_table import OPTIONS
 from headgate._options import parse
 from headgate._polling import Pollable
+from headgate.checkpoints import CheckpointBarrier, is_of_checkpoint, notice
 from headgate.data_types import DataType
 from headgate.errors import OptionError, SchemaMismatchError
 from headgate.flink.record_reader import FlinkRecordReader
@@ -158,7 +160,17 @@ class AbstractReader(FlinkRecordReader):
         """Return rows (or records) and bytes read so far."""
         return self._native.totals()
 
+    def next_timer_ms(self) -> int | None:
+        """Return when a poll is due although no data arrives, in ms since 1970; None for never.
+
+        Barriers with a timeout set the time. Iterating and :meth:`wait_available` heed it.
+        """
+        return self._native.next_timer_ms()
+
     def _handle(self, native: tuple[Any, ...]) -> None:
+        if is_of_checkpoint(native):
+            self._handle_checkpoint(native)
+            return
         if self._on_event is None:
             return
         event = Event(*native[:3])
@@ -167,6 +179,18 @@ class AbstractReader(FlinkRecordReader):
         self._on_event(
             EventAnnouncement(event.channel, native[3], event) if is_announced else event
         )
+
+    def _handle_checkpoint(self, native: tuple[Any, ...]) -> None:
+        if self._on_event is None:
+            raise OptionError(
+                "the gate takes checkpoints, and nobody hears of them",
+                remedy=f"{type(self).__name__}(gate, on_event=...)",
+            )
+        heard = notice(native)
+        self._on_event(heard)
+        if isinstance(heard, CheckpointBarrier):
+            # Not after an exception: without a snapshot nothing behind the barrier may be read.
+            self._native.snapshot_taken(heard.checkpoint_id)
 
 
 class RecordReader(AbstractReader, Pollable[Any]):
@@ -203,7 +227,8 @@ class RecordReader(AbstractReader, Pollable[Any]):
         serializer: serializer of the writers: ``"arrow"``, ``"bytes"`` or ``"pickle"``.
             ``"pickle"`` runs code that the writers choose.
         on_event: called with each :class:`Event` and :class:`EventAnnouncement`, which are dropped
-            if it is not given.
+            if it is not given. If the gate takes checkpoints, also with :class:`CheckpointBarrier`,
+            :class:`CheckpointComplete` and :class:`CheckpointAborted`.
         iterative: stop iterating at the end of each superstep, once every channel has reached it;
             :meth:`start_next_superstep` continues. A reader that is not iterative raises at the end
             of a superstep.
@@ -286,6 +311,10 @@ class RecordReader(AbstractReader, Pollable[Any]):
             else:
                 return record if self._loads is None else self._loads(record)
         return default
+
+    def _until_timer(self) -> float | None:
+        due = self.next_timer_ms()
+        return None if due is None else max(0.0, due / 1000 - time.time())
 
     def _is_over(self) -> bool:
         return self.is_finished or self.has_reached_end_of_superstep

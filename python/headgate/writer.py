@@ -11,6 +11,7 @@ from headgate import _native
 from headgate._option_table import OPTIONS
 from headgate._options import parse
 from headgate._slices import columns_at_risk, unsliced
+from headgate.checkpoints import CheckpointBarrier, checked, checked_id
 from headgate.data_types import DataType
 from headgate.errors import OptionError, SelectorError
 from headgate.flink.record_writer import FlinkRecordWriter
@@ -252,6 +253,33 @@ class RecordWriter(FlinkRecordWriter):
         elif is_barrier:
             data_type = DataType.ALIGNED_CHECKPOINT_BARRIER
         self._native.broadcast_event(name, body, data_type)
+
+    def broadcast_barrier(self, barrier: CheckpointBarrier) -> None:
+        """Send the barrier of a checkpoint on all subpartitions, after all records so far.
+
+        An aligned one blocks each subpartition until its consumer has the barriers of all its channels.
+        A timeoutable one is announced to consumers in other processes ahead of the records before it.
+        An unaligned one overtakes all records that wait. Source: Flink's ``broadcastEvent`` of a
+        ``CheckpointBarrier``.
+
+        Raises:
+            OptionError: a field that no barrier can have.
+            ClosedError: a blocking or hybrid partition, or after :meth:`finish`.
+            RecordTooLargeError: a body that does not fit a segment.
+        """
+        self._native.broadcast_barrier(checked(barrier))
+
+    def broadcast_cancellation(self, checkpoint_id: int) -> None:
+        """Tell all consumers, after all records so far, that a checkpoint was given up.
+
+        Their readers abort it, and resume the channels that wait for it. Source: Flink's
+        ``CancelCheckpointMarker``.
+
+        Raises:
+            OptionError: no number of a checkpoint.
+            ClosedError: after :meth:`finish`.
+        """
+        self._native.broadcast_cancellation(checked_id(checkpoint_id))
 
     def end_of_data(self, mode: Literal["drain", "no_drain"] = "drain") -> None:
         """Announce that no record follows; consumers may then acknowledge all of them.

@@ -14,7 +14,10 @@ CLASSES = [
     if isinstance(value, type) and not issubclass(value, (Exception, Warning))
 ]
 TESTING = {"headgate.testing.check", "headgate.testing.run"}
-STREAM = {f"headgate.stream.{name}" for name in ("aggregates", "descriptors", "windows")}
+STREAM = {
+    f"headgate.stream.{name}"
+    for name in ("state.descriptors", "windows.aggregates", "windows.kinds")
+}
 MODULES = sorted({one.__module__ for one in CLASSES} | {key_groups.__name__} | TESTING | STREAM)
 
 

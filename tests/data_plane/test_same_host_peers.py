@@ -112,6 +112,12 @@ def region_twice(link, channel):
     send_with(link, wire.region(3, SIZE), memory())
 
 
+def too_many_regions(link, channel):
+    begin(link).close()
+    for number in range(1025):
+        send_with(link, wire.region(number, 4096), memory(4096))
+
+
 def unasked_descriptors(link, channel):
     for _ in range(2):
         send_with(link, wire.frame(12), memory())
@@ -151,6 +157,7 @@ LIES = {
     "a lease without its descriptor": (lease_without_descriptor, "without its descriptor"),
     "a region without its descriptor": (region_without_descriptor, "without its descriptor"),
     "a region twice": (region_twice, "came twice"),
+    "too many regions": (too_many_regions, "more than 1024 regions"),
     "memory that can shrink": (region(lambda: memory(seals=1 | 4 | 16)), "seals"),
     "memory that can grow": (region(lambda: memory(seals=1 | 2 | 16)), "seals"),
     "memory that others can write": (region(lambda: memory(seals=1 | 2 | 4)), "seals"),

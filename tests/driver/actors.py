@@ -1,5 +1,6 @@
 """A coordinator with a simulated clock, and workers that are plain numbers."""
 
+from headgate.control.cause import CANCELLED, Cause
 from headgate.spark.driver.coordinator import Coordinator
 from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts, StageFacts
@@ -15,7 +16,6 @@ from headgate.spark.driver.runs.members import (
     Withdrawn,
 )
 from headgate.spark.driver.timing import Timing
-from headgate.spark.wire.cause import CANCELLED, Cause
 from headgate.spark.wire.messages import Message
 
 EXCHANGE = b"x" * 16

@@ -9,12 +9,12 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
+from headgate.control.cause import CANCELLED, Cause
 from headgate.spark.driver.coordinator import Coordinator
 from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts, StageFacts
 from headgate.spark.driver.runs.members import AskVerdict, Cancel, EpochEnded, Kill, Send, Submit
 from headgate.spark.driver.timing import Timing
-from headgate.spark.wire.cause import CANCELLED, Cause
 from headgate.spark.wire.messages import Message
 
 EXCHANGE = b"x" * 16

@@ -12,6 +12,7 @@ from tests.driver.actors import EXCHANGE, OTHER, PLACE, TOTALS, Theatre, started
 from tests.driver.test_server import SECRET, Side
 from tests.faults.patience import wait_until
 
+from headgate.control.place import Place
 from headgate.errors import CoordinatorError, InternalError
 from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts
@@ -20,7 +21,6 @@ from headgate.spark.driver.timing import Timing
 from headgate.spark.tasks.control import Control
 from headgate.spark.wire.channel import CoordinatorLink, WorkerLink, control_key
 from headgate.spark.wire.messages import Message
-from headgate.spark.wire.place import Place
 
 
 def explode(*_, **__):

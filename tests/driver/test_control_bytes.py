@@ -20,12 +20,12 @@ from tests.driver.test_control_fuzz import OF_PRODUCERS
 from tests.driver.test_messages import EXAMPLES
 from tests.faults.patience import wait_until
 
+from headgate.control.cause import CANCELLED
 from headgate.errors import ProtocolError
 from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts, StageFacts
 from headgate.spark.driver.server import Server
 from headgate.spark.driver.timing import Timing
-from headgate.spark.wire.cause import CANCELLED
 from headgate.spark.wire.channel import WorkerLink, control_key
 from headgate.spark.wire.messages import FIELDS, MAX_MESSAGE, MAX_NUMBER, Message, decode, encode
 

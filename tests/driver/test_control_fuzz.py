@@ -9,12 +9,12 @@ from tests.driver.actors import EXCHANGE, OTHER, PLACE, TOTALS, Theatre
 from tests.driver.test_messages import EXAMPLES
 from tests.driver.test_source_readers import Enumerator
 
+from headgate.control.cause import CANCELLED, Cause
 from headgate.errors import ProtocolError
 from headgate.spark.driver.runs.formation import StageFacts
 from headgate.spark.driver.runs.members import Consumer, Producer
 from headgate.spark.driver.runs.readers import Readers
 from headgate.spark.driver.waits.waiting import SlotFacts
-from headgate.spark.wire.cause import CANCELLED, Cause
 from headgate.spark.wire.messages import Message, decode, encode
 
 #: Number of scripts of 100 steps; HEADGATE_TEST_SCHEDULES=3000 plays more.

@@ -9,17 +9,17 @@ from tests.driver.test_server import Side, ours
 from tests.faults.patience import wait_until
 
 from headgate._native import TlsEndpoint
+from headgate.control.connection import WorkerConnection
+from headgate.control.heartbeat import Heartbeats
+from headgate.control.place import Place
 from headgate.errors import CoordinatorError, HandshakeError, ProtocolError, TlsError
 from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts
 from headgate.spark.driver.server import Server
 from headgate.spark.driver.timing import Timing
 from headgate.spark.tasks.control import Control
-from headgate.spark.tasks.worker_connection import WorkerConnection
-from headgate.spark.wire.channel import CoordinatorLink, WorkerLink, control_key
-from headgate.spark.wire.heartbeat import Heartbeats
+from headgate.spark.wire.channel import MESSAGES, CoordinatorLink, WorkerLink, control_key
 from headgate.spark.wire.messages import Message
-from headgate.spark.wire.place import Place
 
 SECRET = b"s" * 32
 KEY = control_key(SECRET, EXCHANGE, tls=True)
@@ -308,5 +308,5 @@ def test_bytes_of_others_are_no_heartbeats(server):
 
 def test_a_worker_without_tls_is_closed_and_the_driver_says_why(server, caplog):
     with pytest.raises(CoordinatorError, match="cannot be reached"):
-        WorkerConnection(place(server.port, 0.5, tls=False))
+        WorkerConnection(place(server.port, 0.5, tls=False), MESSAGES)
     assert "came without TLS" in caplog.text

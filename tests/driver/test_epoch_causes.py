@@ -3,10 +3,10 @@
 import pytest
 from tests.driver.actors import Theatre, flows, job_over, ready, started
 
+from headgate.control.cause import Cause
 from headgate.errors import ProtocolError
 from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.timing import Timing
-from headgate.spark.wire.cause import Cause
 
 GRACE, PATIENCE = Timing().better_cause, Timing().keep_job
 

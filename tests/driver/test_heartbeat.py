@@ -17,17 +17,17 @@ from tests.driver.test_source_readers import Play
 from tests.faults import facts
 from tests.faults.patience import wait_until
 
+from headgate.control.connection import WorkerConnection
+from headgate.control.heartbeat import Heartbeats
+from headgate.control.place import Place
 from headgate.errors import CoordinatorError
 from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts
 from headgate.spark.driver.server import Server
 from headgate.spark.driver.timing import Timing
 from headgate.spark.tasks.control import Control, Counts
-from headgate.spark.tasks.worker_connection import WorkerConnection
-from headgate.spark.wire.channel import control_key
-from headgate.spark.wire.heartbeat import Heartbeats
+from headgate.spark.wire.channel import MESSAGES, control_key
 from headgate.spark.wire.messages import Message
-from headgate.spark.wire.place import Place
 
 SECRET = b"s" * 32
 #: Seconds; the smallest value of the option, which keeps the tests short.
@@ -36,7 +36,7 @@ TIMEOUT = 2.0
 WORKER = """
 import ctypes, sys
 from headgate.spark.tasks.control import Control, Counts
-from headgate.spark.wire.place import Place
+from headgate.control.place import Place
 port, index, timeout = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 with Control(Place("127.0.0.1", port, b"x" * 16, b"s" * 32, 30.0, timeout)) as control:
     fields = {"stage": 1, "partition": index, "attempt": index + 70, "index": index}
@@ -207,7 +207,7 @@ def test_a_silent_driver_fails_its_workers():
 
 def test_a_worker_that_never_sends_a_heartbeat_is_lost_too():
     with serve() as (server, side):
-        connection = WorkerConnection(Place("127.0.0.1", server.port, EXCHANGE, SECRET))
+        connection = WorkerConnection(Place("127.0.0.1", server.port, EXCHANGE, SECRET), MESSAGES)
         with connection.sock:
             fields = {"stage": 1, "partition": 0, "attempt": 7, "index": 0}
             connection.send(Message("CONSUMER", fields=fields))
@@ -223,7 +223,7 @@ def test_heartbeats_of_an_unknown_worker_are_refused():
     with serve() as (server, side):
         place = Place("127.0.0.1", server.port, EXCHANGE, SECRET)
         for kind in ("HEARTBEAT", "CONSUMER"):
-            connection = WorkerConnection(place)
+            connection = WorkerConnection(place, MESSAGES)
             with connection.sock:
                 if kind == "CONSUMER":
                     fields = {"stage": 1, "partition": 0, "attempt": 7, "index": 0}

@@ -5,15 +5,14 @@ import json
 import pytest
 
 from headgate._option_table import OPTIONS
+from headgate.control.cause import Cause, cut
 from headgate.errors import ProtocolError
-from headgate.spark.wire.cause import Cause
 from headgate.spark.wire.messages import (
     FIELDS,
     MAX_INDEXES,
     MAX_MESSAGE,
     MAX_TEXT,
     Message,
-    cut,
     decode,
     encode,
 )
@@ -149,12 +148,12 @@ def test_the_longest_cause_fits_a_message(letter):
 
 def test_a_long_text_loses_its_middle():
     text = "first line\n" + "x" * 20_000 + "\nlast line"
-    short = cut(text)
+    short = cut(text, MAX_TEXT)
     assert len(short) <= MAX_TEXT
     assert short.startswith("first line")
     assert short.endswith("last line")
     assert "characters left out" in short
-    assert cut("short") == "short"
+    assert cut("short", MAX_TEXT) == "short"
 
 
 def test_a_cause_becomes_its_error_again():

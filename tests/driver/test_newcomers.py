@@ -11,6 +11,8 @@ from tests.driver.actors import EXCHANGE
 from tests.driver.test_server import SECRET, Side, ours
 from tests.faults.patience import wait_until
 
+from headgate.control.connection import WorkerConnection
+from headgate.control.place import Place
 from headgate.errors import HandshakeError
 from headgate.spark.driver import newcomers
 from headgate.spark.driver.newcomers import Newcomers
@@ -18,9 +20,7 @@ from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts
 from headgate.spark.driver.server import Server
 from headgate.spark.driver.timing import Timing
-from headgate.spark.tasks.worker_connection import WorkerConnection
-from headgate.spark.wire.channel import CoordinatorLink, WorkerLink, control_key
-from headgate.spark.wire.place import Place
+from headgate.spark.wire.channel import MESSAGES, CoordinatorLink, WorkerLink, control_key
 
 
 def challenge(hello):
@@ -158,6 +158,6 @@ def test_a_worker_that_was_crowded_out_dials_again():
         serving.start()
         place = Place("127.0.0.1", listener.getsockname()[1], EXCHANGE, SECRET, 20.0)
         with pytest.raises(HandshakeError, match="could not prove"):
-            WorkerConnection(place)
+            WorkerConnection(place, MESSAGES)
         serving.join(10)
     assert served == ["closed", "closed", "answered"]

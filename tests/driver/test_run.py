@@ -3,8 +3,8 @@
 import pytest
 from tests.driver.actors import EXCHANGE, OTHER, PLACE, TOTALS, Theatre, started
 
+from headgate.control.cause import CANCELLED, Cause
 from headgate.errors import ProtocolError
-from headgate.spark.wire.cause import CANCELLED, Cause
 
 
 @pytest.fixture

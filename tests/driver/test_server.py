@@ -8,6 +8,7 @@ import pytest
 from tests.driver.actors import EXCHANGE, PLACE, TOTALS
 from tests.faults.patience import wait_until
 
+from headgate.control.place import Place
 from headgate.errors import CoordinatorError, HandshakeError, VersionError
 from headgate.spark.driver import newcomers
 from headgate.spark.driver.runs.epoch_causes import Retries
@@ -16,7 +17,6 @@ from headgate.spark.driver.server import Server
 from headgate.spark.driver.timing import Timing
 from headgate.spark.tasks.control import Control, Counts
 from headgate.spark.wire.channel import WorkerLink, control_key
-from headgate.spark.wire.place import Place
 
 SECRET = b"s" * 32
 

@@ -3,9 +3,9 @@
 import pytest
 from tests.driver.actors import PLACE, Theatre
 
+from headgate.control.cause import CANCELLED, Cause
 from headgate.errors import ProtocolError
 from headgate.spark.driver.runs.readers import Readers
-from headgate.spark.wire.cause import CANCELLED, Cause
 
 GONE = "Python worker exited unexpectedly (crashed)"
 

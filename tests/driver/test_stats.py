@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 from tests.driver.actors import Theatre
 
+from headgate.control.cause import Cause
+from headgate.control.connection import WorkerConnection
 from headgate.spark.progress.render import count, html, size
 from headgate.spark.progress.run_stats import SCHEMA_VERSION
 from headgate.spark.progress.stats import ExchangeStats, snapshot
@@ -16,8 +18,6 @@ from headgate.spark.progress.task_stats import TaskStats
 from headgate.spark.tasks.control import Control, Counts
 from headgate.spark.tasks.timing import BLOCKED, EMIT, FUNCTION, INPUT, Clock, yielded
 from headgate.spark.tasks.user_function import Source, apply
-from headgate.spark.tasks.worker_connection import WorkerConnection
-from headgate.spark.wire.cause import Cause
 from headgate.spark.wire.messages import MAX_MESSAGE, decode
 
 TIMES = ("input_ms", "function_ms", "emit_ms", "blocked_ms")

@@ -10,10 +10,10 @@ from tests.spark.masters import in_executors
 from tests.spark.mishaps import MISHAPS
 from tests.spark.outcomes import rounds, wait_for
 
+from headgate.control.cause import Cause
 from headgate.errors import CoordinatorError, InternalError, SchemaMismatchError
 from headgate.spark import exchange, last_stats
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, user_error
-from headgate.spark.wire.cause import Cause
 from headgate.spark.wire.messages import MAX_MESSAGE, Message, decode, encode
 
 # Executors cannot import the tests.

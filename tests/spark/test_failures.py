@@ -222,7 +222,8 @@ def test_where_spark_tries_nothing_again_a_killed_consumer_fails_the_run_by_name
         ).collect
     )
     assert "exited unexpectedly" in text
-    assert "a consumer is gone without a goodbye" in stats_of_the_end().error_summary
+    summary = stats_of_the_end().error_summary
+    assert "a consumer is gone without a goodbye: consumer of partition" in summary
 
 
 @in_executors

@@ -21,7 +21,7 @@ from headgate.stream import (
     TumblingWindow,
     WindowOperator,
 )
-from headgate.stream.windows import NO_WATERMARK
+from headgate.stream.windows.kinds import NO_WATERMARK
 
 SCHEMA = pa.schema([("user", pa.string()), ("at", pa.int64()), ("price", pa.int32())])
 AGGREGATES = (

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from headgate.checkpoints import is_of_checkpoint
 from headgate.errors import HeadgateError, OptionError, RecordTooLargeError
 from headgate.reader import AbstractReader
 
@@ -46,8 +47,7 @@ class MutableRecordReader(AbstractReader):
         gate: an :class:`InputGate`, or a :class:`UnionInputGate`, without another reader.
         schema: schema of the batches; the gate's if not given.
         serializer: ``"arrow"``, or ``"bytes"`` for writers of bytes records.
-        on_event: called with each :class:`Event` and :class:`EventAnnouncement`, which are dropped
-            if it is not given.
+        on_event: as in :class:`RecordReader`.
         iterative: as in :class:`RecordReader`.
 
     Raises:
@@ -76,11 +76,14 @@ class MutableRecordReader(AbstractReader):
         self._rest: pa.RecordBatch | None = None
         #: Raised by the next call, because the last one had filled some rows.
         self._error: HeadgateError | None = None
+        #: Of a checkpoint; handled by the next call, because the last one had filled some rows.
+        self._notice: tuple[Any, ...] | None = None
 
     @property
     def is_finished(self) -> bool:
         """True once everything was read: all channels have ended, and no row is left."""
-        return self._rest is None and self._error is None and self._native.is_finished()
+        waits = (self._rest, self._error, self._notice) != (None, None, None)
+        return not waits and self._native.is_finished()
 
     def read_into(self, out: Any, *, masks: Any = None) -> int | None:
         """Fill `out` from its start; blocks until there is a record, or the end.
@@ -108,6 +111,9 @@ class MutableRecordReader(AbstractReader):
         if self._error is not None:
             error, self._error = self._error, None
             raise error
+        if self._notice is not None:
+            notice, self._notice = self._notice, None
+            self._handle(notice)
         if self._schema is None:
             return self._read_bytes(out)
         columns, room = _columns(out, self._schema)
@@ -136,6 +142,10 @@ class MutableRecordReader(AbstractReader):
         read = self._native.next if block else self._native.poll_next
         while (record := read()) is not None:
             if isinstance(record, tuple):
+                if not block and is_of_checkpoint(record):
+                    # The caller must have the rows that were filled in before it takes a snapshot.
+                    self._notice = record
+                    return None
                 self._handle(record)
             elif record.num_rows:
                 return record

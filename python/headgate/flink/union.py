@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headgate import _native
+from headgate._native import UnionInputGate as NativeUnion
+from headgate.checkpoints import Checkpointed
 from headgate.data_types import EndOfDataStatus
 from headgate.errors import OptionError
 from headgate.gate import InputGate
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class UnionInputGate:
+class UnionInputGate(Checkpointed):
     """Several gates read as one: gates take turns, and the channels of each gate take turns.
 
     Channels are numbered over all gates, in the order in which the gates are given. Source: Flink's
@@ -43,6 +44,8 @@ class UnionInputGate:
         SchemaMismatchError: the gates' schemas differ.
     """
 
+    _native: NativeUnion
+
     def __init__(self, gates: Iterable[InputGate]) -> None:
         self._gates = list(gates)
         for gate in self._gates:
@@ -57,7 +60,7 @@ class UnionInputGate:
             if self.schema is not None and gate.schema is not None:
                 same_schema(self.schema, gate.schema, "the union's gates before it read")
         natives = [gate._native for gate in self._gates]  # noqa: SLF001 - one package
-        self._native = _native.UnionInputGate(natives)
+        self._native = NativeUnion(natives)
 
     @property
     def gates(self) -> list[InputGate]:

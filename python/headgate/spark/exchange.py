@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -11,6 +10,7 @@ from headgate.batches import Batches
 from headgate.errors import NotBuiltError
 from headgate.spark.confs import is_connect
 from headgate.spark.connect import connect_error, partitions_on_connect
+from headgate.spark.driver.scheduler.slots import slots_of
 from headgate.spark.inputs import requests_of
 from headgate.spark.progress import latest
 from headgate.spark.request import Request, check
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from headgate.batches import BatchFunction
     from headgate.source import Source
     from headgate.source.watermark import WatermarkStrategy
-    from headgate.spark.driver.scheduler.slots import Slots
     from headgate.spark.inputs import Input
     from headgate.spark.options import ExchangeOptions
     from headgate.spark.progress.stats import ExchangeStats
@@ -50,8 +49,6 @@ _CONNECT: Final = (
 )
 _SPARK_READS: Final = "exchange by %s: Spark reads the input: %s"
 _NO_PLAN: Final = "a client of Spark Connect does not see its plan"
-#: Longest wait, in seconds, for the first executor of an application that has just started.
-_FIRST_EXECUTOR_WAIT: Final = 1.5
 
 
 def exchange(
@@ -245,7 +242,7 @@ def _plan(request: Request) -> DataFrame:
         return _on_connect(request)
     request = _read_by_workers(request)
     is_short = request.options["mode"] == "auto" and is_shortest(request)
-    slots, given = slots_of(request), request.options["num_partitions"]
+    slots, given = slots_of(request.context), request.options["num_partitions"]
     if is_short:
         partitions = given or max(1, slots.number)
         _LOG.info(_SHORTEST, request.by_words, partitions)
@@ -258,7 +255,11 @@ def _plan_several(requests: list[Request]) -> DataFrame:
     from headgate.spark.kept import keep  # noqa: PLC0415
 
     session, on_connect = requests[0].session, is_connect(requests[0].session)
-    slots = partitions_on_connect(session) if on_connect else max(1, slots_of(requests[0]).number)
+    slots = (
+        partitions_on_connect(session)
+        if on_connect
+        else max(1, slots_of(requests[0].context).number)
+    )
     requests, sources = planned_inputs(requests, slots)
     return keep(requests, requests[0].options["num_partitions"] or slots, sources)
 
@@ -359,18 +360,6 @@ def _kept(request: Request, partitions: int, slots: int) -> DataFrame | None:
             raise
         return None
     return None if takes_events and mode == "auto" else keep([request], partitions, [source])
-
-
-def slots_of(request: Request) -> Slots:
-    """Return the slots of the application. Its first executor may come a second after its start."""
-    from headgate.spark.driver.scheduler.slots import SlotCounter  # noqa: PLC0415
-
-    counter = SlotCounter(request.context)
-    slots, deadline = counter.count(), time.monotonic() + _FIRST_EXECUTOR_WAIT
-    while slots.number == 0 and time.monotonic() < deadline:
-        time.sleep(0.1)
-        slots = counter.count()
-    return slots
 
 
 def _without_columns(

@@ -9,7 +9,8 @@ from headgate._kinds import kind_of, parameters_taken
 from headgate.errors import NotBuiltError, OptionError
 from headgate.spark.confs import is_connect
 from headgate.spark.connect import partitions_on_connect
-from headgate.spark.exchange import planned_inputs, slots_of
+from headgate.spark.driver.scheduler.slots import slots_of
+from headgate.spark.exchange import planned_inputs
 from headgate.spark.inputs import Input, check_keys, session_for
 from headgate.spark.keys import Columns
 from headgate.spark.request import check, partitioning, struct_of
@@ -140,7 +141,7 @@ def iterate(
     check_keys([*requests, messages])
     key = _key(first) if delta else None
     on_connect = is_connect(session)
-    slots = partitions_on_connect(session) if on_connect else max(1, slots_of(first).number)
+    slots = partitions_on_connect(session) if on_connect else max(1, slots_of(first.context).number)
     partitions = first.options["num_partitions"] or slots
     _check_plan(messages, partitions)
     requests, sources = planned_inputs(requests, slots)

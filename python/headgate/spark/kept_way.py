@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headgate.batches import BatchFunction
+    from headgate.control.place import Place
     from headgate.options import EnvironmentOptions
     from headgate.spark.driver.kept.runs import KeptRuns
     from headgate.spark.request import Request
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from headgate.spark.tasks.planned_source import PlannedSource
     from headgate.spark.tasks.start_host import HostPlan
     from headgate.spark.tasks.user_function import Order
-    from headgate.spark.wire.place import Place
 
 _MAPPED: Final = "all executors are on one host, so consumers map the files of producers"
 _SERVED: Final = (

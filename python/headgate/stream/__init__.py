@@ -1,4 +1,4 @@
-"""Keyed state for functions that get batches: one call per batch, never one per key. Decision: ADR 0033.
+"""Streaming jobs over batches, and their keyed state: one call per batch, never one per key. Decisions: ADR 0033, 0034.
 
 numpy is imported here and nowhere else in the package: Spark's Python workers have it, since ``mapInArrow``
 needs pandas.
@@ -15,42 +15,65 @@ if find_spec("numpy") is None:
         remedy='pip install "headgate[stream]" · pip install numpy',
     )
 
-from headgate.stream.aggregates import Aggregate
-from headgate.stream.backend import KeyedStateBackend
-from headgate.stream.descriptors import (
+from headgate.stream.api.datastream import ConnectedStreams, DataStream, KeyedStream, stream
+from headgate.stream.api.functions import (
+    CoProcessFunction,
+    KeyedContext,
+    ProcessFunction,
+    RuntimeContext,
+)
+from headgate.stream.api.job import StreamingJob
+from headgate.stream.job.bottleneck import Bottleneck
+from headgate.stream.job.history import CheckpointStats
+from headgate.stream.job.query import StreamingQuery
+from headgate.stream.job.status import JobState, JobStatus, TaskStatus
+from headgate.stream.state.backend import KeyedStateBackend
+from headgate.stream.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from headgate.stream.files import SnapshotFolder
-from headgate.stream.groups import key_groups_of
-from headgate.stream.lists import ListState
-from headgate.stream.maps import MapState
-from headgate.stream.retention import SnapshotRetention
-from headgate.stream.savepoint import read_savepoint
-from headgate.stream.session_operator import SessionWindowOperator
-from headgate.stream.snapshot import Snapshot
-from headgate.stream.states import ReducingState, ValueState
-from headgate.stream.timers import Timers
-from headgate.stream.window_operator import WindowOperator
-from headgate.stream.windows import (
+from headgate.stream.state.files import SnapshotFolder
+from headgate.stream.state.groups import key_groups_of
+from headgate.stream.state.lists import ListState
+from headgate.stream.state.maps import MapState
+from headgate.stream.state.retention import SnapshotRetention
+from headgate.stream.state.savepoint import read_savepoint
+from headgate.stream.state.snapshot import Snapshot
+from headgate.stream.state.states import ReducingState, ValueState
+from headgate.stream.state.timers import Timers
+from headgate.stream.windows.aggregates import Aggregate
+from headgate.stream.windows.kinds import (
     SessionWindow,
     SlidingWindow,
     TumblingWindow,
     WindowOutput,
 )
+from headgate.stream.windows.operator import WindowOperator
+from headgate.stream.windows.sessions import SessionWindowOperator
 
 __all__ = [
     "Aggregate",
+    "Bottleneck",
+    "CheckpointStats",
+    "CoProcessFunction",
+    "ConnectedStreams",
+    "DataStream",
+    "JobState",
+    "JobStatus",
+    "KeyedContext",
     "KeyedStateBackend",
+    "KeyedStream",
     "ListState",
     "ListStateDescriptor",
     "MapState",
     "MapStateDescriptor",
+    "ProcessFunction",
     "ReducingState",
     "ReducingStateDescriptor",
+    "RuntimeContext",
     "SessionWindow",
     "SessionWindowOperator",
     "SlidingWindow",
@@ -58,6 +81,9 @@ __all__ = [
     "SnapshotFolder",
     "SnapshotRetention",
     "StateTtlConfig",
+    "StreamingJob",
+    "StreamingQuery",
+    "TaskStatus",
     "Timers",
     "TumblingWindow",
     "ValueState",
@@ -66,4 +92,5 @@ __all__ = [
     "WindowOutput",
     "key_groups_of",
     "read_savepoint",
+    "stream",
 ]

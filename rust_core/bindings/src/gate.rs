@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use headgate_exchange::{
-    Address, DataInput, EndOfDataStatus, ExchangeError, InputGate as Inner, PartitionId, Sequence,
-    ShuffleEnvironment,
+    Address, CheckpointedInput, DataInput, EndOfDataStatus, ExchangeError, InputGate as Inner,
+    PartitionId, Sequence, ShuffleEnvironment,
 };
 use pyo3::prelude::*;
 use pyo3_arrow::PySchema;
 
+use crate::checkpoints;
 use crate::interrupt::{blocking, released};
 use crate::schema::page_schema;
 
@@ -163,6 +164,14 @@ impl InputGate {
             self.inner.fail(ExchangeError::Aborted(cause));
             Ok(())
         })
+    }
+
+    fn enable_checkpointing(&self, py: Python<'_>, after_finish: bool) -> PyResult<()> {
+        checkpoints::enable(py, &self.environment, &*self.inner, after_finish)
+    }
+
+    fn abort_checkpoint(&self, py: Python<'_>, checkpoint: i64, reason: String) -> PyResult<()> {
+        checkpoints::abort(py, &self.environment, &*self.inner, checkpoint, reason)
     }
 
     fn close(&self, py: Python<'_>) {

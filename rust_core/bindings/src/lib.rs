@@ -4,6 +4,7 @@
 //! blocking lock is taken while the GIL is held.
 
 mod batches;
+mod checkpoints;
 mod control;
 mod environment;
 mod errors;

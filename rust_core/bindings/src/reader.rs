@@ -6,8 +6,8 @@ use std::task::Poll;
 
 use arrow_array::RecordBatch;
 use headgate_exchange::{
-    Counters, DataInput, Interrupt, Received, Record, RecordReader as Inner, Result,
-    ShuffleEnvironment,
+    CheckpointId, CheckpointNotice, Counters, DataInput, Interrupt, Received, Record,
+    RecordReader as Inner, Result, ShuffleEnvironment,
 };
 use headgate_record::Event;
 use pyo3::IntoPyObjectExt;
@@ -18,10 +18,11 @@ use pyo3::types::{PyBytes, PyMemoryView, PySlice};
 use pyo3_arrow::PySchema;
 
 use crate::batches::ToPyarrow;
+use crate::checkpoints::notice_tuple;
 use crate::errors::to_py;
 use crate::exclusive::Exclusive;
 use crate::input::AnyGate;
-use crate::interrupt::{blocking, released};
+use crate::interrupt::{blocking, released, timeout_of};
 use crate::readiness::Descriptor;
 use crate::schema::page_schema;
 
@@ -30,6 +31,7 @@ enum Out {
     Batch(RecordBatch),
     Bytes(Vec<u8>),
     Event(usize, Event),
+    Checkpoint(CheckpointNotice),
 }
 
 impl From<Record> for Out {
@@ -38,6 +40,7 @@ impl From<Record> for Out {
             Record::Batch(batch) => Self::Batch(batch),
             Record::Bytes(bytes) => Self::Bytes(bytes.to_vec()),
             Record::Event { channel, event } => Self::Event(channel, event),
+            Record::Checkpoint(notice) => Self::Checkpoint(notice),
         }
     }
 }
@@ -112,6 +115,7 @@ impl RecordReader {
             Some(Out::Batch(batch)) => self.batch(py, batch),
             Some(Out::Bytes(bytes)) => Ok(PyBytes::new(py, &bytes).into_any()),
             Some(Out::Event(channel, event)) => event_tuple(py, channel, event),
+            Some(Out::Checkpoint(notice)) => notice_tuple(py, notice),
         }
     }
 
@@ -166,7 +170,8 @@ impl RecordReader {
     }
 
     /// Returns a pyarrow `RecordBatch`, `bytes`, or a tuple `(channel, name, body)` for an event. An
-    /// announced event has its sequence number as a fourth field. `None` is the end of the input or
+    /// announced event has its sequence number as a fourth field. The progress of a checkpoint is a
+    /// tuple whose first field is its kind. `None` is the end of the input or
     /// of the superstep.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let record = blocking(py, |interrupt| {
@@ -231,8 +236,46 @@ impl RecordReader {
                 length.into_bound_py_any(py)
             }
             Some(Record::Event { channel, event }) => event_tuple(py, channel, event),
+            Some(Record::Checkpoint(notice)) => notice_tuple(py, notice),
             Some(Record::Batch(batch)) => self.batch(py, batch),
         }
+    }
+
+    /// Lets the reader go on after a checkpoint was triggered.
+    fn snapshot_taken(&self, py: Python<'_>, checkpoint: i64) -> PyResult<()> {
+        blocking(py, |interrupt| {
+            self.inner.lock(interrupt)?.reader.snapshot_taken(CheckpointId(checkpoint))
+        })
+    }
+
+    /// Returns the time at which a poll is due although no data arrives, in ms since 1970.
+    fn next_timer_ms(&self, py: Python<'_>) -> PyResult<Option<i64>> {
+        blocking(py, |interrupt| Ok(self.inner.lock(interrupt)?.reader.next_timer()))
+    }
+
+    #[pyo3(signature = (timeout=None))]
+    fn wait_available(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let timeout = timeout_of(timeout)?;
+        blocking(py, |interrupt| {
+            self.environment.check()?;
+            let state = self.inner.lock(interrupt)?;
+            if state.is_available() {
+                return Ok(true);
+            }
+            let until_timer = state.reader.until_timer();
+            drop(state);
+            let first = [timeout, until_timer].into_iter().flatten().min();
+            let available = self.input.wait_available(first, interrupt)?;
+            Ok(available || self.inner.lock(interrupt)?.is_available())
+        })
+    }
+
+    fn wake_up(&self, py: Python<'_>) -> PyResult<()> {
+        blocking(py, |_| {
+            self.environment.check_fork()?;
+            self.input.wake_up();
+            Ok(())
+        })
     }
 
     /// Returns the rows or records, and the bytes of their buffers, read so far.
@@ -310,6 +353,7 @@ impl BufferReader {
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Buffer<'py>>> {
         let received = blocking(py, |interrupt| {
             self.environment.check()?;
+            self.input.begin_reading()?;
             self.input.next(interrupt)
         })?;
         Ok(Self::buffer(py, received))
@@ -319,9 +363,27 @@ impl BufferReader {
     fn poll_next<'py>(&self, py: Python<'py>) -> PyResult<Option<Buffer<'py>>> {
         let received = blocking(py, |_| {
             self.environment.check()?;
+            self.input.begin_reading()?;
             self.input.poll_next().map(ready)
         })?;
         Ok(Self::buffer(py, received))
+    }
+
+    #[pyo3(signature = (timeout=None))]
+    fn wait_available(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let timeout = timeout_of(timeout)?;
+        blocking(py, |interrupt| {
+            self.environment.check()?;
+            self.input.wait_available(timeout, interrupt)
+        })
+    }
+
+    fn wake_up(&self, py: Python<'_>) -> PyResult<()> {
+        blocking(py, |_| {
+            self.environment.check_fork()?;
+            self.input.wake_up();
+            Ok(())
+        })
     }
 
     fn is_available(&self, py: Python<'_>) -> PyResult<bool> {

@@ -148,6 +148,11 @@ impl TimerQueue {
         Ok([numbers(py, timestamps)?, numbers(py, slots)?])
     }
 
+    #[getter]
+    fn first(&self, py: Python<'_>) -> Option<i64> {
+        released(py, || lock(&self.0).first())
+    }
+
     fn clear(&self, py: Python<'_>) {
         released(py, || lock(&self.0).clear());
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use headgate_exchange::{ExchangeError, ShuffleEnvironment, UnionInputGate as Inner};
 use pyo3::prelude::*;
 
+use crate::checkpoints;
 use crate::gate::{InputGate, status};
 use crate::interrupt::{blocking, released};
 
@@ -41,6 +42,14 @@ impl UnionInputGate {
             self.environment.check_fork()?;
             Ok(status(&*self.inner))
         })
+    }
+
+    fn enable_checkpointing(&self, py: Python<'_>, after_finish: bool) -> PyResult<()> {
+        checkpoints::enable(py, &self.environment, &*self.inner, after_finish)
+    }
+
+    fn abort_checkpoint(&self, py: Python<'_>, checkpoint: i64, reason: String) -> PyResult<()> {
+        checkpoints::abort(py, &self.environment, &*self.inner, checkpoint, reason)
     }
 
     fn close(&self, py: Python<'_>) {

@@ -17,6 +17,7 @@ use pyo3_arrow::input::AnyRecordBatch;
 use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
 
 use crate::batches::{FromPyarrow, pinned};
+use crate::checkpoints;
 use crate::errors::{of_hash, to_py};
 use crate::exclusive::{Exclusive, Guard};
 use crate::interrupt::{blocking, timeout_of};
@@ -151,6 +152,15 @@ impl RecordWriter {
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         let event = Event::Custom { name, body: Bytes::from(body) };
         locked!(self, py, broadcast_event_as(&event, data_type))
+    }
+
+    fn broadcast_barrier(&self, py: Python<'_>, fields: checkpoints::Fields) -> PyResult<()> {
+        let barrier = checkpoints::barrier(fields)?;
+        locked!(self, py, broadcast_barrier(&barrier))
+    }
+
+    fn broadcast_cancellation(&self, py: Python<'_>, checkpoint_id: i64) -> PyResult<()> {
+        locked!(self, py, broadcast_event(&Event::CancelCheckpointMarker { checkpoint_id }))
     }
 
     fn end_of_data(&self, py: Python<'_>, drain: bool) -> PyResult<()> {

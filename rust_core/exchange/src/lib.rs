@@ -17,6 +17,7 @@ mod failpoint_macro;
 
 mod address;
 mod aligned;
+mod barrier;
 mod cgroup;
 mod checksum;
 mod config;
@@ -58,6 +59,7 @@ mod view_contract;
 mod writer;
 
 pub use address::Address;
+pub use barrier::Barrier;
 pub use config::{BufferDebloatOptions, BufferOptions, Config};
 pub use control::ControlHandshake;
 pub use copies::Copies;
@@ -66,15 +68,15 @@ pub use environment::ShuffleEnvironment;
 pub use error::{ExchangeError, Interrupt, Result};
 pub use event::data_type_of;
 pub use gate::{
-    AvailabilityListener, DataInput, EndOfDataStatus, InputGate, Received, SuperstepInput,
-    UnionInputGate,
+    AvailabilityListener, CheckpointedChannels, CheckpointedInput, DataInput, EndOfDataStatus,
+    InputGate, Received, SuperstepInput, UnionInputGate,
 };
 pub use heartbeat::HeartbeatManager;
 pub use kept::{KeptFile, SmallLimits, SmallSubpartition, keep_small};
 pub use metrics::{Passed, TaskTimes, Times};
 pub use net::{Tls, TlsFiles, TlsSession, self_signed_certificate};
 pub use partition::{PartitionKind, PartitionOptions, ResultPartition, TaskEvent, TaskEvents};
-pub use reader::{Record, RecordReader};
+pub use reader::{CheckpointNotice, Record, RecordReader};
 pub use readiness::Readiness;
 pub use spanning::SpanningOptions;
 pub use spill::KeptPartition;
@@ -88,5 +90,8 @@ pub use writer::{ArrowWriter, BufferTimeout, BytesWriter, Emitted};
 pub use headgate_memory::{
     Buffer, PoolStats, Unmapped, after_fork_in_child, after_fork_in_parent, before_fork,
 };
-pub use headgate_protocol::{DataType, HandshakeError, Key, PartitionId, Sequence};
+pub use headgate_protocol::{
+    Alignment, CheckpointId, CheckpointOptions, DataType, HandshakeError, Key, PartitionId,
+    Sequence,
+};
 pub use headgate_record::Codec;

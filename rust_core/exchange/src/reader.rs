@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use bytes::Bytes;
 use headgate_memory::Buffer;
-use headgate_protocol::{DataType, Totals};
+use headgate_protocol::{CheckpointId, DataType, Totals};
 use headgate_record::{Event, PageSchema, SpanningDeserializer, read_page, read_pieces};
 
 use crate::aligned::Aligned;
@@ -19,11 +20,14 @@ use crate::event;
 use crate::gate::{DataInput, Received};
 use crate::spanning::{RecordFiles, SpanningOptions};
 
+mod checkpoints;
 mod coalescing;
 mod record;
 
+use checkpoints::Checkpoints;
 use coalescing::Coalescing;
 
+pub use checkpoints::CheckpointNotice;
 pub use record::Record;
 
 struct ChannelState {
@@ -44,6 +48,8 @@ pub struct RecordReader {
     iterative: bool,
     /// Coalesces small batches, if that was asked for.
     coalescing: Option<Coalescing>,
+    /// Present if the gate takes checkpoints.
+    checkpoints: Option<Box<Checkpoints>>,
     copies: Arc<Copies>,
     counters: Arc<Counters>,
 }
@@ -56,7 +62,7 @@ impl RecordReader {
         spanning: SpanningOptions,
         copies: Arc<Copies>,
     ) -> Self {
-        Self {
+        let mut reader = Self {
             gate,
             schema,
             spanning,
@@ -64,9 +70,12 @@ impl RecordReader {
             current: None,
             iterative: false,
             coalescing: None,
+            checkpoints: None,
             copies,
             counters: Arc::default(),
-        }
+        };
+        reader.take_checkpointed();
+        reader
     }
 
     /// Makes it stop when all channels reached the end of a superstep, until the next one is
@@ -114,6 +123,13 @@ impl RecordReader {
             if let Some(record) = self.next_ready()? {
                 return Ok(Some(record));
             }
+            if self.checkpoints.is_some() {
+                match self.poll_next()? {
+                    Poll::Ready(record) => return Ok(record),
+                    Poll::Pending => self.wait(interrupt)?,
+                }
+                continue;
+            }
             let Some(received) = self.gate.next(interrupt).inspect_err(|e| self.release(e))? else {
                 return Ok(None);
             };
@@ -121,6 +137,11 @@ impl RecordReader {
                 return Ok(Some(record));
             }
         }
+    }
+
+    /// Waits for data, or until the checkpoints have something to do.
+    fn wait(&self, interrupt: Interrupt<'_>) -> Result<()> {
+        self.gate.wait_available(self.until_timer(), interrupt).map(|_| ())
     }
 
     /// Like [`next`](Self::next), but pending where that would block.
@@ -131,6 +152,9 @@ impl RecordReader {
         loop {
             if let Some(record) = self.next_ready()? {
                 return Ok(Poll::Ready(Some(record)));
+            }
+            if let Some(notice) = self.next_of_checkpoints()? {
+                return Ok(Poll::Ready(Some(notice)));
             }
             match self.gate.poll_next().inspect_err(|e| self.release(e))? {
                 Poll::Pending => return Ok(Poll::Pending),
@@ -144,14 +168,47 @@ impl RecordReader {
         }
     }
 
+    /// Does what the checkpoints ask for, up to the next thing that the task must hear of.
+    fn next_of_checkpoints(&mut self) -> Result<Option<Record>> {
+        let Some(checkpoints) = &mut self.checkpoints else { return Ok(None) };
+        let notice = checkpoints.next(&*self.gate, self.counters.bytes())?;
+        Ok(notice.map(Record::Checkpoint))
+    }
+
+    /// Records that the task took its snapshot after [`CheckpointNotice::Trigger`]. Until then the
+    /// reader returns nothing.
+    ///
+    /// # Errors
+    /// [`ExchangeError::State`]: no snapshot of this checkpoint is due.
+    pub fn snapshot_taken(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        let none = ExchangeError::State("the gate takes no checkpoints");
+        self.checkpoints.as_mut().ok_or(none)?.snapshot_taken(checkpoint)
+    }
+
+    /// Returns the time at which a poll should be repeated although no data arrives, in milliseconds
+    /// since 1970; `None` for never.
+    pub fn next_timer(&self) -> Option<i64> {
+        self.checkpoints.as_ref().and_then(|checkpoints| checkpoints.timer())
+    }
+
+    /// Returns the time until [`next_timer`](Self::next_timer).
+    pub fn until_timer(&self) -> Option<Duration> {
+        self.checkpoints.as_ref().and_then(|checkpoints| checkpoints.until_timer())
+    }
+
     /// True if a poll may return something. It may still be pending, after half of a record.
     pub fn is_available(&self) -> bool {
-        self.current.is_some() || self.has_rows() || self.gate.is_available()
+        let is_due = |checkpoints: &Checkpoints| checkpoints.is_due(&*self.gate);
+        self.current.is_some()
+            || self.has_rows()
+            || self.gate.is_available()
+            || self.checkpoints.as_deref().is_some_and(is_due)
     }
 
     /// True once everything was read: all channels have ended, and none can be added.
     pub fn is_finished(&self) -> bool {
-        !self.has_rows() && self.gate.is_finished()
+        let is_idle = self.checkpoints.as_ref().is_none_or(|checkpoints| checkpoints.is_idle());
+        is_idle && !self.has_rows() && self.gate.is_finished()
     }
 
     /// True once all channels reached the end of the superstep. Only of an iterative reader.
@@ -251,9 +308,8 @@ impl RecordReader {
 
     fn receive(&mut self, received: Received) -> Result<Option<Record>> {
         let Received { channel, buffer, data_type, totals, .. } = received;
-        while self.channels.len() <= channel {
-            let deserializer = self.spanning.deserializer(&self.copies);
-            self.channels.push(ChannelState { deserializer, rows: 0 });
+        if self.channels.len() <= channel {
+            self.add_channels(channel + 1)?;
         }
         self.counters.add(0, buffer.len() as u64, 1);
         let within = self.channels[channel].deserializer.has_unconsumed();
@@ -276,8 +332,48 @@ impl RecordReader {
                 self.current = Some(channel);
                 Ok(None)
             }
-            DataType::EndOfPartition => self.end(channel, totals).map(|()| None),
-            _ => self.event(channel, event::decode(buffer.as_slice(), data_type)?),
+            DataType::EndOfPartition => self.end(channel, totals, buffer.len()),
+            _ => {
+                let event = event::decode(buffer.as_slice(), data_type)?;
+                match &self.checkpoints {
+                    Some(_) => self.event_of_checkpoints(channel, event, buffer.len()),
+                    None => self.event(channel, event),
+                }
+            }
+        }
+    }
+
+    /// Creates the state of channels before their first buffer is read.
+    fn add_channels(&mut self, count: usize) -> Result<()> {
+        self.take_checkpointed();
+        self.gate.begin_reading()?;
+        while self.channels.len() < count {
+            let deserializer = self.spanning.deserializer(&self.copies);
+            self.channels.push(ChannelState { deserializer, rows: 0 });
+        }
+        Ok(())
+    }
+
+    /// Starts the barrier handler if the gate has come to take checkpoints.
+    fn take_checkpointed(&mut self) {
+        if let Some(channels) = self.gate.take_checkpointed() {
+            self.checkpoints = Some(Box::new(Checkpoints::new(channels)));
+        }
+    }
+
+    /// Hands an event to the barrier handler, if it is one of checkpoints.
+    fn event_of_checkpoints(
+        &mut self,
+        channel: usize,
+        event: Event,
+        size: usize,
+    ) -> Result<Option<Record>> {
+        let bytes = self.counters.bytes();
+        let Some(checkpoints) = &mut self.checkpoints else { return self.event(channel, event) };
+        checkpoints.count_event(size);
+        match checkpoints.on_event(channel, event, bytes)? {
+            Some(other) => self.event(channel, other),
+            None => self.next_of_checkpoints(),
         }
     }
 
@@ -368,11 +464,20 @@ impl RecordReader {
     }
 
     /// Compares the rows that arrived with the rows that were sent.
-    fn end(&self, channel: usize, totals: Option<Totals>) -> Result<()> {
+    fn end(
+        &mut self,
+        channel: usize,
+        totals: Option<Totals>,
+        size: usize,
+    ) -> Result<Option<Record>> {
         let state = &self.channels[channel];
         let sent = totals.map_or(0, |totals| totals.rows);
         if state.rows == sent {
-            return Ok(());
+            if let Some(checkpoints) = &mut self.checkpoints {
+                checkpoints.count_event(size);
+                checkpoints.on_end_of_partition(channel)?;
+            }
+            return self.next_of_checkpoints();
         }
         let detail = format!("{} rows arrived, {sent} were sent", state.rows);
         Err(ExchangeError::Integrity { channel: self.gate.channel_name(channel), detail })

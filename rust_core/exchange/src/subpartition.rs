@@ -140,6 +140,7 @@ impl Subpartition {
                     overtakes = state.listener.clone().map(|listener| (listener, sequence));
                 }
             } else {
+                state.barriers += u32::from(data_type.blocks_upstream());
                 state.items.add(item);
             }
         });
@@ -263,6 +264,7 @@ impl Subpartition {
             state.totals.buffers += 1;
         }
         state.blocked = data_type.blocks_upstream();
+        state.barriers -= u32::from(state.blocked);
         let sequence = state.next_sequence;
         state.next_sequence = sequence.next();
         let next = state.next();
@@ -357,7 +359,7 @@ impl Subpartition {
         self.lock().listener.is_some()
     }
 
-    /// Data buffers that a reader could take.
+    /// Data buffers that a reader could take before it must resume.
     pub(crate) fn backlog(&self) -> u32 {
         self.lock().backlog()
     }

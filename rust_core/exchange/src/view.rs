@@ -52,7 +52,7 @@ pub(crate) enum ViewState {
     Open {
         /// The kind of buffer that a poll would return.
         next: Next,
-        /// Data buffers that a reader could take.
+        /// Data buffers that a reader could take before it must resume.
         backlog: u32,
     },
     /// Nothing can be taken any more.

@@ -8,15 +8,23 @@ mod common;
 use std::sync::Arc;
 
 use common::{Env, batch, drain, nothing, page_schema, wait_until, writer};
-use headgate_exchange::{Address, ExchangeError, InputGate, PartitionOptions, ResultPartition};
+use headgate_exchange::{
+    Address, ArrowWriter, ExchangeError, InputGate, PartitionOptions, Record, ResultPartition,
+};
+use headgate_protocol::DataType;
+use headgate_record::Event;
 
 /// Writes `rows` pages of one row each.
-fn write(partition: &Arc<ResultPartition>, rows: i64) {
-    let mut writer = writer(partition);
+fn pages(writer: &mut ArrowWriter, rows: i64) {
     for row in 0..rows {
         writer.emit(&batch(row, row + 1, 10), &nothing).unwrap();
         writer.flush().unwrap();
     }
+}
+
+fn write(partition: &Arc<ResultPartition>, rows: i64) {
+    let mut writer = writer(partition);
+    pages(&mut writer, rows);
     writer.finish().unwrap();
 }
 
@@ -112,4 +120,41 @@ fn a_promise_ends_with_its_channel_even_if_its_segments_are_missing() {
     gate.close();
     assert_eq!(consumer.0.stats().pool.held, 0);
     consumer.0.create_result_partition(&all).unwrap();
+}
+
+/// The consumer aligns barriers: it resumes no channel before it has read the barriers of all. So a channel
+/// that waits behind its barrier must hold no segment that another one is owed.
+#[test]
+fn a_channel_behind_a_barrier_holds_no_segment_that_another_one_is_owed() {
+    let (producer, consumer) = (Env::new(64, 4096), Env::new(4, 4096));
+    let partitions = [producer.partition(1), producer.partition(1)];
+    for (partition, before) in partitions.iter().zip([0, 4]) {
+        let mut writer = writer(partition);
+        pages(&mut writer, before);
+        // The header of an event says how much data follows it.
+        writer.broadcast_event(&event("event")).unwrap();
+        let barrier = DataType::AlignedCheckpointBarrier;
+        writer.broadcast_event_as(&event("barrier"), barrier).unwrap();
+        pages(&mut writer, 5);
+        writer.finish().unwrap();
+    }
+    let gate = consumer.0.create_input_gate().unwrap();
+    let mut reader = consumer.reader(&gate);
+    let mut names = || match reader.next(&nothing).unwrap() {
+        Some(Record::Event { event: Event::Custom { name, .. }, .. }) => name,
+        Some(Record::Batch(_)) => "batch".to_owned(),
+        other => panic!("{other:?}"),
+    };
+    add(&consumer, &gate, &producer.address(&partitions[0], 0)).unwrap();
+    assert_eq!([names(), names()], ["event", "barrier"]);
+    add(&consumer, &gate, &producer.address(&partitions[1], 0)).unwrap();
+    gate.seal();
+    let read: Vec<_> = (0..6).map(|_| names()).collect();
+    assert_eq!(read, ["batch", "batch", "batch", "batch", "event", "barrier"]);
+    (0..2).for_each(|channel| gate.resume_consumption(channel).unwrap());
+    assert_eq!(drain(&mut reader).unwrap().len(), 10);
+}
+
+fn event(name: &str) -> Event {
+    Event::Custom { name: name.to_owned(), body: "".into() }
 }

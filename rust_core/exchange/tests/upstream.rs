@@ -10,8 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use common::{Env, RECORD_LIMIT, batch, config, nothing, page_schema, writer};
 use headgate_exchange::{
-    Address, ArrowWriter, BufferOptions, BytesWriter, Config, DataInput, DataType, ExchangeError,
-    InputGate, PartitionId, PartitionOptions, ResultPartition,
+    Address, ArrowWriter, BufferOptions, BytesWriter, CheckpointedInput, Config, DataInput,
+    DataType, ExchangeError, InputGate, PartitionId, PartitionOptions, ResultPartition,
 };
 use headgate_record::Selector;
 

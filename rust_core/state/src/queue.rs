@@ -33,6 +33,12 @@ impl TimerQueue {
         (timestamps, numbers)
     }
 
+    /// Time of the first timer.
+    #[must_use]
+    pub fn first(&self) -> Option<i64> {
+        self.heap.peek().map(|first| first.0.0)
+    }
+
     /// Removes all timers.
     pub fn clear(&mut self) {
         self.heap.clear();
@@ -71,6 +77,8 @@ mod tests {
             expected.dedup();
             let expected: (Vec<_>, Vec<_>) = expected.into_iter().unzip();
             prop_assert_eq!(queue.pop(until), expected);
+            let first = timers.iter().map(|timer| timer.0).filter(|time| *time > until).min();
+            prop_assert_eq!(queue.first(), first);
             prop_assert_eq!(queue.len(), timers.iter().filter(|timer| timer.0 > until).count());
         }
     }

@@ -143,7 +143,7 @@ def of_channel(module):
 
 
 PATCHES = {
-    "headgate.spark.tasks.worker_connection": of_worker,
+    "headgate.control.connection": of_worker,
     "headgate.spark.driver.coordinator": of_coordinator,
     "headgate.spark.wire.channel": of_channel,
 }

@@ -10,12 +10,12 @@ from tests.faults.fault_proxy import FaultProxy
 from tests.spark.masters import in_executors
 from tests.spark.outcomes import outcome_of, rounds, wait_for, wait_for_executors
 
+from headgate.control.cause import Cause
 from headgate.errors import ProtocolError
 from headgate.spark import exchange, last_stats
 from headgate.spark.driver import application
 from headgate.spark.driver.scheduler.jobs import tag
 from headgate.spark.driver.timing import Timing
-from headgate.spark.wire.cause import Cause
 
 #: Minimum bytes on a task's control connection: to the coordinator, and back.
 CONNECTION = (600, 600)

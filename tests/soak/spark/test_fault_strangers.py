@@ -14,6 +14,7 @@ from tests.driver.test_server import consumer, place
 from tests.faults.patience import wait_until
 from tests.spark.outcomes import outcome_of, rounds, wait_for
 
+from headgate.control.place import Place
 from headgate.errors import CoordinatorError, HandshakeError, HeadgateError, ProtocolError
 from headgate.spark import exchange
 from headgate.spark.driver.coordinator import Coordinator
@@ -25,7 +26,6 @@ from headgate.spark.driver.timing import Timing
 from headgate.spark.tasks.control import Control
 from headgate.spark.wire.channel import CoordinatorLink, WorkerLink, control_key
 from headgate.spark.wire.messages import Message
-from headgate.spark.wire.place import Place
 
 #: A HELLO of a worker that knows the exchange's id but not its secret.
 HELLO = bytes(WorkerLink(control_key(b"?" * 32, EXCHANGE), EXCHANGE).output())

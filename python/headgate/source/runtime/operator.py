@@ -124,6 +124,16 @@ class SourceOperator(Generic[T]):
         return self._output.current
 
     @property
+    def is_idle(self) -> bool:
+        """True while no split has records, so that nobody should wait for the watermark."""
+        return self._output.is_idle
+
+    @property
+    def split_version(self) -> int:
+        """The version of the serializer that writes the splits of :meth:`snapshot`."""
+        return self._source.split_serializer.version
+
+    @property
     def mode(self) -> OperatingMode:
         """The current operating mode."""
         return self._driver.mode

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate._option_table import OPTIONS
+from headgate.control.place import Place
 from headgate.errors import OptionError
 from headgate.spark.confs import context_confs
 from headgate.spark.driver.blocks import close_to_others
@@ -20,7 +21,6 @@ from headgate.spark.driver.scheduler.shares import profiles
 from headgate.spark.driver.scheduler.slots import local_attempts
 from headgate.spark.driver.server import Server
 from headgate.spark.driver.timing import Timing
-from headgate.spark.wire.place import Place
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -61,7 +61,7 @@ class Application:
         self._tls: dict[str, Any] | None = None
         self._jobs: Jobs
         self._id = context.applicationId
-        bind_host = conf.get("spark.driver.bindAddress") or self.host
+        self.bind_host: str = conf.get("spark.driver.bindAddress") or self.host
 
         def make_side(server: Server) -> Jobs:
             self._jobs = Jobs(
@@ -71,7 +71,7 @@ class Application:
 
         retries = _retries(context)
         self._server = Server(
-            bind_host, self._keys.get, make_side, retries, Timing(), self._places_of
+            self.bind_host, self._keys.get, make_side, retries, Timing(), self._places_of
         )
         self.port = self._server.port
         self._context = context

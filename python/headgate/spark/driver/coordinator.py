@@ -12,6 +12,7 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headgate.control.cause import CANCELLED, Cause
 from headgate.errors import HeadgateError, ProtocolError
 from headgate.spark.driver.runs.bounded import BoundedDict
 from headgate.spark.driver.runs.epochs import RunState
@@ -37,7 +38,6 @@ from headgate.spark.driver.runs.run import Run
 from headgate.spark.driver.waits.deadlocks import Deadlocks
 from headgate.spark.driver.waits.stalls import Stalls
 from headgate.spark.driver.waits.waiting import SlotFacts, Snapshot
-from headgate.spark.wire.cause import CANCELLED, Cause
 from headgate.spark.wire.messages import Message
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Final, Protocol
 
+from headgate.control.heartbeat import Heartbeats, keep_alive
 from headgate.errors import HeadgateError, InternalError, ProtocolError
 from headgate.spark.driver.coordinator import Coordinator
 from headgate.spark.driver.listener import Listener
@@ -34,16 +35,15 @@ from headgate.spark.driver.runs.members import (
     Withdrawn,
 )
 from headgate.spark.wire.channel import CoordinatorLink
-from headgate.spark.wire.heartbeat import Heartbeats, keep_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from headgate._native import ControlKey
+    from headgate.control.cause import Cause
     from headgate.spark.driver.runs.epoch_causes import Retries
     from headgate.spark.driver.runs.run import Run
     from headgate.spark.driver.timing import Timing
-    from headgate.spark.wire.cause import Cause
     from headgate.spark.wire.messages import Message
 
 #: Most connections that a round accepts, so that each can be read before many others push it out.

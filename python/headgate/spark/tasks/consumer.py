@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import headgate as hg
 from headgate import errors
+from headgate.control.cause import CANCELLED, Cause
 from headgate.spark.schema_cast import SchemaCast
 from headgate.spark.tasks.control import Control, Counts
 from headgate.spark.tasks.task import ConsumerTask, environment, here, numbers_in
 from headgate.spark.tasks.timing import Clock, yielded
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, user_error
-from headgate.spark.wire.cause import CANCELLED, Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

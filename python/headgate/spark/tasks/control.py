@@ -8,16 +8,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from headgate import errors
-from headgate.spark.tasks.worker_connection import WorkerConnection
-from headgate.spark.wire.cause import Cause
-from headgate.spark.wire.heartbeat import Heartbeats
+from headgate.control.beside import DriverHeartbeats
+from headgate.control.cause import Cause
+from headgate.control.connection import WorkerConnection
+from headgate.spark.wire.channel import MESSAGES
 from headgate.spark.wire.messages import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headgate.control.place import Place
     from headgate.spark.tasks.timing import Clock
-    from headgate.spark.wire.place import Place
 
 #: Seconds between two PROGRESS messages.
 PROGRESS: Final = 1.0
@@ -62,9 +63,8 @@ class Control:
         self._closed = False
         #: The first exception of handling a message in the thread.
         self.error: Exception | None = None
-        self._heartbeats: Heartbeats | None = None
-        self._driver = 0
-        self._connection = WorkerConnection(place)
+        self._heartbeats: DriverHeartbeats[Message] | None = None
+        self._connection = WorkerConnection(place, MESSAGES)
 
     @property
     def host(self) -> str:
@@ -120,7 +120,12 @@ class Control:
             CoordinatorError: the connection is gone, or the driver silent.
         """
         if self._heartbeats is None:
-            self._start_heartbeats()
+            self._heartbeats = DriverHeartbeats(
+                self._place,
+                MESSAGES,
+                self._connection,
+                lambda token: Message("HEARTBEAT", fields={"control": token}),
+            )
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
             self._thread = None
@@ -184,24 +189,6 @@ class Control:
         """Return the messages that come within ``timeout`` seconds; if none does, check for silence."""
         if self._connection.is_readable(timeout):
             return self._connection.receive()
-        silence = None if self._heartbeats is None else self._heartbeats.silence(self._driver)
-        if silence is not None:
-            raise errors.CoordinatorError(
-                f"no heartbeat from the driver for {silence:.0f} s",
-                asked=self._place.address,
-                have=f"heartbeat_timeout={self._place.heartbeat_timeout:g}s",
-                remedy="check that the driver runs and its host can be reached · "
-                "a larger heartbeat_timeout",
-            )
+        if self._heartbeats is not None:
+            self._heartbeats.check()
         return []
-
-    def _start_heartbeats(self) -> None:
-        beside = WorkerConnection(self._place, self._connection)
-        with beside.sock:
-            beside.send(Message("HEARTBEAT", fields={"control": self._connection.token}))
-            self._heartbeats = Heartbeats()
-            try:
-                timeout = self._place.heartbeat_timeout
-                self._driver = self._heartbeats.monitor(beside.sock, timeout, beside.tls)
-            except OSError as error:
-                raise beside.unreachable(error) from error

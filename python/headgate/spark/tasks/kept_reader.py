@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.address import ChannelAddress
+    from headgate.control.place import Place
     from headgate.options import EnvironmentOptions
     from headgate.spark.tasks.places import Row
     from headgate.spark.tasks.start_host import HostPlan
     from headgate.spark.tasks.user_function import Order
-    from headgate.spark.wire.place import Place
 
 #: Errors of a file that is damaged, deleted, or shorter than it was.
 _LOST: Final = (IntegrityError, PartitionNotFoundError, SpillError)

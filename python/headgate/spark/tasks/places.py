@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from headgate import ChannelAddress
 from headgate._directories import local_directories
+from headgate.control.connection import WorkerConnection
 from headgate.errors import IntegrityError, PartitionNotFoundError
 from headgate.kept import read_index
 from headgate.partition import KeptSubpartition
 from headgate.spark.tasks.kept_files import find, give_up, mark_committed, partition_id
-from headgate.spark.tasks.worker_connection import WorkerConnection
+from headgate.spark.wire.channel import MESSAGES
 from headgate.spark.wire.messages import Message
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headgate.spark.wire.place import Place
+    from headgate.control.place import Place
 
     #: A row that a producer returned; see kept_producer.ROWS.
     Row = dict[str, Any]
@@ -110,7 +111,7 @@ def _ask(driver: Place) -> dict[int, tuple[int, str, int, bytes]]:
     hosts: list[Any] = []
     placed: list[Any] = []
     is_complete = False
-    connection = WorkerConnection(driver)
+    connection = WorkerConnection(driver, MESSAGES)
     with connection.sock:
         connection.send(Message("ASK_PLACES"))
         while not is_complete:

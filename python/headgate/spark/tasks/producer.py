@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import headgate as hg
 from headgate import errors
+from headgate.control.cause import CANCELLED, Cause
 from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
 from headgate.spark.tasks.consumer import explain
 from headgate.spark.tasks.control import Control, Counts
@@ -15,7 +16,6 @@ from headgate.spark.tasks.placing import selector_of
 from headgate.spark.tasks.task import ProducerTask, environment, here
 from headgate.spark.tasks.timing import BLOCKED, EMIT, FUNCTION, INPUT, Clock
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, user_error
-from headgate.spark.wire.cause import CANCELLED, Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

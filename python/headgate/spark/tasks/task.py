@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.batches import BatchFunction
+    from headgate.control.place import Place
     from headgate.options import EnvironmentOptions
     from headgate.source import Source
     from headgate.source.watermark import WatermarkStrategy
     from headgate.spark.tasks.control import Control
     from headgate.spark.tasks.user_function import Order
-    from headgate.spark.wire.place import Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from headgate.spark.wire.cause import sendable, traceback_of
+from headgate.control.cause import sendable, traceback_of
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
 from headgate.batches import Batches, returned
+from headgate.control.cause import message_of, one_line, sendable, traceback_of
 from headgate.spark.tasks.timing import FUNCTION, INPUT, Clock
 from headgate.spark.tasks.tracebacks import users_frames
-from headgate.spark.wire.cause import message_of, one_line, sendable, traceback_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -259,19 +259,10 @@ def decode(data: bytes) -> Message:
     return Message(kind, run, epoch, body)
 
 
-def cut(text: str, limit: int = MAX_TEXT) -> str:
-    """Return ``text`` with its middle left out, if it has more than ``limit`` characters."""
-    if len(text) <= limit:
-        return text
-    gap = f"\n... {len(text) - limit} characters left out ...\n"
-    keep = limit - len(gap)
-    return text[: keep // 2] + gap + text[len(text) - (keep - keep // 2) :]
-
-
 def _check(kind: Any, run: Any, epoch: Any, fields: Mapping[str, Any]) -> None:
     known = FIELDS.get(kind) if isinstance(kind, str) else None
     if known is None:
-        raise ProtocolError(f"unknown message {cut(repr(kind), 40)}")
+        raise ProtocolError(f"unknown message {repr(kind)[:40]}")
     if not _is_number(run) or not _is_number(epoch):
         raise ProtocolError(f"a {kind} message without run and epoch")
     if not set(fields) <= set(known) or (len(fields) < len(known) and kind != "PROGRESS"):

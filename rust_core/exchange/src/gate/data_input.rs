@@ -2,11 +2,13 @@
 
 use std::sync::Weak;
 use std::task::Poll;
+use std::time::Duration;
 
 use headgate_memory::Buffer;
 use headgate_protocol::{DataType, Sequence, Totals};
 
 use crate::error::{Interrupt, Result};
+use crate::gate::checkpointing::CheckpointedInput;
 use crate::gate::flink_only::superstep_input::SuperstepInput;
 
 /// One buffer or event of one channel.
@@ -50,7 +52,7 @@ pub trait AvailabilityListener: Send + Sync {
 }
 
 /// A fair queue of the buffers of several channels, with one reader.
-pub trait DataInput: SuperstepInput + Send + Sync {
+pub trait DataInput: CheckpointedInput + SuperstepInput + Send + Sync {
     /// Returns the next buffer or event of any channel. Blocks until there is one. Returns `None`
     /// once all channels have ended.
     ///
@@ -63,6 +65,17 @@ pub trait DataInput: SuperstepInput + Send + Sync {
     /// # Errors
     /// As [`next`](Self::next).
     fn poll_next(&self) -> Result<Poll<Option<Received>>>;
+
+    /// Waits until a poll should not be pending, [`wake_up`](Self::wake_up) is called, or the timeout
+    /// has passed. Returns [`is_available`](Self::is_available).
+    ///
+    /// # Errors
+    /// The interrupt's error.
+    fn wait_available(&self, timeout: Option<Duration>, interrupt: Interrupt<'_>) -> Result<bool>;
+
+    /// Ends the wait of [`wait_available`](Self::wait_available), or the next one, at once. Any thread
+    /// may call it.
+    fn wake_up(&self);
 
     /// Returns true if a poll should not be pending; a queued channel may turn out to be empty.
     fn is_available(&self) -> bool;

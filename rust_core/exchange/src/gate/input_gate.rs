@@ -3,14 +3,16 @@
 use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use headgate_memory::Process;
-use headgate_protocol::{DataType, Sequence};
+use headgate_protocol::{CheckpointId, DataType, Sequence};
 use headgate_record::Event;
 
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::gate::channel::{InputChannel, More, Taken, UpstreamMessage};
+use crate::gate::checkpointing::{CheckpointedChannels, CheckpointedInput, Checkpointing};
 use crate::gate::data_input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
 use crate::gate::debloat::Debloating;
 use crate::gate::decompression::Decompression;
@@ -19,7 +21,7 @@ use crate::gate::flink_only::supersteps::Supersteps;
 use crate::gate::pool::GatePool;
 use crate::gate::queue::{GateQueue, State, Turn};
 use crate::gate::slot::Slot;
-use crate::gate::wait::wait_until;
+use crate::gate::wait::{wait_for, wait_until};
 use crate::metrics::{Idle, TaskIoMetrics, Timer};
 use crate::stats::{ChannelStats, GateStats, Usage};
 
@@ -42,6 +44,7 @@ pub struct InputGate {
     /// `None` if buffers always have their full size.
     debloating: Option<Debloating>,
     decompression: Decompression,
+    checkpointing: Checkpointing,
     metrics: Arc<TaskIoMetrics>,
     /// Idle time of this gate's reader.
     timer: Arc<Timer>,
@@ -59,6 +62,7 @@ impl InputGate {
             pool,
             debloating: None,
             decompression: Decompression::default(),
+            checkpointing: Checkpointing::default(),
             metrics,
             timer,
             owner: Process::current(),
@@ -192,6 +196,12 @@ impl InputGate {
         self.queue.lock().channels.len()
     }
 
+    /// Channels that have ended.
+    pub(super) fn ended_channels(&self) -> Vec<usize> {
+        let state = self.queue.lock();
+        (0..state.channels.len()).filter(|index| state.channels[*index].ended).collect()
+    }
+
     /// Returns true if no further channel can be added.
     pub fn is_sealed(&self) -> bool {
         self.queue.lock().sealed
@@ -221,14 +231,6 @@ impl InputGate {
         self.queue.upstream.send_task_event(name, body, self.pool.segment_size())
     }
 
-    /// Lets the producer of a channel continue behind the barrier that blocks it.
-    ///
-    /// # Errors
-    /// The channel does not exist, its barrier was not read yet, or it was resumed already.
-    pub fn resume_consumption(&self, channel: usize) -> Result<()> {
-        self.channel(channel)?.resume()
-    }
-
     /// Tells the producers of all channels, channels to come included, how many bytes a buffer should
     /// hold from now on. A wish: the first record, or row, of a buffer may be larger, and data on disk
     /// ignores it.
@@ -243,17 +245,6 @@ impl InputGate {
     pub fn acknowledge_all_records_processed(&self, channel: usize) -> Result<()> {
         self.channel(channel)?.tell(UpstreamMessage::Acknowledge);
         Ok(())
-    }
-
-    /// Lets a barrier that a channel announced overtake the buffers that arrived before it: it is
-    /// read next, as a priority event. The channel stays blocked until it is resumed. Returns false
-    /// if the barrier does not wait: it was read or converted already, or the channel is local, which
-    /// announces none.
-    ///
-    /// # Errors
-    /// [`ExchangeError::State`]: there is no such channel.
-    pub fn convert_to_priority(&self, channel: usize, sequence: Sequence) -> Result<bool> {
-        Ok(self.channel(channel)?.convert_to_priority(sequence))
     }
 
     pub(crate) fn stats(&self) -> GateStats {
@@ -400,6 +391,18 @@ impl DataInput for InputGate {
         self.poll(State::poll_or_idle)
     }
 
+    fn wait_available(&self, timeout: Option<Duration>, interrupt: Interrupt<'_>) -> Result<bool> {
+        let GateQueue { state, arrived, .. } = &*self.queue;
+        let is_wanted =
+            |state: &mut State| std::mem::take(&mut state.woken) || state.is_available();
+        wait_for(state, arrived, timeout, interrupt, is_wanted)?;
+        Ok(self.is_available())
+    }
+
+    fn wake_up(&self) {
+        self.queue.wake_up();
+    }
+
     fn is_available(&self) -> bool {
         self.queue.lock().is_available()
     }
@@ -420,6 +423,49 @@ impl DataInput for InputGate {
         let state = self.queue.lock();
         let known = state.channels.get(channel).and_then(|slot| slot.channel.as_ref());
         known.map_or_else(|| format!("channel {channel}"), |known| known.name().to_owned())
+    }
+}
+
+impl CheckpointedInput for InputGate {
+    fn enable_checkpointing(&self, after_finish: bool) -> Result<()> {
+        if !self.is_sealed() {
+            return Err(ExchangeError::State(
+                "checkpoints need a gate that is sealed: declare channels to come as unknown ones",
+            ));
+        }
+        self.checkpointing.enable(after_finish)
+    }
+
+    fn abort_checkpoint(&self, checkpoint: CheckpointId, reason: String) -> Result<()> {
+        self.checkpointing.abort(checkpoint, reason)?;
+        self.wake_up();
+        Ok(())
+    }
+
+    fn resume_consumption(&self, channel: usize) -> Result<()> {
+        self.channel(channel)?.resume()
+    }
+
+    fn convert_to_priority(&self, channel: usize, sequence: Sequence) -> Result<bool> {
+        Ok(self.channel(channel)?.convert_to_priority(sequence))
+    }
+
+    fn take_checkpointed(&self) -> Option<CheckpointedChannels> {
+        let after_finish = self.checkpointing.take()?;
+        let (count, ended) = (self.num_channels(), self.ended_channels());
+        Some(CheckpointedChannels { count, ended, after_finish })
+    }
+
+    fn begin_reading(&self) -> Result<()> {
+        self.checkpointing.begin_reading()
+    }
+
+    fn take_aborts(&self) -> Vec<(CheckpointId, String)> {
+        self.checkpointing.take_aborts()
+    }
+
+    fn has_aborts(&self) -> bool {
+        self.checkpointing.has_aborts()
     }
 }
 

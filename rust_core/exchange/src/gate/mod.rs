@@ -8,10 +8,12 @@
 //! | `pool` | segments of the remote channels |
 //! | `upstream`, `debloat` | messages to the producers; the buffer size among them |
 //! | `announcement`, `decompression` | barriers that may overtake; compressed buffers |
+//! | `checkpointing` | what the owner asks of the reader's checkpoints |
 //! | `flink_only` | parts that the Spark path never calls |
 
 mod announcement;
 mod channel;
+mod checkpointing;
 mod data_input;
 mod debloat;
 mod decompression;
@@ -28,6 +30,7 @@ mod wait;
 mod wake;
 
 pub(crate) use channel::UpstreamMessage;
+pub use checkpointing::{CheckpointedChannels, CheckpointedInput};
 pub use data_input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
 pub(crate) use debloat::Debloating;
 pub use flink_only::superstep_input::SuperstepInput;

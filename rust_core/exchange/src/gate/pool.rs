@@ -244,3 +244,6 @@ impl SegmentListener for Refill {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -38,6 +38,8 @@ pub(super) struct State {
     listeners: Listeners,
     /// True if the queue was empty after the reader's last call: the next notification must wake it.
     reader_waits: bool,
+    /// True if the next wait for data ends at once, or the current one.
+    pub(super) woken: bool,
     pub(super) idle: Idle,
 }
 
@@ -56,6 +58,7 @@ impl State {
             failure: None,
             listeners: Arc::new([]),
             reader_waits: true,
+            woken: false,
             idle,
         }
     }
@@ -334,6 +337,16 @@ impl GateQueue {
                 .filter_map(|slot| slot.channel)
                 .collect()
         })
+    }
+
+    /// Ends a wait for data, and has listeners poll.
+    pub(super) fn wake_up(&self) {
+        let mut state = self.lock();
+        state.woken = true;
+        let listeners = Some(Arc::clone(&state.listeners));
+        drop(state);
+        self.arrived.notify_all();
+        Wake { data: true, priority: false, listeners }.call();
     }
 
     pub(super) fn add_listener(&self, listener: Weak<dyn AvailabilityListener>) {

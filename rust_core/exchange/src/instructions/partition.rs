@@ -69,7 +69,7 @@ fn drain(
         match poll(reader).unwrap() {
             Poll::Ready(Some(Record::Batch(batch))) => read += batch.num_rows(),
             Poll::Ready(Some(Record::Bytes(record))) => read += record.len(),
-            Poll::Ready(Some(Record::Event { .. })) => {}
+            Poll::Ready(Some(Record::Event { .. } | Record::Checkpoint(_))) => {}
             Poll::Ready(None) => return (read, true),
             Poll::Pending => return (read, false),
         }

@@ -155,12 +155,16 @@ impl Driver {
         (self.listener, self.same_host) = (None, None);
         self.peers.say_goodbye();
         let deadline = Instant::now() + LINGER;
-        while Instant::now() < deadline {
-            self.peers.end_idle();
+        loop {
+            let now = Instant::now();
+            let left = deadline.saturating_duration_since(now);
+            if left.is_zero() {
+                return;
+            }
+            self.peers.end_idle(now);
             if self.peers.is_empty() {
                 return;
             }
-            let left = deadline.saturating_duration_since(Instant::now());
             if self.poll.poll(events, Some(left)).is_err() {
                 return;
             }

@@ -32,6 +32,12 @@ impl Role {
     }
 }
 
+/// Returns true if the error says no more than that the connection has ended.
+pub(crate) fn is_end(error: &ExchangeError) -> bool {
+    use ExchangeError::{Connect, LinkLost, PeerLost};
+    matches!(error, Connect { .. } | LinkLost { .. } | PeerLost { .. })
+}
+
 /// Returns the error for a peer that closed the stream.
 pub(crate) fn ended(role: Role, peer: SocketAddr) -> ExchangeError {
     match role {

@@ -242,12 +242,7 @@ impl<L: Link> Peers<L> {
         let (mut broken, mut named) = (Vec::new(), Vec::new());
         for (token, connection) in &mut self.connections {
             let before = connection.standing();
-            let read = if connection.transport.is_readable() {
-                connection.read(&self.context, now)
-            } else {
-                Ok(())
-            };
-            if let Err(cause) = read.and_then(|()| connection.flush(&self.context)) {
+            if let Err(cause) = connection.turn(&self.context, now) {
                 broken.push((*token, cause));
             }
             match connection.standing() {
@@ -323,7 +318,7 @@ impl<L: Link> Peers<L> {
         for (token, connection) in &mut self.connections {
             if let Some(silence) = self.monitor.silence(*token as u64) {
                 lost.push((*token, connection.silent(silence)));
-            } else if let Err(cause) = connection.flush(&self.context) {
+            } else if let Err(cause) = connection.flush(&self.context, now) {
                 lost.push((*token, cause));
             }
         }
@@ -382,10 +377,10 @@ impl<L: Link> Peers<L> {
     }
 
     /// Writes the outboxes, and closes the connections that have no channel and nothing to write.
-    pub(crate) fn end_idle(&mut self) {
+    pub(crate) fn end_idle(&mut self, now: Instant) {
         let mut ended = Vec::new();
         for (token, connection) in &mut self.connections {
-            let flushed = connection.flush(&self.context);
+            let flushed = connection.flush(&self.context, now);
             if flushed.is_err() || connection.is_idle() {
                 ended.push(*token);
             }

@@ -4,6 +4,8 @@ use arrow_array::RecordBatch;
 use bytes::Bytes;
 use headgate_record::Event;
 
+use super::checkpoints::CheckpointNotice;
+
 /// One item of a channel.
 #[derive(Debug)]
 pub enum Record {
@@ -18,4 +20,6 @@ pub enum Record {
         /// The decoded event.
         event: Event,
     },
+    /// The progress of a checkpoint, if the gate takes checkpoints.
+    Checkpoint(CheckpointNotice),
 }

@@ -20,11 +20,27 @@ pub(super) enum Item {
     EndOfPartition,
 }
 
+impl Item {
+    fn is_data(&self) -> bool {
+        match self {
+            Self::Complete(_, data_type) => data_type.is_buffer(),
+            Self::Growing(_) => true,
+            Self::EndOfPartition => false,
+        }
+    }
+
+    fn blocks_upstream(&self) -> bool {
+        matches!(self, Self::Complete(_, data_type) if data_type.blocks_upstream())
+    }
+}
+
 #[derive(Default)]
 pub(super) struct State {
     pub(super) items: PrioritizedDeque<Item>,
     /// Number of data items in `items`, events not counted.
     pub(super) data_items: u32,
+    /// Number of events in `items` that block their channel.
+    pub(super) barriers: u32,
     /// Bytes and buffers that were polled, and rows that were added.
     pub(super) totals: Totals,
     /// Data buffers that the writer finished, dropped ones included.
@@ -68,10 +84,17 @@ impl State {
         }
     }
 
-    /// Data buffers that a reader could take. An unfinished last one counts only if it was flushed.
+    /// Data buffers that a reader could take before it must resume. An unfinished last one counts only
+    /// if it was flushed.
     pub(super) fn backlog(&self) -> u32 {
         if self.blocked {
             return 0;
+        }
+        if self.barriers > 0 {
+            // Credit for data behind the barrier would lie idle, also while another channel needs it.
+            let reachable = self.items.iter().take_while(|item| !item.blocks_upstream());
+            return u32::try_from(reachable.filter(|item| item.is_data()).count())
+                .unwrap_or(u32::MAX);
         }
         match self.items.peek_last() {
             Some(Item::Growing(last)) if !self.flush_requested && !last.is_complete() => {
@@ -104,7 +127,7 @@ impl State {
         // A reader without credit does not wait for data, but must be notified of the end.
         self.reader_waits = true;
         self.items.clear();
-        self.data_items = 0;
+        (self.data_items, self.barriers) = (0, 0);
     }
 
     /// Bytes of data that the writer has committed, in finished buffers and in the open one.

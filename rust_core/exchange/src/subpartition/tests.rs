@@ -190,6 +190,25 @@ fn spec_4_07_the_backlog_is_what_can_be_polled() {
 }
 
 #[test]
+fn spec_4_07_the_backlog_ends_at_the_next_barrier() {
+    let it = Fixture::new();
+    let add = |buffers: usize| (0..buffers).for_each(|_| it.add_finished(9));
+    add(2);
+    it.add_event(BARRIER);
+    add(3);
+    it.add_event(BARRIER);
+    add(1);
+    let read = || std::iter::from_fn(|| it.poll()).count();
+    for reachable in [2, 3] {
+        assert_eq!(it.subpartition.backlog(), reachable);
+        assert_eq!(read(), reachable as usize + 1);
+        assert_eq!(it.subpartition.backlog(), 0);
+        it.subpartition.resume().expect("it is blocked");
+    }
+    assert_eq!((it.subpartition.backlog(), read()), (1, 1));
+}
+
+#[test]
 fn spec_4_08_a_polled_barrier_stops_everything() {
     let it = Fixture::new();
     it.add_event(BARRIER);

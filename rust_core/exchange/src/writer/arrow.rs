@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use fastrand::Rng;
-use headgate_protocol::DataType;
+use headgate_protocol::{Alignment, DataType};
 use headgate_record::{
     Event, PageSchema, Scatter, Selection, Selector, Source, StopMode, encode_rows, encoded_len,
 };
@@ -15,6 +15,7 @@ use super::pages::{OpenPages, Rows};
 use super::state::{WriterState, random_choices};
 use super::stream::StreamWriter;
 use super::timeout::BufferTimeout;
+use crate::barrier::{Barrier, to_event};
 use crate::counters::Counters;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Interrupt, Result};
@@ -187,6 +188,17 @@ impl ArrowWriter {
         self.state.check_open()?;
         self.pages.flush();
         self.state.broadcast_event(event, data_type)
+    }
+
+    /// Sends a checkpoint barrier to each subpartition: behind all that was emitted, or, if it is
+    /// unaligned, ahead of what waits.
+    ///
+    /// # Errors
+    /// As [`broadcast_event`](Self::broadcast_event), and a partition whose data goes to disk.
+    pub fn broadcast_barrier(&mut self, barrier: &Barrier) -> Result<()> {
+        let event = to_event(barrier);
+        let is_priority = barrier.options.alignment == Alignment::Unaligned;
+        self.broadcast_event_as(&event, data_type_of(&event, is_priority))
     }
 
     /// Announces the end of the user's records to the consumers. Only events may be emitted between

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use headgate_protocol::DataType;
+use headgate_protocol::{Alignment, DataType};
 use headgate_record::{Event, Selection, Selector, StopMode};
 
 use super::lane::Lane;
 use super::state::{WriterState, random_choices};
 use super::stream::StreamWriter;
 use super::timeout::BufferTimeout;
+use crate::barrier::{Barrier, to_event};
 use crate::counters::Counters;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Interrupt, Result};
@@ -139,6 +140,17 @@ impl BytesWriter {
         self.state.check_open()?;
         self.end_all();
         self.state.broadcast_event(event, data_type)
+    }
+
+    /// Sends a checkpoint barrier to each subpartition: behind all that was emitted, or, if it is
+    /// unaligned, ahead of what waits.
+    ///
+    /// # Errors
+    /// As [`broadcast_event`](Self::broadcast_event), and a partition whose data goes to disk.
+    pub fn broadcast_barrier(&mut self, barrier: &Barrier) -> Result<()> {
+        let event = to_event(barrier);
+        let is_priority = barrier.options.alignment == Alignment::Unaligned;
+        self.broadcast_event_as(&event, data_type_of(&event, is_priority))
     }
 
     /// Announces the end of the user's records. Only events may follow before

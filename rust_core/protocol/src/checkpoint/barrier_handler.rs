@@ -160,13 +160,7 @@ impl<S: Clone> CheckpointBarrierHandler<S> {
         checkpoint: CheckpointId,
     ) -> Result<Effects<S>, ChannelNotOpen> {
         self.check_open(channel)?;
-        let mut effects = Vec::new();
-        if !self.is_over(checkpoint) {
-            self.latest = Some(checkpoint);
-            let reason = CheckpointFailureReason::DeclinedOnCancellationBarrier;
-            self.abort_pending(checkpoint, reason, &mut effects);
-        }
-        Ok(effects)
+        Ok(self.abort(checkpoint, CheckpointFailureReason::DeclinedOnCancellationBarrier))
     }
 
     /// Handles the end of a channel.
@@ -228,14 +222,16 @@ impl<S: Clone> CheckpointBarrierHandler<S> {
         effects
     }
 
-    /// Aborts a checkpoint that the driver cannot go on with. Ignored if it is over.
+    /// Aborts a checkpoint that the driver cannot go on with, or that the coordinator gave up. One that
+    /// has not begun never will. Ignored if it is over.
     pub fn abort(
         &mut self,
         checkpoint: CheckpointId,
         reason: CheckpointFailureReason,
     ) -> Effects<S> {
         let mut effects = Vec::new();
-        if self.pending.as_ref().is_some_and(|pending| pending.barrier.id == checkpoint) {
+        if !self.is_over(checkpoint) {
+            self.latest = Some(checkpoint);
             self.abort_pending(checkpoint, reason, &mut effects);
         }
         effects

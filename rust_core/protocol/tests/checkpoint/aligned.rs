@@ -6,7 +6,7 @@ use headgate_protocol::{
 };
 
 use crate::task::effects::{abort, block, received, resume, trigger};
-use crate::task::{ALIGNED, Cancelled, Closed, Subsumed, Task};
+use crate::task::{ALIGNED, Cancelled, Closed, Expired, Subsumed, Task};
 
 #[test]
 fn spec_10_01_the_last_barrier_triggers_and_then_all_channels_are_resumed() {
@@ -151,6 +151,16 @@ fn the_driver_may_abort_the_pending_checkpoint() {
     assert_eq!(task.carry_out(effects), [resume(1), abort(2, Subsumed)]);
     assert_eq!(task.handler.abort(CheckpointId(2), Subsumed), []);
     assert_eq!(task.barrier(0, 2, ALIGNED), [resume(0)]);
+}
+
+#[test]
+fn a_checkpoint_that_is_given_up_before_its_first_barrier_never_begins() {
+    let mut task = Task::new(2);
+    assert_eq!(task.abort(3), [abort(3, Expired)]);
+    assert_eq!(task.barrier(0, 3, ALIGNED), [resume(0)]);
+    task.barrier(0, 4, ALIGNED);
+    assert_eq!(task.abort(5), [resume(0), abort(5, Expired)]);
+    assert!(!task.handler.is_checkpoint_pending());
 }
 
 #[test]

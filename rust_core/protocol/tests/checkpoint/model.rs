@@ -80,8 +80,10 @@ impl Naive {
     /// The checkpoint that an event tells the task of.
     fn tells(event: Event) -> Option<i64> {
         match event {
-            Announce(_, id) | Barrier(_, id, _) | Cancel(_, id) | Trigger(id) => Some(id),
-            Abort(_) | Advance(_) | End(_) | Late(_) => None,
+            Abort(id) | Announce(_, id) | Barrier(_, id, _) | Cancel(_, id) | Trigger(id) => {
+                Some(id)
+            }
+            Advance(_) | End(_) | Late(_) => None,
         }
     }
 
@@ -168,13 +170,13 @@ impl Naive {
             && newer > pending
         {
             self.over.insert(pending);
-            if !matches!(event, Cancel(..)) {
+            if !matches!(event, Abort(_) | Cancel(..)) {
                 self.log.aborts.push((pending, Subsumed));
             }
         }
         let aborts = match (event, before) {
             (Cancel(..), _) => told.map(|id| (id, Cancelled)),
-            (Abort(id), Some(pending)) if id == pending => Some((id, Expired)),
+            (Abort(_), _) => told.map(|id| (id, Expired)),
             (End(_), Some(id)) if !self.checkpoints_after_finish => Some((id, InputEndOfStream)),
             _ => None,
         };

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headgate.control.cause import Cause
     from headgate.spark.driver.runs.members import Member
     from headgate.spark.driver.timing import Timing
-    from headgate.spark.wire.cause import Cause
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from headgate.control.cause import CANCELLED, Cause
 from headgate.spark.driver.runs.epoch_causes import EpochCauses, Retries
 from headgate.spark.driver.runs.epoch_jobs import EpochJobs
 from headgate.spark.driver.runs.members import (
@@ -21,7 +22,6 @@ from headgate.spark.driver.runs.members import (
     State,
     Submit,
 )
-from headgate.spark.wire.cause import CANCELLED, Cause
 
 if TYPE_CHECKING:
     from headgate.spark.driver.runs.roster import Roster

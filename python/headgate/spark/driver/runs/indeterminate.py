@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate import errors
+from headgate.control.cause import Cause
 from headgate.spark.driver.runs.bounded import BoundedDict
-from headgate.spark.wire.cause import Cause
 
 if TYPE_CHECKING:
     from headgate.spark.driver.runs.members import Consumer

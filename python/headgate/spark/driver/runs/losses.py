@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from headgate import errors
+from headgate.control.cause import Cause
 from headgate.spark.driver.runs.members import Member, Producer
-from headgate.spark.wire.cause import Cause
 
 #: Prefix of the tags of producer jobs, which Spark quotes for a task that was cancelled by its tag.
 OURS: Final = "headgate-"

@@ -7,8 +7,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
+    from headgate.control.cause import Cause
     from headgate.errors import HeadgateError
-    from headgate.spark.wire.cause import Cause
     from headgate.spark.wire.messages import Message
 
 

@@ -9,10 +9,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate import errors
+from headgate.control.cause import Cause
 from headgate.errors import ProtocolError
 from headgate.spark.driver.runs.losses import is_gone
 from headgate.spark.driver.runs.members import Producer, State
-from headgate.spark.wire.cause import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

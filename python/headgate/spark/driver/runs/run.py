@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headgate.control.cause import CANCELLED
 from headgate.spark.driver.runs.epochs import Epochs, RunState
 from headgate.spark.driver.runs.losses import OURS, is_cancel, is_gone, lost, unproven
 from headgate.spark.driver.runs.members import (
@@ -17,13 +18,12 @@ from headgate.spark.driver.runs.members import (
     State,
 )
 from headgate.spark.driver.runs.roster import Roster
-from headgate.spark.wire.cause import CANCELLED
 
 if TYPE_CHECKING:
+    from headgate.control.cause import Cause
     from headgate.spark.driver.runs.epoch_causes import Retries
     from headgate.spark.driver.runs.readers import Readers
     from headgate.spark.driver.timing import Timing
-    from headgate.spark.wire.cause import Cause
 
 
 class Run:

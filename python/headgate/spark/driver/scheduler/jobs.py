@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
+from headgate.control.cause import CANCELLED, Cause
 from headgate.spark.driver.logs import say
 from headgate.spark.driver.runs.epochs import RunState
 from headgate.spark.driver.runs.losses import OURS
@@ -25,7 +26,6 @@ from headgate.spark.progress import latest
 from headgate.spark.progress.display import PROGRESS
 from headgate.spark.progress.drawn import PipelinedRun
 from headgate.spark.progress.stats import snapshot
-from headgate.spark.wire.cause import CANCELLED, Cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

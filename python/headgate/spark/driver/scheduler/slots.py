@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,8 @@ _SECONDS = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 #: Slots of an application without a limit of executors.
 _UNLIMITED: Final = 1 << 30
+#: Longest wait, in seconds, for the first executor of an application that has just started.
+_FIRST_EXECUTOR_WAIT: Final = 1.5
 #: Spark's setting for how long to wait for requested executors.
 _PATIENCE: Final = "spark.scheduler.maxRegisteredResourcesWaitingTime"
 #: Spark's settings for how long a task waits for a slot near its data.
@@ -182,6 +185,16 @@ class SlotCounter:
             if int(tasks) and not backend.isExecutorActive(executor):
                 found += int(tasks)
         return found
+
+
+def slots_of(context: SparkContext) -> Slots:
+    """Return the slots of the application. Its first executor may come a second after its start."""
+    counter = SlotCounter(context)
+    slots, deadline = counter.count(), time.monotonic() + _FIRST_EXECUTOR_WAIT
+    while slots.number == 0 and time.monotonic() < deadline:
+        time.sleep(0.1)
+        slots = counter.count()
+    return slots
 
 
 def seconds(text: str) -> float:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from headgate.control.cause import Cause
 from headgate.errors import SourceError
 from headgate.source.coordination import SourceCoordinator
-from headgate.spark.wire.cause import Cause
 from headgate.spark.wire.source_messages import assignments, event_fields, event_of
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headgate import errors
+from headgate.control.cause import Cause
 from headgate.spark.driver.runs.epochs import RunState
 from headgate.spark.driver.waits.waiting import SERVED, Snapshot, held_by
-from headgate.spark.wire.cause import Cause
 
 if TYPE_CHECKING:
     from headgate.spark.driver.runs.run import Run

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate import errors
+from headgate.control.cause import Cause
 from headgate.spark.driver.runs.epochs import RunState
 from headgate.spark.driver.waits.waiting import (
     SERVED,
@@ -19,7 +20,6 @@ from headgate.spark.driver.waits.waiting import (
     inner_runs,
     is_of_job,
 )
-from headgate.spark.wire.cause import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,14 +2,16 @@
 
 use std::sync::{Arc, Weak};
 use std::task::Poll;
+use std::time::Duration;
 
-use headgate_protocol::PrioritizedDeque;
+use headgate_protocol::{CheckpointId, PrioritizedDeque, Sequence};
 
 use crate::error::{ExchangeError, Interrupt, Result};
+use crate::gate::checkpointing::{CheckpointedChannels, CheckpointedInput, Checkpointing};
 use crate::gate::data_input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
 use crate::gate::flink_only::superstep_input::SuperstepInput;
 use crate::gate::input_gate::InputGate;
-use crate::gate::wait::wait_until;
+use crate::gate::wait::{wait_for, wait_until};
 use crate::gate::wake::{Listeners, Wake};
 use crate::metrics::Idle;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
@@ -23,6 +25,7 @@ pub struct UnionInputGate {
     /// Index of the first channel of each gate; the last element is the number of channels.
     offsets: Vec<usize>,
     queue: Arc<UnionQueue>,
+    checkpointing: Checkpointing,
     /// Keeps the gates' listeners alive: a gate drops those without owner.
     _listeners: Vec<Arc<dyn AvailabilityListener>>,
 }
@@ -42,6 +45,8 @@ struct State {
     listeners: Listeners,
     /// True if the queue was empty after the reader's last call: the next notification must wake it.
     reader_waits: bool,
+    /// True if the next wait for data ends at once, or the current one.
+    woken: bool,
     /// Idle time of all gates and of the task.
     idle: Idle,
 }
@@ -126,6 +131,9 @@ impl UnionInputGate {
                 ));
             }
         }
+        for gate in &gates {
+            gate.begin_reading()?;
+        }
         let mut offsets = vec![0];
         for gate in &gates {
             offsets.push(offsets[offsets.len() - 1] + gate.num_channels());
@@ -140,6 +148,7 @@ impl UnionInputGate {
                 last: None,
                 listeners: Arc::new([]),
                 reader_waits: true,
+                woken: false,
                 idle,
             }),
             arrived: Condvar::new(),
@@ -152,7 +161,8 @@ impl UnionInputGate {
             listener
         };
         let listeners = gates.iter().enumerate().map(listen).collect();
-        Ok(Self { gates, offsets, queue, _listeners: listeners })
+        let checkpointing = Checkpointing::default();
+        Ok(Self { gates, offsets, queue, checkpointing, _listeners: listeners })
     }
 
     /// Channels of all gates.
@@ -177,6 +187,11 @@ impl UnionInputGate {
         let gate =
             self.offsets.partition_point(|first| *first <= channel).clamp(1, self.gates.len()) - 1;
         (&self.gates[gate], channel - self.offsets[gate])
+    }
+
+    fn has_something(&self, state: &State) -> bool {
+        let waits = !state.queue.is_empty() || state.closed;
+        waits || self.is_finished() || self.has_reached_end_of_superstep()
     }
 
     fn poll_gate(&self, state: &mut State) -> Result<Poll<Option<usize>>> {
@@ -251,9 +266,24 @@ impl DataInput for UnionInputGate {
     }
 
     fn is_available(&self) -> bool {
-        let state = self.queue.lock();
-        let waits = !state.queue.is_empty() || state.closed;
-        waits || self.is_finished() || self.has_reached_end_of_superstep()
+        self.has_something(&self.queue.lock())
+    }
+
+    fn wait_available(&self, timeout: Option<Duration>, interrupt: Interrupt<'_>) -> Result<bool> {
+        let UnionQueue { state, arrived } = &*self.queue;
+        let is_wanted =
+            |state: &mut State| std::mem::take(&mut state.woken) || self.has_something(state);
+        wait_for(state, arrived, timeout, interrupt, is_wanted)?;
+        Ok(self.is_available())
+    }
+
+    fn wake_up(&self) {
+        let mut state = self.queue.lock();
+        state.woken = true;
+        let listeners = Some(Arc::clone(&state.listeners));
+        drop(state);
+        self.queue.arrived.notify_all();
+        Wake { data: true, priority: false, listeners }.call();
     }
 
     fn is_finished(&self) -> bool {
@@ -285,6 +315,49 @@ impl DataInput for UnionInputGate {
     fn channel_name(&self, channel: usize) -> String {
         let (gate, channel) = self.locate(channel);
         gate.channel_name(channel)
+    }
+}
+
+impl CheckpointedInput for UnionInputGate {
+    fn enable_checkpointing(&self, after_finish: bool) -> Result<()> {
+        self.checkpointing.enable(after_finish)
+    }
+
+    fn abort_checkpoint(&self, checkpoint: CheckpointId, reason: String) -> Result<()> {
+        self.checkpointing.abort(checkpoint, reason)?;
+        self.wake_up();
+        Ok(())
+    }
+
+    fn resume_consumption(&self, channel: usize) -> Result<()> {
+        let (gate, channel) = self.locate(channel);
+        gate.resume_consumption(channel)
+    }
+
+    fn convert_to_priority(&self, channel: usize, sequence: Sequence) -> Result<bool> {
+        let (gate, channel) = self.locate(channel);
+        gate.convert_to_priority(channel, sequence)
+    }
+
+    fn take_checkpointed(&self) -> Option<CheckpointedChannels> {
+        let after_finish = self.checkpointing.take()?;
+        let ended = |(gate, first): (&Arc<InputGate>, &usize)| {
+            gate.ended_channels().into_iter().map(|channel| first + channel).collect::<Vec<_>>()
+        };
+        let ended = self.gates.iter().zip(&self.offsets).flat_map(ended).collect();
+        Some(CheckpointedChannels { count: self.num_channels(), ended, after_finish })
+    }
+
+    fn begin_reading(&self) -> Result<()> {
+        self.checkpointing.begin_reading()
+    }
+
+    fn take_aborts(&self) -> Vec<(CheckpointId, String)> {
+        self.checkpointing.take_aborts()
+    }
+
+    fn has_aborts(&self) -> bool {
+        self.checkpointing.has_aborts()
     }
 }
 

@@ -39,6 +39,8 @@ use transport::Transport;
 const STAGING: usize = 4096;
 /// Bytes read from one connection before the others get their turn.
 const READ_QUOTA: usize = 4 << 20;
+/// Quotas read from a connection that cannot be written to: more than a socket holds.
+const LAST_READS: usize = 8;
 
 pub(crate) struct Connection<S> {
     token: usize,
@@ -160,6 +162,14 @@ impl<S: Stream> Connection<S> {
         }
     }
 
+    /// Reads what is reported, and writes as far as the stream takes it.
+    pub(crate) fn turn(&mut self, context: &Context, now: Instant) -> Result<()> {
+        if self.transport.is_readable() {
+            self.read(context, now)?;
+        }
+        self.flush(context, now)
+    }
+
     /// Reads until nothing is left or the quota is used up; the end of the stream is an error.
     pub(crate) fn read(&mut self, context: &Context, now: Instant) -> Result<()> {
         fail_point!("connection.reads", error => return Err(error));
@@ -234,7 +244,7 @@ impl<S: Stream> Connection<S> {
                 match answering.receive(input, self.peer, &mut self.outbox) {
                     Ok(Some(proved)) => self.proved(&proved, context, now)?,
                     Ok(None) => {}
-                    Err(refusal) => return self.flush_and_fail(refusal, context),
+                    Err(refusal) => return Err(self.told(refusal, context)),
                 }
             }
             Phase::Fetching(client, frames) => {
@@ -271,7 +281,7 @@ impl<S: Stream> Connection<S> {
                 };
                 if let Err(error) = serve_next() {
                     outbox.push_frame(&wire_error::farewell(&error));
-                    return self.flush_and_fail(error, context);
+                    return Err(self.told(error, context));
                 }
             }
         }
@@ -302,7 +312,28 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Fills the outbox and writes it, as far as the stream takes it.
-    pub(crate) fn flush(&mut self, context: &Context) -> Result<()> {
+    ///
+    /// # Errors
+    /// What the peer said before it closed the connection, rather than that it cannot be written to.
+    pub(crate) fn flush(&mut self, context: &Context, now: Instant) -> Result<()> {
+        self.write(context).map_err(|error| self.last_word(context, now).unwrap_or(error))
+    }
+
+    /// Reads what has arrived on a connection that cannot be written to any more. Returns the error that it
+    /// ends with, unless that is only the end of the connection.
+    fn last_word(&mut self, context: &Context, now: Instant) -> Option<ExchangeError> {
+        self.transport.can_read(false);
+        for _ in 0..LAST_READS {
+            match self.read(context, now) {
+                Ok(()) if self.transport.is_readable() => {}
+                Ok(()) => break,
+                Err(error) => return Some(error).filter(|error| !peer_error::is_end(error)),
+            }
+        }
+        None
+    }
+
+    fn write(&mut self, context: &Context) -> Result<()> {
         loop {
             if let Some(serve) = self.phase.serve_mut() {
                 serve.pump(&mut self.outbox);
@@ -323,10 +354,11 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Fails with this error after the peer was told the reason, which is in the outbox.
-    fn flush_and_fail(&mut self, error: ExchangeError, context: &Context) -> Result<()> {
-        self.flush(context)?;
-        Err(error)
+    /// Returns the error once the peer was told of it by what is in the outbox.
+    fn told(&mut self, error: ExchangeError, context: &Context) -> ExchangeError {
+        // A peer that cannot be told any more is not what went wrong.
+        let _ = self.write(context);
+        error
     }
 
     /// Returns the time at which [`expire`](Self::expire) has something to do.
@@ -338,7 +370,7 @@ impl<S: Stream> Connection<S> {
     pub(crate) fn expire(&mut self, now: Instant, context: &Context) -> Result<()> {
         if let Some((serve, outbox)) = self.serve() {
             serve.expire(now, outbox);
-            return self.flush(context);
+            return self.flush(context, now);
         }
         let earlier = match &mut self.phase {
             Phase::Dialing(dialing, _) => dialing.dial.failure.take(),
@@ -367,3 +399,6 @@ impl<S: Stream> Connection<S> {
         peer_error::broken(self.phase.role(), self.peer, error)
     }
 }
+
+#[cfg(test)]
+mod tests;

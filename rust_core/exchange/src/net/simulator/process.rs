@@ -88,7 +88,7 @@ impl Process {
         peers.serve_all(now);
         peers.expire(now);
         if self.ending {
-            peers.end_idle();
+            peers.end_idle(now);
             if peers.is_empty() {
                 self.peers = None;
             }

@@ -14,7 +14,7 @@ use proptest::test_runner::TestRng;
 
 use crate::address::Address;
 use crate::error::{ExchangeError, Result};
-use crate::gate::{DataInput, InputGate};
+use crate::gate::{CheckpointedInput, DataInput, InputGate};
 use crate::net::simulator::plan::{Plan, SEGMENT};
 use crate::net::simulator::process::Process;
 use crate::net::simulator::reading::{Reading, Then};

@@ -221,10 +221,12 @@ impl Setup<'_> {
         seen.announcements += 1;
     }
 
-    /// Counts the data buffers that wait in a subpartition.
+    /// Counts the data buffers that wait in a subpartition before its first barrier.
     fn backlog(&self, world: &World, channel: usize) -> u32 {
-        let waiting = world.subpartitions[channel].iter();
-        waiting.filter(|place| self.scripts[channel][**place].is_buffer()).count() as u32
+        let waiting =
+            world.subpartitions[channel].iter().map(|place| self.scripts[channel][*place]);
+        let reachable = waiting.take_while(|data_type| !data_type.blocks_upstream());
+        reachable.filter(|data_type| data_type.is_buffer()).count() as u32
     }
 
     fn next(&self, world: &World, channel: usize) -> Next {

@@ -1,0 +1,163 @@
+"""What the bench of streams runs: a source that keeps to a schedule, two Python stages, and sinks that measure.
+
+Worker processes import this module.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.source import RateSource
+from headgate.source.api import SourceReader, SourceReaderContext
+from headgate.source.base.records import RecordsBySplits, RecordsWithSplitIds
+from headgate.source.rate import RateSplit, RateSplitReader
+from headgate.source.sequential import BatchSourceReader, Timed, TimedBatchEmitter
+from headgate.stream import KeyedContext, ProcessFunction, ReducingStateDescriptor
+
+#: Bytes of the payload, so that a row with two numbers and a time has about 100.
+PAYLOAD = pa.scalar("x" * 76)
+KEYS = 1 << 12
+ENRICHED = pa.schema(
+    [("id", pa.int64()), ("key", pa.int64()), ("at", pa.int64()), ("payload", pa.string())]
+)
+COUNTED = pa.schema([("key", pa.int64()), ("at", pa.int64()), ("count", pa.int64())])
+#: Seconds between two batches of the scheduled source.
+TICK = 0.002
+
+
+class ScheduledSource(RateSource):
+    """Rows at a rate by the wall clock: what is late is caught up, and each row has the time at which it was due.
+
+    Args:
+        rows_per_second: the rate.
+        rows: number of rows.
+    """
+
+    def __init__(self, rows_per_second: int, rows: int) -> None:
+        super().__init__(rows_per_second, rows=rows, splits=1)
+        self.rows_per_second = rows_per_second
+        self.num_rows = rows
+
+    def create_reader(
+        self, context: SourceReaderContext
+    ) -> SourceReader[pa.RecordBatch, RateSplit]:
+        """Return a reader that emits what is due, every tick."""
+        return BatchSourceReader(lambda: ScheduledReader(self), context, TimedBatchEmitter())
+
+
+class ScheduledReader(RateSplitReader):
+    """Emits all rows that are due, every tick."""
+
+    def __init__(self, source: ScheduledSource) -> None:
+        super().__init__(source)
+        self._scheduled = source
+        self._start: float | None = None
+        self._next = 0.0
+
+    def fetch(self) -> RecordsWithSplitIds[Timed]:
+        """Return the rows that are due at the next tick."""
+        if not self._splits:
+            return RecordsBySplits({})
+        ((split_id, (split, _)),) = self._splits.items()
+        if self._start is None:
+            self._start = self._next = time.time()
+        self._next = max(self._next + TICK, time.time())
+        if self._woken.wait(self._next - time.time()):
+            self._woken.clear()
+            return RecordsBySplits({})
+        source, position = self._scheduled, self._positions[split_id]
+        due = int((time.time() - self._start) * source.rows_per_second)
+        end = min(due, source.num_rows)
+        if position >= source.num_rows:
+            self._forget(split)
+            return RecordsBySplits({}, [split_id])
+        ids = np.arange(position, end)
+        # Microseconds since 1970.
+        at = ((self._start + ids / source.rows_per_second) * 1e6).astype(np.int64)
+        batch = pa.record_batch(
+            [ids, pa.array(at // 1000).cast(source.schema.types[1])], schema=source.schema
+        )
+        self._positions[split_id] = end
+        return RecordsBySplits({split_id: [(batch, end, None)]})
+
+
+def enrich(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The first stage: keys and payloads."""
+    ids = batch.column(0)
+    key = pc.bit_wise_and(pc.multiply(ids, 2654435761), KEYS - 1)
+    at = batch.column(1).cast(pa.int64()) if batch.num_columns > 1 else ids
+    columns = [ids, key, at, pa.repeat(PAYLOAD, len(ids))]
+    return pa.RecordBatch.from_arrays(columns, schema=ENRICHED)
+
+
+class Count(ProcessFunction):
+    """The second stage: each row with the number of rows of its key so far."""
+
+    def open(self, context: KeyedContext) -> None:
+        self.count = context.get_state(ReducingStateDescriptor("count", "count", pa.int64()))
+
+    def process(self, batch: pa.RecordBatch, context: KeyedContext) -> pa.RecordBatch:
+        self.count.add(batch["id"])
+        counts = self.count.get().take(pa.array(context.rows))
+        return pa.RecordBatch.from_arrays([batch["key"], batch["at"], counts], schema=COUNTED)
+
+
+class Latencies:
+    """A sink's function: the time from when each row was due to here, in ms; written to a file at the end.
+
+    Args:
+        file: takes the latencies.
+        rows: number of rows of the job.
+        skip: rows at the start that do not count.
+    """
+
+    def __init__(self, file: str, rows: int, skip: int) -> None:
+        self.file, self.rows, self.skip = file, rows, skip
+        self.seen = 0
+        self.parts: list[np.ndarray] = []
+
+    def __call__(self, batch: pa.RecordBatch) -> None:
+        now = time.time() * 1000
+        self.parts.append(now - batch["at"].to_numpy())
+        self.seen += batch.num_rows
+        if self.seen >= self.rows:
+            np.save(self.file, np.concatenate(self.parts)[self.skip :])
+
+
+class FirstAndLast:
+    """A sink's function: the times of the first and the last row, written to a file at the end."""
+
+    def __init__(self, file: str, rows: int) -> None:
+        self.file, self.rows = file, rows
+        self.seen = 0
+        self.first = 0.0
+
+    def __call__(self, batch: pa.RecordBatch) -> None:
+        if not self.seen:
+            self.first = time.perf_counter()
+        self.seen += batch.num_rows
+        if self.seen >= self.rows:
+            np.save(self.file, np.array([time.perf_counter() - self.first]))
+
+
+class SlowSink:
+    """A sink's function that takes its time, and touches a file with each batch.
+
+    Args:
+        seconds: for each batch.
+        file: to touch; none if empty.
+    """
+
+    def __init__(self, seconds: float, file: str = "") -> None:
+        self.seconds, self.file = seconds, file
+
+    def __call__(self, batch: pa.RecordBatch) -> None:
+        if self.seconds:
+            time.sleep(self.seconds)
+        if self.file:
+            with open(self.file, "w", encoding="ascii") as file:
+                file.write(str(batch.num_rows))

@@ -1,0 +1,191 @@
+"""Barriers of checkpoints, and what a reader tells of them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from headgate.errors import OptionError
+
+Alignment: TypeAlias = Literal["aligned", "unaligned", "timeoutable"]
+#: Numbers that travel have 64 bits.
+_LARGEST = 2**63 - 1
+
+
+class CheckpointBarrier(NamedTuple):
+    """Separates the records before a checkpoint from those after it.
+
+    A reader of a gate with checkpoints gives it to ``on_event`` once per checkpoint, when the task
+    must take its snapshot and send the barrier on with :meth:`RecordWriter.broadcast_barrier`. The
+    channels that wait for the checkpoint are read on once ``on_event`` has returned. If it raises,
+    the reader refuses to go on, as there is no snapshot.
+
+    Attributes:
+        checkpoint_id: number of the checkpoint, from 0; newer ones have larger numbers.
+        timestamp: time of the trigger, in ms since 1970.
+        alignment: ``"aligned"``: the barriers of all channels wait for each other. ``"unaligned"``:
+            barriers overtake records, which become part of the checkpoint. ``"timeoutable"``:
+            aligned until the timeout has passed, unaligned from then on.
+        timeout: of ``"timeoutable"``, ms from the trigger; 1 or more.
+        body: description of the snapshot, passed on with the barrier.
+
+    Example:
+        >>> import headgate as hg
+        >>> with hg.ShuffleEnvironment() as env:
+        ...     partition = env.create_result_partition(1)
+        ...     gate = env.create_input_gate([partition.address(0)])
+        ...     gate.enable_checkpointing()
+        ...     with hg.RecordWriter(partition, serializer="bytes") as writer:
+        ...         writer.emit(b"before")
+        ...         writer.broadcast_barrier(hg.CheckpointBarrier(1, 0, "aligned"))
+        ...         writer.emit(b"behind")
+        ...     heard = lambda event: print(type(event).__name__, event.checkpoint_id)
+        ...     for record in hg.RecordReader(gate, serializer="bytes", on_event=heard):
+        ...         print(record)
+        b'before'
+        CheckpointBarrier 1
+        CheckpointComplete 1
+        b'behind'
+    """
+
+    checkpoint_id: int
+    timestamp: int
+    alignment: Alignment
+    timeout: int = 0
+    body: bytes = b""
+
+
+class CheckpointComplete(NamedTuple):
+    """The barriers of all channels have arrived: the input's part of a checkpoint is complete.
+
+    Attributes:
+        checkpoint_id: number of the checkpoint.
+        alignment_duration: ms from the first barrier to the last one.
+        start_delay: ms from the trigger to the first barrier.
+        bytes_in_alignment: bytes of data that were read between these.
+        persisted_bytes: bytes of data in flight that belong to the checkpoint.
+
+    Example:
+        See :class:`CheckpointBarrier`.
+
+        >>> import headgate as hg
+        >>> hg.CheckpointComplete(1, 250, 20, 65_536, 0).alignment_duration
+        250
+    """
+
+    checkpoint_id: int
+    alignment_duration: int
+    start_delay: int
+    bytes_in_alignment: int
+    persisted_bytes: int
+
+
+class CheckpointAborted(NamedTuple):
+    """A checkpoint was given up; no barrier of it is waited for any more.
+
+    The task declines it and sends :meth:`RecordWriter.broadcast_cancellation`, whether or not it has
+    heard of its barrier before.
+
+    Attributes:
+        checkpoint_id: number of the checkpoint.
+        reason: for the coordinator.
+
+    Example:
+        >>> import headgate as hg
+        >>> with hg.ShuffleEnvironment() as env:
+        ...     partition = env.create_result_partition(1)
+        ...     gate = env.create_input_gate([partition.address(0)])
+        ...     gate.enable_checkpointing()
+        ...     with hg.RecordWriter(partition, serializer="bytes") as writer:
+        ...         writer.broadcast_cancellation(1)
+        ...     list(hg.RecordReader(gate, serializer="bytes", on_event=print))
+        CheckpointAborted(checkpoint_id=1, reason='a task before this one declined the checkpoint')
+        []
+    """
+
+    checkpoint_id: int
+    reason: str
+
+
+def checked(barrier: CheckpointBarrier) -> tuple[int, int, Alignment, int, bytes]:
+    """Return the fields of a barrier for the native writer.
+
+    Raises:
+        OptionError: a field that no barrier can have.
+    """
+    checkpoint_id, timestamp, alignment, timeout, body = barrier
+    if alignment not in {"aligned", "unaligned", "timeoutable"}:
+        raise OptionError(
+            f"alignment={alignment!r} is unknown",
+            remedy='"aligned" · "unaligned" · "timeoutable"',
+        )
+    lowest = 1 if alignment == "timeoutable" else 0
+    # The largest number stands for a checkpoint that never times out.
+    highest = _LARGEST - 1 if alignment == "timeoutable" else 0
+    if not lowest <= timeout <= highest:
+        raise OptionError(
+            f"timeout={timeout} of a barrier that is {alignment}",
+            remedy="1 ms or more for a timeoutable one, 0 for others",
+        )
+    return (checked_id(checkpoint_id), timestamp, alignment, timeout, body)
+
+
+def checked_id(checkpoint_id: int) -> int:
+    """Return the number of a checkpoint, for the native module.
+
+    Raises:
+        OptionError: it is negative, or has more than 63 bits.
+    """
+    if not 0 <= checkpoint_id <= _LARGEST:
+        raise OptionError(f"checkpoint_id={checkpoint_id} is not between 0 and 2^63 - 1")
+    return checkpoint_id
+
+
+def is_of_checkpoint(native: tuple[Any, ...]) -> bool:
+    """Return True for what the native reader tells of a checkpoint, False for an event."""
+    return isinstance(native[0], str)
+
+
+def notice(native: tuple[Any, ...]) -> CheckpointBarrier | CheckpointComplete | CheckpointAborted:
+    """Return what the native reader tells of a checkpoint."""
+    kinds: dict[str, type[CheckpointBarrier | CheckpointComplete | CheckpointAborted]] = {
+        "trigger": CheckpointBarrier,
+        "complete": CheckpointComplete,
+        "aborted": CheckpointAborted,
+    }
+    return kinds[native[0]](*native[1:])
+
+
+class Checkpointed:
+    """Checkpoints, for :class:`headgate.InputGate` and :class:`headgate.UnionInputGate`."""
+
+    _native: Any
+
+    def enable_checkpointing(self, *, after_finish: bool = True) -> None:
+        """Have the reader handle the barriers of checkpoints, each exactly once.
+
+        From now on ``on_event`` of :class:`RecordReader` gets :class:`CheckpointBarrier`,
+        :class:`CheckpointComplete` and :class:`CheckpointAborted`. The reader blocks and resumes
+        channels by itself. Source: Flink's ``CheckpointedInputGate``.
+
+        Args:
+            after_finish: count a channel that ends as one whose barrier has arrived. If False, its
+                end aborts the checkpoint.
+
+        Raises:
+            ClosedError: a channel can still be added, the gate was read before, or it was called
+                before. The gates of a union take no checkpoints of their own.
+        """
+        self._native.enable_checkpointing(after_finish)
+
+    def abort_checkpoint(self, checkpoint_id: int, reason: str) -> None:
+        """Give up a checkpoint, as its coordinator did; any thread may call it.
+
+        The reader's next call resumes the channels that wait, and gives ``on_event`` a
+        :class:`CheckpointAborted`. A reader that waits is woken. A checkpoint that has not begun here
+        never will; one that is complete stays so. Source: Flink's ``notifyCheckpointAborted``.
+
+        Raises:
+            ClosedError: :meth:`enable_checkpointing` was not called.
+            OptionError: no number of a checkpoint.
+        """
+        self._native.abort_checkpoint(checked_id(checkpoint_id), reason)

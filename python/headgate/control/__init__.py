@@ -1,0 +1,1 @@
+"""Authenticated connections between a job's coordinator and its workers."""

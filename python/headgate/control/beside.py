@@ -1,0 +1,71 @@
+"""Heartbeats of a worker with the coordinator, on a connection beside its control connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from headgate.control.connection import WorkerConnection
+from headgate.control.heartbeat import Heartbeats
+from headgate.errors import CoordinatorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.control.link import Codec
+    from headgate.control.place import Place
+
+MessageT = TypeVar("MessageT")
+
+
+class DriverHeartbeats(Generic[MessageT]):
+    """The heartbeats of a worker. Start them before any function of the user runs.
+
+    Args:
+        place: of the coordinator.
+        codec: of the messages.
+        control: the worker's control connection.
+        message: makes the HEARTBEAT message from the token of ``control``.
+
+    Raises:
+        CoordinatorError: the coordinator cannot be reached.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        codec: Codec[MessageT],
+        control: WorkerConnection[MessageT],
+        message: Callable[[str], MessageT],
+    ) -> None:
+        self._place = place
+        beside = WorkerConnection(place, codec, control)
+        with beside.sock:
+            beside.send(message(control.token))
+            self._native = Heartbeats()
+            try:
+                self._driver = self._native.monitor(
+                    beside.sock, place.heartbeat_timeout, beside.tls
+                )
+            except OSError as error:
+                self._native.close()
+                raise beside.unreachable(error) from error
+
+    def check(self) -> None:
+        """Check that the driver is not silent.
+
+        Raises:
+            CoordinatorError: it is, for longer than ``heartbeat_timeout``.
+        """
+        silence = self._native.silence(self._driver)
+        if silence is not None:
+            raise CoordinatorError(
+                f"no heartbeat from the driver for {silence:.0f} s",
+                asked=self._place.address,
+                have=f"heartbeat_timeout={self._place.heartbeat_timeout:g}s",
+                remedy="check that the driver runs and its host can be reached · "
+                "a larger heartbeat_timeout",
+            )
+
+    def close(self) -> None:
+        """End the thread and its connection."""
+        self._native.close()

@@ -1,0 +1,300 @@
+"""Workers of a streaming job as tasks of a Spark application: one Spark job with one task for each."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import queue
+import re
+import secrets
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.control.cause import Cause
+from headgate.errors import PeerLostError
+from headgate.spark.driver.scheduler.facts import is_gone
+from headgate.spark.portable import portable
+from headgate.spark.tasks.stream_worker import StreamTask
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark import RDD, SparkContext
+    from pyspark.resource import ResourceProfile
+
+    from headgate.control.place import Place
+    from headgate.stream.job.pool import Endpoint
+
+_LOG: Final = logging.getLogger("headgate.spark")
+_BODY: Final = "headgate.spark.tasks.stream_worker"
+#: Seconds between two looks at Spark.
+_LOOK: Final = 0.25
+#: Seconds between two log lines about workers that wait for a slot.
+_SAY: Final = 10.0
+#: Seconds in which stopped workers have to end before Spark kills them, which takes it two more.
+_END: Final = 10.0
+#: Seconds in which cancelled Spark jobs have to end.
+_CANCELLED: Final = 20.0
+_PORT: Final = re.compile(r":\d+$")
+
+#: Workers of streaming jobs that are not over, by application.
+_resident: Final[Counter[str]] = Counter()
+_LOCK: Final = threading.Lock()
+
+
+def resident(context: SparkContext) -> int:
+    """Return the number of workers that the streaming jobs of an application have."""
+    with _LOCK:
+        return _resident[context.applicationId]
+
+
+@dataclass(slots=True)
+class _Launch:
+    """A Spark job that is a worker.
+
+    Attributes:
+        serial: counts the starts of the worker.
+        future: the job, in the JVM.
+        executor: the executor that it was meant for.
+        since: time of its start.
+    """
+
+    serial: int
+    future: Any
+    executor: str
+    since: float
+
+
+class SparkWorkers:
+    """Workers that are tasks of a Spark application.
+
+    Each worker is a Spark job of its own: a job that Spark gives up, since a process was killed in ``local[n]``, would
+    end all of its tasks. All calls of Spark are made by one thread.
+
+    Args:
+        context: the application.
+        job: pickled: graph, name, options of the environment.
+        name: of the streaming job.
+        size: number of workers.
+        endpoint: how workers reach the coordinator.
+        profile: the resource profile of the tasks; None for a slot each.
+    """
+
+    def __init__(
+        self,
+        context: SparkContext,
+        job: bytes,
+        name: str,
+        size: int,
+        endpoint: Endpoint,
+        profile: ResourceProfile | None,
+    ) -> None:
+        from pyspark import InheritableThread  # noqa: PLC0415 - pyspark only where Spark is
+
+        self.size = size
+        self.endpoint = endpoint
+        self._context = context
+        self._job = job
+        self._words = f"headgate streaming job {name}"
+        self._profile = profile
+        self._function: Any = None
+        self._asked: queue.SimpleQueue[tuple[int, int, Place] | None] = queue.SimpleQueue()
+        self._launches: dict[int, _Launch] = {}
+        self._cancelled: list[_Launch] = []
+        self._lock = threading.Lock()
+        self._serials: Counter[int] = Counter()
+        self._ended: dict[int, Cause] = {}
+        self._said = 0.0
+        self._is_started = False
+        # It has the caller's pool of Spark's scheduler.
+        self._thread = InheritableThread(target=self._run, name="headgate-stream-jobs", daemon=True)
+
+    def start(self, number: int, place: Place) -> None:
+        """Start a Spark job that is the worker; cancel the one before it."""
+        with self._lock:
+            self._serials[number] += 1
+            self._ended.pop(number, None)
+            self._asked.put((number, self._serials[number], place))
+        if not self._is_started:
+            self._is_started = True
+            self._count(self.size)
+            self._thread.start()
+
+    def ended(self) -> Mapping[int, Cause]:
+        """Return workers whose Spark job has ended."""
+        with self._lock:
+            ended, self._ended = self._ended, {}
+            return ended
+
+    def stop(self) -> None:
+        """Wait for the Spark jobs; cancel those that do not end."""
+        if self._is_started:
+            self._asked.put(None)
+            self._thread.join()
+            self._count(-self.size)
+
+    def _count(self, workers: int) -> None:
+        with _LOCK:
+            _resident[self._context.applicationId] += workers
+
+    # The thread.
+
+    def _run(self) -> None:
+        is_grouped = False
+        while True:
+            try:
+                asked = self._asked.get(timeout=_LOOK)
+            except queue.Empty:
+                self._look()
+                continue
+            if asked is None:
+                break
+            try:
+                if not is_grouped:
+                    group = f"headgate-stream-{secrets.token_hex(8)}"
+                    self._context.setJobGroup(group, self._words)
+                    is_grouped = True
+                self._launch(*asked)
+            except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
+                self._note(asked[0], asked[1], self._cause_of(error))
+        self._end()
+
+    def _launch(self, number: int, serial: int, place: Place) -> None:
+        before = self._launches.pop(number, None)
+        if before is not None:
+            before.future.cancel(False)
+            self._cancelled.append(before)
+        if self._function is None:
+            self._function = portable(StreamTask(place, self._job), _BODY, self._words)
+        executor = self._least_loaded()
+        rdd = _number(self._context, number, executor)
+        if self._profile is not None:
+            rdd = rdd.withResources(self._profile)
+        rdd = rdd.mapPartitions(self._function)
+        self._launches[number] = _Launch(serial, _submitted(rdd), executor, time.monotonic())
+
+    def _least_loaded(self) -> str:
+        """Return the executor with the fewest workers, in Spark's words for a place; empty in ``local[n]``."""
+        load = Counter(launch.executor for launch in self._launches.values())
+        places = _executors(self._context)
+        return min(places, key=lambda place: load[place], default="")
+
+    def _look(self) -> None:
+        for number, launch in list(self._launches.items()):
+            try:
+                if not launch.future.isDone():
+                    continue
+                cause = _result(launch.future)
+            except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
+                cause = self._cause_of(error)
+            del self._launches[number]
+            self._note(number, launch.serial, cause or _lost(number))
+        self._say_who_waits()
+
+    def _note(self, number: int, serial: int, cause: Cause) -> None:
+        with self._lock:
+            if self._serials[number] == serial:
+                self._ended[number] = cause
+
+    def _cause_of(self, error: Exception) -> Cause:
+        if is_gone(self._context):
+            return Cause(PeerLostError.code, "the Spark application has ended", text=str(error))
+        first = str(error).strip().partition("\n")[0]
+        summary = f"the Spark job of a worker of the streaming job failed: {first}"
+        return Cause(PeerLostError.code, summary, text=str(error))
+
+    def _say_who_waits(self) -> None:
+        now = time.monotonic()
+        late = [one for one in self._launches.values() if now - one.since > _SAY]
+        if not late or now - self._said < _SAY:
+            return
+        self._said = now
+        waiting = sum(not self._runs(one) for one in late)
+        if waiting:
+            _LOG.warning("%s: %d of %d workers wait for a slot", self._words, waiting, self.size)
+
+    def _runs(self, launch: _Launch) -> bool:
+        """Return True if Spark runs the task, as far as it says."""
+        try:
+            tracker = self._context.statusTracker()
+            jobs = [tracker.getJobInfo(int(job)) for job in launch.future.jobIds()]
+            stages = [tracker.getStageInfo(s) for job in jobs if job for s in job.stageIds]
+        except Exception:  # noqa: BLE001 - py4j raises anything when Spark stops
+            return False
+        return any(stage.numActiveTasks for stage in stages if stage)
+
+    def _end(self) -> None:
+        for launch in self._launches.values():
+            if not self._runs(launch):
+                self._cancel(launch)
+        if not self._await_all(_END):
+            for launch in self._launches.values():
+                self._cancel(launch)
+            if not self._await_all(_CANCELLED):
+                _LOG.warning("%s: Spark has not ended all of its tasks", self._words)
+
+    def _cancel(self, launch: _Launch) -> None:
+        try:
+            launch.future.cancel(False)
+        except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
+            _LOG.debug("%s: a Spark job cannot be cancelled: %s", self._words, error)
+
+    def _await_all(self, seconds: float) -> bool:
+        """Return True once no task runs any more, False if ``seconds`` have passed first."""
+        deadline = time.monotonic() + seconds
+        while any(self._is_alive(one) for one in [*self._launches.values(), *self._cancelled]):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def _is_alive(self, launch: _Launch) -> bool:
+        try:
+            return not launch.future.isDone() or self._runs(launch)
+        except Exception:  # noqa: BLE001 - py4j raises anything when Spark stops
+            return False
+
+
+def _number(context: SparkContext, number: int, place: str) -> RDD[int]:
+    """Return an RDD with one row, whose task Spark starts at a place if it can."""
+    from pyspark import RDD  # noqa: PLC0415 - pyspark only where Spark is
+    from pyspark.serializers import CPickleSerializer  # noqa: PLC0415
+
+    # PySpark cannot say where a partition is best computed, Spark's makeRDD can.
+    jvm: Any = context._jvm  # noqa: SLF001
+    places = jvm.PythonUtils.toSeq([place] if place else [])
+    rows = jvm.PythonUtils.toSeq([jvm.scala.Tuple2(bytearray(pickle.dumps(number)), places)])
+    kind = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").AnyRef()
+    made = context._jsc.sc().makeRDD(rows, kind)  # noqa: SLF001
+    return RDD(made.toJavaRDD(), context, CPickleSerializer())
+
+
+def _submitted(rdd: RDD[bytes]) -> Any:
+    """Submit a job with the rows of an RDD as its result, and return its future in the JVM."""
+    from pyspark.serializers import NoOpSerializer  # noqa: PLC0415 - pyspark only where Spark is
+
+    # The rows are plain bytes: the driver unpickles nothing that a worker sends.
+    rdd._jrdd_deserializer = NoOpSerializer()  # noqa: SLF001
+    return rdd._jrdd.collectAsync()  # noqa: SLF001
+
+
+def _result(future: Any) -> Cause | None:
+    """Return the cause that a worker reported, or raise the error of the job."""
+    rows = [bytes(row) for row in future.get()]
+    return Cause.from_fields(json.loads(rows[0])) if rows else None
+
+
+def _executors(context: SparkContext) -> list[str]:
+    """Return the places of all executors, in Spark's words: ``executor_HOST_ID``."""
+    found = context._jsc.sc().statusStore().executorList(True)  # noqa: SLF001 - PySpark does not list them
+    executors = [found.apply(at) for at in range(found.size())]
+    named = [(str(one.id()), _PORT.sub("", str(one.hostPort()))) for one in executors]
+    return sorted(f"executor_{host}_{name}" for name, host in named if name != "driver")
+
+
+def _lost(number: int) -> Cause:
+    return Cause.of(PeerLostError(f"the task of worker {number} of the streaming job has ended"))

@@ -1,0 +1,50 @@
+"""The body of a task that is a worker of a streaming job, until the coordinator stops it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headgate.control.cause import Cause
+from headgate.spark.tasks.task import here
+from headgate.stream.job.worker import StreamWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from headgate.control.place import Place
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTask:
+    """A worker of a streaming job.
+
+    Attributes:
+        place: where the coordinator is.
+        job: pickled: graph, name, options of the environment.
+    """
+
+    place: Place
+    job: bytes
+
+
+def run(task: StreamTask, numbers: Iterable[int]) -> Iterator[bytes]:
+    """Run the worker whose number is the only row; yield the cause of its end as JSON, if it was not stopped.
+
+    A Spark task is one life of a worker: the coordinator, which has lost it, starts another task. So Spark's own
+    retry of a task whose process was killed does nothing.
+    """
+    from pyspark import TaskContext  # noqa: PLC0415 - pyspark only where Spark is
+
+    (number,) = numbers
+    context = TaskContext.get()
+    if context is None or context.attemptNumber() > 0:
+        return
+    try:
+        graph, name, options = pickle.loads(task.job)  # noqa: S301 - from the driver's own closure
+        StreamWorker(graph, name, number, task.place, options).run()
+    except Exception as error:  # noqa: BLE001 - the driver gets it
+        cause = Cause.of(error, where=here().words(f"worker {number}"))
+        yield json.dumps(cause.fields()).encode()

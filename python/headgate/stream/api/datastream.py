@@ -1,0 +1,367 @@
+"""Streams of rows, as Flink's DataStream names them: each call adds an operator to the job's graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headgate.errors import StreamError, UserFunctionError
+from headgate.stream.api.graph import Edge, Shipping, StreamGraph, check_columns
+from headgate.stream.api.job import StreamingJob
+from headgate.stream.operators.connected import (
+    CoProcessOperator,
+    SideOperator,
+    key_names,
+    side_schema,
+)
+from headgate.stream.operators.process import ProcessOperator
+from headgate.stream.operators.sinks import SinkOperator
+from headgate.stream.operators.stateless import FilterOperator, MapOperator, as_batches
+from headgate.stream.operators.windowed import LATE, WindowedOperator
+from headgate.stream.windows.input import no_rows
+
+if TYPE_CHECKING:
+    from headgate.source import Source, WatermarkStrategy
+    from headgate.stream.api.functions import Batches, CoProcessFunction, ProcessFunction
+    from headgate.stream.windows.aggregates import Aggregate, WindowFunction
+    from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow
+
+
+def stream(
+    source: Source[Any, Any, Any],
+    *,
+    watermarks: WatermarkStrategy | None = None,
+    parallelism: int | None = None,
+    name: str | None = None,
+) -> DataStream:
+    """Return the stream of a source's rows.
+
+    Args:
+        source: emits record batches, and has a schema.
+        watermarks: makes the watermarks; None for those that the source emits itself.
+        parallelism: number of readers; None for the job's.
+        name: of the source in checkpoints and reports.
+
+    Raises:
+        StreamError: the source has no schema.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from headgate.source import NumberSequenceSource
+        >>> from headgate.stream import stream
+        >>> numbers = stream(NumberSequenceSource(0, 9), parallelism=1)
+        >>> numbers.schema.names
+        ['id']
+    """
+    schema = source.schema
+    if schema is None:
+        raise StreamError(
+            f"{source.name} has no schema, so its records are not Arrow batches",
+            remedy="a source of record batches with a schema",
+        )
+    graph = StreamGraph()
+    node = graph.add(
+        "source",
+        name,
+        schema=schema.remove_metadata(),
+        source=source,
+        watermarks=watermarks,
+        parallelism=parallelism,
+    )
+    return DataStream(graph, Edge(node))
+
+
+class DataStream:
+    """A stream of rows. Each method returns another one, and leaves this one as it is.
+
+    Made by :func:`stream` and its methods.
+    """
+
+    def __init__(self, graph: StreamGraph, *edges: Edge) -> None:
+        self._graph = graph
+        self._edges = edges
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the batches."""
+        return self._edges[0].schema
+
+    def map(
+        self,
+        function: Callable[[pa.RecordBatch], Batches],
+        *,
+        schema: pa.Schema | None = None,
+        parallelism: int | None = None,
+        name: str | None = None,
+    ) -> DataStream:
+        """Apply a function to each batch.
+
+        Args:
+            function: gets a batch, and returns a batch or a table of any number of rows, several, or None.
+            schema: of the result. If not given, the function is called with a batch without rows, here.
+            parallelism: number of tasks; None for that of the stream before it.
+            name: of the operator.
+
+        Raises:
+            UserFunctionError: the function failed without rows.
+        """
+        if schema is None:
+            schema = _schema_of(function, self.schema)
+        make = partial(MapOperator, function, schema)
+        return self._then("map", name, make, schema, parallelism)
+
+    def filter(
+        self, predicate: Any, *, parallelism: int | None = None, name: str | None = None
+    ) -> DataStream:
+        """Keep some of the rows.
+
+        Args:
+            predicate: an expression of ``pyarrow.compute``, or a function of a batch that returns a boolean array.
+            parallelism: number of tasks; None for that of the stream before it.
+            name: of the operator.
+        """
+        make = partial(FilterOperator, predicate)
+        return self._then("filter", name, make, self.schema, parallelism)
+
+    def process(
+        self,
+        function: Callable[[], ProcessFunction] | ProcessFunction,
+        *,
+        schema: pa.Schema,
+        side_outputs: Mapping[str, pa.Schema] | None = None,
+        parallelism: int | None = None,
+        name: str | None = None,
+    ) -> DataStream:
+        """Apply a :class:`ProcessFunction`, without state by key.
+
+        Args:
+            function: each task pickles a copy of it; or a class or function that makes one.
+            schema: of the result.
+            side_outputs: schemas of further outputs; see :meth:`side_output`.
+            parallelism: number of tasks.
+            name: of the operator.
+        """
+        make = partial(
+            ProcessOperator, function, (), pa.schema([]), schema, dict(side_outputs or {})
+        )
+        return self._then("process", name, make, schema, parallelism, side_outputs)
+
+    def side_output(self, name: str) -> DataStream:
+        """Return a side output of the operator that made this stream.
+
+        Raises:
+            StreamError: it has no such output.
+        """
+        node = self._edges[0].node
+        if len(self._edges) != 1 or name not in node.side_outputs:
+            raise StreamError(
+                f"{node.uid} has no side output {name!r}",
+                have=", ".join(node.side_outputs) or "none",
+                remedy="side_outputs= of process() · late rows of a window: side_output('late')",
+            )
+        return DataStream(self._graph, Edge(node, name))
+
+    def key_by(self, *keys: str) -> KeyedStream:
+        """Send each row to the task that owns its key.
+
+        Args:
+            keys: names of columns; null is a key as well.
+
+        Raises:
+            UnknownColumnError: the stream has no such column.
+            StreamError: no key.
+        """
+        if not keys:
+            raise StreamError("key_by() without columns", remedy='key_by("user")')
+        check_columns(keys, self.schema)
+        edges = [Edge(e.node, e.output, Shipping.HASH, keys) for e in self._edges]
+        return KeyedStream(self._graph, keys, *edges)
+
+    def rebalance(self) -> DataStream:
+        """Send batches in turn to all tasks of the next operator."""
+        return self._shipped(Shipping.REBALANCE)
+
+    def broadcast(self) -> DataStream:
+        """Send every row to all tasks of the next operator."""
+        return self._shipped(Shipping.BROADCAST)
+
+    def union(self, *others: DataStream) -> DataStream:
+        """Return the rows of this and other streams of the same schema.
+
+        Raises:
+            StreamError: another schema.
+        """
+        edges = list(self._edges)
+        for other in others:
+            if not other.schema.equals(self.schema):
+                raise StreamError(
+                    "union() of streams with different schemas",
+                    asked=", ".join(f"{f.name} {f.type}" for f in other.schema),
+                    have=", ".join(f"{f.name} {f.type}" for f in self.schema),
+                    remedy="map() one of them to the other's schema",
+                )
+            self._graph.absorb(other._graph)  # noqa: SLF001 - of this class
+            edges += other._edges  # noqa: SLF001 - of this class
+        return DataStream(self._graph, *edges)
+
+    def sink(self, sink: Any, *, name: str | None = None) -> StreamingJob:
+        """Write the rows, and return the job.
+
+        Args:
+            sink: one that can write streams, such as ``headgate.sink.FileSink``.
+            name: of the operator, which also names the sink's state.
+        """
+        make = partial(SinkOperator, sink)
+        self._then("sink", name, make, pa.schema([]), None, is_sink=True)
+        return StreamingJob(self._graph)
+
+    def _shipped(self, shipping: Shipping) -> DataStream:
+        return DataStream(self._graph, *(Edge(e.node, e.output, shipping) for e in self._edges))
+
+    def _then(
+        self,
+        kind: str,
+        name: str | None,
+        make: Callable[[], Any],
+        schema: pa.Schema,
+        parallelism: int | None,
+        side_outputs: Mapping[str, pa.Schema] | None = None,
+        *,
+        is_sink: bool = False,
+    ) -> DataStream:
+        node = self._graph.add(
+            kind,
+            name,
+            schema=schema.remove_metadata(),
+            inputs=self._edges,
+            make=make,
+            parallelism=parallelism,
+            side_outputs=dict(side_outputs or {}),
+            is_sink=is_sink,
+        )
+        return DataStream(self._graph, Edge(node))
+
+
+class KeyedStream(DataStream):
+    """A stream whose rows are with the task that owns their key. Made by :meth:`DataStream.key_by`."""
+
+    def __init__(self, graph: StreamGraph, keys: Sequence[str], *edges: Edge) -> None:
+        super().__init__(graph, *edges)
+        self._keys = tuple(keys)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Names of the key columns."""
+        return self._keys
+
+    def process(
+        self,
+        function: Callable[[], ProcessFunction] | ProcessFunction,
+        *,
+        schema: pa.Schema,
+        side_outputs: Mapping[str, pa.Schema] | None = None,
+        parallelism: int | None = None,
+        name: str | None = None,
+    ) -> DataStream:
+        """Apply a :class:`ProcessFunction` with state by key; arguments as for :meth:`DataStream.process`."""
+        key_schema = pa.schema([self.schema.field(key) for key in self._keys])
+        outputs = dict(side_outputs or {})
+        make = partial(ProcessOperator, function, self._keys, key_schema, schema, outputs)
+        return self._then("process", name, make, schema, parallelism, side_outputs)
+
+    def window(
+        self,
+        window: TumblingWindow | SlidingWindow | SessionWindow,
+        *,
+        time: str,
+        aggregates: Sequence[Aggregate] = (),
+        function: WindowFunction | None = None,
+        allowed_lateness: timedelta = timedelta(0),
+        parallelism: int | None = None,
+        name: str | None = None,
+    ) -> DataStream:
+        """Collect rows in windows of event time. The side output ``"late"`` has the rows that came too late.
+
+        Args:
+            window: the kind of windows.
+            time: name of the column of event times, as the watermarks have it.
+            aggregates: columns of the result.
+            function: makes the result of a batch of closed windows and their rows.
+            allowed_lateness: time after the end of a window in which rows still change its result.
+            parallelism: number of tasks.
+            name: of the operator.
+
+        Raises:
+            StateError: both aggregates and a function, or neither.
+            UnknownColumnError: a column that the stream does not have.
+        """
+        arguments = (window, self.schema, self._keys, time, tuple(aggregates), function)
+        make = partial(WindowedOperator, *arguments, allowed_lateness)
+        schema = make().empty_result().schema
+        late = {LATE: self.schema}
+        return self._then("window", name, make, schema, parallelism, late)
+
+    def connect(self, other: KeyedStream) -> ConnectedStreams:
+        """Return this stream and another one with keys of the same types, for one function with common state.
+
+        Raises:
+            StreamError: keys of other types.
+        """
+        return ConnectedStreams(self, other)
+
+
+class ConnectedStreams:
+    """Two keyed streams. Made by :meth:`KeyedStream.connect`."""
+
+    def __init__(self, first: KeyedStream, second: KeyedStream) -> None:
+        types = [[s.schema.field(key).type for key in s.keys] for s in (first, second)]
+        if types[0] != types[1]:
+            raise StreamError(
+                "connect() of streams with keys of different types",
+                asked=", ".join(map(str, types[1])),
+                have=", ".join(map(str, types[0])),
+                remedy="cast the keys of one of them in a map()",
+            )
+        self._first, self._second = first, second
+
+    def process(
+        self,
+        function: Callable[[], CoProcessFunction] | CoProcessFunction,
+        *,
+        schema: pa.Schema,
+        side_outputs: Mapping[str, pa.Schema] | None = None,
+        parallelism: int | None = None,
+        name: str | None = None,
+    ) -> DataStream:
+        """Apply a :class:`CoProcessFunction`; arguments as for :meth:`DataStream.process`."""
+        first, second = self._first, self._second
+        both = side_schema(first.schema, first.keys, second.schema)
+        sides = [
+            DataStream(stream._graph, *(Edge(e.node, e.output) for e in stream._edges))._then(  # noqa: SLF001 - of this file
+                "side", None, partial(SideOperator, number, stream.keys, both), both, None
+            )
+            for number, stream in enumerate((first, second))
+        ]
+        rows = sides[0].union(sides[1]).key_by(*key_names(first.keys))
+        key_schema = pa.schema([first.schema.field(key) for key in first.keys])
+        make = partial(CoProcessOperator, function, key_schema, schema, dict(side_outputs or {}))
+        return rows._then("connect", name, make, schema, parallelism, side_outputs)  # noqa: SLF001 - of this file
+
+
+def _schema_of(function: Callable[[pa.RecordBatch], Batches], schema: pa.Schema) -> pa.Schema:
+    """Return the schema of what a function returns for a batch without rows."""
+    asked = "map() called its function with a batch without rows, to learn the schema,"
+    try:
+        found = list(as_batches(function(no_rows(schema))))
+    except Exception as error:
+        raise UserFunctionError(
+            f"{asked} and it failed: {type(error).__name__}: {error}",
+            remedy="map(function, schema=...) · a function that takes a batch without rows",
+        ) from error
+    if not found:
+        raise UserFunctionError(f"{asked} and got nothing", remedy="map(function, schema=...)")
+    return found[0].schema

@@ -1,0 +1,158 @@
+"""A job that can be started."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headgate import _options
+from headgate.errors import OptionError
+from headgate.stream.api.graph import MAX_PARALLELISM, JobGraph, plan
+from headgate.stream.job.checkpoints import CheckpointConfig
+from headgate.stream.job.config import BUFFER_TIMEOUT, Alignment, JobConfig, milliseconds
+from headgate.stream.job.local import ProcessWorkers, ThreadWorkers
+from headgate.stream.job.master import JobMaster
+from headgate.stream.job.query import StreamingQuery
+from headgate.stream.job.store import CheckpointStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headgate.stream.api.graph import StreamGraph
+    from headgate.stream.job.pool import WorkerPool
+
+
+class StreamingJob:
+    """All operators up to the sinks. Made by :meth:`DataStream.sink`; each of a job's sinks returns the same job."""
+
+    def __init__(self, graph: StreamGraph) -> None:
+        self._graph = graph
+
+    def plan(self, parallelism: int = 1, max_parallelism: int = MAX_PARALLELISM) -> JobGraph:
+        """Return the stages of the job."""
+        return plan(self._graph, parallelism, max_parallelism)
+
+    def start(
+        self,
+        *,
+        spark: SparkSession | None = None,
+        parallelism: int = 1,
+        workers: int | None = None,
+        checkpoint: str | None = None,
+        interval: str | float | None = "10s",
+        name: str | None = None,
+        savepoint: str | None = None,
+        alignment: Alignment = "aligned",
+        aligned_timeout: str | float = 0,
+        checkpoint_timeout: str | float = "10m",
+        min_pause: str | float = 0,
+        tolerable_failures: int = 0,
+        retained: int = 1,
+        restarts: int = 3,
+        restart_delay: float = 0.2,
+        heartbeat_timeout: str | float = "10s",
+        max_parallelism: int = MAX_PARALLELISM,
+        allow_dropped_state: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> StreamingQuery:
+        """Start the job, on this machine or on a Spark cluster, and return its handle.
+
+        Args:
+            spark: a session: the workers are tasks of its application, on its executors; see docs/streams-on-spark.md.
+                Without one the job runs on this machine.
+            parallelism: tasks of operators that have no parallelism of their own.
+            workers: processes for the tasks; 0, the default without Spark, for threads of this process. On Spark the number
+                of Spark tasks, by default one for each task of the job, and at most as many as there are slots.
+            checkpoint: folder or URI for checkpoints. If it has some of this job, the job continues from the last one.
+                Without a folder a failure ends the job, and output is committed once, at the end.
+            interval: time from one checkpoint to the next; None for none but the last one.
+            name: of the job, by which sinks know it again. By default it follows from ``checkpoint``.
+            savepoint: folder of a savepoint to start from, if ``checkpoint`` has none.
+            alignment: ``"aligned"``: barriers wait for each other. ``"unaligned"``: they overtake rows, which become part
+                of the checkpoint. ``"timeoutable"``: aligned up to ``aligned_timeout``, then unaligned.
+            aligned_timeout: see ``alignment``.
+            checkpoint_timeout: time after which a checkpoint is given up.
+            min_pause: time from the end of one checkpoint to the start of the next.
+            tolerable_failures: failed checkpoints in a row that do not fail the job.
+            retained: complete checkpoints to keep.
+            restarts: failures in a row, without a complete checkpoint between them, after which the job starts anew.
+            restart_delay: seconds from a failure to the new start.
+            heartbeat_timeout: time without a heartbeat after which a worker is lost. A function may hold Python's lock for longer.
+            max_parallelism: number of key groups; state cannot be restored into another number.
+            allow_dropped_state: True to ignore state of operators that the job does not have.
+            options: of the environments of the workers, such as ``{"memory": "256m"}``; see docs/options.md. On Spark the
+                confs of the session count too.
+
+        Raises:
+            OptionError: an option is outside its limits.
+            StreamError: the job cannot run.
+            CheckpointError: the checkpoints cannot be used.
+            NotEnoughSlots: Spark has fewer slots than ``workers``.
+            NotBuiltError: the session belongs to Spark Connect.
+            WorkerPythonError: the Python of Spark's tasks cannot import headgate.
+        """
+        config = JobConfig(
+            name=name or _name(checkpoint),
+            checkpoints=CheckpointConfig(
+                None
+                if interval is None or checkpoint is None
+                else milliseconds("interval", interval),
+                milliseconds("checkpoint_timeout", checkpoint_timeout),
+                milliseconds("min_pause", min_pause, 0),
+                tolerable_failures,
+            ),
+            alignment=alignment,
+            aligned_timeout=milliseconds("aligned_timeout", aligned_timeout, 0),
+            restarts=restarts,
+            restart_delay=restart_delay,
+            savepoint=savepoint,
+            allow_dropped_state=allow_dropped_state,
+            retained=retained,
+            heartbeat_timeout=milliseconds("heartbeat_timeout", heartbeat_timeout) / 1000,
+        )
+        if alignment not in {"aligned", "unaligned", "timeoutable"}:
+            raise OptionError(
+                f"alignment={alignment!r} is unknown",
+                remedy='"aligned" · "unaligned" · "timeoutable"',
+            )
+        graph = self.plan(parallelism, max_parallelism)
+        if spark is None:
+            pool = _local_workers(graph, config.name, workers or 0, options or {})
+        else:
+            # The one import of Spark's layer from below, for calls that name a session.
+            from headgate.spark.streams import spark_workers  # noqa: PLC0415
+
+            pool = spark_workers(spark, graph, config.name, workers, options or {})
+        store = None if checkpoint is None else CheckpointStore(checkpoint, retained)
+        master = JobMaster(graph, config, store, pool)
+        master.start()
+        return StreamingQuery(master)
+
+    def run(self, **options: Any) -> None:
+        """Start the job, and wait until its sources have ended; see :meth:`start`.
+
+        Raises:
+            HeadgateError: the job failed.
+        """
+        with self.start(**options) as query:
+            query.await_termination()
+
+
+def _local_workers(
+    graph: JobGraph, name: str, workers: int, options: Mapping[str, Any]
+) -> WorkerPool:
+    given = {"buffer_timeout": BUFFER_TIMEOUT, **options}
+    _options.resolve("environment", given)
+    if workers < 0:
+        raise OptionError(f"workers={workers} is less than 0", remedy="workers=0 for threads")
+    if workers:
+        return ProcessWorkers(graph, name, given, workers)
+    return ThreadWorkers(graph, name, given)
+
+
+def _name(checkpoint: str | None) -> str:
+    if checkpoint is None:
+        return f"job-{secrets.token_hex(6)}"
+    return f"job-{hashlib.sha256(checkpoint.encode()).hexdigest()[:12]}"

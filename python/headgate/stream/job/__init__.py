@@ -1,0 +1,1 @@
+"""The coordinator of a streaming job, its workers, and its checkpoints."""

@@ -1,0 +1,67 @@
+"""The committers of a job's sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headgate.errors import InternalError
+from headgate.stream.job.metadata import committables_of
+from headgate.stream.operators.sinks import SinkOperator
+
+if TYPE_CHECKING:
+    from headgate.stream.api.graph import JobGraph
+    from headgate.stream.job.store import Completed
+
+
+class SinkCommits:
+    """Commits the output of complete checkpoints; used by the thread of files only.
+
+    Args:
+        graph: the job.
+        name: of the job.
+    """
+
+    def __init__(self, graph: JobGraph, name: str) -> None:
+        self._sinks: dict[str, Any] = {}
+        for stage in graph.stages:
+            for node in stage.operators:
+                if node.is_sink and node.make is not None:
+                    operator = node.make()
+                    if not isinstance(operator, SinkOperator):
+                        raise InternalError(f"{node.uid} is no operator of a sink")
+                    self._sinks[node.uid] = operator.sink
+        self._name = name
+        self._committers: dict[str, Any] = {}
+
+    def restore(self, restored: Completed | None) -> None:
+        """Make new committers, and commit again what a checkpoint has: the last driver may have died before.
+
+        Raises:
+            SinkError: a sink cannot be used.
+        """
+        self.close()
+        checkpoint = None if restored is None else restored.checkpoint
+        for uid, sink in self._sinks.items():
+            committer = sink.create_stream_committer(f"{self._name}.{uid}")
+            self._committers[uid] = committer
+            committer.start(checkpoint)
+            # A savepoint of a job that went on has output that this one has committed.
+            if restored is not None and restored.number is not None:
+                committer.commit(restored.checkpoint, committables_of(restored.fields, uid))
+            committer.abort_unknown([])
+
+    def commit(self, checkpoint: int, fields: Mapping[str, Any]) -> None:
+        """Commit the output of a complete checkpoint.
+
+        Raises:
+            SinkError: a commit failed; it is repeated after a restart.
+        """
+        for uid, committer in self._committers.items():
+            committer.commit(checkpoint, committables_of(fields, uid))
+
+    def close(self) -> None:
+        """Close the committers."""
+        committers, self._committers = self._committers, {}
+        for committer in committers.values():
+            committer.close()

@@ -1,0 +1,64 @@
+"""Options of a running job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from headgate._units import parse_duration
+from headgate.errors import OptionError
+
+if TYPE_CHECKING:
+    from headgate.stream.job.checkpoints import CheckpointConfig
+
+#: Longest time that rows wait for a page to fill, unless the user says otherwise.
+BUFFER_TIMEOUT: Final = "5ms"
+Alignment = Literal["aligned", "unaligned", "timeoutable"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobConfig:
+    """Options of a running job.
+
+    Attributes:
+        name: of the job; sinks know it by this name after a restart.
+        checkpoints: when checkpoints are taken.
+        alignment: of barriers.
+        aligned_timeout: ms after which a timeoutable barrier overtakes rows.
+        restarts: failures after which the job starts anew; each successful checkpoint starts the count anew.
+        restart_delay: seconds between a failure and the new start.
+        heartbeat_timeout: seconds without a heartbeat after which a worker is lost.
+        savepoint: folder of a savepoint to start from, if there is no checkpoint.
+        allow_dropped_state: True to ignore state of operators that the job does not have.
+        retained: complete checkpoints to keep.
+    """
+
+    name: str
+    checkpoints: CheckpointConfig
+    alignment: Alignment = "aligned"
+    aligned_timeout: int = 0
+    restarts: int = 3
+    restart_delay: float = 0.2
+    heartbeat_timeout: float = 10.0
+    savepoint: str | None = None
+    allow_dropped_state: bool = False
+    retained: int = 1
+
+
+def milliseconds(option: str, raw: float | str, least: int = 1) -> int:
+    """Return a duration in ms.
+
+    Raises:
+        OptionError: it is none, or shorter than ``least`` ms.
+    """
+    try:
+        found = round(parse_duration(raw) * 1000)
+        if found < least:
+            raise ValueError(f"less than {least} ms")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise OptionError(
+            f"{option}={raw!r} is {error}",
+            have=f"{option} takes seconds, or a duration such as '10s'",
+            remedy=f'{option}="10s"',
+        ) from None
+    return found

@@ -1,0 +1,201 @@
+"""Workers on this machine: threads of this process, or processes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from headgate.control.cause import Cause
+from headgate.errors import CoordinatorError, PeerLostError, StreamError
+from headgate.stream.job.pool import Endpoint
+from headgate.stream.job.worker import StreamWorker
+
+if TYPE_CHECKING:
+    from headgate.control.place import Place
+    from headgate.stream.api.graph import JobGraph
+
+_LOG: Final = logging.getLogger("headgate.stream")
+#: Seconds in which workers have to end once they were told to.
+_END: Final = 30.0
+
+
+class ThreadWorkers:
+    """One worker in this process, whose tasks are threads.
+
+    Args:
+        graph: the job.
+        name: of the job.
+        options: of the environment.
+    """
+
+    def __init__(self, graph: JobGraph, name: str, options: Mapping[str, Any]) -> None:
+        self._graph, self._name, self._options = graph, name, options
+        self.endpoint = _endpoint(options)
+        self._threads: list[threading.Thread] = []
+        self._ended: dict[int, Cause] = {}
+
+    @property
+    def size(self) -> int:
+        """One: threads share an environment."""
+        return 1
+
+    def start(self, number: int, place: Place) -> None:
+        """Start the worker in a thread."""
+        self._ended.pop(number, None)
+        worker = StreamWorker(self._graph, self._name, number, place, self._options)
+
+        def run() -> None:
+            try:
+                worker.run()
+            except CoordinatorError:
+                _LOG.debug("the coordinator of %s has ended", self._name, exc_info=True)
+            except Exception as error:
+                _LOG.exception("the worker of %s ended", self._name)
+                self._ended[number] = Cause.of(error, where=f"worker {number}")
+
+        thread = threading.Thread(target=run, name=f"headgate-worker-{number}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def ended(self) -> Mapping[int, Cause]:
+        """Return the worker, if it has ended by an error."""
+        ended, self._ended = self._ended, {}
+        return ended
+
+    def stop(self) -> None:
+        """Wait for the worker."""
+        for thread in self._threads:
+            thread.join(_END)
+
+
+class ProcessWorkers:
+    """Workers that are processes of their own.
+
+    Args:
+        graph: the job.
+        name: of the job.
+        options: of the environments.
+        size: number of processes.
+
+    Raises:
+        StreamError: a function of the job cannot be pickled.
+    """
+
+    def __init__(self, graph: JobGraph, name: str, options: Mapping[str, Any], size: int) -> None:
+        self._size = size
+        self.endpoint = _endpoint(options)
+        self._job = dumped((graph, name, dict(options)))
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        #: Workers that have not been seen to end.
+        self._running: set[int] = set()
+
+    @property
+    def size(self) -> int:
+        """Number of workers."""
+        return self._size
+
+    def ended(self) -> Mapping[int, Cause]:
+        """Return workers whose process has ended."""
+        codes = {number: self.processes[number].poll() for number in self._running}
+        ended = {number: code for number, code in codes.items() if code is not None}
+        self._running -= set(ended)
+        return {number: _ended(number, code) for number, code in ended.items()}
+
+    def start(self, number: int, place: Place) -> None:
+        """Start a process, and end the one before it."""
+        before = self.processes.get(number)
+        if before is not None:
+            before.kill()
+            before.wait()
+        command = [sys.executable, "-m", "headgate.stream.job.process"]
+        # Its standard input stays open: it ends with this process, whatever becomes of that.
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our own module
+        self.processes[number] = process
+        self._running.add(number)
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended already, and is started again
+            _write(process.stdin, pickle.dumps((number, place, sys.path)))
+            _write(process.stdin, self._job)
+
+    def stop(self) -> None:
+        """Wait for all processes, and kill those that do not end."""
+        for process in self.processes.values():
+            try:
+                process.wait(_END)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdin is not None:
+                with suppress(BrokenPipeError):
+                    process.stdin.close()
+
+
+def _ended(number: int, code: int) -> Cause:
+    summary = f"the process of worker {number} of the streaming job has ended"
+    return Cause.of(PeerLostError(summary, have=f"exit code {code}; its errors are in its output"))
+
+
+def _endpoint(options: Mapping[str, Any]) -> Endpoint:
+    return Endpoint(tls=options.get("tls") == "require")
+
+
+def dumped(job: Any) -> bytes:
+    """Return a job as bytes, by cloudpickle if there is one: it takes lambdas and classes of ``__main__``.
+
+    Raises:
+        StreamError: a function cannot be pickled.
+    """
+    dumps: Callable[[Any], bytes] = pickle.dumps
+    with suppress(ImportError):
+        from pyspark.cloudpickle import dumps  # type: ignore[no-redef] # noqa: PLC0415 - optional
+    try:
+        return dumps(job)
+    except Exception as error:
+        raise StreamError(
+            f"the job cannot be sent to other processes: {type(error).__name__}: {error}",
+            remedy="functions of a module · pip install pyspark, whose pickler takes lambdas · workers=0 for threads",
+        ) from error
+
+
+def _write(pipe: IO[bytes], data: bytes) -> None:
+    pipe.write(len(data).to_bytes(8, "big") + data)
+    pipe.flush()
+
+
+def run_process() -> int:
+    """Run the worker that the standard input describes. It ends at once if the coordinator's process does."""
+    number, place, path = pickle.loads(_read())  # noqa: S301 - our own parent wrote it
+    sys.path[:] = path
+    graph, name, options = pickle.loads(_read())  # noqa: S301 - our own parent wrote it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    StreamWorker(graph, name, number, place, options).run()
+    return 0
+
+
+def _read() -> bytes:
+    # The descriptor itself: sys.stdin has a lock, which a thread that waits would hold at the end of the process.
+    size = int.from_bytes(_exactly(8), "big")
+    return _exactly(size)
+
+
+def _exactly(size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = os.read(0, size - len(data))
+        if not more:
+            os._exit(1)  # The parent has ended.
+        data += more
+    return data
+
+
+def _end_with_parent() -> None:
+    while os.read(0, 1):
+        pass
+    os._exit(1)

@@ -1,0 +1,154 @@
+"""What a complete checkpoint consists of, and what each task of a new attempt gets of it.
+
+::
+
+    checkpoint        its id
+    max_parallelism   number of key groups
+    savepoint         in the log only: the folder that has the rest
+    operators         uid -> parallelism; state: folder and number of each task's snapshot, or null;
+                      committables: of its sink, each with the checkpoint that it was made for
+    sources           uid -> enumerator: its state; version: of the split serializer; splits: id and bytes of each
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headgate.errors import CheckpointError
+from headgate.key_groups import key_group_range
+from headgate.stream.job.messages import data
+
+if TYPE_CHECKING:
+    from headgate.stream.api.graph import JobGraph, Stage
+
+#: Stage and index of a task.
+TaskId = tuple[int, int]
+
+
+def metadata(
+    graph: JobGraph,
+    checkpoint: int,
+    states: Mapping[TaskId, Mapping[str, Any]],
+    enumerators: Mapping[str, str],
+    after: int,
+    base: str,
+) -> dict[str, Any]:
+    """Return the content of a complete checkpoint.
+
+    Args:
+        graph: the job.
+        checkpoint: its id.
+        states: what each task acknowledged with.
+        enumerators: state of each source's enumerator, by uid.
+        after: the last complete checkpoint; committables that were made for it or earlier are committed.
+        base: path or URI of the folder that paths below it are relative to.
+    """
+    operators: dict[str, Any] = {}
+    sources: dict[str, Any] = {}
+    for stage in graph.stages:
+        parts = [states[stage.number, at] for at in range(stage.parallelism)]
+        for node in stage.operators:
+            if node.source is not None:
+                splits = [split for part in parts for split in part["splits"][1]]
+                version = parts[0]["splits"][0]
+                enumerator = enumerators[node.uid]
+                sources[node.uid] = {"enumerator": enumerator, "version": version, "splits": splits}
+                continue
+            found = [part["operators"].get(node.uid, {}) for part in parts]
+            committables = [
+                one for part in found for one in part.get("committables", ()) if one[0] > after
+            ]
+            operators[node.uid] = {
+                "parallelism": stage.parallelism,
+                "state": [_relative(part.get("state"), base) for part in found],
+                "committables": committables,
+            }
+    return {
+        "checkpoint": checkpoint,
+        "max_parallelism": graph.max_parallelism,
+        "operators": operators,
+        "sources": sources,
+    }
+
+
+def check_restorable(graph: JobGraph, fields: Mapping[str, Any], *, allow_dropped: bool) -> None:
+    """Check that a job can continue from a checkpoint.
+
+    Raises:
+        CheckpointError: another number of key groups, or state of an operator that the job does not have.
+    """
+    if fields["max_parallelism"] != graph.max_parallelism:
+        raise CheckpointError(
+            "the checkpoint has another number of key groups",
+            asked=f"max_parallelism={graph.max_parallelism}",
+            have=f"max_parallelism={fields['max_parallelism']}",
+            remedy=f"max_parallelism={fields['max_parallelism']}",
+        )
+    known = {node.uid for stage in graph.stages for node in stage.operators}
+    with_state = {uid for uid, one in fields["operators"].items() if any(one["state"])}
+    dropped = (with_state | set(fields["sources"])) - known
+    if dropped and not allow_dropped:
+        raise CheckpointError(
+            f"the checkpoint has state of operators that the job does not have: {', '.join(sorted(dropped))}",
+            have=", ".join(sorted(known)),
+            remedy="name= of the operators as before · allow_dropped_state=True",
+        )
+
+
+def restored_tasks(
+    graph: JobGraph, stage: Stage, fields: Mapping[str, Any] | None, base: str
+) -> list[dict[str, Any]]:
+    """Return for each task of a stage the snapshots and splits that it continues from.
+
+    The parallelism may be another than that of the checkpoint: a task gets the snapshots that have its key groups.
+    """
+    tasks: list[dict[str, Any]] = [
+        {"state": {}, "splits": [0, []]} for _ in range(stage.parallelism)
+    ]
+    if fields is None:
+        return tasks
+    for node in stage.operators:
+        if node.source is not None:
+            found = fields["sources"].get(node.uid)
+            for at, task in enumerate(tasks):
+                own: Sequence[Any] = [] if found is None else found["splits"][at :: len(tasks)]
+                task["splits"] = [0 if found is None else found["version"], own]
+            continue
+        entry = fields["operators"].get(node.uid)
+        if entry is None or not any(entry["state"]):
+            continue
+        before, most = entry["parallelism"], graph.max_parallelism
+        ranges = [key_group_range(at, before, most) for at in range(before)]
+        for at, task in enumerate(tasks):
+            own_groups = key_group_range(at, stage.parallelism, most)
+            task["state"][node.uid] = [
+                [f"{base}/{snapshot[0]}" if _is_relative(snapshot[0]) else snapshot[0], snapshot[1]]
+                for snapshot, groups in zip(entry["state"], ranges, strict=True)
+                if snapshot and groups.start < own_groups.stop and own_groups.start < groups.stop
+            ]
+    return tasks
+
+
+def enumerator_of(fields: Mapping[str, Any] | None, uid: str) -> bytes | None:
+    """Return the state of a source's enumerator; None for a new one."""
+    found = None if fields is None else fields["sources"].get(uid)
+    return None if found is None else data(found["enumerator"])
+
+
+def committables_of(fields: Mapping[str, Any], uid: str) -> list[bytes]:
+    """Return what a checkpoint has for the committer of a sink."""
+    entry = fields["operators"].get(uid)
+    return [] if entry is None else [data(one) for _, one in entry["committables"]]
+
+
+def _relative(snapshot: Any, base: str) -> Any:
+    """Return a snapshot with its folder relative to that of the checkpoint, so that this one can be moved."""
+    if snapshot is None:
+        return None
+    folder, number = snapshot
+    return [folder.removeprefix(f"{base}/"), number]
+
+
+def _is_relative(folder: str) -> bool:
+    return "://" not in folder and not folder.startswith("/")

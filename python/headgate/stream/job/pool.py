@@ -1,0 +1,50 @@
+"""Where the workers of a streaming job run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from headgate.control.cause import Cause
+    from headgate.control.place import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """How workers reach the coordinator.
+
+    Attributes:
+        host: name of the coordinator's host for workers.
+        listen: address to listen on.
+        tls: True if the connections are encrypted.
+    """
+
+    host: str = "127.0.0.1"
+    listen: str = "127.0.0.1"
+    tls: bool = False
+
+
+class WorkerPool(Protocol):
+    """Starts workers, which dial the coordinator. Called on the coordinator's thread; only ``stop`` may block."""
+
+    @property
+    def size(self) -> int:
+        """Number of workers."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """How its workers reach the coordinator."""
+
+    def start(self, number: int, place: Place) -> None:
+        """Start a worker, or start it again after it was lost; one that still runs is ended."""
+
+    def ended(self) -> Mapping[int, Cause]:
+        """Return workers that have ended by themselves since the last call, each with the cause.
+
+        A worker that was started again meanwhile is not among them.
+        """
+
+    def stop(self) -> None:
+        """End workers that do not end by themselves. Called once, from any thread."""

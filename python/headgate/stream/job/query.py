@@ -1,0 +1,136 @@
+"""The handle of a running job."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from headgate.stream.job.status import JobState, JobStatus, TaskStatus
+from headgate.stream.job.store import absolute
+
+if TYPE_CHECKING:
+    from headgate.stream.job.master import JobMaster
+
+
+class StreamingQuery:
+    """A running job. Made by :meth:`StreamingJob.start`; as a context manager it cancels the job at the end."""
+
+    def __init__(self, master: JobMaster) -> None:
+        self._master = master
+
+    @property
+    def state(self) -> JobState:
+        """What the job does."""
+        return self._master.state
+
+    @property
+    def status(self) -> JobStatus:
+        """State, tasks, checkpoints and failure. Figures of tasks are at most a second old."""
+        master = self._master
+        names = {stage.number: stage.name for stage in master.graph.stages}
+        tasks = [
+            TaskStatus(
+                names[one["task"][0]],
+                one["task"][1],
+                one.get("rows", 0),
+                one.get("batches", 0),
+                one.get("watermark"),
+                one.get("busy_ms", 0),
+                one.get("blocked_ms", 0),
+                master.shares(tuple(one["task"])),
+            )
+            for one in master.figures()
+        ]
+        return JobStatus(
+            master.state,
+            master.attempt,
+            master.restarts,
+            tasks,
+            master.history.all(),
+            master.failure,
+            master.bottleneck(),
+        )
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait until the job is over.
+
+        Args:
+            timeout: seconds; no limit if not given.
+
+        Returns:
+            False if the time ran out first.
+
+        Raises:
+            HeadgateError: the job failed.
+        """
+        if not self._master.wait(timeout):
+            return False
+        if self._master.failure is not None:
+            raise self._master.failure
+        return True
+
+    def savepoint(self, path: str, timeout: float | None = 600.0) -> str:
+        """Take a savepoint, and go on. It has all state, and no output: rows before it are committed by this job.
+
+        Args:
+            path: a new folder, or its URI.
+            timeout: seconds to wait for it.
+
+        Returns:
+            The folder.
+
+        Raises:
+            CheckpointError: it was given up.
+            TimeoutError: it is not complete in time; it may be later.
+        """
+        return self._ask(JobState.RUNNING, absolute(path), drain=False).result(timeout)
+
+    def stop(
+        self, *, savepoint: str | None = None, drain: bool = False, timeout: float | None = 600.0
+    ) -> str | None:
+        """Take a last checkpoint, commit all output before it, and end the job.
+
+        Args:
+            savepoint: a new folder for the last checkpoint, with all state; None for the job's checkpoints.
+            drain: True to end for good: sources end, windows close, and all rows are committed. The state that is left is
+                of no use to a job that goes on.
+            timeout: seconds to wait for the end.
+
+        Returns:
+            The folder of the savepoint.
+
+        Raises:
+            HeadgateError: the job failed.
+            CheckpointError: it ended before the savepoint was taken.
+            TimeoutError: the job does not end in time; it may later.
+        """
+        goal = JobState.FINISHED if drain else JobState.STOPPED
+        folder = None if savepoint is None else absolute(savepoint)
+        answer = self._ask(goal, folder, drain=drain)
+        if not self.await_termination(timeout):
+            raise TimeoutError(f"the job has not ended within {timeout} s")
+        # It may have ended by itself before.
+        return answer.result(0) if savepoint is not None else None
+
+    def cancel(self, timeout: float | None = 60.0) -> None:
+        """End the job at once. Output since the last checkpoint is dropped; the job can continue from there."""
+        if not self.state.is_over:
+            self._ask(JobState.CANCELLED, None, drain=False)
+        self._master.wait(timeout)
+
+    def _ask(self, goal: JobState, savepoint: str | None, *, drain: bool) -> Future[str]:
+        return self._master.request(goal, savepoint, drain=drain)
+
+    def __enter__(self) -> Self:
+        """Return the query itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Cancel the job, unless it is over."""
+        self.cancel()

@@ -1,0 +1,143 @@
+"""The coordinator's sockets: authenticated connections of workers, on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from typing import TYPE_CHECKING, Final, Protocol
+
+from headgate.control.heartbeat import keep_alive
+from headgate.control.link import CoordinatorLink
+from headgate.errors import HeadgateError
+from headgate.stream.job.messages import CODEC, StreamMessage
+
+if TYPE_CHECKING:
+    from headgate._native import TlsSession
+    from headgate.control.place import Place
+
+_LOG: Final = logging.getLogger("headgate.stream")
+#: Seconds in which a stranger has to prove that it belongs to the job.
+_HANDSHAKE: Final = 12.0
+#: Connections that have not proved themselves, beyond which the oldest is closed.
+_STRANGERS: Final = 64
+
+
+class Listener(Protocol):
+    """What the server tells of workers, on the event loop."""
+
+    def on_message(self, peer: WorkerPeer, message: StreamMessage) -> None:
+        """Handle a message of a worker that has proved itself."""
+
+    def on_lost(self, peer: WorkerPeer, error: Exception | None) -> None:
+        """Handle the end of a connection."""
+
+
+class WorkerPeer(asyncio.Protocol):
+    """A connection of a worker.
+
+    Args:
+        place: of the coordinator, with the secret.
+        listener: hears of messages.
+        strangers: the connections that have not proved themselves, the oldest first.
+    """
+
+    def __init__(self, place: Place, listener: Listener, strangers: dict[WorkerPeer, None]) -> None:
+        key = place.key()
+        self._link: CoordinatorLink[StreamMessage] = CoordinatorLink(
+            lambda exchange: key if exchange == place.exchange_id else None, CODEC
+        )
+        self._timeout = place.heartbeat_timeout
+        self._listener = listener
+        self._strangers = strangers
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._error: Exception | None = None
+        #: Number of the worker at the heartbeats' thread; None before its heartbeats begin.
+        self.target: int | None = None
+        #: Time of the connection, by the loop's clock.
+        self.since = 0.0
+
+    @property
+    def token(self) -> str:
+        """The token that names this connection on another one of the same worker; once established."""
+        return self._link.token if self._link.established else ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the handshake."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.since = asyncio.get_running_loop().time()
+        keep_alive(transport.get_extra_info("socket"), self._timeout)
+        self._strangers[self] = None
+        if len(self._strangers) > _STRANGERS:
+            next(iter(self._strangers)).close()
+        self._deadline = asyncio.get_running_loop().call_later(_HANDSHAKE, self._expire)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes."""
+        try:
+            messages = self._link.receive(data)
+        except HeadgateError as error:
+            self._fail(error)
+            return
+        finally:
+            self._flush()
+        if self._link.established:
+            self._strangers.pop(self, None)
+        for message in messages:
+            self._listener.on_message(self, message)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Handle the end."""
+        self._strangers.pop(self, None)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._link.established:
+            self._listener.on_lost(self, self._error or error)
+        elif self._error is not None:
+            _LOG.warning("a connection was refused: %s", self._error)
+
+    def send(self, kind: str, **fields: object) -> None:
+        """Send a message; nothing happens on a connection that has ended."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._link.send(StreamMessage(kind, fields))
+            self._flush()
+
+    def detach(self) -> tuple[socket.socket, TlsSession | None]:
+        """Give the connection away, and forget it here.
+
+        Raises:
+            OSError: this process has too many open files.
+        """
+        assert self._transport is not None
+        own = self._transport.get_extra_info("socket")
+        # The event loop closes its own descriptor, which does not end the connection of this one.
+        taken = socket.socket(fileno=os.dup(own.fileno()))
+        self.drop()
+        return taken, self._link.tls
+
+    def close(self) -> None:
+        """End the connection after what was sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def drop(self) -> None:
+        """End the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _flush(self) -> None:
+        while self._transport is not None and self._link.pending:
+            chunk = self._link.output()
+            self._transport.write(chunk)
+            self._link.written(len(chunk))
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        self.close()
+
+    def _expire(self) -> None:
+        if not self._link.established:
+            self._fail(TimeoutError(f"no proof within {_HANDSHAKE:g} s"))

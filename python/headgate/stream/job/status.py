@@ -1,0 +1,81 @@
+"""What is known of a streaming job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.errors import HeadgateError
+    from headgate.stream.job.bottleneck import Bottleneck, Shares
+    from headgate.stream.job.history import CheckpointStats
+
+
+class JobState(Enum):
+    """The state of a streaming job."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    FINISHING = "finishing"
+    FINISHED = "finished"
+    """All sources have ended, and all output is committed."""
+    STOPPED = "stopped"
+    """It was stopped with a savepoint or checkpoint, from which it can continue."""
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+    @property
+    def is_over(self) -> bool:
+        """True if the job does nothing any more."""
+        return self in {self.FINISHED, self.STOPPED, self.CANCELLED, self.FAILED}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """Figures of one task since the start of the attempt, at most a second old.
+
+    Attributes:
+        name: its operators.
+        index: number of the task, from 0.
+        rows: rows of its input.
+        batches: batches of its input.
+        watermark: in ms since 1970; None before the first.
+        busy: ms in operators, waits for outputs included.
+        blocked: ms of these in which it waited for the next stage.
+        shares: what it did in the last seconds; None before two reports.
+    """
+
+    name: str
+    index: int
+    rows: int = 0
+    batches: int = 0
+    watermark: int | None = None
+    busy: int = 0
+    blocked: int = 0
+    shares: Shares | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A snapshot of what is known of a job.
+
+    Attributes:
+        state: what it does.
+        attempt: number of the attempt, from 1.
+        restarts: number of failures after which it was started anew.
+        tasks: figures of each task.
+        checkpoints: figures of the last checkpoints, the oldest first.
+        failure: why it failed, if it has.
+        bottleneck: the stage that others wait for; None if nobody waits.
+    """
+
+    state: JobState
+    attempt: int
+    restarts: int
+    tasks: Sequence[TaskStatus]
+    checkpoints: Sequence[CheckpointStats]
+    failure: HeadgateError | None
+    bottleneck: Bottleneck | None

@@ -1,0 +1,302 @@
+"""The folder of a job's checkpoints: a log of complete ones, which only one driver continues.
+
+The log's entries are numbered one by one, and each is created only if there is none of its number. Two drivers that
+continue from the same entry both try to write the next, and one of them fails. So a driver that was taken for dead and
+is not can neither complete a checkpoint nor commit its output, once another one has.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pyarrow import fs
+
+from headgate._sealed import seal, unseal
+from headgate.errors import CheckpointError
+from headgate.stream.job.naming import safe
+
+_FORMAT: Final = 1
+_LOG: Final = "log"
+_OWNERS: Final = "owners"
+_TASKS: Final = "tasks"
+#: The file of a savepoint that says what is in it.
+_METADATA: Final = "_metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A complete checkpoint or savepoint.
+
+    Attributes:
+        checkpoint: its id.
+        number: position in the log; None for a savepoint of another job.
+        fields: its content; see :mod:`headgate.stream.job.metadata`.
+        base: path or URI of the folder that the paths in it are relative to.
+    """
+
+    checkpoint: int
+    number: int | None
+    fields: Mapping[str, Any]
+    base: str
+
+
+class CheckpointStore:
+    """The checkpoints of one job.
+
+    On a local file system, or one that is mounted, an entry is created by a hard link, which is atomic. The file systems
+    of object stores have no such call in pyarrow: there two drivers at the same moment are not told apart.
+
+    Args:
+        path: a folder, or a URI of any file system of pyarrow.
+        retained: complete checkpoints to keep.
+
+    Raises:
+        CheckpointError: the path cannot be used.
+    """
+
+    def __init__(self, path: str, retained: int = 1) -> None:
+        try:
+            if "://" in path:
+                self.filesystem, self.path = fs.FileSystem.from_uri(path)
+            else:
+                self.filesystem, self.path = fs.LocalFileSystem(), str(Path(path).absolute())
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{path} cannot be used for checkpoints: {error}") from error
+        self.uri = path if "://" in path else self.path
+        self.path = self.path.rstrip("/")
+        self._retained = retained
+        self._is_local = isinstance(self.filesystem, fs.LocalFileSystem)
+        self._owner: int | None = None
+        #: Position of the entry that the job continues from, or has written last; 0 for none.
+        self._last = 0
+
+    def claim(self) -> Completed | None:
+        """Become the driver that writes here, and return the checkpoint to continue from.
+
+        Raises:
+            CheckpointError: an entry is damaged, or the folder cannot be written.
+        """
+        while True:
+            owner = max(self._numbers(_OWNERS), default=0) + 1
+            if self._create(
+                _OWNERS, owner, seal({"host": os.uname().nodename, "pid": os.getpid()})
+            ):
+                break
+        self._owner = owner
+        for old in self._numbers(_OWNERS):
+            if old < owner:
+                self._delete(f"{_OWNERS}/{_name(old)}")
+        return self.latest()
+
+    def latest(self) -> Completed | None:
+        """Return the newest complete checkpoint, from which the next one follows.
+
+        Raises:
+            CheckpointError: it is damaged.
+        """
+        self._last = max(self._numbers(_LOG), default=0)
+        if not self._last:
+            return None
+        entry = self._completed(f"{_LOG}/{_name(self._last)}", self._last)
+        savepoint = entry.fields.get("savepoint")
+        return self.savepoint(savepoint, self._last) if savepoint else entry
+
+    def check_owner(self) -> None:
+        """Check that no other driver has claimed the folder since.
+
+        Raises:
+            CheckpointError: one has.
+        """
+        newest = max(self._numbers(_OWNERS), default=0)
+        if newest != self._owner:
+            raise self._fenced(f"driver {newest} has claimed it, this one is driver {self._owner}")
+
+    def complete(self, fields: Mapping[str, Any]) -> None:
+        """Write the next entry of the log; from then on the job continues from it. Older ones are deleted.
+
+        Raises:
+            CheckpointError: another driver has written it, or it cannot be written.
+        """
+        self.check_owner()
+        number = self._last + 1
+        text = seal({"format": _FORMAT, **fields})
+        if not self._create(_LOG, number, text):
+            raise self._fenced(f"another driver has written checkpoint {number} of the log")
+        later = [one for one in self._numbers(_LOG) if one > number]
+        if later:
+            self._delete(f"{_LOG}/{_name(number)}")
+            raise self._fenced(f"another driver has written checkpoint {later[-1]} of the log")
+        self._last = number
+
+    def delete_old(self, running: str) -> None:
+        """Delete entries that are not retained any more, and the state that no entry needs.
+
+        Args:
+            running: name of the running attempt, whose tasks delete their own files.
+        """
+        numbers = sorted(self._numbers(_LOG))
+        for number in numbers[: -self._retained]:
+            self._delete(f"{_LOG}/{_name(number)}")
+        needed = {running}
+        for number in numbers[-self._retained :]:
+            entry = self._completed(f"{_LOG}/{_name(number)}", number)
+            needed |= {folder.split("/")[1] for folder in _folders(entry.fields)}
+        for attempt in self._names(_TASKS):
+            if attempt not in needed:
+                with suppress(OSError):  # it is tried again after the next checkpoint
+                    self.filesystem.delete_dir(f"{self.path}/{_TASKS}/{attempt}")
+
+    def task_folder(self, attempt: str, stage: int, index: int, uid: str) -> str:
+        """Return the folder for the snapshots of an operator's task, relative to this one."""
+        return f"{_TASKS}/{attempt}/{stage}-{index}-{safe(uid)}"
+
+    @staticmethod
+    def write_savepoint(path: str, fields: Mapping[str, Any]) -> None:
+        """Write what a savepoint consists of, when all its files are there.
+
+        Raises:
+            CheckpointError: there is a savepoint already, or it cannot be written.
+        """
+        filesystem, root = _opened(path)
+        name = f"{root}/{_METADATA}"
+        try:
+            if filesystem.get_file_info(name).type != fs.FileType.NotFound:
+                raise CheckpointError(f"{path} has a savepoint already", remedy="another folder")
+            filesystem.create_dir(root, recursive=True)
+            partial = f"{name}.{secrets.token_hex(4)}.partial"
+            with filesystem.open_output_stream(partial) as stream:
+                stream.write(seal({"format": _FORMAT, **fields}).encode())
+            filesystem.move(partial, name)
+        except OSError as error:
+            if isinstance(error, CheckpointError):
+                raise
+            raise CheckpointError(f"the savepoint {path} cannot be written: {error}") from error
+
+    @staticmethod
+    def savepoint(path: str, number: int | None = None) -> Completed:
+        """Return a savepoint.
+
+        Raises:
+            CheckpointError: there is none, or it is damaged.
+        """
+        filesystem, root = _opened(path)
+        try:
+            with filesystem.open_input_file(f"{root}/{_METADATA}") as file:
+                fields = _checked(unseal(file.read()))
+        except (OSError, ValueError) as error:
+            raise CheckpointError(
+                f"{path} is no savepoint: {error}",
+                remedy="the folder that stop(savepoint=) was given",
+            ) from error
+        return Completed(fields["checkpoint"], number, fields, absolute(path))
+
+    def _completed(self, name: str, number: int) -> Completed:
+        path = f"{self.path}/{name}"
+        try:
+            with self.filesystem.open_input_file(path) as file:
+                fields = _checked(unseal(file.read()))
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"the checkpoint {path} cannot be read: {error}") from error
+        return Completed(fields["checkpoint"], number, fields, self.uri)
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            selector = fs.FileSelector(f"{self.path}/{folder}", allow_not_found=True)
+            return [info.base_name for info in self.filesystem.get_file_info(selector)]
+        except OSError as error:
+            raise CheckpointError(f"{self.path}/{folder} cannot be listed: {error}") from error
+
+    def _numbers(self, folder: str) -> list[int]:
+        names = (name.removesuffix(".json") for name in self._names(folder))
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def _create(self, folder: str, number: int, text: str) -> bool:
+        """Write a file unless there is one of its name; return whether it was written."""
+        path = f"{self.path}/{folder}/{_name(number)}"
+        try:
+            self.filesystem.create_dir(f"{self.path}/{folder}", recursive=True)
+            if self._is_local:
+                return _linked(path, text.encode())
+            if self.filesystem.get_file_info(path).type != fs.FileType.NotFound:
+                return False
+            with self.filesystem.open_output_stream(path) as stream:
+                stream.write(text.encode())
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be written: {error}") from error
+        return True
+
+    def _delete(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            try:
+                self.filesystem.delete_file(f"{self.path}/{name}")
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise CheckpointError(f"{self.path}/{name} cannot be deleted: {error}") from error
+
+    def _fenced(self, have: str) -> CheckpointError:
+        return CheckpointError(
+            f"another driver runs this job: {self.path} is its checkpoint folder now",
+            have=have,
+            remedy="one driver per checkpoint folder · another folder",
+        )
+
+
+def absolute(path: str) -> str:
+    """Return a path from the root, so that other processes find it as well; a URI stays as it is."""
+    return path.rstrip("/") if "://" in path else str(Path(path).absolute())
+
+
+def _linked(path: str, content: bytes) -> bool:
+    partial = f"{path}.{secrets.token_hex(4)}.partial"
+    try:
+        with Path(partial).open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(partial, path)
+        except FileExistsError:
+            return False
+        _sync(str(Path(path).parent))
+        return True
+    finally:
+        Path(partial).unlink(missing_ok=True)
+
+
+def _sync(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: str) -> tuple[fs.FileSystem, str]:
+    if "://" in path:
+        filesystem, root = fs.FileSystem.from_uri(path)
+        return filesystem, root.rstrip("/")
+    return fs.LocalFileSystem(), absolute(path)
+
+
+def _checked(fields: dict[str, Any]) -> dict[str, Any]:
+    if fields.get("format") != _FORMAT:
+        raise ValueError(f"it has format {fields.get('format')}; this Headgate knows {_FORMAT}")
+    return fields
+
+
+def _folders(fields: Mapping[str, Any]) -> list[str]:
+    """Return the folders of state below this one that an entry names."""
+    operators = fields.get("operators", {}).values()
+    found = (folder for one in operators for folder, _ in (s for s in one["state"] if s))
+    return [folder for folder in found if folder.startswith(f"{_TASKS}/")]
+
+
+def _name(number: int) -> str:
+    return f"{number:010d}.json"

@@ -1,0 +1,122 @@
+"""What all operators have in common."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headgate.key_groups import key_group_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headgate.stream.state.files import SnapshotFolder
+    from headgate.stream.state.snapshot import Snapshot
+
+#: Called with a batch and the name of a side output; None for the main one.
+Emit = Callable[["pa.RecordBatch", "str | None"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorContext:
+    """What an operator of one task is given when it is opened.
+
+    Attributes:
+        uid: name of the operator.
+        index: number of the task, from 0.
+        parallelism: number of tasks.
+        max_parallelism: number of key groups.
+        emit: takes the operator's rows.
+        job: name of the job.
+        attempt: a name of this attempt of the task that no other one has.
+        clock: the processing time in ms since 1970.
+        is_durable: True if the job keeps checkpoints.
+        restored_checkpoint: the checkpoint that the job continues from; None for a new job.
+        restored: folders and numbers of the snapshots that have this task's keys; empty for a new job.
+    """
+
+    uid: str
+    index: int
+    parallelism: int
+    max_parallelism: int
+    emit: Emit
+    job: str
+    attempt: str
+    clock: Callable[[], int]
+    is_durable: bool
+    restored_checkpoint: int | None = None
+    restored: Sequence[tuple[SnapshotFolder, int]] = ()
+
+    @property
+    def key_groups(self) -> range:
+        """The key groups of this task."""
+        return key_group_range(self.index, self.parallelism, self.max_parallelism)
+
+
+@dataclass(slots=True)
+class OperatorSnapshot:
+    """An operator's part of a checkpoint.
+
+    Attributes:
+        state: keyed state that is still to be written, by another thread.
+        committables: what the sink's committer is to commit, each with the checkpoint that it was made for.
+    """
+
+    state: Snapshot | None = None
+    committables: tuple[tuple[int, bytes], ...] = ()
+
+
+class Operator(ABC):
+    """An operator of one task. The task's thread calls all methods: :meth:`open` first, :meth:`close` last."""
+
+    @abstractmethod
+    def open(self, context: OperatorContext) -> None:
+        """Get ready, and restore state."""
+
+    @abstractmethod
+    def process(self, batch: pa.RecordBatch) -> None:
+        """Handle a batch of at least one row."""
+
+    def advance_watermark(self, watermark: int) -> None:  # noqa: B027 - optional
+        """Handle that no row up to this time follows; in ms. The task passes the watermark on."""
+
+    @property
+    def next_processing_timer(self) -> int | None:
+        """Time in ms of the first timer of processing time; None if there is none."""
+        return None
+
+    def advance_processing_time(self, now: int) -> None:  # noqa: B027 - optional
+        """Fire the timers of processing time up to a time in ms."""
+
+    def end_input(self) -> None:  # noqa: B027 - optional
+        """Handle the end of all rows, after the last watermark."""
+
+    def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:  # noqa: B027 - optional
+        """Freeze the state of a checkpoint; None if there is no state."""
+
+    def complete(self, checkpoint: int) -> None:  # noqa: B027 - optional
+        """Handle that a checkpoint is complete."""
+
+    def abort(self, checkpoint: int) -> None:  # noqa: B027 - optional
+        """Handle that a checkpoint was given up. It may not have begun."""
+
+    @property
+    def files_in_flight(self) -> set[str]:
+        """Files of earlier snapshots that those which are being written build on. Any thread may ask."""
+        return set()
+
+    def close(self) -> None:  # noqa: B027 - optional
+        """Release everything; also after a failure, and after :meth:`open` failed."""
+
+
+def made(function: Any) -> Any:
+    """Return an instance of a user's class: of the class itself, of a function that makes one, or a copy.
+
+    Tasks in threads of one process must not share an instance.
+    """
+    if callable(function) and not hasattr(function, "open"):
+        return function()
+    return function() if isinstance(function, type) else copy.deepcopy(function)

@@ -1,0 +1,160 @@
+"""The operator of a ProcessFunction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from headgate.stream.operators.keyed import FunctionContext, KeyedState
+from headgate.stream.operators.operator import (
+    Operator,
+    OperatorContext,
+    OperatorSnapshot,
+    made,
+)
+from headgate.stream.operators.stateless import calling
+
+if TYPE_CHECKING:
+    from headgate.stream.api.functions import Batches
+
+#: Names of the states that are timers of event time and of processing time.
+_TIMERS: Final = ("event timers", "processing timers")
+
+
+class FunctionOperator(Operator):
+    """An operator that calls a user's object with batches and timers.
+
+    Args:
+        function: an instance, or what makes one.
+        schema: of the result.
+        side_outputs: schemas by name.
+    """
+
+    def __init__(
+        self, function: Any, schema: pa.Schema, side_outputs: Mapping[str, pa.Schema]
+    ) -> None:
+        self._made = function
+        self._function: Any = None
+        self._schema = schema
+        self._side_outputs = side_outputs
+        self._state: KeyedState | None = None
+
+    def _open(self, context: OperatorContext, key_schema: pa.Schema | None) -> None:
+        self._uid = context.uid
+        if key_schema is not None:
+            self._state = KeyedState(context, key_schema)
+        self._context = FunctionContext(context, self._schema, self._side_outputs, self._state)
+        with calling(self._uid, "open"):
+            function = made(self._made)
+            # From here on close() calls its close(), also if open() fails.
+            self._function = function
+            function.open(self._context)
+
+    def _call(self, name: str, argument: pa.RecordBatch) -> None:
+        with calling(self._uid, name):
+            found: Batches = getattr(self._function, name)(argument, self._context)
+        if found is not None:
+            self._emit(found)
+
+    def _emit(self, found: Batches) -> None:
+        if isinstance(found, (pa.RecordBatch, pa.Table)):
+            self._context.emit(found)
+            return
+        rest = iter(found or ())
+        while True:
+            # The function's own code runs in here, if it is a generator.
+            with calling(self._uid, "process"):
+                one = next(rest, None)
+            if one is None:
+                return
+            self._emit(one)
+
+    def advance_watermark(self, watermark: int) -> None:
+        """Fire the timers of event time up to the watermark."""
+        self._context.watermark = watermark
+        self._fire(0, watermark)
+
+    @property
+    def next_processing_timer(self) -> int | None:
+        """Time of the first timer of processing time."""
+        if self._state is None or _TIMERS[1] not in self._state.backend.states:
+            return None
+        return self._state.backend.processing_timers.next_timestamp
+
+    def advance_processing_time(self, now: int) -> None:
+        """Fire the timers of processing time."""
+        self._fire(1, now)
+
+    def _fire(self, kind: int, until: int) -> None:
+        if self._state is None or _TIMERS[kind] not in self._state.backend.states:
+            return
+        backend = self._state.backend
+        timers = backend.processing_timers if kind else backend.event_timers
+        # A timer's call may register timers that are due as well.
+        while (fired := timers.advance(until)).num_rows:
+            backend.set_keys(fired.select(range(fired.num_columns - 1)))
+            self._call("on_processing_timers" if kind else "on_event_timers", fired)
+
+    def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:
+        """Freeze the state."""
+        if self._state is None:
+            return None
+        return self._state.snapshot(checkpoint, savepoint=savepoint)
+
+    def complete(self, checkpoint: int) -> None:
+        """Let later snapshots build on this one."""
+        if self._state is not None:
+            self._state.complete(checkpoint)
+
+    def abort(self, checkpoint: int) -> None:
+        """Give up a snapshot."""
+        if self._state is not None:
+            self._state.abort(checkpoint)
+
+    @property
+    def files_in_flight(self) -> set[str]:
+        """Files that snapshots in flight build on."""
+        return set() if self._state is None else self._state.files_in_flight
+
+    def close(self) -> None:
+        """Close the function."""
+        function, self._function = self._function, None
+        if function is not None:
+            with calling(self._uid, "close"):
+                function.close()
+
+
+class ProcessOperator(FunctionOperator):
+    """The operator of a :class:`~headgate.stream.ProcessFunction`.
+
+    Args:
+        function: an instance, or what makes one.
+        keys: names of the key columns; empty on a stream without keys.
+        key_schema: of the key columns.
+        schema: of the result.
+        side_outputs: schemas by name.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[], Any] | Any,
+        keys: Sequence[str],
+        key_schema: pa.Schema,
+        schema: pa.Schema,
+        side_outputs: Mapping[str, pa.Schema],
+    ) -> None:
+        super().__init__(function, schema, side_outputs)
+        self._keys = list(keys)
+        self._key_schema = key_schema if keys else None
+
+    def open(self, context: OperatorContext) -> None:
+        """Restore state, and open the function."""
+        self._open(context, self._key_schema)
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        """Call the function with a batch whose keys are set."""
+        if self._state is not None:
+            self._state.backend.set_keys(batch.select(self._keys))
+        self._call("process", batch)

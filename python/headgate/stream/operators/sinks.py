@@ -1,0 +1,64 @@
+"""The operator of a sink in a task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate.sink.stream_api import StreamWriterContext
+from headgate.stream.operators.operator import Operator, OperatorContext, OperatorSnapshot
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class SinkOperator(Operator):
+    """Writes rows with a sink's writer.
+
+    Args:
+        sink: makes the writer.
+    """
+
+    def __init__(self, sink: Any) -> None:
+        self.sink = sink
+        self._writer: Any = None
+        #: Made for checkpoints of which the task has not heard that they are complete. They belong to each later one,
+        #: so those of an aborted checkpoint are committed with the next.
+        self._committables: list[tuple[int, bytes]] = []
+
+    def open(self, context: OperatorContext) -> None:
+        """Make the writer."""
+        self._writer = self.sink.create_stream_writer(
+            StreamWriterContext(
+                job=f"{context.job}.{context.uid}",
+                index=context.index,
+                parallelism=context.parallelism,
+                attempt=context.attempt,
+                restored_checkpoint=context.restored_checkpoint,
+            )
+        )
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        """Write a batch."""
+        self._writer.write(batch)
+
+    def end_input(self) -> None:
+        """Flush what the writer has."""
+        self._writer.flush(end_of_input=True)
+
+    def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot:  # noqa: ARG002 - as others
+        """Make all rows before the checkpoint durable."""
+        self._writer.flush(end_of_input=False)
+        committable = self._writer.prepare_commit(checkpoint)
+        if committable is not None:
+            self._committables.append((checkpoint, committable))
+        return OperatorSnapshot(committables=tuple(self._committables))
+
+    def complete(self, checkpoint: int) -> None:
+        """Forget what is committed."""
+        self._committables = [one for one in self._committables if one[0] > checkpoint]
+
+    def close(self) -> None:
+        """Close the writer, which drops what no checkpoint has."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()

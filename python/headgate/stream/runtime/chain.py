@@ -1,0 +1,151 @@
+"""The operators of one task: rows pass from one to the next by a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from headgate.errors import InternalError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headgate.stream.api.graph import Node, Stage
+    from headgate.stream.operators.operator import Operator, OperatorContext, OperatorSnapshot
+    from headgate.stream.runtime.outputs import TaskOutput
+
+#: Takes one batch.
+Consumer = Callable[["pa.RecordBatch"], None]
+
+
+class OperatorChain:
+    """All operators of a task, and where their rows go. Source: Flink's OperatorChain.
+
+    Args:
+        stage: the operators and edges.
+        outputs: one per edge of the stage.
+        context: makes the context of an operator, from its uid and what takes its rows.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        outputs: Sequence[TaskOutput],
+        context: Callable[[str, Callable[[pa.RecordBatch, str | None], None]], OperatorContext],
+    ) -> None:
+        self._stage = stage
+        self._outputs = outputs
+        self._context = context
+        #: Inputs first, so that a timer of one operator is handled before those behind it.
+        self.operators: dict[str, Operator] = {}
+        self._consumers: dict[tuple[str, str | None], list[Consumer]] = {}
+        #: Takes the rows of the task's input.
+        self.head: Consumer = self._not_open
+
+    def open(self) -> None:
+        """Create and open all operators, the last ones first."""
+        made: list[tuple[Node, Operator]] = []
+        for node in self._stage.operators:
+            if node.make is not None:
+                operator = node.make()
+                self.operators[node.uid] = operator
+                made.append((node, operator))
+        for node in self._stage.operators:
+            self._connect(node)
+        head = self._stage.head
+        if head.make is not None:
+            self.head = self.operators[head.uid].process
+        else:
+            self.head = _to_all(self._consumers[head.uid, None])
+        for node, operator in reversed(made):
+            operator.open(self._context(node.uid, self._emit_of(node.uid)))
+
+    def _connect(self, node: Node) -> None:
+        for output in (None, *node.side_outputs):
+            place = node.uid, output
+            consumers: list[Consumer] = [
+                self.operators[n.uid].process for n in self._stage.chained.get(place, ())
+            ]
+            consumers += [
+                target.emit
+                for target in self._outputs
+                if (target.edge.operator, target.edge.output) == place
+            ]
+            self._consumers[place] = consumers
+
+    def _emit_of(self, uid: str) -> Callable[[pa.RecordBatch, str | None], None]:
+        consumers = self._consumers
+        main = _to_all(consumers[uid, None])
+
+        def emit(batch: pa.RecordBatch, output: str | None) -> None:
+            if output is None:
+                main(batch)
+            else:
+                for consumer in consumers[uid, output]:
+                    consumer(batch)
+
+        return emit
+
+    def advance_watermark(self, watermark: int) -> None:
+        """Let all operators handle a watermark, then send it on."""
+        for operator in self.operators.values():
+            operator.advance_watermark(watermark)
+        for output in self._outputs:
+            output.emit_watermark(watermark)
+
+    @property
+    def next_processing_timer(self) -> int | None:
+        """Time in ms of the first timer of processing time."""
+        times = (operator.next_processing_timer for operator in self.operators.values())
+        return min((time for time in times if time is not None), default=None)
+
+    def advance_processing_time(self, now: int) -> None:
+        """Fire timers of processing time."""
+        for operator in self.operators.values():
+            operator.advance_processing_time(now)
+
+    def end_input(self) -> None:
+        """Tell all operators that no row follows."""
+        for operator in self.operators.values():
+            operator.end_input()
+
+    def snapshot(self, checkpoint: int, *, savepoint: bool) -> dict[str, OperatorSnapshot]:
+        """Freeze the state of all operators."""
+        found: dict[str, OperatorSnapshot] = {}
+        try:
+            for uid, operator in self.operators.items():
+                part = operator.snapshot(checkpoint, savepoint=savepoint)
+                if part is not None:
+                    found[uid] = part
+        except BaseException:
+            for operator in self.operators.values():
+                operator.abort(checkpoint)
+            raise
+        return found
+
+    def close(self) -> None:
+        """Close all operators; raise the first error when all are closed."""
+        errors = []
+        for operator in self.operators.values():
+            try:
+                operator.close()
+            except Exception as error:  # noqa: BLE001 - raised below
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    @staticmethod
+    def _not_open(batch: pa.RecordBatch) -> None:
+        raise InternalError(f"a chain gets {batch.num_rows} rows before it is opened")
+
+
+def _to_all(consumers: Iterable[Consumer]) -> Consumer:
+    consumers = tuple(consumers)
+    if len(consumers) == 1:
+        return consumers[0]
+
+    def to_all(batch: pa.RecordBatch) -> None:
+        for consumer in consumers:
+            consumer(batch)
+
+    return to_all

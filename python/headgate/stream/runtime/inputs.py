@@ -1,0 +1,246 @@
+"""The input of a task: the reader of a source, or a gate with a channel from each task before it."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from headgate.checkpoints import CheckpointAborted, CheckpointBarrier, CheckpointComplete
+from headgate.data_types import EndOfDataStatus
+from headgate.errors import HeadgateError, SourceError
+from headgate.reader import Event, RecordReader
+from headgate.source.watermark.generator import MAX_WATERMARK, MIN_WATERMARK
+from headgate.stream.operators.stateless import as_schema
+from headgate.stream.runtime.outputs import IDLE, WATERMARK, watermark_of
+from headgate.stream.runtime.watermarks import StatusWatermarkValve
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headgate.gate import InputGate
+    from headgate.source.runtime import SourceOperator
+    from headgate.source.runtime.mailbox import Mailbox
+
+_LOG: Final = logging.getLogger("headgate.stream")
+
+
+class Handler(Protocol):
+    """What a task does with its input."""
+
+    def handle_batch(self, batch: pa.RecordBatch) -> None:
+        """Handle rows."""
+
+    def handle_watermark(self, watermark: int) -> None:
+        """Handle that no row up to a time in ms follows."""
+
+    def handle_idle(self) -> None:
+        """Handle that nobody should wait for this task's watermark."""
+
+    def handle_barrier(self, barrier: CheckpointBarrier) -> None:
+        """Take the snapshot of a checkpoint."""
+
+    def handle_aligned(self, complete: CheckpointComplete) -> None:
+        """Handle that all barriers of a checkpoint have arrived."""
+
+    def handle_aborted(self, aborted: CheckpointAborted) -> None:
+        """Handle that a checkpoint was given up before all barriers arrived."""
+
+
+class TaskInput(ABC):
+    """The input of one task, used by the task's thread."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begin to read."""
+
+    @abstractmethod
+    def advance(self) -> bool:
+        """Handle one batch if there is one; return False if there was nothing."""
+
+    @property
+    @abstractmethod
+    def end(self) -> EndOfDataStatus:
+        """If and how all rows have ended."""
+
+    @abstractmethod
+    def wait(self, timeout: float | None) -> None:
+        """Wait until :meth:`advance` may find something, there is mail, or the time in seconds has passed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop reading."""
+
+
+class SourceInput(TaskInput):
+    """The reader of a source.
+
+    Args:
+        operator: drives the reader; the mailbox's messages go to it.
+        schema: of the batches.
+        handler: the task.
+        mailbox: of the task.
+    """
+
+    def __init__(
+        self,
+        operator: SourceOperator[Any],
+        schema: pa.Schema,
+        handler: Handler,
+        mailbox: Mailbox,
+    ) -> None:
+        self.operator = operator
+        self._schema = schema
+        self._handler = handler
+        self._mailbox = mailbox
+        self._watermark = MIN_WATERMARK
+        self._is_idle = False
+        #: True once a savepoint was taken behind which no row must be read.
+        self.is_stopped = False
+
+    def start(self) -> None:
+        """Start the reader."""
+        self.operator.attach_wake_up(self._mailbox.signal)
+        self.operator.start()
+
+    def advance(self) -> bool:
+        """Handle the reader's next batch."""
+        if self.is_stopped:
+            return False
+        record = self.operator.poll()
+        if record is not None:
+            self._handler.handle_batch(self._checked(record))
+        self._pass_on_watermark()
+        return record is not None
+
+    def drain_element(self) -> None:
+        """Handle the rest of an element of which some records were handled; checkpoints are taken between elements."""
+        while self.operator.pending:
+            record = self.operator.poll()
+            if record is not None:
+                self._handler.handle_batch(self._checked(record))
+        self._pass_on_watermark()
+
+    def _pass_on_watermark(self) -> None:
+        watermark = self.operator.current_watermark
+        if watermark > self._watermark:
+            self._watermark = watermark
+            self._is_idle = False
+            if watermark < MAX_WATERMARK:
+                self._handler.handle_watermark(watermark)
+        if self.operator.is_idle != self._is_idle:
+            self._is_idle = not self._is_idle
+            if self._is_idle:
+                self._handler.handle_idle()
+            elif self._watermark > MIN_WATERMARK:
+                self._handler.handle_watermark(self._watermark)
+
+    def _checked(self, record: Any) -> pa.RecordBatch:
+        try:
+            if record.schema is self._schema or record.schema.equals(self._schema):
+                return record
+            return as_schema(record, self._schema, "the source")
+        except AttributeError as error:
+            raise SourceError(
+                f"the source emitted a {type(record).__name__} instead of a RecordBatch",
+                remedy="emit record batches",
+            ) from error
+
+    @property
+    def end(self) -> EndOfDataStatus:
+        """Drained once the reader has ended."""
+        if self.operator.is_finished and not self.operator.pending and not self.is_stopped:
+            return EndOfDataStatus.DRAINED
+        return EndOfDataStatus.NOT_END_OF_DATA
+
+    def wait(self, timeout: float | None) -> None:
+        """Wait for the reader, a watermark that is due, or mail."""
+        due = None if self.is_stopped or self.operator.is_finished else self.operator.timeout()
+        found = [one for one in (timeout, due) if one is not None]
+        self._mailbox.wait(min(found, default=None))
+
+    def close(self) -> None:
+        """Close the reader."""
+        self.operator.close()
+
+
+class GateInput(TaskInput):
+    """A gate.
+
+    Args:
+        gate: sealed, with all channels.
+        schema: of the batches.
+        handler: the task.
+        mailbox: of the task.
+        batch_bytes: bytes up to which small pages are joined.
+    """
+
+    def __init__(
+        self,
+        gate: InputGate,
+        schema: pa.Schema,
+        handler: Handler,
+        mailbox: Mailbox,
+        batch_bytes: int,
+    ) -> None:
+        self._gate = gate
+        self._handler = handler
+        self._valve = StatusWatermarkValve(gate.num_channels)
+        gate.enable_checkpointing()
+        self._reader = RecordReader(
+            gate, schema=schema, on_event=self._on_event, batch_bytes=batch_bytes
+        )
+        mailbox.attach(self._reader.wake_up)
+
+    def start(self) -> None:
+        """Do nothing: the gate has its channels."""
+
+    def advance(self) -> bool:
+        """Handle the next batch; barriers and watermarks before it are handled in their place."""
+        batch = self._reader.poll_next()
+        if batch is None:
+            return False
+        self._handler.handle_batch(batch)
+        return True
+
+    def _on_event(self, event: Any) -> None:
+        if isinstance(event, Event):
+            self._on_user_event(event)
+        elif isinstance(event, CheckpointBarrier):
+            self._handler.handle_barrier(event)
+        elif isinstance(event, CheckpointComplete):
+            self._handler.handle_aligned(event)
+        elif isinstance(event, CheckpointAborted):
+            self._handler.handle_aborted(event)
+
+    def _on_user_event(self, event: Event) -> None:
+        valve = self._valve
+        if event.name == WATERMARK:
+            was_idle = valve.is_idle
+            if valve.advance(event.channel, watermark_of(event.body)) or was_idle:
+                self._handler.handle_watermark(valve.watermark)
+        elif event.name == IDLE:
+            if valve.set_idle(event.channel):
+                self._handler.handle_watermark(valve.watermark)
+            if valve.is_idle:
+                self._handler.handle_idle()
+
+    @property
+    def end(self) -> EndOfDataStatus:
+        """If and how all channels have ended."""
+        return self._gate.end_of_data_status
+
+    def abort_checkpoint(self, checkpoint: int, reason: str) -> None:
+        """Give up a checkpoint whose barriers have not all arrived."""
+        self._gate.abort_checkpoint(checkpoint, reason)
+
+    def wait(self, timeout: float | None) -> None:
+        """Wait for a batch or an event, the end of an alignment, or mail."""
+        self._reader.wait_available(timeout)
+
+    def close(self) -> None:
+        """Close the gate."""
+        try:
+            self._reader.close()
+        except HeadgateError:
+            _LOG.debug("a gate could not be closed", exc_info=True)

@@ -1,0 +1,98 @@
+"""What a task sends to the tasks of other stages."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from headgate.selectors import BroadcastSelector, RoundRobinSelector
+from headgate.stream.api.graph import OutputEdge, Shipping
+from headgate.stream.state.groups import key_groups_of
+from headgate.writer import RecordWriter
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from headgate.checkpoints import CheckpointBarrier
+    from headgate.partition import ResultPartition
+
+#: Names of the events that the tasks send each other.
+WATERMARK: Final = "watermark"
+IDLE: Final = "idle"
+_MS: Final = struct.Struct(">q")
+
+
+def watermark_of(body: bytes) -> int:
+    """Return the watermark of an event, in ms."""
+    (watermark,) = _MS.unpack(body)
+    return int(watermark)
+
+
+class KeyGroupChannels:
+    """Chooses the task that owns a row's key, by key groups. Source: Flink's KeyGroupStreamPartitioner.
+
+    Unlike :class:`~headgate.KeyGroupSelector` it takes several columns, of all types, and nulls.
+
+    Args:
+        keys: names of the key columns.
+        parallelism: number of tasks.
+        max_parallelism: number of key groups.
+    """
+
+    def __init__(self, keys: tuple[str, ...], parallelism: int, max_parallelism: int) -> None:
+        self._keys = list(keys)
+        self._parallelism = parallelism
+        self._max_parallelism = max_parallelism
+
+    def __call__(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """Return the number of the task for each row."""
+        groups = key_groups_of(batch.select(self._keys), self._max_parallelism)
+        return groups.astype(np.int64) * self._parallelism // self._max_parallelism
+
+
+class TaskOutput:
+    """One edge to another stage: a result partition and its writer.
+
+    Args:
+        edge: what is sent, and how.
+        partition: with a subpartition for each task of the other stage.
+        max_parallelism: number of key groups.
+    """
+
+    def __init__(self, edge: OutputEdge, partition: ResultPartition, max_parallelism: int) -> None:
+        self.edge = edge
+        self.partition = partition
+        tasks = partition.num_subpartitions
+        selector: object = RoundRobinSelector()
+        if edge.shipping is Shipping.BROADCAST:
+            selector = BroadcastSelector()
+        elif edge.shipping is Shipping.HASH and tasks > 1:
+            selector = KeyGroupChannels(edge.keys, tasks, max_parallelism)
+        self.writer = RecordWriter(partition, edge.schema, selector=selector)  # type: ignore[arg-type]
+
+    def emit(self, batch: pa.RecordBatch) -> None:
+        """Send rows; waits while the other stage is behind."""
+        self.writer.emit(batch)
+
+    def emit_watermark(self, watermark: int) -> None:
+        """Send a watermark behind all rows so far."""
+        self.writer.broadcast_event(WATERMARK, _MS.pack(watermark))
+
+    def emit_idle(self) -> None:
+        """Tell the other stage not to wait for this task's watermark."""
+        self.writer.broadcast_event(IDLE)
+
+    def broadcast_barrier(self, barrier: CheckpointBarrier) -> None:
+        """Send a checkpoint's barrier."""
+        self.writer.broadcast_barrier(barrier)
+
+    def end_of_data(self, *, drain: bool) -> None:
+        """Announce that no row follows."""
+        self.writer.end_of_data("drain" if drain else "no_drain")
+
+    def finish(self) -> None:
+        """End the partition."""
+        self.writer.finish()

@@ -1,0 +1,339 @@
+"""One task of a job: a thread with a mailbox, an input, operators and outputs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from headgate.data_types import EndOfDataStatus
+from headgate.errors import InternalError
+from headgate.source.runtime.mailbox import Mailbox
+from headgate.source.watermark.generator import MAX_WATERMARK
+from headgate.stream.runtime.inputs import GateInput, SourceInput, TaskInput
+from headgate.stream.state.backend import wall_clock
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headgate.checkpoints import CheckpointAborted, CheckpointBarrier, CheckpointComplete
+    from headgate.stream.operators.operator import OperatorSnapshot
+    from headgate.stream.runtime.chain import OperatorChain
+    from headgate.stream.runtime.outputs import TaskOutput
+
+_LOG: Final = logging.getLogger("headgate.stream")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSnapshot:
+    """A task's part of a checkpoint, whose keyed state is not written yet.
+
+    Attributes:
+        checkpoint: its id.
+        savepoint: folder of a savepoint; empty for a checkpoint.
+        operators: by uid.
+        splits: version of the serializer, and ids and bytes of the reader's splits; None without a source.
+        start_delay: ms from the trigger to the first barrier.
+        sync_ms: ms for which the task stood still.
+    """
+
+    checkpoint: int
+    savepoint: str
+    operators: dict[str, OperatorSnapshot]
+    splits: tuple[int, list[tuple[str, bytes]]] | None
+    start_delay: int
+    sync_ms: int
+
+
+@dataclass(slots=True)
+class TaskMetrics:
+    """Counts of a task, read by other threads.
+
+    Attributes:
+        rows_in: rows of the input.
+        batches_in: batches of the input.
+        watermark: in ms.
+        busy_ns: time in operators and outputs.
+        alignment_ms: duration of the last alignment.
+    """
+
+    rows_in: int = 0
+    batches_in: int = 0
+    watermark: int | None = None
+    busy_ns: int = 0
+    alignment_ms: int = 0
+
+
+class TaskListener(Protocol):
+    """What a task tells its worker, on the task's thread."""
+
+    def on_snapshot(self, task: StreamTask, snapshot: TaskSnapshot) -> None:
+        """Take a frozen snapshot, and write it in another thread."""
+
+    def on_aligned(self, task: StreamTask, complete: CheckpointComplete) -> None:
+        """Handle that all barriers of a checkpoint have arrived."""
+
+    def on_declined(self, task: StreamTask, checkpoint: int, reason: str) -> None:
+        """Handle that the task has no part in a checkpoint."""
+
+    def on_end(self, task: StreamTask) -> None:
+        """Handle that the task has handled all rows, and waits for the last checkpoint."""
+
+    def on_finished(self, task: StreamTask, error: BaseException | None) -> None:
+        """Handle the end of the task's thread."""
+
+
+@dataclass(slots=True)
+class _State:
+    #: True once all rows were handled and the outputs know it.
+    has_ended: bool = False
+    is_finishing: bool = False
+    is_cancelled: bool = False
+    #: Newest checkpoint that was given up or taken.
+    latest: int = 0
+    aborted: set[int] = field(default_factory=set)
+
+
+class StreamTask:
+    """Runs one task. Source: Flink's StreamTask.
+
+    Args:
+        name: for errors and the thread.
+        chain: its operators.
+        outputs: its edges.
+        listener: hears of it.
+        make_input: makes the input, in the task's thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        chain: OperatorChain,
+        outputs: Sequence[TaskOutput],
+        listener: TaskListener,
+        make_input: Callable[[StreamTask], TaskInput],
+    ) -> None:
+        self.name = name
+        self.mailbox = Mailbox()
+        self.metrics = TaskMetrics()
+        self._chain = chain
+        self._outputs = outputs
+        self._listener = listener
+        self._make_input = make_input
+        self._input: TaskInput | None = None
+        self._state = _State()
+        self._thread = threading.Thread(target=self._run, name=f"headgate-{name}", daemon=True)
+
+    # From any thread.
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def trigger_checkpoint(self, barrier: CheckpointBarrier, *, stop: bool) -> None:
+        """Take a checkpoint, at a source; ``stop`` to read nothing behind it."""
+        self.mailbox.post(lambda: self._trigger(barrier, stop=stop))
+
+    def complete_checkpoint(self, checkpoint: int) -> None:
+        """Handle that a checkpoint is complete."""
+        self.mailbox.post(lambda: self._complete(checkpoint))
+
+    def abort_checkpoint(self, checkpoint: int, reason: str) -> None:
+        """Handle that the coordinator gave up a checkpoint, of which the task may not have heard yet."""
+        self.mailbox.post(lambda: self._abort(checkpoint, reason))
+
+    def for_source(self, action: Callable[[Any], None]) -> None:
+        """Call an action with the operator of the source, in the order of all mail."""
+
+        def call() -> None:
+            if not isinstance(self._input, SourceInput):
+                raise InternalError(f"{self.name} reads no source")
+            action(self._input.operator)
+
+        self.mailbox.post(call)
+
+    def finish(self) -> None:
+        """End, once all rows were handled and the last checkpoint is complete."""
+        self.mailbox.post(self._finish)
+
+    def cancel(self) -> None:
+        """End soon. The environment must be aborted as well, for a task that waits in it."""
+        self._state.is_cancelled = True
+        self.mailbox.signal()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the end of the thread; return False if it still runs."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def files_in_flight(self, uid: str) -> set[str]:
+        """Return the files that an operator's snapshots in flight build on."""
+        return self._chain.operators[uid].files_in_flight
+
+    def back_pressured_ns(self) -> int:
+        """Return for how long the outputs were waited for, in ns."""
+        return sum(output.writer.back_pressured_ns() for output in self._outputs)
+
+    # The input's handler, on the task's thread.
+
+    def handle_batch(self, batch: pa.RecordBatch) -> None:
+        """Pass rows to the operators."""
+        metrics = self.metrics
+        started = time.perf_counter_ns()
+        self._chain.head(batch)
+        metrics.busy_ns += time.perf_counter_ns() - started
+        metrics.rows_in += batch.num_rows
+        metrics.batches_in += 1
+
+    def handle_watermark(self, watermark: int) -> None:
+        """Pass a watermark to the operators and the outputs."""
+        if watermark == MAX_WATERMARK and not self._state.has_ended:
+            # It follows with the end of data, when all channels have ended.
+            return
+        self.metrics.watermark = watermark
+        self._chain.advance_watermark(watermark)
+
+    def handle_idle(self) -> None:
+        """Tell the outputs that this task is idle."""
+        for output in self._outputs:
+            output.emit_idle()
+
+    def handle_barrier(self, barrier: CheckpointBarrier) -> None:
+        """Take a checkpoint whose barriers have arrived."""
+        self._trigger(barrier, stop=False)
+
+    def handle_aligned(self, complete: CheckpointComplete) -> None:
+        """Report the alignment."""
+        self.metrics.alignment_ms = complete.alignment_duration
+        self._listener.on_aligned(self, complete)
+
+    def handle_aborted(self, aborted: CheckpointAborted) -> None:
+        """Report a checkpoint that other tasks gave up, and tell those behind this one."""
+        state = self._state
+        if aborted.checkpoint_id > state.latest:
+            state.latest = aborted.checkpoint_id
+            for output in self._outputs:
+                output.writer.broadcast_cancellation(aborted.checkpoint_id)
+        self._listener.on_declined(self, aborted.checkpoint_id, aborted.reason)
+
+    # On the task's thread.
+
+    def _run(self) -> None:
+        failure: BaseException | None = None
+        try:
+            self._chain.open()
+            self._input = self._make_input(self)
+            self._input.start()
+            self._loop(self._input)
+        except BaseException as error:  # noqa: BLE001 - reported to the worker
+            failure = error
+        for close in (self._close_input, self._chain.close):
+            try:
+                close()
+            except Exception as error:  # noqa: BLE001 - reported, unless there is an earlier one
+                if failure is None:
+                    failure = error
+                else:
+                    _LOG.debug("%s could not be closed", self.name, exc_info=True)
+        self.mailbox.attach(None)
+        self._listener.on_finished(self, None if self._state.is_cancelled else failure)
+
+    def _close_input(self) -> None:
+        if self._input is not None:
+            self._input.close()
+
+    def _loop(self, source: TaskInput) -> None:
+        state, mailbox, chain = self._state, self.mailbox, self._chain
+        while True:
+            mailbox.clear()
+            while (action := mailbox.take()) is not None:
+                action()
+            if state.is_cancelled or state.is_finishing:
+                return
+            timer = chain.next_processing_timer
+            now = wall_clock() if timer is not None else 0
+            if timer is not None and timer <= now:
+                chain.advance_processing_time(now)
+                continue
+            if state.has_ended:
+                # Barriers still pass, for the last checkpoint.
+                moved = source.advance() if isinstance(source, GateInput) else False
+            else:
+                moved = source.advance()
+                if source.end is not EndOfDataStatus.NOT_END_OF_DATA:
+                    self._end(drain=source.end is EndOfDataStatus.DRAINED)
+                    moved = True
+            if not moved:
+                self._wait(source, timer, now)
+
+    @staticmethod
+    def _wait(source: TaskInput, timer: int | None, now: int) -> None:
+        source.wait(None if timer is None else max(0.0, (timer - now) / 1000))
+
+    def _end(self, *, drain: bool) -> None:
+        self._state.has_ended = True
+        if drain:
+            self.handle_watermark(MAX_WATERMARK)
+            self._chain.end_input()
+        for output in self._outputs:
+            output.end_of_data(drain=drain)
+        self._listener.on_end(self)
+
+    def _trigger(self, barrier: CheckpointBarrier, *, stop: bool) -> None:
+        savepoint = barrier.body.decode()
+        state, checkpoint = self._state, barrier.checkpoint_id
+        if checkpoint <= state.latest:
+            return
+        state.latest = checkpoint
+        source = self._input
+        if checkpoint in state.aborted:
+            for output in self._outputs:
+                output.writer.broadcast_cancellation(checkpoint)
+            return
+        started = time.perf_counter_ns()
+        if isinstance(source, SourceInput):
+            source.drain_element()
+            source.is_stopped = stop
+        for output in self._outputs:
+            output.broadcast_barrier(barrier)
+        splits = None
+        if isinstance(source, SourceInput):
+            splits = source.operator.split_version, source.operator.snapshot(checkpoint)
+        operators = self._chain.snapshot(checkpoint, savepoint=bool(savepoint))
+        self._listener.on_snapshot(
+            self,
+            TaskSnapshot(
+                checkpoint,
+                savepoint,
+                operators,
+                splits,
+                max(0, wall_clock() - barrier.timestamp),
+                (time.perf_counter_ns() - started) // 1_000_000,
+            ),
+        )
+
+    def _complete(self, checkpoint: int) -> None:
+        self._state.aborted = {a for a in self._state.aborted if a > checkpoint}
+        for operator in self._chain.operators.values():
+            operator.complete(checkpoint)
+        if isinstance(self._input, SourceInput):
+            self._input.operator.notify_checkpoint_complete(checkpoint)
+
+    def _abort(self, checkpoint: int, reason: str) -> None:
+        if checkpoint > self._state.latest:
+            self._state.aborted.add(checkpoint)
+        for operator in self._chain.operators.values():
+            operator.abort(checkpoint)
+        if isinstance(self._input, SourceInput):
+            self._input.operator.notify_checkpoint_aborted(checkpoint)
+        elif isinstance(self._input, GateInput):
+            self._input.abort_checkpoint(checkpoint, reason)
+
+    def _finish(self) -> None:
+        for output in self._outputs:
+            output.finish()
+        self._state.is_finishing = True

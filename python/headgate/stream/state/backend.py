@@ -1,0 +1,332 @@
+"""Keyed state of one task: what a batch's keys are, and the state of each key."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.errors import SnapshotError, StateError
+from headgate.key_groups import check_max_parallelism
+from headgate.stream.state.column import Clock, Rows
+from headgate.stream.state.descriptors import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from headgate.stream.state.files import ChunkFile, Manifest, SnapshotFolder, StateFiles
+from headgate.stream.state.keys import KeySpace, Scope
+from headgate.stream.state.lists import ListState
+from headgate.stream.state.maps import MAP_KEY, MapState
+from headgate.stream.state.snapshot import Part, Snapshot, columns_of, files_in
+from headgate.stream.state.states import Current, ReducingState, ValueState
+
+if TYPE_CHECKING:
+    from headgate.stream.state.table import Slots
+from headgate.stream.state.timers import Timers
+
+State: TypeAlias = ValueState | ReducingState | ListState | MapState | Timers
+#: Names of the states that are timers.
+EVENT_TIMERS: Final = "event timers"
+PROCESSING_TIMERS: Final = "processing timers"
+#: Rows of which fewer in files are not worth writing all anew.
+_FEW_ROWS: Final = 1 << 16
+
+
+def wall_clock() -> int:
+    """Return the time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class KeyedStateBackend:
+    """State by key, addressed by a batch of keys at a time. Decision: ADR 0033.
+
+    One thread uses it, the operator's. Other threads may write its snapshots.
+
+    Args:
+        key_schema: the key columns, of any types that Arrow can compare and Headgate can hash.
+        key_groups: the groups that this task owns; all if None.
+        max_parallelism: number of key groups, from 1 to 32768.
+        namespace: columns that tell state of one key apart, such as a window. They follow the key columns in
+            :meth:`set_keys`, and play no part in the key group.
+        clock: the processing time in milliseconds since 1970.
+
+    Raises:
+        UnsupportedTypeError: a key column of a type that cannot be a key.
+        SelectorError: a number of key groups outside its limits.
+    """
+
+    def __init__(
+        self,
+        key_schema: pa.Schema,
+        *,
+        key_groups: range | None = None,
+        max_parallelism: int = 128,
+        namespace: pa.Schema | None = None,
+        clock: Clock = wall_clock,
+    ) -> None:
+        groups = range(check_max_parallelism(max_parallelism)) if key_groups is None else key_groups
+        self.scope = Scope(key_schema.remove_metadata(), groups, max_parallelism)
+        self.space = KeySpace(self.scope, namespace)
+        self.clock = clock
+        self.current = Current()
+        self.states: dict[str, State] = {}
+        self._last_number = -1
+        #: Snapshots that are not completed.
+        self._pending: dict[int, Snapshot] = {}
+        #: Files of each state in the last completed snapshot.
+        self._base: dict[str, tuple[ChunkFile, ...]] = {}
+
+    def set_keys(self, columns: Any) -> None:
+        """Set the keys that all states are about, until the next call.
+
+        Args:
+            columns: the key columns of a batch, by position: a record batch, a struct array or arrays. Nulls
+                are keys too.
+
+        Raises:
+            SchemaMismatchError: columns that are not those of the key schema.
+            StateError: a key of a key group that another task owns.
+        """
+        columns = self.space.checked(columns)
+        self.current.set(None)
+        self.current.set(self.space.resolve(columns))
+
+    @property
+    def keys(self) -> pa.RecordBatch:
+        """The distinct keys of the batch, in the order of their first rows."""
+        return self.current.batch.keys
+
+    @property
+    def rows(self) -> Slots:
+        """For each row of the batch, the position of its key in :attr:`keys`."""
+        return self.current.batch.rows
+
+    @overload
+    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState: ...
+    @overload
+    def get_state(self, descriptor: ReducingStateDescriptor) -> ReducingState: ...
+    @overload
+    def get_state(self, descriptor: ListStateDescriptor) -> ListState: ...
+    @overload
+    def get_state(self, descriptor: MapStateDescriptor) -> MapState: ...
+    def get_state(self, descriptor: StateDescriptor) -> State:
+        """Return the state of a name; declare it if it is new.
+
+        A restored state gets its time to live and its reduction from here. If its type is a struct, the
+        declared type may have more fields.
+
+        Raises:
+            StateError: the name has state of another kind.
+            SchemaMismatchError: the name has state of another type.
+        """
+        state_class = CLASSES[type(descriptor)]
+        state = self.states.get(descriptor.name)
+        if state is None:
+            state = self._create(state_class, descriptor.name, _types_of(descriptor))
+        elif not isinstance(state, state_class):
+            raise StateError(
+                f"state {descriptor.name!r} is declared as {state_class.kind}",
+                have=f"a {state.kind} state of this name",
+                remedy="another name · the descriptor of the other kind",
+            )
+        state.declare(descriptor)
+        return state
+
+    @property
+    def event_timers(self) -> Timers:
+        """Timers in event time: ``advance`` them to each watermark."""
+        return self._timers(EVENT_TIMERS)
+
+    @property
+    def processing_timers(self) -> Timers:
+        """Timers in processing time: ``advance`` them to the clock's time."""
+        return self._timers(PROCESSING_TIMERS)
+
+    def snapshot(self, number: int, *, savepoint: bool = False) -> Snapshot:
+        """Freeze all state, without copying it; :meth:`Snapshot.write` writes it.
+
+        The snapshot has the rows that changed since the last completed one, and names the files of earlier
+        snapshots for the others. When more rows were written than twice those that are there, it has all.
+
+        Args:
+            number: greater than that of every snapshot before.
+            savepoint: True if it has all rows, and no later snapshot builds on it. It is not completed.
+
+        Raises:
+            StateError: the number is not greater.
+        """
+        if number <= self._last_number:
+            raise StateError(
+                f"snapshot {number} follows snapshot {self._last_number}",
+                remedy=f"a number from {self._last_number + 1}",
+            )
+        self._last_number = number
+        parts = [self._part(state, number, savepoint=savepoint) for state in self.states.values()]
+        snapshot = Snapshot(number, self.scope, self.space.extra, parts)
+        if not savepoint:
+            self._pending[number] = snapshot
+        return snapshot
+
+    def complete(self, number: int) -> None:
+        """Let later snapshots build on a written one; earlier ones that are not completed are aborted.
+
+        Raises:
+            StateError: the snapshot is not known, or not written.
+        """
+        snapshot = self._pending.get(number)
+        if snapshot is None or snapshot.manifest is None:
+            raise StateError(f"snapshot {number} was not written by this backend")
+        self._base = {state.name: state.files for state in snapshot.manifest.states}
+        for state in self.states.values():
+            state.changes.complete(number, state.present)
+        for earlier in [n for n in self._pending if n <= number]:
+            self._pending.pop(earlier).cancel()
+
+    def abort(self, number: int) -> None:
+        """Give up a snapshot: the next one has its changes too. One that is not known is no error."""
+        snapshot = self._pending.pop(number, None)
+        if snapshot is not None:
+            snapshot.cancel()
+            for state in self.states.values():
+                state.changes.abort(number)
+
+    @property
+    def files_in_flight(self) -> set[str]:
+        """Names of the older files that snapshots which are not completed build on. Any thread may ask."""
+        return {name for snapshot in list(self._pending.values()) for name in snapshot.builds_on}
+
+    @classmethod
+    def restore(
+        cls,
+        snapshots: Sequence[tuple[SnapshotFolder, int]],
+        *,
+        key_groups: range | None = None,
+        clock: Clock = wall_clock,
+    ) -> Self:
+        """Return a backend with the state of snapshots, as far as it is of the task's key groups.
+
+        The parallelism may be another than that of the snapshots. State that is not declared afterwards is kept.
+
+        Args:
+            snapshots: folder and number of each task's snapshot, at least one.
+            key_groups: the groups of the new task; all if None.
+            clock: the processing time in milliseconds since 1970.
+
+        Raises:
+            SnapshotError: a file is missing or damaged, or no snapshot has one of the key groups.
+            StateError: the snapshots are not of one operator.
+        """
+        manifests = [(folder, folder.read_manifest(number)) for folder, number in snapshots]
+        first = _checked([manifest for _, manifest in manifests], key_groups)
+        backend = cls(
+            first.key_schema,
+            key_groups=key_groups,
+            max_parallelism=first.max_parallelism,
+            namespace=first.namespace,
+            clock=clock,
+        )
+        for folder, manifest in manifests:
+            for stored in manifest.states:
+                backend._load(folder, stored)
+        backend._last_number = max(manifest.snapshot for _, manifest in manifests)
+        return backend
+
+    def _timers(self, name: str) -> Timers:
+        timers = self.states.get(name)
+        if timers is None:
+            timers = self._create(Timers, name, pa.schema([("value", pa.int64())]))
+        if not isinstance(timers, Timers):
+            raise StateError(f"the state {name!r} has the name of timers", remedy="another name")
+        return timers
+
+    def _create(self, state_class: type[State], name: str, types: pa.Schema) -> State:
+        state = state_class.create(name, types, self.space, self.current, self.clock)
+        self.states[name] = state
+        return state
+
+    def _part(self, state: State, number: int, *, savepoint: bool) -> Part:
+        files = () if savepoint else self._base.get(state.name, ())
+        # Every row of a file is read by a restore, also those that later files replace.
+        worn = sum(file.rows for file in files) > 2 * int(state.present.sum()) + _FEW_ROWS
+        full = savepoint or state.name not in self._base or worn
+        frozen = state.freeze(None if savepoint else number, full=full)
+        stored = StateFiles(state.name, state.kind, state.types, () if full else files)
+        return Part(stored, frozen)
+
+    def _load(self, folder: SnapshotFolder, stored: StateFiles) -> None:
+        state = self.states.get(stored.name)
+        if state is None:
+            (state_class,) = (c for c in (*CLASSES.values(), Timers) if c.kind == stored.kind)
+            state = self._create(state_class, stored.name, stored.types)
+        elif (state.kind, state.types) != (stored.kind, stored.types):
+            raise StateError(
+                f"state {stored.name!r} is {stored.kind} of {stored.types.types} in {folder.path}",
+                have=f"{state.kind} of {state.types.types} in another snapshot",
+                remedy="restore snapshots of one operator, with the same number",
+            )
+        groups = self.scope.key_groups
+        for file in files_in(stored.files, groups):
+            rows = folder.read_chunk(file)
+            group = rows["group"]
+            if file.first_group < groups.start or file.last_group >= groups.stop:
+                mine = pc.and_(pc.greater_equal(group, groups.start), pc.less(group, groups.stop))
+                rows = rows.filter(mine)
+            if rows.num_rows:
+                _load_rows(state, rows.combine_chunks())
+
+
+def _load_rows(state: State, rows: pa.Table) -> None:
+    batch = state.space.resolve(state.space.checked(columns_of(rows)))
+    values = rows["value"].combine_chunks() if "value" in rows.column_names else None
+    present = np.asarray(rows["present"].to_numpy())
+    state.load(batch.row_slots, Rows(present, np.asarray(rows["stamp"].to_numpy()), values))
+
+
+def _checked(manifests: Sequence[Manifest], key_groups: range | None) -> Manifest:
+    """Return the first of manifests that are of one operator and have all key groups."""
+    if not manifests:
+        raise StateError("there is no snapshot to restore", remedy="one snapshot per task")
+    first = manifests[0]
+    for other in manifests[1:]:
+        if (other.key_schema, other.namespace, other.max_parallelism) != (
+            first.key_schema,
+            first.namespace,
+            first.max_parallelism,
+        ):
+            raise StateError(
+                "the snapshots have different keys or numbers of key groups",
+                remedy="restore snapshots of one operator",
+            )
+    wanted = np.zeros(first.max_parallelism, np.int64)
+    for manifest in manifests:
+        wanted[manifest.key_groups.start : manifest.key_groups.stop] += 1
+    mine = range(first.max_parallelism) if key_groups is None else key_groups
+    wrong = [group for group in mine if wanted[group] != 1]
+    if wrong:
+        raise SnapshotError(
+            f"key group {wrong[0]} is in {wanted[wrong[0]]} of the snapshots",
+            remedy="restore the snapshots of all tasks, each once",
+        )
+    return first
+
+
+def _types_of(descriptor: StateDescriptor) -> pa.Schema:
+    value = pa.field("value", descriptor.type)
+    if isinstance(descriptor, MapStateDescriptor):
+        return pa.schema([pa.field(MAP_KEY, descriptor.key_type), value])
+    return pa.schema([value])
+
+
+CLASSES: Final[dict[type[StateDescriptor], type[State]]] = {
+    ValueStateDescriptor: ValueState,
+    ReducingStateDescriptor: ReducingState,
+    ListStateDescriptor: ListState,
+    MapStateDescriptor: MapState,
+}

@@ -1,0 +1,232 @@
+"""A value per slot, which may be absent or expire; every kind of state is made of such columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.errors import SchemaMismatchError, StateError
+from headgate.stream.state.table import Changes, Mask, Slots, SlotTable
+from headgate.stream.state.values import adopt_type, values_of, with_fields
+
+if TYPE_CHECKING:
+    from headgate.stream.state.descriptors import StateTtlConfig
+    from headgate.stream.state.keys import KeySpace
+
+#: Returns the processing time in milliseconds since 1970.
+Clock = Callable[[], int]
+#: Name of the column in which a snapshot has the time of the last update.
+STAMP: Final = "stamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a state in a snapshot.
+
+    Attributes:
+        present: False for a key whose state is gone since the snapshots before.
+        stamps: time of the last update in milliseconds since 1970; 0 without a time to live.
+        values: the values, null where not present; None for a state without values.
+    """
+
+    present: Mask
+    stamps: Any
+    values: Any
+
+
+class Column:
+    """A value per slot, which may be absent: columns of a table, and their changes.
+
+    Args:
+        space: the keys.
+        data_type: type of the values; None if there is only presence.
+        clock: the processing time, for the time to live.
+    """
+
+    def __init__(self, space: KeySpace, data_type: pa.DataType | None, clock: Clock) -> None:
+        self.space = space
+        self.ttl: StateTtlConfig | None = None
+        self.table = SlotTable()
+        self.table.add("present", np.bool_)
+        self.table.add(STAMP, np.int64)
+        self.values = None if data_type is None else values_of(self.table, data_type)
+        self.changes = Changes()
+        self.clock = clock
+        space.host(self)
+
+    @property
+    def present(self) -> Mask:
+        """True for each slot with a value, also an expired one."""
+        return self.table["present"]
+
+    @property
+    def type(self) -> pa.DataType:
+        """Type of the values; null if there are none."""
+        return pa.null() if self.values is None else self.values.type
+
+    def grow(self, capacity: int) -> None:
+        """Make room for slots below a number."""
+        self.table.grow(capacity)
+        self.changes.grow(self.table.capacity)
+
+    def occupied(self) -> Mask:
+        """Return True for each slot with a value, or with one in a snapshot."""
+        return (self.present | self.changes.saved)[: self.space.capacity]
+
+    def alive(self, slots: Slots) -> Mask:
+        """Return True for slots with a value that has not expired."""
+        alive = self.present[slots]
+        if self.ttl is not None:
+            alive &= self.table[STAMP][slots] > self.clock() - self.ttl.millis
+        return alive
+
+    def touch(self, slots: Slots) -> None:
+        """Announce a write to slots."""
+        self.table.touch(slots)
+        self.changes.mark(slots)
+
+    def get(self, slots: Slots, alive: Mask) -> pa.Array:
+        """Return the values of slots, null where there is none; a read that counts for the time to live."""
+        if self.values is None:
+            raise StateError("this state has no values")
+        if self.ttl is not None and self.ttl.update_type == "on_read_and_write":
+            read = slots[alive]
+            self.touch(read)
+            self.table[STAMP][read] = self.clock()
+        return self.values.decoder()(self.table.rows(slots), alive)
+
+    def put(self, slots: Slots, values: pa.Array | None, stamps: Any = None) -> None:
+        """Store values of the right type, one per slot; of equal slots the last counts."""
+        self.touch(slots)
+        if self.values is not None:
+            self.values.put(slots, values)
+        self.renew(slots, stamps)
+
+    def renew(self, slots: Slots, stamps: Any = None) -> None:
+        """Mark touched slots as present, since now or since other times."""
+        self.present[slots] = True
+        if self.ttl is not None or stamps is not None:
+            self.table[STAMP][slots] = self.clock() if stamps is None else stamps
+
+    def drop(self, slots: Slots) -> None:
+        """Remove the values of slots."""
+        slots = slots[self.present[slots]]
+        if len(slots):
+            self.touch(slots)
+            self.present[slots] = False
+            if self.values is not None:
+                self.values.drop(slots)
+
+    def expire(self) -> Slots:
+        """Remove all values that have expired; return their slots."""
+        if self.ttl is None:
+            return np.zeros(0, np.int64)
+        slots = np.flatnonzero(self.present)
+        expired = slots[~self.alive(slots)]
+        self.drop(expired)
+        return expired
+
+    def evolve(self, data_type: pa.DataType) -> None:
+        """Change the type of the values to one with more fields, if it is another.
+
+        Raises:
+            SchemaMismatchError: the type is another, and values cannot become of it.
+        """
+        if self.values is not None:
+            adopt_type(self.values, data_type)
+
+    def set_ttl(self, ttl: StateTtlConfig | None) -> None:
+        """Set the time to live. Values from before there was one live since now."""
+        if ttl is not None and self.ttl is None:
+            slots = np.flatnonzero(self.present & (self.table[STAMP] == 0))
+            self.touch(slots)
+            self.table[STAMP][slots] = self.clock()
+        self.ttl = ttl
+
+    def freeze(self, snapshot: int | None, *, full: bool) -> FrozenColumn:
+        """Return the rows of a snapshot.
+
+        Args:
+            snapshot: number of the snapshot, for later ones to have only what changes after it; None if no
+                later one builds on it.
+            full: True for all rows, False for those that changed since the last completed snapshot.
+        """
+        self.expire()
+        if snapshot is None:
+            slots = np.flatnonzero(self.present)
+        else:
+            slots = self.changes.take(snapshot, self.present, full=full)
+        return FrozenColumn(self, slots)
+
+    def load(self, slots: Slots, rows: Rows) -> None:
+        """Store rows of a snapshot, one per slot."""
+        here = slots[rows.present]
+        values = None
+        if rows.values is not None:
+            # A file may be older than the last fields of the type.
+            values = with_fields(rows.values.filter(pa.array(rows.present)), self.type)
+        self.put(here, values, rows.stamps[rows.present])
+        self.drop(slots[~rows.present])
+
+    def table_rows(self) -> Slots:
+        """Return the slots with a value that has not expired."""
+        slots = np.flatnonzero(self.present)
+        return slots[self.alive(slots)]
+
+
+class FrozenColumn:
+    """The rows of a column at one moment."""
+
+    def __init__(self, column: Column, slots: Slots) -> None:
+        self.space = column.space
+        self.slots = slots
+        self._table = column.table
+        self._frozen = column.table.freeze(slots)
+        self._decoder = None if column.values is None else column.values.decoder()
+
+    def read(self, slots: Slots) -> Rows:
+        """Return rows of some of the slots. Any thread may call it."""
+        rows = self._table.read(self._frozen, slots)
+        present = rows["present"]
+        values = None if self._decoder is None else self._decoder(rows, present)
+        return Rows(present, rows[STAMP], values)
+
+    def release(self) -> None:
+        """Free the copies."""
+        self._table.release(self._frozen)
+
+
+def as_array(values: Any) -> pa.Array:
+    """Return values as one Arrow array."""
+    if isinstance(values, pa.ChunkedArray):
+        return values.combine_chunks()
+    return values if isinstance(values, pa.Array) else pa.array(values)
+
+
+def checked(values: Any, data_type: pa.DataType, rows: int, of: str) -> pa.Array:
+    """Return values as an array of a type.
+
+    Raises:
+        StateError: not as many values as rows.
+        SchemaMismatchError: values that cannot be cast without loss.
+    """
+    array = as_array(values)
+    if len(array) != rows:
+        raise StateError(
+            f"{len(array)} values were given",
+            have=f"{rows} of them, one per {of}",
+            remedy=f"one value per {of}",
+        )
+    if array.type == data_type:
+        return array
+    try:
+        return array.cast(data_type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaMismatchError(
+            f"values of type {array.type} cannot be stored as {data_type}: {error}",
+            remedy="cast the values to the type of the state",
+        ) from error

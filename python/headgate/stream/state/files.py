@@ -1,0 +1,297 @@
+"""Files of a snapshot: Arrow IPC files with a checksum, and a manifest that is written last."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import fs
+
+from headgate._sealed import seal, unseal
+from headgate.errors import SnapshotError
+
+MANIFEST: Final = ".manifest"
+#: Bytes of batches after which a file ends.
+_FILE_BYTES: Final = 1 << 26
+#: Version of the manifest.
+_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkFile:
+    """A file with changed rows of one state, in order of their key groups.
+
+    Attributes:
+        name: file name in the folder of the snapshot.
+        size: bytes.
+        crc32: checksum of all bytes.
+        rows: number of rows.
+        first_group: key group of the first row.
+        last_group: key group of the last row.
+    """
+
+    name: str
+    size: int
+    crc32: int
+    rows: int
+    first_group: int
+    last_group: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateFiles:
+    """A state in a manifest.
+
+    Attributes:
+        name: name of the state.
+        kind: such as ``"value"``.
+        types: further types of the kind and the type of the values, as fields.
+        files: the oldest first; a later row of a key replaces earlier ones.
+    """
+
+    name: str
+    kind: str
+    types: pa.Schema
+    files: tuple[ChunkFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything in one task's snapshot.
+
+    Attributes:
+        snapshot: number of the snapshot.
+        key_schema: the key columns.
+        namespace: columns beside the keys by which state is kept, such as a window.
+        key_groups: the groups of the task.
+        max_parallelism: number of all groups.
+        states: all states.
+    """
+
+    snapshot: int
+    key_schema: pa.Schema
+    namespace: pa.Schema
+    key_groups: range
+    max_parallelism: int
+    states: tuple[StateFiles, ...]
+
+    @property
+    def names(self) -> set[str]:
+        """Names of all chunk files."""
+        return {file.name for state in self.states for file in state.files}
+
+    def to_bytes(self) -> bytes:
+        """Return the manifest as sealed JSON."""
+        states = [
+            {
+                "name": state.name,
+                "kind": state.kind,
+                "types": _text_of(state.types),
+                "files": [asdict(file) for file in state.files],
+            }
+            for state in self.states
+        ]
+        fields = {
+            "format": _FORMAT,
+            "snapshot": self.snapshot,
+            "key_schema": _text_of(self.key_schema),
+            "namespace": _text_of(self.namespace),
+            "key_groups": [self.key_groups.start, self.key_groups.stop],
+            "max_parallelism": self.max_parallelism,
+            "states": states,
+        }
+        return seal(fields).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Manifest:
+        """Return what :meth:`to_bytes` wrote.
+
+        Raises:
+            ValueError: the bytes are no manifest, or have changed.
+        """
+        fields = unseal(data)
+        if fields.get("format") != _FORMAT:
+            raise ValueError(f"it has format {fields.get('format')}; this Headgate knows {_FORMAT}")
+        states = tuple(
+            StateFiles(
+                state["name"],
+                state["kind"],
+                _schema_of(state["types"]),
+                tuple(ChunkFile(**file) for file in state["files"]),
+            )
+            for state in fields["states"]
+        )
+        return cls(
+            fields["snapshot"],
+            _schema_of(fields["key_schema"]),
+            _schema_of(fields["namespace"]),
+            range(*fields["key_groups"]),
+            fields["max_parallelism"],
+            states,
+        )
+
+
+class SnapshotFolder:
+    """The folder in which one task keeps its snapshots.
+
+    Args:
+        path: the folder, in the file system if one is given, else a path or URI. It is made with the first file.
+        filesystem: any file system of pyarrow.
+    """
+
+    def __init__(self, path: str, filesystem: fs.FileSystem | None = None) -> None:
+        self._uri = path.rstrip("/")
+        if filesystem is None:
+            filesystem, path = (
+                fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
+            )
+        self.filesystem = filesystem
+        self.path = path.rstrip("/")
+
+    @property
+    def uri(self) -> str:
+        """The path or URI that opens this folder again."""
+        return self._uri
+
+    def write_chunks(self, prefix: str, batches: Iterable[pa.RecordBatch]) -> Iterator[ChunkFile]:
+        """Write batches with a column ``group``, in its order, to one file or more."""
+        open_file: _Chunk | None = None
+        for batch in batches:
+            if open_file is None:
+                open_file = _Chunk(batch.schema)
+            open_file.add(batch)
+            if open_file.bytes >= _FILE_BYTES:
+                yield self._finish(prefix, open_file)
+                open_file = None
+        if open_file is not None:
+            yield self._finish(prefix, open_file)
+
+    def read_chunk(self, file: ChunkFile) -> pa.Table:
+        """Return the rows of a file.
+
+        Raises:
+            SnapshotError: the file is missing, or its bytes are not those that were written.
+        """
+        data = self._read(file.name)
+        crc32 = zlib.crc32(data)
+        if (data.size, crc32) != (file.size, file.crc32):
+            raise SnapshotError(
+                f"{self.path}/{file.name} is damaged",
+                asked=f"{file.size} bytes, crc32 {file.crc32:08x}",
+                have=f"{data.size} bytes, crc32 {crc32:08x}",
+            )
+        return pa.ipc.open_file(data).read_all()
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Write a manifest; from then on the snapshot can be read."""
+        name = manifest_name(manifest.snapshot)
+        partial = f"{name}.{secrets.token_hex(4)}.partial"
+        self._write(partial, manifest.to_bytes())
+        try:
+            self.filesystem.move(f"{self.path}/{partial}", f"{self.path}/{name}")
+        except OSError as error:
+            raise SnapshotError(f"{self.path}/{name} cannot be written: {error}") from error
+
+    def read_manifest(self, snapshot: int) -> Manifest:
+        """Return the manifest of a snapshot.
+
+        Raises:
+            SnapshotError: there is none, or it is damaged.
+        """
+        name = manifest_name(snapshot)
+        try:
+            manifest = Manifest.from_bytes(self._read(name).to_pybytes())
+        except (ValueError, KeyError, TypeError, pa.ArrowInvalid) as error:
+            raise SnapshotError(f"{self.path}/{name} is no manifest: {error}") from error
+        if manifest.snapshot != snapshot:
+            raise SnapshotError(
+                f"{self.path}/{name} is the manifest of snapshot {manifest.snapshot}"
+            )
+        return manifest
+
+    def snapshots(self) -> list[int]:
+        """Return the numbers of all snapshots with a manifest, in order."""
+        names = (name.removesuffix(MANIFEST) for name in self.names() if name.endswith(MANIFEST))
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def names(self) -> list[str]:
+        """Return the names of all files in the folder."""
+        selector = fs.FileSelector(self.path, allow_not_found=True)
+        try:
+            found = self.filesystem.get_file_info(selector)
+        except OSError as error:
+            raise SnapshotError(f"{self.path} cannot be listed: {error}") from error
+        return sorted(info.base_name for info in found if info.type == fs.FileType.File)
+
+    def delete(self, name: str) -> None:
+        """Delete a file; one that is gone already is no error."""
+        try:
+            self.filesystem.delete_file(f"{self.path}/{name}")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise SnapshotError(f"{self.path}/{name} cannot be deleted: {error}") from error
+
+    def _finish(self, prefix: str, chunk: _Chunk) -> ChunkFile:
+        data = chunk.finish()
+        # A name of its own: after a restart, a snapshot of the same number must not replace files of an older one.
+        name = f"{prefix}-{secrets.token_hex(8)}.arrow"
+        self._write(name, data)
+        first, last = chunk.groups
+        return ChunkFile(name, data.size, zlib.crc32(data), chunk.rows, first, last)
+
+    def _write(self, name: str, data: Any) -> None:
+        try:
+            self.filesystem.create_dir(self.path, recursive=True)
+            with self.filesystem.open_output_stream(f"{self.path}/{name}") as stream:
+                stream.write(data)
+        except OSError as error:
+            raise SnapshotError(f"{self.path}/{name} cannot be written: {error}") from error
+
+    def _read(self, name: str) -> pa.Buffer:
+        try:
+            with self.filesystem.open_input_file(f"{self.path}/{name}") as file:
+                return file.read_buffer()
+        except OSError as error:
+            raise SnapshotError(f"{self.path}/{name} cannot be read: {error}") from error
+
+
+def manifest_name(snapshot: int) -> str:
+    """Return the name of a snapshot's manifest."""
+    return f"{snapshot:010d}{MANIFEST}"
+
+
+class _Chunk:
+    """A chunk file in memory."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._stream = pa.BufferOutputStream()
+        self._writer = pa.ipc.new_file(self._stream, schema)
+        self.bytes = 0
+        self.rows = 0
+        self.groups = (0, 0)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        group = batch["group"]
+        first = self.groups[0] if self.rows else group[0].as_py()
+        self.groups = first, group[-1].as_py()
+        self.rows += batch.num_rows
+        self.bytes += batch.nbytes
+        self._writer.write_batch(batch)
+
+    def finish(self) -> pa.Buffer:
+        self._writer.close()
+        return self._stream.getvalue()
+
+
+def _text_of(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize()).decode()
+
+
+def _schema_of(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))

@@ -1,0 +1,283 @@
+"""ListState: elements in columns, and a chain of elements per key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from headgate import _native
+from headgate.stream.state.column import STAMP, Rows, as_array, checked
+from headgate.stream.state.table import Changes, Frozen, Mask, Slots, SlotTable, ranges, wider
+from headgate.stream.state.values import Decoder, adopt_type, values_of, with_fields
+
+if TYPE_CHECKING:
+    from headgate.stream.state.column import Clock
+    from headgate.stream.state.descriptors import StateDescriptor, StateTtlConfig
+    from headgate.stream.state.keys import KeySpace
+    from headgate.stream.state.states import Current
+
+
+class ListState:
+    """A list per key, to which values are added row by row."""
+
+    kind = "list"
+
+    def __init__(
+        self, name: str, data_type: pa.DataType, space: KeySpace, current: Current, clock: Clock
+    ) -> None:
+        self.name = name
+        self.space = space
+        self.ttl: StateTtlConfig | None = None
+        self.changes = Changes()
+        self._current = current
+        self._clock = clock
+        self._chains = _native.Chains()
+        #: Number of elements by slot of the key.
+        self._counts: Slots = np.zeros(0, np.int64)
+        #: Elements; the slot of each one's key is 0 if it is free, else one more.
+        self._elements = SlotTable()
+        self._elements.add("owner", np.int64)
+        self._elements.add(STAMP, np.int64)
+        self._values = values_of(self._elements, data_type)
+        self._used = 0
+        self._free: list[Slots] = []
+        space.host(self)
+
+    @classmethod
+    def create(
+        cls, name: str, types: pa.Schema, space: KeySpace, current: Current, clock: Clock
+    ) -> Self:
+        """Return new state of the types that a manifest has."""
+        return cls(name, types.field("value").type, space, current, clock)
+
+    def get(self) -> pa.ListArray:
+        """Return the list of each distinct key of the batch; an empty one for a key without elements."""
+        slots = self._current.batch.slots
+        lengths, elements = self._alive(slots)
+        if self.ttl is not None and self.ttl.update_type == "on_read_and_write":
+            self._elements.touch(elements)
+            self._elements[STAMP][elements] = self._clock()
+            self.changes.mark(slots[lengths > 0])
+        return self._lists(lengths, elements)
+
+    def add(self, values: Any) -> None:
+        """Append a value per row to the list of the row's key. Nulls are elements too.
+
+        Args:
+            values: an array with one value per row of the batch.
+
+        Raises:
+            StateError: another number of values.
+            SchemaMismatchError: values that cannot be cast to the type of an element.
+        """
+        batch = self._current.batch
+        values = checked(values, self._values.type, len(batch.rows), "row")
+        self._append(batch.row_slots, values, self._now())
+
+    def put(self, lists: Any) -> None:
+        """Replace the list of each distinct key.
+
+        Args:
+            lists: a list array with one list per distinct key. A null or empty list removes the key's list.
+
+        Raises:
+            StateError: another number of lists.
+            SchemaMismatchError: elements that cannot be cast to their type.
+        """
+        slots = self._current.batch.slots
+        lists = checked(lists, pa.list_(self._values.type), len(slots), "distinct key")
+        self._drop(slots)
+        self._append(np.repeat(slots, _lengths(lists)), lists.flatten(), self._now())
+
+    def clear(self) -> None:
+        """Remove the list of each distinct key of the batch."""
+        self._drop(self._current.batch.slots)
+
+    # --- as a tenant of the key space, and in snapshots ---
+
+    @property
+    def types(self) -> pa.Schema:
+        """The types, as a manifest has them."""
+        return pa.schema([("value", self._values.type)])
+
+    @property
+    def present(self) -> Mask:
+        """True for each slot with elements."""
+        return self._counts > 0
+
+    def grow(self, capacity: int) -> None:
+        """Make room for slots below a number."""
+        self._counts = wider(self._counts, capacity)
+        self.changes.grow(capacity)
+
+    def occupied(self) -> Mask:
+        """Return True for each slot whose key must stay."""
+        return self.present | self.changes.saved
+
+    def declare(self, descriptor: StateDescriptor) -> None:
+        """Take over what a descriptor says and a snapshot does not."""
+        adopt_type(self._values, descriptor.type)
+        if descriptor.ttl is not None and self.ttl is None:
+            # Elements from before there was a time to live: they live since now.
+            stamps, owners = self._elements[STAMP], self._elements["owner"]
+            elements = np.flatnonzero((owners > 0) & (stamps == 0))
+            self._elements.touch(elements)
+            self.changes.mark(owners[elements] - 1)
+            stamps[elements] = self._clock()
+        self.ttl = descriptor.ttl
+
+    def freeze(self, snapshot: int | None, *, full: bool) -> FrozenList:
+        """Return the lists of a snapshot. A list that changed is in it as a whole."""
+        self._expire()
+        if snapshot is None:
+            slots = np.flatnonzero(self.present)
+        else:
+            slots = self.changes.take(snapshot, self.present, full=full)
+        return FrozenList(
+            self.space, slots, self._collect(slots), self._elements, self._values.decoder()
+        )
+
+    def load(self, slots: Slots, rows: Rows) -> None:
+        """Store lists of a snapshot, one per slot."""
+        self._drop(slots)
+        lists = rows.values
+        items = lists.flatten()
+        values = with_fields(items.field("element"), self._values.type)
+        stamps = np.asarray(items.field(STAMP).to_numpy())
+        self._append(np.repeat(slots, _lengths(lists)), values, stamps)
+
+    def table(self) -> pa.Table:
+        """Return all keys with their lists."""
+        lengths, elements = self._alive(np.flatnonzero(self.present))
+        slots = np.flatnonzero(self.present)[lengths > 0]
+        table = pa.Table.from_batches([self.space.keys(slots)])
+        return table.append_column("value", self._lists(lengths[lengths > 0], elements))
+
+    # --- elements ---
+
+    def _now(self) -> int:
+        return 0 if self.ttl is None else self._clock()
+
+    def _append(self, owners: Slots, values: pa.Array, stamps: Any) -> None:
+        if not len(values):
+            return
+        elements = self._allocate(len(values))
+        self._elements.touch(elements)
+        self._elements["owner"][elements] = owners + 1
+        self._elements[STAMP][elements] = stamps
+        self._values.put(elements, values)
+        self._chains.append(pa.array(owners), pa.array(elements))
+        np.add.at(self._counts, owners, 1)
+        self.changes.mark(owners)
+
+    def _drop(self, slots: Slots) -> None:
+        slots = slots[self._counts[slots] > 0]
+        _, elements = self._collect(slots)
+        self._chains.clear(pa.array(slots))
+        self._counts[slots] = 0
+        self.changes.mark(slots)
+        self._release(elements)
+
+    def _expire(self) -> None:
+        if self.ttl is None:
+            return
+        elements = np.flatnonzero(self._elements["owner"])
+        elements = elements[~self._fresh(elements)]
+        owners = self._elements["owner"][elements] - 1
+        self._chains.remove(pa.array(owners), pa.array(elements))
+        np.subtract.at(self._counts, owners, 1)
+        self.changes.mark(owners)
+        self._release(elements)
+
+    def _fresh(self, elements: Slots) -> Mask:
+        if self.ttl is None:
+            return np.ones(len(elements), np.bool_)
+        fresh: Mask = self._elements[STAMP][elements] > self._clock() - self.ttl.millis
+        return fresh
+
+    def _collect(self, slots: Slots) -> tuple[Slots, Slots]:
+        lengths, elements = self._chains.collect(pa.array(slots))
+        return lengths.to_numpy(), elements.to_numpy()
+
+    def _alive(self, slots: Slots) -> tuple[Slots, Slots]:
+        """Return the length of each slot's list, and all elements, without those that expired."""
+        lengths, elements = self._collect(slots)
+        if self.ttl is None:
+            return lengths, elements
+        fresh = self._fresh(elements)
+        lists = np.repeat(np.arange(len(slots)), lengths)[fresh]
+        return np.bincount(lists, minlength=len(slots)), elements[fresh]
+
+    def _lists(self, lengths: Slots, elements: Slots) -> pa.ListArray:
+        shown = np.ones(len(elements), np.bool_)
+        values = self._values.decoder()(self._elements.rows(elements), shown)
+        return pa.ListArray.from_arrays(_offsets(lengths), values)
+
+    def _allocate(self, count: int) -> Slots:
+        taken: list[Slots] = []
+        while count and self._free:
+            free = self._free.pop()
+            if len(free) > count:
+                self._free.append(free[count:])
+                free = free[:count]
+            taken.append(free)
+            count -= len(free)
+        if count:
+            taken.append(np.arange(self._used, self._used + count))
+            self._used += count
+            self._elements.grow(self._used)
+        return np.concatenate(taken)
+
+    def _release(self, elements: Slots) -> None:
+        if len(elements):
+            self._elements.touch(elements)
+            self._elements["owner"][elements] = 0
+            self._values.drop(elements)
+            self._free.append(elements)
+
+
+class FrozenList:
+    """The lists of slots at one moment. An element of a file has the time at which it expires with it."""
+
+    def __init__(
+        self,
+        space: KeySpace,
+        slots: Slots,
+        chains: tuple[Slots, Slots],
+        elements: SlotTable,
+        decoder: Decoder,
+    ) -> None:
+        self.space = space
+        self.slots = slots
+        self._lengths, self._nodes = chains
+        self._starts = np.cumsum(self._lengths) - self._lengths
+        self._table = elements
+        self._frozen: Frozen = elements.freeze(self._nodes)
+        self._decoder = decoder
+
+    def read(self, slots: Slots) -> Rows:
+        """Return the lists of some of the slots. Any thread may call it."""
+        at = np.searchsorted(self.slots, slots)
+        lengths = self._lengths[at]
+        nodes = self._nodes[ranges(self._starts[at], lengths)]
+        rows = self._table.read(self._frozen, nodes)
+        shown = np.ones(len(nodes), np.bool_)
+        elements = self._decoder(rows, shown)
+        stamps = pa.array(rows[STAMP], pa.int64())
+        items = pa.StructArray.from_arrays([elements, stamps], names=["element", STAMP])
+        lists = pa.ListArray.from_arrays(_offsets(lengths), items)
+        return Rows(lengths > 0, np.zeros(len(slots), np.int64), lists)
+
+    def release(self) -> None:
+        """Free the copies."""
+        self._table.release(self._frozen)
+
+
+def _offsets(lengths: Slots) -> pa.Array:
+    return pa.array(np.r_[0, np.cumsum(lengths)], pa.int32())
+
+
+def _lengths(lists: pa.Array) -> Slots:
+    return np.asarray(as_array(lists).value_lengths().fill_null(0).to_numpy().astype(np.int64))

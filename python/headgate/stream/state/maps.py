@@ -1,0 +1,191 @@
+"""MapState: an index of entries, and a chain of entries per key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from headgate import _native
+from headgate.errors import StateError
+from headgate.stream.state.column import Column, Rows, as_array, checked
+from headgate.stream.state.keys import KeySpace
+from headgate.stream.state.states import ColumnState, Current
+from headgate.stream.state.table import Mask, Slots, wider
+
+if TYPE_CHECKING:
+    from headgate.stream.state.column import Clock
+    from headgate.stream.state.snapshot import FrozenState
+
+#: Name of the column with the keys of maps.
+MAP_KEY = "map_key"
+
+
+class MapState(ColumnState):
+    """A map per key. An entry is a row with a key of its own: the key's columns, and the map's key."""
+
+    kind = "map"
+
+    def __init__(self, name: str, column: Column, current: Current, keys: KeySpace) -> None:
+        super().__init__(name, column, current)
+        self._keys = keys
+        self._chains = _native.Chains()
+        #: Number of entries by slot of the key.
+        self._counts: Slots = np.zeros(0, np.int64)
+        #: Slot of the key of each entry.
+        self._owners = Owners(self.space)
+        keys.host(self)
+
+    @classmethod
+    def create(
+        cls, name: str, types: pa.Schema, space: KeySpace, current: Current, clock: Clock
+    ) -> Self:
+        """Return new state of the types that a manifest has."""
+        entries = KeySpace(space.scope, pa.schema([*space.extra, types.field(MAP_KEY)]))
+        return cls(name, Column(entries, types.field("value").type, clock), current, space)
+
+    def get(self, map_keys: Any) -> pa.Array:
+        """Return the value of each row's map key in the map of the row's key; null if there is none.
+
+        Args:
+            map_keys: an array with one map key per row of the batch.
+
+        Raises:
+            StateError: another number of map keys.
+            SchemaMismatchError: map keys that cannot be cast to their type.
+        """
+        slots, found = self._find(map_keys)
+        values = self.column.get(slots, self.column.alive(slots))
+        # The value of a row without an entry is beyond the last one: null.
+        at = np.full(len(found), len(slots))
+        at[found] = np.arange(len(slots))
+        return values.take(pa.array(at, mask=~found))
+
+    def contains(self, map_keys: Any) -> pa.BooleanArray:
+        """Return True for each row whose map key is in the map of the row's key. Arguments as for :meth:`get`."""
+        slots, found = self._find(map_keys)
+        found[found] = self.column.alive(slots)
+        return pa.array(found)
+
+    def put(self, map_keys: Any, values: Any) -> None:
+        """Set the value of each row's map key in the map of the row's key. Of equal map keys the last row counts.
+
+        Args:
+            map_keys: an array with one map key per row of the batch, none of them null.
+            values: an array with one value per row; null is a value.
+
+        Raises:
+            StateError: another number of values or map keys, or a map key that is null.
+            SchemaMismatchError: values or map keys that cannot be cast to their type.
+        """
+        batch = self._current.batch
+        columns = self._columns(map_keys)
+        if columns[MAP_KEY].null_count:
+            raise StateError("a map key is null", remedy="fill or filter the nulls")
+        values = checked(values, self.column.type, len(batch.rows), "row")
+        entries = self.space.resolve(columns)
+        self._link(entries.slots, batch.row_slots[entries.first])
+        self.column.put(entries.row_slots, values)
+
+    def remove(self, map_keys: Any) -> None:
+        """Remove each row's map key from the map of the row's key. Arguments as for :meth:`get`."""
+        slots, _ = self._find(map_keys)
+        self._drop(np.unique(slots))
+
+    def items(self) -> pa.MapArray:
+        """Return the map of each distinct key of the batch; an empty one for a key without entries."""
+        slots = self._current.batch.slots
+        lengths, entries = self._collect(slots)
+        alive = self.column.alive(entries)
+        lists = np.repeat(np.arange(len(slots)), lengths)[alive]
+        entries = entries[alive]
+        offsets = np.r_[0, np.cumsum(np.bincount(lists, minlength=len(slots)))]
+        values = self.column.get(entries, np.ones(len(entries), np.bool_))
+        keys = self.space.keys(entries)[MAP_KEY]
+        return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, values)
+
+    def clear(self) -> None:
+        """Remove the map of each distinct key of the batch."""
+        self._drop(self._collect(self._current.batch.slots)[1])
+
+    # --- as a tenant of the key space, and in snapshots ---
+
+    @property
+    def types(self) -> pa.Schema:
+        """The types, as a manifest has them."""
+        return pa.schema([self.space.schema.field(MAP_KEY), ("value", self.column.type)])
+
+    def grow(self, capacity: int) -> None:
+        """Make room for slots below a number."""
+        self._counts = wider(self._counts, capacity)
+
+    def occupied(self) -> Mask:
+        """Return True for each slot whose key must stay."""
+        return self._counts > 0
+
+    def freeze(self, snapshot: int | None, *, full: bool) -> FrozenState:
+        """Return the entries of a snapshot: see :meth:`Column.freeze`."""
+        if self.column.ttl is not None:
+            entries = np.flatnonzero(self.column.present)
+            self._drop(entries[~self.column.alive(entries)])
+        return super().freeze(snapshot, full=full)
+
+    def load(self, slots: Slots, rows: Rows) -> None:
+        """Store entries of a snapshot, one per slot."""
+        self._drop(slots[~rows.present])
+        here = slots[rows.present]
+        keys = self.space.keys(here)
+        owners = self._keys.resolve(keys.select(range(keys.num_columns - 1)))
+        self._link(here, owners.row_slots)
+        self.column.load(slots, rows)
+
+    # --- entries ---
+
+    def _columns(self, map_keys: Any) -> pa.RecordBatch:
+        batch = self._current.batch
+        key_type = self.space.schema.field(MAP_KEY).type
+        map_keys = checked(as_array(map_keys), key_type, len(batch.rows), "row")
+        columns = [*batch.columns.columns, map_keys]
+        return pa.RecordBatch.from_arrays(columns, schema=self.space.schema)
+
+    def _find(self, map_keys: Any) -> tuple[Slots, Mask]:
+        """Return the slots of the entries that exist, and for each row whether its entry does."""
+        slots = self.space.find(self._columns(map_keys))
+        found = slots >= 0
+        return slots[found], found
+
+    def _link(self, entries: Slots, owners: Slots) -> None:
+        new = ~self.column.present[entries]
+        entries, owners = entries[new], owners[new]
+        self._owners.slots[entries] = owners
+        self._chains.append(pa.array(owners), pa.array(entries))
+        np.add.at(self._counts, owners, 1)
+
+    def _drop(self, entries: Slots) -> None:
+        entries = entries[self.column.present[entries]]
+        owners = self._owners.slots[entries]
+        self._chains.remove(pa.array(owners), pa.array(entries))
+        np.subtract.at(self._counts, owners, 1)
+        self.column.drop(entries)
+
+    def _collect(self, slots: Slots) -> tuple[Slots, Slots]:
+        lengths, entries = self._chains.collect(pa.array(slots))
+        return lengths.to_numpy(), entries.to_numpy()
+
+
+class Owners:
+    """The slot of each entry's key, by slot of the entry."""
+
+    def __init__(self, entries: KeySpace) -> None:
+        self.slots: Slots = np.zeros(0, np.int64)
+        self._entries = entries
+        entries.host(self)
+
+    def grow(self, capacity: int) -> None:
+        """Make room for slots below a number."""
+        self.slots = wider(self.slots, capacity)
+
+    def occupied(self) -> Mask:
+        """Return False for all: other columns know which entries must stay."""
+        return np.zeros(self._entries.capacity, np.bool_)

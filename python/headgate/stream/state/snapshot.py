@@ -1,0 +1,170 @@
+"""A snapshot of a backend: frozen by the operator's thread, written by any other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.errors import StateError
+from headgate.stream.state.files import ChunkFile, Manifest, SnapshotFolder, StateFiles
+
+if TYPE_CHECKING:
+    from headgate.stream.state.column import Rows
+    from headgate.stream.state.keys import KeySpace, Scope
+    from headgate.stream.state.table import Slots
+
+#: Rows of a batch in a file.
+_BATCH_ROWS: Final = 1 << 16
+
+
+class FrozenState(Protocol):
+    """A state as it was at one moment."""
+
+    space: KeySpace
+    #: The slots whose rows the snapshot has.
+    slots: Slots
+
+    def read(self, slots: Slots) -> Rows:
+        """Return rows of some of the slots. Any thread may call it."""
+
+    def release(self) -> None:
+        """Free the copies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A state's part of a snapshot.
+
+    Attributes:
+        state: its name, kind and types, and files of older snapshots that belong to this one.
+        frozen: the rows to be written.
+    """
+
+    state: StateFiles
+    frozen: FrozenState
+
+
+class Snapshot:
+    """A snapshot that is not written yet. The backend continues to change.
+
+    Args:
+        number: number of the snapshot.
+        scope: keys and key groups of the task.
+        namespace: the columns beside the key columns.
+        parts: one part per state.
+    """
+
+    def __init__(
+        self, number: int, scope: Scope, namespace: pa.Schema, parts: Sequence[Part]
+    ) -> None:
+        self.number = number
+        self.manifest: Manifest | None = None
+        self._scope = scope
+        self._namespace = namespace
+        self._parts = parts
+        self._begun = False
+        self._cancelled = False
+        for part in parts:
+            part.frozen.space.pins.add(part.frozen)
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows that this snapshot writes: those that changed, and keys that are gone."""
+        return sum(len(part.frozen.slots) for part in self._parts)
+
+    @property
+    def builds_on(self) -> set[str]:
+        """Names of the files of earlier snapshots that belong to this one."""
+        return {file.name for part in self._parts for file in part.state.files}
+
+    def write(self, folder: SnapshotFolder) -> Manifest:
+        """Write the changed rows, and then the manifest. Any thread may call it, once.
+
+        Raises:
+            SnapshotError: a file could not be written. Abort the snapshot then.
+            StateError: the snapshot was written or aborted before, or is aborted meanwhile.
+        """
+        if self._begun or self._cancelled:
+            raise StateError(f"snapshot {self.number} was written or aborted before")
+        self._begun = True
+        try:
+            states = tuple(
+                self._write(folder, f"{self.number:010d}-{at}", part)
+                for at, part in enumerate(self._parts)
+            )
+        finally:
+            self._release()
+        # Rows that are read after the copies were freed are not those of the snapshot.
+        if self._cancelled:
+            raise StateError(f"snapshot {self.number} was aborted while it was written")
+        scope = self._scope
+        manifest = Manifest(
+            self.number,
+            scope.key_schema,
+            self._namespace,
+            scope.key_groups,
+            scope.max_parallelism,
+            states,
+        )
+        folder.write_manifest(manifest)
+        self.manifest = manifest
+        return manifest
+
+    def cancel(self) -> None:
+        """Free the copies; a thread that writes the snapshot fails."""
+        self._cancelled = True
+        self._release()
+
+    def _release(self) -> None:
+        for part in self._parts:
+            part.frozen.release()
+            part.frozen.space.pins.discard(part.frozen)
+
+    @staticmethod
+    def _write(folder: SnapshotFolder, prefix: str, part: Part) -> StateFiles:
+        state = part.state
+        new = tuple(folder.write_chunks(prefix, _batches(part.frozen)))
+        return StateFiles(state.name, state.kind, state.types, (*state.files, *new))
+
+
+def _batches(frozen: FrozenState) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in order of their key groups, so that a file has few of them."""
+    space = frozen.space
+    groups = space.groups(frozen.slots)
+    order = np.argsort(groups, kind="stable")
+    keys = len(space.scope.key_schema)
+    for at in range(0, len(order), _BATCH_ROWS):
+        some = order[at : at + _BATCH_ROWS]
+        slots = frozen.slots[some]
+        rows = frozen.read(slots)
+        columns = space.keys(slots)
+        batch = {
+            "group": pa.array(groups[some], pa.int32()),
+            "present": pa.array(rows.present),
+            "stamp": pa.array(rows.stamps, pa.int64()),
+            "key": _struct(columns.select(range(keys))),
+        }
+        if len(space.extra):
+            batch["extra"] = _struct(columns.select(range(keys, columns.num_columns)))
+        if rows.values is not None:
+            batch["value"] = rows.values
+        yield pa.RecordBatch.from_pydict(batch)
+
+
+def columns_of(rows: pa.Table) -> list[pa.Array]:
+    """Return the key columns of rows of a file, with those beside the key."""
+    names = [name for name in ("key", "extra") if name in rows.column_names]
+    return [column for name in names for column in rows[name].combine_chunks().flatten()]
+
+
+def files_in(files: Sequence[ChunkFile], groups: range) -> list[ChunkFile]:
+    """Return the files that may have rows of key groups."""
+    return [f for f in files if f.first_group < groups.stop and f.last_group >= groups.start]
+
+
+def _struct(batch: pa.RecordBatch) -> pa.StructArray:
+    return pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))

@@ -1,0 +1,117 @@
+"""Timers by key, fired as batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+
+from headgate import _native
+from headgate.errors import StateError
+from headgate.stream.state.column import Column, Rows, as_array, checked
+from headgate.stream.state.keys import KeySpace
+from headgate.stream.state.states import ColumnState, Current
+
+if TYPE_CHECKING:
+    from headgate.stream.state.column import Clock
+    from headgate.stream.state.table import Slots
+
+#: Name of the column of timestamps.
+TIMESTAMP: Final = "timestamp"
+#: Timers of which fewer are not worth looking at.
+_FEW: Final = 1 << 12
+
+
+class Timers(ColumnState):
+    """Timers of one kind of time. A key has at most one timer for a timestamp, as in Flink."""
+
+    kind = "timers"
+
+    def __init__(self, name: str, column: Column, current: Current) -> None:
+        super().__init__(name, column, current)
+        self._queue: Final = _native.TimerQueue()
+        #: Length of the queue from which on it is worth looking for deleted timers.
+        self._tidy_at = _FEW
+
+    @classmethod
+    def create(
+        cls, name: str, types: pa.Schema, space: KeySpace, current: Current, clock: Clock
+    ) -> Self:
+        """Return new timers."""
+        extra = pa.schema([*space.extra, (TIMESTAMP, types.field("value").type)])
+        timers = KeySpace(space.scope, extra)
+        return cls(name, Column(timers, types.field("value").type, clock), current)
+
+    def register(self, timestamps: Any) -> None:
+        """Register a timer for the key of each row.
+
+        Args:
+            timestamps: an array of int64 with one timestamp per row of the batch, in milliseconds since 1970.
+
+        Raises:
+            StateError: another number of timestamps, or a null.
+            SchemaMismatchError: timestamps that cannot be cast to int64.
+        """
+        columns = self._columns(timestamps)
+        timers = self.space.resolve(columns)
+        new = ~self.column.present[timers.slots]
+        slots, times = timers.slots[new], columns[TIMESTAMP].take(pa.array(timers.first[new]))
+        self.column.put(slots, times)
+        self._queue.push(times, pa.array(slots))
+
+    def delete(self, timestamps: Any) -> None:
+        """Delete the timer of each row's key for a timestamp, if there is one. Arguments as for :meth:`register`."""
+        slots = self.space.find(self._columns(timestamps))
+        self.column.drop(np.unique(slots[slots >= 0]))
+        self._tidy()
+
+    def advance(self, until: int) -> pa.RecordBatch:
+        """Remove the timers up to and including a time, and return them in order of time.
+
+        Args:
+            until: the watermark or the processing time, in milliseconds since 1970.
+
+        Returns:
+            A batch of the key columns, the columns of the namespace, and ``timestamp``.
+        """
+        times, slots = (numbers.to_numpy() for numbers in self._queue.pop(until))
+        # A deleted timer stays in the queue, and its slot may have another timer.
+        due = self.column.present[slots] & (self.column.table["value"][slots] == times)
+        slots = slots[due]
+        fired = self.space.keys(slots)
+        self.column.drop(slots)
+        return fired
+
+    @property
+    def next_timestamp(self) -> int | None:
+        """Time of the first timer in milliseconds; None if there is none. It may be that of a deleted timer."""
+        return self._queue.first
+
+    def load(self, slots: Slots, rows: Rows) -> None:
+        """Store timers of a snapshot, one per slot."""
+        super().load(slots, rows)
+        here = pa.array(rows.present)
+        self._queue.push(rows.values.filter(here), pa.array(slots[rows.present]))
+        self._tidy()
+
+    def table(self) -> pa.Table:
+        """Return the keys and timestamps of all timers."""
+        return super().table().drop_columns(["value"])
+
+    def _columns(self, timestamps: Any) -> pa.RecordBatch:
+        batch = self._current.batch
+        timestamps = checked(as_array(timestamps), pa.int64(), len(batch.rows), "row")
+        if timestamps.null_count:
+            raise StateError("a timestamp is null", remedy="fill or filter the nulls")
+        columns = [*batch.columns.columns, timestamps]
+        return pa.RecordBatch.from_arrays(columns, schema=self.space.schema)
+
+    def _tidy(self) -> None:
+        if len(self._queue) <= self._tidy_at:
+            return
+        slots = np.flatnonzero(self.column.present)
+        if len(self._queue) > 2 * len(slots):
+            self._queue.clear()
+            self._queue.push(pa.array(self.column.table["value"][slots]), pa.array(slots))
+        self._tidy_at = max(_FEW, 2 * len(slots))

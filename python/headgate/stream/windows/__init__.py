@@ -1,0 +1,1 @@
+"""Windows by key, over batches."""

@@ -1,0 +1,153 @@
+"""Windows in event time, of a fixed length or with gaps between, for batches of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.errors import StateError
+
+if TYPE_CHECKING:
+    from headgate.stream.state.table import Slots
+
+#: The watermark before the first one.
+NO_WATERMARK: Final = -(1 << 62)
+
+
+def millis(of: timedelta) -> int:
+    """Return a duration in whole milliseconds."""
+    return of // timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class TumblingWindow:
+    """Windows that follow each other. They start at multiples of their size since 1970.
+
+    >>> TumblingWindow(timedelta(minutes=5)).size
+    datetime.timedelta(seconds=300)
+
+    Attributes:
+        size: length, at least a millisecond.
+        offset: shift of the starts.
+    """
+
+    size: timedelta
+    offset: timedelta = timedelta(0)
+
+    def __post_init__(self) -> None:
+        """Refuse a length that is not positive."""
+        _check_positive("size", self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindow:
+    """Windows that overlap: a row is in about ``size / slide`` of them.
+
+    Attributes:
+        size: length, at least a millisecond.
+        slide: time from the start of one window to that of the next.
+        offset: shift of the starts.
+    """
+
+    size: timedelta
+    slide: timedelta
+    offset: timedelta = timedelta(0)
+
+    def __post_init__(self) -> None:
+        """Refuse a length or a slide that is not positive."""
+        _check_positive("size", self.size)
+        _check_positive("slide", self.slide)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindow:
+    """Windows of rows of which each is followed by the next within a gap. They end a gap after their last row.
+
+    Attributes:
+        gap: at least a millisecond.
+    """
+
+    gap: timedelta
+
+    def __post_init__(self) -> None:
+        """Refuse a gap that is not positive."""
+        _check_positive("gap", self.gap)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowOutput:
+    """What a window operator returns for a batch or a watermark.
+
+    Attributes:
+        results: a batch for closed windows, and for those that got late rows after they were closed.
+        late: the rows of the input that came too late for all of their windows.
+    """
+
+    results: pa.RecordBatch
+    late: pa.RecordBatch
+
+
+def _check_positive(name: str, duration: timedelta) -> None:
+    if millis(duration) < 1:
+        raise StateError(
+            f"{name}={duration} is less than a millisecond", remedy=f"a longer {name}="
+        )
+
+
+def assign(window: TumblingWindow | SlidingWindow, times: Slots) -> tuple[Slots, Slots]:
+    """Return the rows of all pairs of a row and a window, and the starts of the windows.
+
+    Args:
+        window: the kind of windows.
+        times: time of each row in milliseconds.
+    """
+    size, offset = millis(window.size), millis(window.offset)
+    slide = millis(window.slide) if isinstance(window, SlidingWindow) else size
+    last = times - (times - offset) % slide
+    starts = last[:, None] - slide * np.arange(max(1, -(-size // slide)))
+    rows, places = np.nonzero(starts + size > times[:, None])
+    return rows, starts[rows, places]
+
+
+def times_of(column: pa.Array) -> Slots:
+    """Return times as milliseconds, rounded down.
+
+    Raises:
+        StateError: a time is null, or the column is neither int64 nor a timestamp.
+    """
+    if column.null_count:
+        raise StateError("a row has no time", remedy="filter the rows whose time is null")
+    if pa.types.is_timestamp(column.type):
+        per_milli = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
+        factor, divisor = per_milli[column.type.unit]
+        numbers: npt.NDArray[Any] = np.asarray(column.view(pa.int64()).to_numpy())
+        return numbers * factor // divisor
+    if not pa.types.is_int64(column.type):
+        raise StateError(
+            f"times of type {column.type}", remedy="a timestamp · int64 of milliseconds since 1970"
+        )
+    return np.asarray(column.to_numpy())
+
+
+def merge_intervals(keys: Slots, starts: Slots, ends: Slots) -> tuple[Slots, Slots]:
+    """Join the intervals of a key that overlap or touch.
+
+    Returns:
+        The order of the intervals by key and start, and for each in this order the number of its joint
+        interval, which increases.
+    """
+    order = np.lexsort((starts, keys))
+    keys, starts, ends = keys[order], starts[order], ends[order]
+    # The largest end so far within a key: ranks of ends, raised by key, so that one maximum runs over all.
+    values, ranks = np.unique(ends, return_inverse=True)
+    _, dense = np.unique(keys, return_inverse=True)
+    running = np.maximum.accumulate(dense * len(values) + ranks)
+    reached = values[running % max(1, len(values))]
+    new = np.ones(len(keys), np.bool_)
+    new[1:] = (keys[1:] != keys[:-1]) | (starts[1:] > reached[:-1])
+    return order, np.cumsum(new) - 1

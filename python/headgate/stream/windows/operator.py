@@ -1,0 +1,146 @@
+"""Tumbling and sliding windows by key, a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar
+
+import pyarrow as pa
+
+from headgate.stream.state.descriptors import ListStateDescriptor, ReducingStateDescriptor
+from headgate.stream.windows.aggregates import WINDOW_END, WINDOW_START, Aggregate, WindowFunction
+from headgate.stream.windows.input import ROWS, WindowInput, new_or_checked, no_rows
+from headgate.stream.windows.kinds import (
+    NO_WATERMARK,
+    SlidingWindow,
+    TumblingWindow,
+    WindowOutput,
+    assign,
+    millis,
+)
+
+if TYPE_CHECKING:
+    from headgate.stream.state.backend import KeyedStateBackend
+    from headgate.stream.state.lists import ListState
+    from headgate.stream.state.table import Mask
+
+
+class WindowOperator:
+    """Tumbling or sliding windows by key.
+
+    The state is :attr:`backend`, of which snapshots are taken; an operator over a restored backend continues. Rows are
+    late, and timers fire, by the watermark that was given last; a restored operator has none.
+
+    Args:
+        schema: schema of the batches.
+        keys: names of the key columns.
+        time: name of the column of event times: timestamps, or int64 of milliseconds since 1970. Not null.
+        window: the kind of windows.
+        aggregates: columns of the results.
+        function: makes the results of a batch of closed windows; their rows are kept. Called for no windows, too.
+        allowed_lateness: time after the end of a window in which rows still change its result. Each batch with such rows
+            emits the window again.
+        backend: a backend with the key columns and the namespace of windows, as one that is restored; new if None.
+
+    Raises:
+        UnknownColumnError: the schema has no column of a name.
+        StateError: both aggregates and a function, or neither; a negative lateness; a backend of other keys.
+    """
+
+    #: The columns of the state beside the keys.
+    namespace: ClassVar = pa.schema([(WINDOW_START, pa.int64()), (WINDOW_END, pa.int64())])
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        *,
+        keys: Sequence[str],
+        time: str,
+        window: TumblingWindow | SlidingWindow,
+        aggregates: Sequence[Aggregate] = (),
+        function: WindowFunction | None = None,
+        allowed_lateness: timedelta = timedelta(0),
+        backend: KeyedStateBackend | None = None,
+    ) -> None:
+        self._input = WindowInput(schema, keys, time, aggregates, function, allowed_lateness)
+        self._window = window
+        self._size = millis(window.size)
+        self.watermark = NO_WATERMARK
+        self.backend = new_or_checked(backend, self._input.key_schema, self.namespace)
+        self._timers = self.backend.event_timers
+        self._accumulators = {
+            one.name: self.backend.get_state(
+                ReducingStateDescriptor(one.name, one.reduce, one.type)
+            )
+            for one in self._input.aggregates.accumulators.values()
+        }
+        self._rows: ListState | None = None
+        if function is not None:
+            self._rows = self.backend.get_state(ListStateDescriptor(ROWS, self._input.row_type))
+
+    def process(self, batch: pa.RecordBatch) -> WindowOutput:
+        """Add the rows of a batch to their windows.
+
+        Args:
+            batch: rows of the operator's schema.
+
+        Returns:
+            The new results of windows that were closed before, and the rows that are late for all windows.
+
+        Raises:
+            SchemaMismatchError: the batch has another schema.
+            StateError: a row has no time, or its key belongs to another task.
+        """
+        inputs, times = self._input, self._input.times(batch)
+        rows, starts = assign(self._window, times)
+        in_time = starts + self._size - 1 + inputs.lateness > self.watermark
+        rows, starts = rows[in_time], starts[in_time]
+        # A row may be in no window at all, if windows do not meet; only a late one is shown.
+        late = times + inputs.lateness <= self.watermark
+        late[rows] = False
+        ends = starts + self._size
+        taken = pa.array(rows)
+        batch_keys = [column.take(taken) for column in inputs.keys(batch)]
+        self.backend.set_keys([*batch_keys, pa.array(starts), pa.array(ends)])
+        for name, values in inputs.aggregates.inputs(batch).items():
+            self._accumulators[name].add(values.take(taken))
+        if self._rows is not None:
+            self._rows.add(inputs.rows(batch).take(taken))
+        windows = self.backend.keys
+        self.backend.set_keys(windows)
+        ends = windows[WINDOW_END].to_numpy()
+        closed = inputs.register(self._timers, ends, self.watermark)
+        return WindowOutput(self._emit(windows, closed), batch.filter(pa.array(late)))
+
+    def advance_watermark(self, watermark: int) -> WindowOutput:
+        """Close the windows that end up to the watermark.
+
+        Args:
+            watermark: no row with this time or an earlier one follows; milliseconds since 1970. A smaller one than the
+                last changes nothing.
+
+        Returns:
+            The results of the windows in order of their ends.
+        """
+        self.watermark = max(self.watermark, watermark)
+        fired = self._timers.advance(self.watermark)
+        times, ends = fired["timestamp"].to_numpy(), fired[WINDOW_END].to_numpy()
+        windows = fired.select(range(fired.num_columns - 1))
+        results = self._emit(windows, times == ends - 1)
+        over = windows.filter(pa.array(times == ends - 1 + self._input.lateness))
+        self.backend.set_keys(over)
+        for state in self._accumulators.values():
+            state.clear()
+        if self._rows is not None:
+            self._rows.clear()
+        return WindowOutput(results, no_rows(self._input.schema))
+
+    def _emit(self, windows: pa.RecordBatch, which: Mask) -> pa.RecordBatch:
+        windows = windows.filter(pa.array(which))
+        self.backend.set_keys(windows)
+        values: dict[str, pa.Array] = {n: state.get() for n, state in self._accumulators.items()}
+        if self._rows is not None:
+            values = {ROWS: self._rows.get()}
+        *keys, starts, ends = windows.columns
+        return self._input.results(keys, starts.to_numpy(), ends.to_numpy(), values)

@@ -1,0 +1,227 @@
+"""Session windows by key, a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.stream.state.descriptors import MapStateDescriptor
+from headgate.stream.state.reducing import FUNCTIONS, reduce_pairwise
+from headgate.stream.windows.input import ROWS, WindowInput, new_or_checked, no_rows
+from headgate.stream.windows.kinds import (
+    NO_WATERMARK,
+    SessionWindow,
+    WindowOutput,
+    merge_intervals,
+    millis,
+)
+
+if TYPE_CHECKING:
+    from headgate.stream.state.backend import KeyedStateBackend
+    from headgate.stream.state.table import Mask, Slots
+    from headgate.stream.windows.aggregates import Aggregate, WindowFunction
+
+_END: Final = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sessions:
+    """Sessions of some keys.
+
+    Attributes:
+        keys: for each session, the position of its key.
+        starts: time of the first row, in milliseconds.
+        values: for each session a struct of its end and its accumulators, or its rows.
+    """
+
+    keys: Slots
+    starts: Slots
+    values: pa.StructArray
+
+    @property
+    def ends(self) -> Slots:
+        """Time of the last row and a gap, in milliseconds."""
+        return np.asarray(self.values.field(_END).to_numpy())
+
+    def filter(self, which: Mask) -> _Sessions:
+        """Return some of the sessions."""
+        return _Sessions(self.keys[which], self.starts[which], self.values.filter(pa.array(which)))
+
+    def take(self, order: Slots) -> _Sessions:
+        """Return the sessions in another order."""
+        return _Sessions(self.keys[order], self.starts[order], self.values.take(pa.array(order)))
+
+
+class SessionWindowOperator:
+    """Session windows by key.
+
+    The rows of a batch arrive at the same time: sessions are merged with all of them, and then those that are over
+    are late. The state is :attr:`backend`, as for :class:`WindowOperator`.
+
+    Args:
+        schema: schema of the batches.
+        keys: names of the key columns.
+        time: name of the column of event times: timestamps, or int64 of milliseconds since 1970. Not null.
+        window: the gap.
+        aggregates: columns of the results.
+        function: makes the results of a batch of closed windows; their rows are kept. Called for no windows, too.
+        allowed_lateness: time after the end of a session in which rows still change its result.
+        backend: a backend with the key columns, as one that is restored; new if None.
+
+    Raises:
+        UnknownColumnError: the schema has no column of a name.
+        StateError: both aggregates and a function, or neither; a negative lateness; a backend of other keys.
+    """
+
+    #: The columns of the state beside the keys.
+    namespace: ClassVar = pa.schema([])
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        *,
+        keys: Sequence[str],
+        time: str,
+        window: SessionWindow,
+        aggregates: Sequence[Aggregate] = (),
+        function: WindowFunction | None = None,
+        allowed_lateness: timedelta = timedelta(0),
+        backend: KeyedStateBackend | None = None,
+    ) -> None:
+        self._input = WindowInput(schema, keys, time, aggregates, function, allowed_lateness)
+        self._gap = millis(window.gap)
+        self.watermark = NO_WATERMARK
+        self.backend = new_or_checked(backend, self._input.key_schema, self.namespace)
+        self._timers = self.backend.event_timers
+        kept = [(one.name, one.type) for one in self._input.aggregates.accumulators.values()]
+        if function is not None:
+            kept = [(ROWS, pa.list_(self._input.row_type))]
+        self._type = pa.struct([(_END, pa.int64()), *kept])
+        self._sessions = self.backend.get_state(
+            MapStateDescriptor("sessions", pa.int64(), self._type)
+        )
+
+    def process(self, batch: pa.RecordBatch) -> WindowOutput:
+        """Add the rows of a batch to their sessions.
+
+        Args:
+            batch: rows of the operator's schema.
+
+        Returns:
+            The new results of sessions that were closed before, and the late rows.
+
+        Raises:
+            SchemaMismatchError: the batch has another schema.
+            StateError: a row has no time, or its key belongs to another task.
+        """
+        inputs, times = self._input, self._input.times(batch)
+        self.backend.set_keys(inputs.keys(batch))
+        keys, rows = self.backend.keys, self.backend.rows
+        old = self._of_current_keys()
+        all_keys, all_starts = np.r_[old.keys, rows], np.r_[old.starts, times]
+        all_ends = np.r_[old.ends, times + self._gap]
+        order, joint = merge_intervals(all_keys, all_starts, all_ends)
+        first = np.flatnonzero(np.diff(joint, prepend=-1))
+        ends = np.maximum.reduceat(all_ends[order], first) if len(first) else all_ends
+        numbers = np.empty(len(order), np.int64)
+        numbers[order] = joint
+        in_time = ends - 1 + inputs.lateness > self.watermark
+        changed = np.zeros(len(first), np.bool_)
+        changed[numbers[len(old.keys) :]] = True
+        changed &= in_time
+        # Members of sessions that change, by the number of the session among these.
+        member = changed[numbers] if len(numbers) else np.zeros(0, np.bool_)
+        numbers_of_changed = (np.cumsum(changed) - 1)[numbers] if len(numbers) else numbers
+        values = self._joined(batch, old, numbers_of_changed, member, ends[changed])
+        begin = order[first[changed]]
+        new = _Sessions(all_keys[begin], all_starts[begin], values)
+        self._replace(keys, old.filter(member[: len(old.keys)]), new)
+        closed = inputs.register(self._timers, new.ends, self.watermark)
+        late = ~in_time[numbers[len(old.keys) :]] if len(numbers) else np.zeros(0, np.bool_)
+        return WindowOutput(self._emit(keys, new.filter(closed)), batch.filter(pa.array(late)))
+
+    def advance_watermark(self, watermark: int) -> WindowOutput:
+        """Close the sessions that end up to the watermark.
+
+        Args:
+            watermark: no row with this time or an earlier one follows; milliseconds since 1970. A smaller one than the
+                last changes nothing.
+
+        Returns:
+            The results of the sessions in order of their ends.
+        """
+        self.watermark = max(self.watermark, watermark)
+        fired = self._timers.advance(self.watermark)
+        self.backend.set_keys(fired.select(range(fired.num_columns - 1)))
+        keys, rows = self.backend.keys, self.backend.rows
+        sessions = self._of_current_keys()
+        times = fired["timestamp"].to_numpy()
+        last = sessions.ends - 1
+        closed = _pairs_in(sessions.keys, last, rows, times)
+        over = _pairs_in(sessions.keys, last + self._input.lateness, rows, times)
+        emitted = sessions.filter(closed)
+        results = self._emit(keys, emitted.take(np.argsort(emitted.ends, kind="stable")))
+        self._remove(keys, sessions.filter(over))
+        return WindowOutput(results, no_rows(self._input.schema))
+
+    def _of_current_keys(self) -> _Sessions:
+        maps = self._sessions.items()
+        keys = np.repeat(np.arange(len(maps)), np.diff(maps.offsets.to_numpy()))
+        return _Sessions(keys, np.asarray(maps.keys.to_numpy()), maps.items)
+
+    def _joined(
+        self, batch: pa.RecordBatch, old: _Sessions, numbers: Slots, member: Mask, ends: Slots
+    ) -> pa.StructArray:
+        """Return the values of changed sessions, from those of old sessions and from rows."""
+        inputs, count = self._input, len(ends)
+        fields = [pa.array(ends, pa.int64())]
+        if inputs.function is not None:
+            lists = old.values.field(ROWS)
+            owners = np.repeat(np.arange(len(lists)), np.diff(lists.offsets.to_numpy()))
+            rows = pa.concat_arrays([lists.flatten(), inputs.rows(batch)])
+            at = np.r_[owners, np.arange(len(old.keys), len(numbers))]
+            at, rows = at[member[at]], rows.filter(pa.array(member[at]))
+            order = np.argsort(numbers[at], kind="stable")
+            lengths = np.bincount(numbers[at], minlength=count)
+            offsets = pa.array(np.r_[0, np.cumsum(lengths)], pa.int32())
+            fields.append(pa.ListArray.from_arrays(offsets, rows.take(pa.array(order))))
+            return pa.StructArray.from_arrays(fields, fields=list(self._type))
+        taken = inputs.aggregates.inputs(batch)
+        for one in inputs.aggregates.accumulators.values():
+            values = pa.concat_arrays([old.values.field(one.name), taken[one.name]])
+            some = member & np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
+            found, reduced = reduce_pairwise(
+                numbers[some], values.filter(pa.array(some)), FUNCTIONS[one.reduce]
+            )
+            place = np.full(count, -1)
+            place[found] = np.arange(len(found))
+            fields.append(reduced.take(pa.array(place, mask=place < 0)))
+        return pa.StructArray.from_arrays(fields, fields=list(self._type))
+
+    def _replace(self, keys: pa.RecordBatch, old: _Sessions, new: _Sessions) -> None:
+        self._remove(keys, old)
+        self.backend.set_keys(keys.take(pa.array(new.keys)))
+        self._sessions.put(pa.array(new.starts), new.values)
+
+    def _remove(self, keys: pa.RecordBatch, sessions: _Sessions) -> None:
+        self.backend.set_keys(keys.take(pa.array(sessions.keys)))
+        self._sessions.remove(pa.array(sessions.starts))
+
+    def _emit(self, keys: pa.RecordBatch, sessions: _Sessions) -> pa.RecordBatch:
+        names = [field.name for field in self._type][1:]
+        values = {name: sessions.values.field(name) for name in names}
+        columns = keys.take(pa.array(sessions.keys)).columns
+        return self._input.results(columns, sessions.starts, sessions.ends, values)
+
+
+def _pairs_in(keys: Slots, times: Slots, of_keys: Slots, of_times: Slots) -> Mask:
+    """Return True for each pair of a key and a time that is among others."""
+    values, ranks = np.unique(np.r_[times, of_times], return_inverse=True)
+    codes = np.r_[keys, of_keys] * len(values) + ranks
+    found: Mask = np.isin(codes[: len(keys)], codes[len(keys) :])
+    return found

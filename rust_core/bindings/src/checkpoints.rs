@@ -1,0 +1,84 @@
+//! Checkpoints of a gate and its reader, as tuples for `headgate.checkpoints`.
+
+use bytes::Bytes;
+use headgate_exchange::{
+    Alignment, Barrier, CheckpointId, CheckpointNotice, CheckpointOptions, DataInput,
+    ShuffleEnvironment,
+};
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::interrupt::blocking;
+
+/// The fields of `headgate.CheckpointBarrier`, in their order.
+pub(crate) type Fields = (i64, i64, String, u64, Vec<u8>);
+
+pub(crate) fn barrier(fields: Fields) -> PyResult<Barrier> {
+    let (id, timestamp, alignment, timeout, body) = fields;
+    let alignment = match alignment.as_str() {
+        "aligned" => Alignment::Aligned,
+        "timeoutable" => Alignment::Timeoutable { timeout },
+        "unaligned" => Alignment::Unaligned,
+        other => return Err(PyValueError::new_err(format!("{other} is no alignment"))),
+    };
+    let options = CheckpointOptions { alignment, snapshot: Bytes::from(body) };
+    Ok(Barrier { id: CheckpointId(id), timestamp, options })
+}
+
+/// Returns a tuple whose first field is the kind of notice. The tuple of an event begins with a number.
+pub(crate) fn notice_tuple(py: Python<'_>, notice: CheckpointNotice) -> PyResult<Bound<'_, PyAny>> {
+    match notice {
+        CheckpointNotice::Trigger(barrier) => {
+            let (alignment, timeout) = match barrier.options.alignment {
+                Alignment::Aligned => ("aligned", 0),
+                Alignment::Timeoutable { timeout } => ("timeoutable", timeout),
+                Alignment::Unaligned => ("unaligned", 0),
+            };
+            let body = PyBytes::new(py, &barrier.options.snapshot);
+            ("trigger", barrier.id.0, barrier.timestamp, alignment, timeout, body)
+                .into_bound_py_any(py)
+        }
+        CheckpointNotice::Complete { checkpoint, metrics, bytes_in_alignment, persisted_bytes } => {
+            let durations = (metrics.alignment_duration, metrics.start_delay);
+            (
+                "complete",
+                checkpoint.0,
+                durations.0,
+                durations.1,
+                bytes_in_alignment,
+                persisted_bytes,
+            )
+                .into_bound_py_any(py)
+        }
+        CheckpointNotice::Aborted { checkpoint, reason } => {
+            ("aborted", checkpoint.0, reason).into_bound_py_any(py)
+        }
+    }
+}
+
+pub(crate) fn enable(
+    py: Python<'_>,
+    environment: &ShuffleEnvironment,
+    input: &dyn DataInput,
+    after_finish: bool,
+) -> PyResult<()> {
+    blocking(py, |_| {
+        environment.check()?;
+        input.enable_checkpointing(after_finish)
+    })
+}
+
+pub(crate) fn abort(
+    py: Python<'_>,
+    environment: &ShuffleEnvironment,
+    input: &dyn DataInput,
+    checkpoint: i64,
+    reason: String,
+) -> PyResult<()> {
+    blocking(py, |_| {
+        environment.check()?;
+        input.abort_checkpoint(CheckpointId(checkpoint), reason)
+    })
+}

@@ -1,0 +1,260 @@
+"""Jobs that fail and go on from their checkpoints: every row is committed once."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import kit
+import pytest
+
+from headgate import errors
+from headgate.sink import FileSink
+from headgate.stream import JobState, read_savepoint
+
+ROWS = 4000
+RATE = 2500
+
+
+def counted(rows, *, rate=RATE, **failure):
+    """Return a job's stream: counts over two exchanges, slow enough for checkpoints in between."""
+    made = kit.numbers(rows, rate=rate)
+    keyed = made.key_by("key").process(kit.Count, schema=kit.COUNTED, name="count")
+    if failure:
+        keyed = keyed.map(kit.FailOnce(**failure), name="fails")
+    return keyed.key_by("id").map(lambda batch: batch, name="again")
+
+
+def start(stream, tmp_path, **options):
+    sink = FileSink(str(tmp_path / "out"))
+    settings = {"parallelism": 2, "checkpoint": str(tmp_path / "checkpoints"), "interval": 0.05}
+    return stream.sink(sink, name="files").start(**{**settings, **options})
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_function_that_fails_costs_time_and_no_rows(tmp_path, workers):
+    query = start(
+        counted(ROWS, file=tmp_path / "failed", after=ROWS // 4), tmp_path, workers=workers
+    )
+    assert query.await_termination(60)
+    assert query.status.restarts == 1
+    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+
+
+def test_a_killed_worker_costs_time_and_no_rows(tmp_path):
+    stream = counted(ROWS, file=tmp_path / "failed", after=ROWS // 4, how="exit")
+    query = start(stream, tmp_path, workers=3)
+    assert query.await_termination(60)
+    assert query.status.restarts >= 1
+    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+
+
+def test_a_stopped_job_goes_on_where_it_was(tmp_path):
+    stream = counted(ROWS)
+    query = start(stream, tmp_path)
+    wait_for_a_checkpoint(query)
+    assert query.stop() is None
+    assert query.state is JobState.STOPPED
+    first = kit.rows_of(tmp_path / "out").num_rows
+    assert 0 < first < ROWS
+    again = start(counted(ROWS), tmp_path)
+    assert again.await_termination(60)
+    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+
+
+def test_a_cancelled_job_goes_on_from_its_last_checkpoint(tmp_path):
+    query = start(counted(ROWS), tmp_path)
+    wait_for_a_checkpoint(query)
+    query.cancel()
+    again = start(counted(ROWS), tmp_path)
+    assert again.await_termination(60)
+    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 5), (5, 2), (1, 4)])
+def test_a_savepoint_is_restored_with_another_parallelism(tmp_path, before, after):
+    rows = ROWS * before
+    query = start(counted(rows), tmp_path, parallelism=before)
+    wait_for_a_checkpoint(query)
+    folder = query.stop(savepoint=str(tmp_path / "savepoint"))
+    query = start(
+        counted(rows),
+        tmp_path,
+        parallelism=after,
+        checkpoint=str(tmp_path / "others"),
+        savepoint=folder,
+        name="second",
+    )
+    assert query.await_termination(60)
+    kit.check_counts(kit.rows_of(tmp_path / "out"), rows)
+
+
+def test_a_savepoint_is_found_from_another_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    query = start(counted(ROWS), tmp_path)
+    wait_for_a_checkpoint(query)
+    folder = query.stop(savepoint="savepoint")
+    assert folder == str(tmp_path / "savepoint")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    # The log of checkpoints names the savepoint.
+    query = start(counted(ROWS), tmp_path)
+    assert query.await_termination(60)
+    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+
+
+def test_a_savepoint_of_a_job_that_goes_on_has_its_state(tmp_path):
+    query = start(counted(1_000_000), tmp_path)
+    wait_for_a_checkpoint(query)
+    folder = query.savepoint(str(tmp_path / "savepoint"))
+    state = read_savepoint(folder)["count"]
+    assert set(state.column_names) == {"key", "value"}
+    assert state.num_rows == kit.KEYS
+    with pytest.raises(errors.CheckpointError, match="has a savepoint already"):
+        query.savepoint(folder)
+    query.stop(drain=True)
+    ids = kit.rows_of(tmp_path / "out")["id"].to_pylist()
+    assert len(set(ids)) == len(ids) > 0
+
+
+def test_draining_closes_windows_and_commits_all(tmp_path):
+    query = start(counted(1_000_000), tmp_path)
+    wait_for_a_checkpoint(query)
+    query.stop(drain=True)
+    assert query.state is JobState.FINISHED
+    table = kit.rows_of(tmp_path / "out")
+    ids = sorted(table["id"].to_pylist())
+    assert len(set(ids)) == len(ids) > 0
+
+
+def test_a_finished_job_that_is_started_again_repeats_nothing(tmp_path):
+    for _ in range(2):
+        query = start(counted(500, rate=None), tmp_path)
+        assert query.await_termination(60)
+        kit.check_counts(kit.rows_of(tmp_path / "out"), 500)
+
+
+def test_only_the_newest_driver_of_a_folder_commits(tmp_path):
+    first = start(counted(ROWS), tmp_path)
+    wait_for_a_checkpoint(first)
+    second = start(counted(ROWS), tmp_path)
+    with pytest.raises(errors.CheckpointError, match="another driver runs this job"):
+        first.await_termination(60)
+    assert second.await_termination(60)
+    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+
+
+def test_a_job_that_fails_each_time_is_over_after_its_restarts(tmp_path):
+    def fails(batch):
+        if batch.num_rows:
+            raise ValueError("always")
+        return batch
+
+    query = start(kit.numbers(100).map(fails), tmp_path, restarts=2, restart_delay=0.01)
+    with pytest.raises(errors.UserFunctionError, match="always"):
+        query.await_termination(60)
+    assert query.state is JobState.FAILED
+    assert query.status.restarts == 2
+
+
+def test_without_a_checkpoint_a_failure_ends_the_job_and_commits_nothing(tmp_path):
+    stream = counted(ROWS, file=tmp_path / "failed", after=ROWS // 4)
+    query = stream.sink(FileSink(str(tmp_path / "out"))).start(parallelism=2)
+    with pytest.raises(errors.UserFunctionError, match="planned"):
+        query.await_termination(60)
+    assert not list((tmp_path / "out").glob("*.parquet"))
+
+
+def test_a_checkpoint_that_cannot_be_written_fails_the_job_unless_tolerated(tmp_path):
+    folder = tmp_path / "checkpoints"
+    query = start(counted(ROWS), tmp_path, tolerable_failures=1000)
+    wait_for_a_checkpoint(query)
+    (folder / "tasks").rename(folder / "moved")
+    (folder / "tasks").touch()
+    wait_until(lambda: any(one.status == "failed" for one in query.status.checkpoints))
+    failed = next(one for one in query.status.checkpoints if one.status == "failed")
+    assert "cannot be written" in failed.reason
+    (folder / "tasks").unlink()
+    (folder / "moved").rename(folder / "tasks")
+    assert query.await_termination(60)
+    assert query.status.restarts == 0
+    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+
+
+def test_old_checkpoints_are_deleted(tmp_path):
+    query = start(counted(ROWS, file=tmp_path / "failed", after=ROWS // 2), tmp_path, retained=2)
+    assert query.await_termination(60)
+    folder = tmp_path / "checkpoints"
+    assert len(list((folder / "log").iterdir())) <= 2
+    assert len(list((folder / "owners").iterdir())) == 1
+    assert len(list((folder / "tasks").iterdir())) <= 2
+    manifests = list((folder / "tasks").rglob("*.manifest"))
+    # Two for each of the two tasks with state; one more may be of an aborted checkpoint.
+    assert 0 < len(manifests) <= 6
+
+
+def test_state_of_an_operator_that_is_gone_is_refused_unless_dropped(tmp_path):
+    query = start(counted(ROWS), tmp_path)
+    wait_for_a_checkpoint(query)
+    query.stop()
+
+    def other():
+        keyed = kit.numbers(ROWS, rate=RATE).key_by("key")
+        return keyed.process(kit.Count, schema=kit.COUNTED, name="other")
+
+    with pytest.raises(errors.CheckpointError, match="operators that the job does not have: count"):
+        start(other(), tmp_path)
+    query = start(other(), tmp_path, allow_dropped_state=True)
+    assert query.await_termination(60)
+
+
+def test_another_number_of_key_groups_is_refused(tmp_path):
+    query = start(counted(100, rate=None), tmp_path)
+    assert query.await_termination(60)
+    with pytest.raises(errors.CheckpointError, match="another number of key groups"):
+        start(counted(100), tmp_path, max_parallelism=64)
+
+
+def test_a_process_whose_coordinator_dies_ends(tmp_path):
+    """The workers read a pipe from their parent, and end with it."""
+    script = tmp_path / "driver.py"
+    script.write_text(
+        "import sys, kit\n"
+        "from headgate.sink import FunctionSink\n"
+        "job = kit.numbers(10**9, rate=1000).key_by('key').process(kit.Count, schema=kit.COUNTED)\n"
+        "query = job.sink(FunctionSink(lambda b: None)).start(workers=2)\n"
+        "query.await_termination(1)\n"
+        "pool = query._master._pool\n"
+        "print(*[p.pid for p in pool.processes.values()], flush=True)\n"
+        "query.await_termination()\n"
+    )
+    folder = str(Path(__file__).parent)
+    with subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": folder},
+        text=True,
+    ) as driver:
+        pids = [int(pid) for pid in driver.stdout.readline().split()]
+        assert len(pids) == 2
+        driver.send_signal(signal.SIGKILL)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
+def wait_for_a_checkpoint(query, count=2):
+    wait_until(
+        lambda: (
+            sum(one.status == "complete" for one in query.status.checkpoints) >= count
+            or query.state.is_over
+        )
+    )
+    assert not query.state.is_over
+
+
+def wait_until(found, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)

@@ -1,0 +1,73 @@
+"""Workers of streaming jobs that stop, are busy, or never say HELLO."""
+
+import ctypes
+import os
+import signal
+
+import kit
+import pytest
+from tests.faults.patience import wait_until
+
+from headgate import errors
+from headgate.sink import FileSink
+
+
+class Unloadable:
+    """A function that no worker can unpickle."""
+
+    def __call__(self, batch):
+        return batch
+
+    def __reduce__(self):
+        return _refuse, ()
+
+
+def _refuse():
+    raise ImportError("planned")
+
+
+def counted(count, **source):
+    return kit.numbers(count, **source).key_by("key").process(kit.Count, schema=kit.COUNTED)
+
+
+def test_a_worker_that_ends_before_its_first_word_fails_the_job(tmp_path):
+    job = kit.numbers(100).map(Unloadable()).sink(FileSink(str(tmp_path / "out")))
+    query = job.start(workers=2)
+    with pytest.raises(errors.PeerLostError, match="has ended"):
+        query.await_termination(60)
+    assert query.state.is_over
+
+
+def test_a_stopped_worker_is_lost_after_the_timeout(tmp_path):
+    job = counted(4000, rate=1000).sink(FileSink(str(tmp_path / "out")))
+    query = job.start(
+        workers=2,
+        parallelism=2,
+        checkpoint=str(tmp_path / "checkpoints"),
+        interval=0.2,
+        heartbeat_timeout=2,
+    )
+    with query:
+        done = lambda: any(one.status == "complete" for one in query.status.checkpoints)  # noqa: E731
+        wait_until(done, "a checkpoint is complete", 30)
+        os.kill(query._master._pool.processes[1].pid, signal.SIGSTOP)
+        wait_until(lambda: query.status.restarts, "the job has started anew", 30)
+        assert query.await_termination(60)
+        assert query.status.restarts == 1
+    kit.check_counts(kit.rows_of(tmp_path / "out"), 4000)
+
+
+def holds_the_lock(batch):
+    """Hold the GIL for longer than the timeout of heartbeats, which a library may do."""
+    if batch.num_rows and batch["id"][0].as_py() == 0:
+        ctypes.PyDLL(None).sleep(8)
+    return batch
+
+
+def test_a_function_that_holds_the_lock_is_not_lost(tmp_path):
+    job = kit.numbers(400).map(holds_the_lock).sink(FileSink(str(tmp_path / "out")))
+    query = job.start(workers=1, checkpoint=str(tmp_path / "checkpoints"), heartbeat_timeout=4)
+    with query:
+        assert query.await_termination(120)
+        assert query.status.restarts == 0
+    assert kit.rows_of(tmp_path / "out").num_rows == 400
