@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Seconds after which a commit without rows renews the marker: brokers forget offsets after days.
 _RENEW: Final = 3600.0
+#: Seconds between two questions to a coordinator that starts.
+_PAUSE: Final = 0.2
 
 
 class KafkaCommitter(StreamSinkCommitter):
@@ -85,10 +87,12 @@ class KafkaCommitter(StreamSinkCommitter):
             )
         if self._producing is None and self._open() is None:
             raise self._forgotten(checkpoint_id)
+        # A task that has not heard of a commit yet passes its committable again with the next checkpoint.
+        new = [one for one in found if number_of(one, self._job) >= self._marker]
         is_new = checkpoint_id >= self._marker
         is_old = time.monotonic() - self._marked_at > _RENEW
-        if is_new and (any(one.files for one in found) or is_old):
-            self._in_transaction(found, checkpoint_id + 1)
+        if is_new and (any(one.files for one in new) or is_old):
+            self._in_transaction(new, checkpoint_id + 1)
         clean_until(self._storage, self._job, checkpoint_id)
 
     def abort_unknown(self, known: Collection[bytes]) -> None:
@@ -114,7 +118,7 @@ class KafkaCommitter(StreamSinkCommitter):
 
     def _open(self) -> int | None:
         """Make a producer, which ends and locks out older ones; return the marker, if there is one."""
-        from confluent_kafka import Consumer, KafkaException, TopicPartition  # noqa: PLC0415
+        from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415
 
         shared = {
             n: v
@@ -135,17 +139,37 @@ class KafkaCommitter(StreamSinkCommitter):
             self._group = Consumer(
                 {**shared, "group.id": self._id, "enable.auto.commit": False}, logger=LOG
             )
-            (found,) = self._group.committed([TopicPartition(self._topic, 0)], self._timeout)
-            if found.error is not None:
-                raise KafkaException(found.error)
+            found = self._committed()
         except KafkaException as error:
             self.close()
             raise SinkError(
                 f"the committer of topic {self._topic!r} cannot start: {said(error)}",
                 remedy="check bootstrap_servers, the topic and its rights",
             ) from error
-        self._marker, self._marked_at = max(0, found.offset), time.monotonic()
-        return self._marker if found.offset >= 0 else None
+        self._marker, self._marked_at = max(0, found), time.monotonic()
+        return self._marker if found >= 0 else None
+
+    def _committed(self) -> int:
+        """Return the group's offset, below 0 if there is none; wait for a coordinator that starts."""
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition  # noqa: PLC0415
+
+        starting = (
+            KafkaError.NOT_COORDINATOR,
+            KafkaError.COORDINATOR_NOT_AVAILABLE,
+            KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        )
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                (found,) = self._group.committed([TopicPartition(self._topic, 0)], self._timeout)
+                if found.error is not None:
+                    raise KafkaException(found.error)
+            except KafkaException as error:
+                if error.args[0].code() not in starting or time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE)
+            else:
+                return int(found.offset)
 
     def _in_transaction(self, committables: Iterable[Committable], marker: int) -> None:
         """Commit rows and the marker, or nothing."""
