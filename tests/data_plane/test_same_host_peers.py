@@ -113,7 +113,7 @@ def region_twice(link, channel):
 
 
 def unasked_descriptors(link, channel):
-    for _ in range(2):
+    for _ in range(3):
         send_with(link, wire.frame(12), memory())
 
 
