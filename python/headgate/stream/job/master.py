@@ -97,7 +97,13 @@ class JobMaster:
         Raises:
             CheckpointError: the checkpoints cannot be used.
         """
-        self._checkpointing.claim()
+        try:
+            self._checkpointing.claim()
+        except BaseException:
+            self._crew.discard()
+            self._loop.close()
+            self._checkpointing.close()
+            raise
         self._thread.start()
 
     def wait(self, timeout: float | None) -> bool:
