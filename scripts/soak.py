@@ -172,7 +172,7 @@ PARTS = (
         "kafka",
         "a source and a sink of Kafka with a real broker: transactions, crashes, a broker that is killed",
         ("scripts/kafka.sh", "tests/soak/kafka"),
-        9,
+        10,
         (
             "python/headgate/_kafka.py",
             "python/headgate/sink/*",

@@ -1,4 +1,4 @@
-"""Checkpoints of a gate: barriers are handled in the reader, between the records (spec 10)."""
+"""Checkpoints of a gate: barriers are handled in the reader, between the records (spec 10.5)."""
 
 import time
 
@@ -204,3 +204,37 @@ def test_metrics_count_the_alignment(link):
     assert done.persisted_bytes == 0
     assert 0 <= done.alignment_duration < 20_000
     assert 0 <= done.start_delay < 20_000
+
+
+def test_spec_10_08_a_barrier_of_an_older_checkpoint_only_has_its_channel_resumed(link):
+    job = Job(link, 2)
+    job.send(0, barrier(10), b"behind 10")
+    job.expect()
+    job.send(1, barrier(5), b"x")
+    job.expect(b"x")
+    job.send(1, barrier(10))
+    job.expect(b"x", ("barrier", 10, "aligned"), ("complete", 10), b"behind 10")
+
+
+def test_spec_10_10_an_unaligned_barrier_of_the_pending_checkpoint_ends_the_alignment(link):
+    job = Job(link, 3)
+    job.send(0, barrier(1), b"behind")
+    job.expect()
+    job.send(1, barrier(1, "unaligned"))
+    job.expect(("barrier", 1, "unaligned"))
+    job.send(2, b"late", barrier(1))
+    job.expect_any(("barrier", 1, "unaligned"), ("complete", 1), b"late", b"behind")
+    assert job.got.index(("complete", 1)) < job.got.index(b"behind")
+    (kept,) = job.reader.take_channel_state(1)
+    assert (kept[0], hg.decode_channel_state(kept[1], None)) == (2, [b"late"])
+
+
+def test_spec_10_11_a_cancel_marker_behind_the_barrier_of_the_next_checkpoint_is_ignored(link):
+    job = Job(link, 2)
+    job.send(0, barrier(1), b"behind")
+    job.expect()
+    job.send(1, barrier(2, "unaligned"))
+    job.writers[1].broadcast_cancellation(1)
+    job.expect(("aborted", 1), ("barrier", 2, "unaligned"), b"behind")
+    job.send(0, barrier(2, "unaligned"))
+    job.expect(*job.got[:3], ("complete", 2))

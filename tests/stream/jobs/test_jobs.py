@@ -156,9 +156,8 @@ def test_a_broadcast_reaches_all_tasks_and_a_rebalance_one():
     index = pa.schema([("index", pa.int64()), ("rows", pa.int64())])
     everywhere = kit.numbers(100).broadcast().process(Indexes, schema=index, parallelism=3)
     table = run(everywhere).group_by("index").aggregate([("rows", "sum")])
-    assert dict(
-        zip(*(table[name].to_pylist() for name in ("index", "rows_sum")), strict=True)
-    ) == dict.fromkeys(range(3), 100)
+    assert sorted(table["index"].to_pylist()) == [0, 1, 2]
+    assert table["rows_sum"].to_pylist() == [100] * 3
     once = kit.numbers(100).rebalance().process(Indexes, schema=index, parallelism=3)
     assert pc.sum(run(once)["rows"]).as_py() == 100
 

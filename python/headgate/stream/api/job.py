@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headgate import _options
-from headgate.errors import OptionError
-from headgate.stream.api.graph import MAX_PARALLELISM, JobGraph, plan
+from headgate.errors import OptionError, StreamError
+from headgate.stream.api.graph import MAX_PARALLELISM, JobGraph, Shipping, plan
 from headgate.stream.job.checkpoints import CheckpointConfig
 from headgate.stream.job.config import BUFFER_TIMEOUT, Alignment, JobConfig, milliseconds
 from headgate.stream.job.local import ProcessWorkers, ThreadWorkers
@@ -45,7 +45,7 @@ class StreamingJob:
         name: str | None = None,
         savepoint: str | None = None,
         alignment: Alignment = "aligned",
-        aligned_timeout: str | float = 0,
+        aligned_timeout: str | float = "1s",
         checkpoint_timeout: str | float = "10m",
         min_pause: str | float = 0,
         tolerable_failures: int = 0,
@@ -104,7 +104,7 @@ class StreamingJob:
                 tolerable_failures,
             ),
             alignment=alignment,
-            aligned_timeout=milliseconds("aligned_timeout", aligned_timeout, 0),
+            aligned_timeout=milliseconds("aligned_timeout", aligned_timeout),
             restarts=restarts,
             restart_delay=restart_delay,
             savepoint=savepoint,
@@ -118,6 +118,8 @@ class StreamingJob:
                 remedy='"aligned" · "unaligned" · "timeoutable"',
             )
         graph = self.plan(parallelism, max_parallelism)
+        if alignment != "aligned":
+            _refuse_broadcasts(graph)
         if spark is None:
             pool = _local_workers(graph, config.name, workers or 0, options or {})
         else:
@@ -150,6 +152,21 @@ def _local_workers(
     if workers:
         return ProcessWorkers(graph, name, given, workers)
     return ThreadWorkers(graph, name, given)
+
+
+def _refuse_broadcasts(graph: JobGraph) -> None:
+    """Refuse what a barrier must not overtake: each task would handle again what all got.
+
+    Raises:
+        StreamError: rows are sent to all tasks of an operator.
+    """
+    for stage in graph.stages:
+        for edge in stage.edges:
+            if edge.shipping is Shipping.BROADCAST:
+                raise StreamError(
+                    f"the barriers of checkpoints cannot overtake rows of {edge.operator}, which go to all tasks",
+                    remedy='alignment="aligned"',
+                )
 
 
 def _name(checkpoint: str | None) -> str:

@@ -188,13 +188,15 @@ class CheckpointCoordinator:
             return []
         return self._give_up(pending, reason, now)
 
-    def close(self, reason: str) -> list[Effect]:
-        """Give up the pending checkpoint; none begins any more."""
+    def close(self, reason: str) -> list[Abort]:
+        """Give up the pending checkpoint and those that wait for it; none begins any more."""
         self._is_over = True
         pending, self._pending = self._pending, None
-        if pending is None:
-            return []
-        return [Abort(pending.trigger.checkpoint, reason, pending.trigger)]
+        triggers = [] if pending is None else [pending.trigger]
+        # No checkpoint has the id of one that did not begin.
+        triggers += [Trigger(self._next_id, savepoint, stop) for savepoint, stop in self._asked]
+        self._asked.clear()
+        return [Abort(trigger.checkpoint, reason, trigger) for trigger in triggers]
 
     def _give_up(self, pending: _Pending, reason: str, now: int) -> list[Effect]:
         self._pending = None

@@ -56,7 +56,7 @@ class ThreadWorkers:
                 worker.run()
             except CoordinatorError:
                 _LOG.debug("the coordinator of %s has ended", self._name, exc_info=True)
-            except Exception as error:  # noqa: BLE001 - reported to the coordinator, as the end of a process is
+            except Exception as error:  # noqa: BLE001 - the coordinator asks for it
                 _LOG.exception("the worker of %s ended", self._name)
                 self._ended[number] = Cause.of(error, where=f"worker {number}")
 
@@ -119,10 +119,9 @@ class ProcessWorkers:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our own module
         self.processes[number] = process
         self._running.add(number)
-        pipe = _input_of(process)
         with suppress(BrokenPipeError):  # it has ended already, and is started again
-            _write(pipe, pickle.dumps((number, place, sys.path)))
-            _write(pipe, self._job)
+            _write(process.stdin, pickle.dumps((number, place, sys.path)))
+            _write(process.stdin, self._job)
 
     def stop(self) -> None:
         """Wait for all processes, and kill those that do not end."""
@@ -132,14 +131,9 @@ class ProcessWorkers:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            with suppress(BrokenPipeError):
-                _input_of(process).close()
-
-
-def _input_of(process: subprocess.Popen[bytes]) -> IO[bytes]:
-    if process.stdin is None:
-        raise InternalError("a worker process has no standard input")
-    return process.stdin
+            if process.stdin is not None:
+                with suppress(BrokenPipeError):
+                    process.stdin.close()
 
 
 def _ended(number: int, code: int) -> Cause:
@@ -169,7 +163,9 @@ def dumped(job: Any) -> bytes:
         ) from error
 
 
-def _write(pipe: IO[bytes], data: bytes) -> None:
+def _write(pipe: IO[bytes] | None, data: bytes) -> None:
+    if pipe is None:
+        raise InternalError("a worker process has no standard input")
     pipe.write(len(data).to_bytes(8, "big") + data)
     pipe.flush()
 

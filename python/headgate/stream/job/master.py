@@ -1,4 +1,4 @@
-"""The coordinator of a streaming job: deploys tasks, takes checkpoints, and starts anew after failures."""
+"""The coordinator of a streaming job: deploys tasks, has checkpoints taken, and starts anew after failures."""
 
 from __future__ import annotations
 
@@ -8,31 +8,28 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.cause import Cause
-from headgate.stream.job.attempt import Attempt
+from headgate.errors import CheckpointError, HeadgateError, OptionError
+from headgate.stream.job.attempt import Attempt, TaskId
 from headgate.stream.job.bottleneck import Bottleneck, Shares, find_bottleneck
-from headgate.stream.job.checkpointing import Checkpointing, now_ms, refuse_ended
-from headgate.stream.job.checkpoints import (
-    CheckpointCoordinator,
-    TaskId,
-    Trigger,
-)
-from headgate.stream.job.files import JobFiles
-from headgate.stream.job.messages import StreamMessage
+from headgate.stream.job.completion import Checkpointing
+from headgate.stream.job.crew import Crew
+from headgate.stream.job.metadata import restored_tasks
 from headgate.stream.job.sources import JobSources
 from headgate.stream.job.status import JobState, WorkerStatus
-from headgate.stream.job.store import CheckpointStore, Completed, OtherDriverError
-from headgate.stream.job.workers import Workers
 
 if TYPE_CHECKING:
-    from headgate.errors import HeadgateError
     from headgate.stream.api.graph import JobGraph
+    from headgate.stream.job.checkpoints import Trigger
     from headgate.stream.job.config import JobConfig
-    from headgate.stream.job.history import CheckpointHistory
+    from headgate.stream.job.history import CheckpointStats
+    from headgate.stream.job.messages import StreamMessage
     from headgate.stream.job.pool import WorkerPool
+    from headgate.stream.job.store import CheckpointStore, Completed
 
 _LOG: Final = logging.getLogger("headgate.stream")
 #: Seconds between two looks at the clock, and between two looks at the workers.
@@ -40,6 +37,8 @@ _TICK: Final = 0.02
 _LOOK: Final = 0.2
 #: Seconds in which workers have to answer that they cancelled their tasks.
 _CANCEL: Final = 40.0
+#: Seconds between two looks at a job that is waited for, so that Ctrl-C is answered.
+_NAP: Final = 0.5
 
 
 class JobMaster:
@@ -50,6 +49,12 @@ class JobMaster:
         config: its options.
         store: keeps checkpoints; None if there are none.
         pool: starts workers.
+
+    Attributes:
+        graph: the job.
+        restarts: failures after which it was started anew.
+        state: what it does.
+        failure: why it failed.
     """
 
     def __init__(
@@ -64,24 +69,21 @@ class JobMaster:
         self.state = JobState.STARTING
         self.failure: HeadgateError | None = None
         self._config = config
-        self._store = store
         self._pool = pool
-        self._files = JobFiles(graph, config, store)
-        self._checkpointing = Checkpointing(config, self._files, self)
-        #: Made by the thread before anything else.
-        self._workers: Workers
+        self._crew = Crew(pool, config.heartbeat_timeout, self, self._guarded)
+        self._checkpointing = Checkpointing(graph, config, store, self)
         self._owner = secrets.token_hex(4)
         self._attempt: Attempt | None = None
         self._attempts = 0
+        #: Failures since the last complete checkpoint.
         self._failures = 0
+        #: True from the wish for an attempt until it is deployed or its restore has failed: one at a time.
+        self._is_deploying = False
+        #: What the user wants the job to become, and with which savepoint.
         self._goal: JobState | None = None
-        #: How a goal is to be reached that was set before all tasks ran.
-        self._stop_savepoint: str | None = None
-        self._drains = False
-        #: Requests that were not answered yet.
-        self._asked: list[Future[str]] = []
-        self._asking = threading.Lock()
-        self._deploying = False
+        self._savepoint: str | None = None
+        self._last_answer: Future[str] | None = None
+        self._answers: list[Future[str]] = []
         self._done = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._over = asyncio.Event()
@@ -94,32 +96,37 @@ class JobMaster:
 
         Raises:
             CheckpointError: the checkpoints cannot be used.
-            StreamError: the sinks cannot be used.
         """
-        self._files.claim()
+        self._checkpointing.claim()
         self._thread.start()
 
     def wait(self, timeout: float | None) -> bool:
         """Wait for the end; return False on timeout. Answers Ctrl-C."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._done.is_set():
-            rest = 0.5 if deadline is None else min(0.5, deadline - time.monotonic())
+            rest = _NAP if deadline is None else min(_NAP, deadline - time.monotonic())
             if rest <= 0:
                 return False
             self._done.wait(rest)
         return True
 
-    def request(self, goal: JobState, savepoint: str | None, *, drain: bool) -> Future[str]:
-        """Stop, cancel, or take a savepoint (with the goal RUNNING); the future gets the savepoint's folder."""
+    def request(self, goal: JobState, savepoint: str | None) -> Future[str]:
+        """Stop, drain (FINISHED), cancel, or take a savepoint (RUNNING); the future gets the savepoint's folder."""
         answer: Future[str] = Future()
-        with self._asking:
-            if self._done.is_set():
-                refuse_ended(answer, self.failure)
-                return answer
-            self._asked = [one for one in self._asked if not one.done()]
-            self._asked.append(answer)
-        self.call(lambda: self._requested(goal, savepoint, drain, answer))
+        self._answers.append(answer)
+        self.call(lambda: self._requested(goal, savepoint, answer))
+        if self._done.is_set():
+            self._answer_ended(answer)
         return answer
+
+    def _answer_ended(self, answer: Future[str]) -> None:
+        with suppress(InvalidStateError):  # the usual case: it has its answer
+            ended = CheckpointError("the job ended before the savepoint was taken")
+            answer.set_exception(self.failure or ended)
+
+    def checkpoints(self) -> list[CheckpointStats]:
+        """Return figures of the last checkpoints, the oldest first."""
+        return self._checkpointing.history.all()
 
     def figures(self) -> list[Mapping[str, Any]]:
         """Return the last figures of all tasks."""
@@ -128,11 +135,6 @@ class JobMaster:
             return []
         return [attempt.figures.get(task, {"task": list(task)}) for task in self.graph.tasks]
 
-    @property
-    def history(self) -> CheckpointHistory:
-        """Figures of the last checkpoints."""
-        return self._checkpointing.history
-
     def shares(self, task: TaskId) -> Shares | None:
         """Return what a task did in the last seconds."""
         attempt = self._attempt
@@ -140,7 +142,7 @@ class JobMaster:
 
     def workers(self) -> list[WorkerStatus]:
         """Return the workers that are connected."""
-        return self._workers.status() if self._attempts else []
+        return self._crew.status()
 
     def bottleneck(self) -> Bottleneck | None:
         """Return the stage that others wait for, by the last seconds."""
@@ -153,7 +155,7 @@ class JobMaster:
         return self._attempts
 
     def call(self, action: Callable[[], None]) -> None:
-        """Have an action done on the coordinator's thread, if it still runs; from any thread."""
+        """Call an action on the coordinator's thread; dropped once that has ended."""
         try:
             self._loop.call_soon_threadsafe(self._guarded, action)
         except RuntimeError:
@@ -164,7 +166,7 @@ class JobMaster:
         try:
             action()
         except Exception as error:  # noqa: BLE001 - fails the job
-            self.fail(Cause.of(error), is_final=True)
+            self._fail(Cause.of(error), is_final=True)
 
     # The thread.
 
@@ -177,185 +179,211 @@ class JobMaster:
             self.state = JobState.FAILED
         finally:
             self._pool.stop()
-            self._files.close()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            # Its thread calls this loop, which drops the calls once it is closed.
             self._loop.close()
-            with self._asking:
-                self._done.set()
-                for answer in self._asked:
-                    refuse_ended(answer, self.failure)
+            self._checkpointing.close()
+            self._done.set()
+            for answer in self._answers:
+                self._answer_ended(answer)
 
     async def _main(self) -> None:
-        self._workers = workers = await Workers.open(
-            self._pool, self, self._over, self._guarded, self._config.heartbeat_timeout
-        )
         try:
-            workers.start()
+            await self._crew.open()
             looked = 0.0
             while not self._over.is_set():
                 self._guarded(self._tick)
                 now = self._loop.time()
                 if now - looked >= _LOOK:
                     looked = now
-                    self._guarded(workers.look)
+                    self._guarded(self._crew.look)
                 try:
                     await asyncio.wait_for(self._over.wait(), _TICK)
                 except TimeoutError:
                     continue
         finally:
-            await workers.close(_CANCEL)
+            await self._crew.close()
 
     def _tick(self) -> None:
-        attempt = self._attempt
-        if attempt is not None and not attempt.is_over:
-            self._checkpointing.look(attempt)
+        if self._attempt is not None:
+            self._checkpointing.tick(self._attempt)
 
-    # Workers.
+    # Of the workers.
 
-    def worker_joined(self) -> None:
-        """Start the tasks, if all workers are there and none run."""
+    def on_ready(self) -> None:
+        """Deploy the tasks once all workers are there."""
         self._deploy_if_ready()
 
-    def worker_lost(self, number: int, cause: Cause) -> None:
-        """End the attempt of a worker whose connection has ended."""
+    def on_lost(self, worker: int, cause: Cause) -> None:
+        """End the attempt of a lost worker."""
         attempt = self._attempt
         if attempt is not None:
-            attempt.cancelling.discard(number)
-            if not attempt.is_over:
-                self.fail(cause)
+            attempt.cancelling.discard(worker)
+        if attempt is None or not attempt.is_over:
+            self._fail(cause)
+        self._deploy_if_ready()
 
-    def worker_failed(self, cause: Cause) -> None:
-        """Count the end of a worker as a failure."""
-        self.fail(cause)
-
-    def worker_said(self, number: int, message: StreamMessage) -> None:
-        """Handle a message about an attempt."""
+    def on_message(self, worker: int, message: StreamMessage) -> None:
+        """Handle a worker's message about the current attempt."""
         attempt = self._attempt
         if attempt is None or message["attempt"] != attempt.number:
             return
         if message.kind == "CANCELLED":
-            attempt.cancelling.discard(number)
+            attempt.cancelling.discard(worker)
             self._deploy_if_ready()
         elif not attempt.is_over:
-            handler = handlers.get(message.kind)
-            if handler is None:
-                attempt.sources.handle(message)
+            if message.kind in _OF_WORKERS:
+                _OF_WORKERS[message.kind](self, attempt, worker, message)
             else:
-                handler(self, attempt, number, message)
+                handle = _OF_TASKS.get(message.kind, JobMaster._of_reader)
+                handle(self, attempt, tuple(message["task"]), message)
 
-    def _deployed(self, attempt: Attempt, number: int, message: StreamMessage) -> None:
-        attempt.deployed[number] = message
-        if len(attempt.deployed) == self._pool.size:
+    def _deployed(self, attempt: Attempt, worker: int, message: StreamMessage) -> None:
+        attempt.deployed[worker] = message
+        if len(attempt.deployed) == self._crew.size:
             self._connect(attempt)
 
-    def _noted(self, attempt: Attempt, number: int, message: StreamMessage) -> None:  # noqa: ARG002 - as others
+    def _figures(self, attempt: Attempt, worker: int, message: StreamMessage) -> None:
+        del worker
         for one in message["tasks"]:
             attempt.note(tuple(one["task"]), one)
 
-    def _task_failed(self, attempt: Attempt, number: int, message: StreamMessage) -> None:  # noqa: ARG002 - as others
-        self.fail(Cause.from_fields(message["cause"]))
+    def _failed(self, attempt: Attempt, worker: int, message: StreamMessage) -> None:
+        del attempt, worker
+        self._fail(Cause.from_fields(message["cause"]))
 
-    def _task_ended(self, attempt: Attempt, number: int, message: StreamMessage) -> None:  # noqa: ARG002 - as others
-        attempt.ended.add(tuple(message["task"]))
-        if len(attempt.ended) == len(attempt.placed):
-            self._checkpointing.last(attempt, attempt.last_savepoint)
+    def _ended(self, attempt: Attempt, task: TaskId, message: StreamMessage) -> None:
+        del message
+        attempt.ended.add(task)
+        if attempt.has_ended:
+            self._last_checkpoint(attempt)
 
-    def _task_finished(self, attempt: Attempt, number: int, message: StreamMessage) -> None:  # noqa: ARG002 - as others
-        attempt.finished.add(tuple(message["task"]))
-        if len(attempt.finished) == len(attempt.placed):
+    def _finished(self, attempt: Attempt, task: TaskId, message: StreamMessage) -> None:
+        del message
+        attempt.finished.add(task)
+        if attempt.has_finished:
             self._end(self._goal or JobState.FINISHED)
 
-    def _acknowledged(self, attempt: Attempt, number: int, message: StreamMessage) -> None:  # noqa: ARG002 - as others
-        self._checkpointing.acknowledged(attempt, message)
+    def _acknowledged(self, attempt: Attempt, task: TaskId, message: StreamMessage) -> None:
+        state = message["state"]
+        self._checkpointing.acknowledged(attempt, task, message["checkpoint"], state)
 
-    def _declined(self, attempt: Attempt, number: int, message: StreamMessage) -> None:  # noqa: ARG002 - as others
+    def _declined(self, attempt: Attempt, task: TaskId, message: StreamMessage) -> None:
+        del task
         self._checkpointing.declined(attempt, message["checkpoint"], message["reason"])
+
+    def _of_reader(self, attempt: Attempt, task: TaskId, message: StreamMessage) -> None:
+        del task
+        attempt.sources.handle(message)
 
     # Attempts.
 
     def _deploy_if_ready(self) -> None:
         attempt = self._attempt
         is_free = attempt is None or (attempt.is_over and not attempt.cancelling)
-        if not is_free or self._deploying or not self._workers.are_complete:
+        is_wanted = self.state in {JobState.STARTING, JobState.RESTARTING}
+        if not is_free or not is_wanted or self._is_deploying or not self._crew.is_complete:
             return
-        if self.state not in {JobState.STARTING, JobState.RESTARTING}:
-            return
-        self._deploying = True
+        self._is_deploying = True
         delay = 0.0 if attempt is None else self._config.restart_delay
-        self._loop.call_later(delay, lambda: self._guarded(self._restore))
-
-    def _restore(self) -> None:
-        """Read what to continue from, and commit what it has, on the thread of files."""
-        self.in_files(self._files.restore, self._deploy)
+        restore = lambda: self._checkpointing.restore(self._deploy)  # noqa: E731
+        self._loop.call_later(delay, lambda: self._guarded(restore))
 
     def _deploy(self, restored: Completed | None) -> None:
-        self._deploying = False
+        """Have all workers make their tasks."""
+        self._is_deploying = False
         if self.state not in {JobState.STARTING, JobState.RESTARTING}:
             return
-        if self._attempt is not None and not self._attempt.is_over:
-            return  # A failure while this one was prepared has led to another one.
-        if not self._workers.are_complete:
+        if self._checkpointing.is_final(restored):
+            self._end(self._goal or JobState.FINISHED)
+            return
+        if not self._crew.is_complete:
             return  # Lost meanwhile: its HELLO deploys.
         self._attempts += 1
-        number = self._attempts
-        placed = {task: at % self._pool.size for at, task in enumerate(self.graph.tasks)}
+        name = f"{self._owner}-{self._attempts}"
+        size = self._crew.size
+        placed = {task: at % size for at, task in enumerate(self.graph.tasks)}
+        fields, base = (None, "") if restored is None else (restored.fields, restored.base)
         sources = JobSources(
             self.graph,
-            None if restored is None else restored.fields,
-            lambda kind, task, fields: self.call(
-                lambda: self._to_task(attempt, kind, task, fields)
-            ),
-            lambda error: self.call(lambda: self._fail_attempt(attempt, Cause.of(error))),
+            fields,
+            lambda kind, task, more: self.call(lambda: self._to_task(attempt, kind, task, more)),
+            lambda error: self.call(lambda: self.fail(attempt, Cause.of(error))),
         )
-        attempt = Attempt(number, f"{self._owner}-{number}", restored, placed, sources)
-        self._attempt = attempt
-        tasks = attempt.deployments(self.graph, self._store, self._config.retained)
+        attempt = self._attempt = Attempt(self._attempts, name, restored, placed, sources)
+        tasks: dict[int, list[Any]] = {worker: [] for worker in range(size)}
+        for stage in self.graph.stages:
+            for at, own in enumerate(restored_tasks(self.graph, stage, fields, base)):
+                own |= {
+                    "task": [stage.number, at],
+                    "attempt": name,
+                    "retained": self._config.retained,
+                    **self._checkpointing.folders(name, stage.number, at),
+                }
+                tasks[placed[stage.number, at]].append(own)
         checkpoint = None if restored is None else restored.checkpoint
-        for worker in self._workers.connected:
-            own = tasks.get(worker, [])
-            self._workers.send(worker, "DEPLOY", attempt=number, restored=checkpoint, tasks=own)
+        for worker, own_tasks in tasks.items():
+            self._crew.send(
+                worker, "DEPLOY", attempt=attempt.number, restored=checkpoint, tasks=own_tasks
+            )
 
     def _connect(self, attempt: Attempt) -> None:
         """Tell each task where its channels are, and start the enumerators."""
-        inputs = attempt.inputs(self.graph)
-        for worker in self._workers.connected:
-            own = inputs.get(worker, [])
-            self._workers.send(worker, "CONNECT", attempt=attempt.number, inputs=own)
-        attempt.sources.start(lambda task: self._workers.host_of(attempt.placed[task]))
-        first = 1 + max(self._files.completed, self._checkpointing.last_id)
-        attempt.checkpoints = CheckpointCoordinator(
-            self._config.checkpoints, attempt.placed, first, now_ms()
-        )
+        partitions: dict[TaskId, list[list[Any]]] = {}
+        for message in attempt.deployed.values():
+            host, port, process = message["host"], message["port"], message["process"]
+            for stage, index, found in message["partitions"]:
+                partitions[stage, index] = [[host, port, one, process] for one in found]
+        inputs: dict[int, list[Any]] = {worker: [] for worker in range(self._crew.size)}
+        for (number, at), worker in attempt.placed.items():
+            channels = [
+                [host, port, partition, at, process]
+                for sender, edge in self.graph.inputs_of(number)
+                for index in range(sender.parallelism)
+                for host, port, partition, process in [partitions[sender.number, index][edge]]
+            ]
+            inputs[worker].append([number, at, channels])
+        for worker, own in inputs.items():
+            self._crew.send(worker, "CONNECT", attempt=attempt.number, inputs=own)
+        attempt.sources.start(lambda task: self._crew.host(attempt.placed[task]))
+        self._checkpointing.begin(attempt)
         self.state = JobState.RUNNING
         if self._goal is not None:
-            self._stop(attempt, self._stop_savepoint, drain=self._drains)
+            self._stop(attempt, self._goal)
 
     def _to_task(self, attempt: Attempt, kind: str, task: TaskId, fields: dict[str, Any]) -> None:
         if attempt is self._attempt and not attempt.is_over:
             worker = attempt.placed[task]
-            self._workers.send(worker, kind, attempt=attempt.number, task=list(task), **fields)
+            self._crew.send(worker, kind, attempt=attempt.number, task=list(task), **fields)
 
-    def to_all(self, attempt: Attempt, kind: str, **fields: Any) -> None:
-        """Send a message to all workers."""
-        self._workers.send_all(kind, attempt=attempt.number, **fields)
+    def tell(self, attempt: Attempt, kind: str, **fields: Any) -> None:
+        """Send a message about an attempt to all workers."""
+        self._crew.send_all(kind, attempt=attempt.number, **fields)
 
-    def _fail_attempt(self, attempt: Attempt, cause: Cause) -> None:
-        if attempt is self._attempt and not attempt.is_over:
-            self.fail(cause)
+    def fail(self, attempt: Attempt | None, cause: Cause, *, is_final: bool = False) -> None:
+        """Handle an error of files, sinks or enumerators: of an attempt, or None while the next one is prepared."""
+        if attempt is None:
+            self._is_deploying = False
+        if is_final or attempt is None or not attempt.is_over:
+            self._fail(cause, is_final=is_final)
 
-    def fail(self, cause: Cause, *, is_final: bool = False) -> None:
+    def _fail(self, cause: Cause, *, is_final: bool = False) -> None:
         """End the attempt because of a failure; start another one unless there were too many."""
         if self._over.is_set():
             return
-        attempt = self._attempt
-        _LOG.warning(
-            "attempt %d of %s failed: %s", self._attempts, self._config.name, cause.summary
-        )
-        self._close_attempt(attempt, cause.summary)
+        number, name = self._attempts, self._config.name
+        if self.state is JobState.FINISHING and not is_final:
+            # All output is committed. There is nothing that a new attempt could do.
+            _LOG.warning("%s has ended, though attempt %d failed: %s", name, number, cause.summary)
+            self._end(self._goal or JobState.FINISHED)
+            return
+        _LOG.warning("attempt %d of %s failed: %s", number, name, cause.summary)
+        self._close_attempt(cause.summary)
         self._failures += 1
-        self._deploying = False
-        can_restore = self._store is not None
-        if is_final or not can_restore or self._failures > self._config.restarts:
+        is_lasting = (
+            is_final or cause.code == OptionError.code or not self._checkpointing.can_restore
+        )
+        if is_lasting or self._failures > self._config.restarts:
             self.failure = cause.error()
             self._end(JobState.FAILED)
             return
@@ -363,95 +391,89 @@ class JobMaster:
         self.state = JobState.RESTARTING
         self._deploy_if_ready()
 
-    def _close_attempt(self, attempt: Attempt | None, reason: str) -> None:
+    def _close_attempt(self, reason: str) -> None:
+        attempt = self._attempt
         if attempt is None or attempt.is_over:
             return
         attempt.is_over = True
-        self._checkpointing.close(attempt, reason)
-        self._files.submit(attempt.sources.close)
-        attempt.cancelling = self._workers.connected
-        self.to_all(attempt, "CANCEL")
-        number = attempt.number
-        self._loop.call_later(_CANCEL, lambda: self._guarded(lambda: self._drop_late(number)))
+        self._checkpointing.end_attempt(attempt, reason)
+        attempt.cancelling = self._crew.connected
+        self.tell(attempt, "CANCEL")
+        self._loop.call_later(_CANCEL, lambda: self._guarded(lambda: self._drop_late(attempt)))
 
-    def _drop_late(self, number: int) -> None:
-        attempt = self._attempt
-        if attempt is not None and attempt.number == number:
-            for worker in tuple(attempt.cancelling):
-                self._workers.drop(worker)
+    def _drop_late(self, attempt: Attempt) -> None:
+        if attempt is self._attempt:
+            for worker in list(attempt.cancelling):
+                self._crew.drop(worker)
 
     def _end(self, state: JobState) -> None:
-        self._close_attempt(self._attempt, "the job ends")
+        self._close_attempt("the job ends")
         self.state = state
         # Workers stop as soon as they have read what was sent to them.
         self._over.set()
 
-    def checkpoint_completed(self, trigger: Trigger) -> None:
-        """Count failures anew; the tasks end behind the last checkpoint."""
+    def on_complete(self, attempt: Attempt, trigger: Trigger) -> None:
+        """Let the tasks end after the last checkpoint."""
         self._failures = 0
-        attempt = self._attempt
-        if trigger.stop and attempt is not None and not attempt.is_over:
+        if trigger.stop and not attempt.is_over:
             self.state = JobState.FINISHING
+            self.tell(attempt, "FINISH")
+
+    def on_stop_failed(self, attempt: Attempt) -> None:
+        """Let the job go on; one that is drained ends without the savepoint."""
+        self._savepoint = self._last_answer = None
+        if self._goal is not JobState.FINISHED:
+            self._goal = None
+        attempt.last_savepoint = None
+        attempt.is_last_asked = False
+        if not attempt.is_over and attempt.has_ended:
+            self._last_checkpoint(attempt)
 
     # Requests.
 
-    def _requested(
-        self, goal: JobState, savepoint: str | None, drain: bool, answer: Future[str]
-    ) -> None:
-        if savepoint is not None:
-            self._checkpointing.expect(savepoint, answer)
-        else:
-            answer.set_result("")
+    def _requested(self, goal: JobState, savepoint: str | None, answer: Future[str]) -> None:
         attempt = self._attempt
-        if goal is JobState.CANCELLED:
-            self._goal = goal
-            self._end(goal)
-        elif goal is JobState.RUNNING:
-            if savepoint is not None:
-                self._checkpointing.savepoint(attempt, savepoint)
-        else:
-            self._goal, self._stop_savepoint, self._drains = goal, savepoint, drain
-            if attempt is not None and not attempt.is_over and attempt.checkpoints is not None:
-                self._stop(attempt, savepoint, drain=drain)
-
-    def _stop(self, attempt: Attempt, savepoint: str | None, *, drain: bool) -> None:
-        if drain:
-            attempt.last_savepoint = savepoint
-            self.to_all(attempt, "DRAIN")
-            if len(attempt.ended) == len(attempt.placed):
-                self._checkpointing.last(attempt, savepoint)
-        else:
-            self._checkpointing.last(attempt, savepoint)
-
-    def in_files(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """Run work on the thread of files, then an action on this thread; an error fails the job."""
-        attempt = self._attempt
-
-        def run() -> None:
-            try:
-                result = work()
-            except Exception as error:  # noqa: BLE001 - fails the attempt
-                cause = Cause.of(error)
-                is_final = isinstance(error, OtherDriverError)
-                self.call(lambda: self._files_failed(attempt, cause, is_final=is_final))
+        is_running = attempt is not None and attempt.running is not None
+        if goal is JobState.RUNNING:
+            if attempt is None or not is_running:
+                summary = "the job is not running, so no savepoint can be taken"
+                answer.set_exception(CheckpointError(summary))
             else:
-                self.call(lambda: then(result))
+                self._checkpointing.request(attempt, savepoint, stop=False, answer=answer)
+            return
+        self._goal, self._savepoint = goal, savepoint
+        if savepoint is None:
+            answer.set_result("")
+        if goal is JobState.CANCELLED:
+            self._end(goal)
+            return
+        self._last_answer = answer
+        if attempt is not None and is_running:
+            self._stop(attempt, goal)
 
-        self._files.submit(run)
+    def _stop(self, attempt: Attempt, goal: JobState) -> None:
+        """Take the last checkpoint: at once, or when the sources have ended."""
+        attempt.last_savepoint = self._savepoint
+        if goal is JobState.FINISHED and not attempt.has_ended:
+            self.tell(attempt, "DRAIN")
+        else:
+            self._last_checkpoint(attempt)
 
-    def _files_failed(self, attempt: Attempt | None, cause: Cause, *, is_final: bool) -> None:
-        if attempt is self._attempt:
-            self.fail(cause, is_final=is_final)
+    def _last_checkpoint(self, attempt: Attempt) -> None:
+        if not attempt.is_last_asked:
+            attempt.is_last_asked = True
+            answer, savepoint = self._last_answer, attempt.last_savepoint
+            self._checkpointing.request(attempt, savepoint, stop=True, answer=answer)
 
 
-Handler = Callable[[JobMaster, Attempt, int, StreamMessage], None]
-#: What the coordinator does with a message about its attempt; the others are for its sources.
-handlers: Final[dict[str, Handler]] = {
+_OF_WORKERS: Final[dict[str, Callable[[JobMaster, Attempt, int, StreamMessage], None]]] = {
     "DEPLOYED": JobMaster._deployed,  # noqa: SLF001 - of this file
-    "METRICS": JobMaster._noted,  # noqa: SLF001
-    "FAILED": JobMaster._task_failed,  # noqa: SLF001
-    "ENDED": JobMaster._task_ended,  # noqa: SLF001
-    "FINISHED": JobMaster._task_finished,  # noqa: SLF001
+    "METRICS": JobMaster._figures,  # noqa: SLF001
+    "FAILED": JobMaster._failed,  # noqa: SLF001
+}
+_OF_TASKS: Final[dict[str, Callable[[JobMaster, Attempt, TaskId, StreamMessage], None]]] = {
+    "ENDED": JobMaster._ended,  # noqa: SLF001
+    "FINISHED": JobMaster._finished,  # noqa: SLF001
     "ACKNOWLEDGED": JobMaster._acknowledged,  # noqa: SLF001
     "DECLINED": JobMaster._declined,  # noqa: SLF001
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+import time
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -47,7 +48,7 @@ class StreamingQuery:
             master.attempt,
             master.restarts,
             tasks,
-            master.history.all(),
+            master.checkpoints(),
             master.failure,
             master.bottleneck(),
             master.workers(),
@@ -85,7 +86,7 @@ class StreamingQuery:
             CheckpointError: it was given up.
             TimeoutError: it is not complete in time; it may be later.
         """
-        return self._ask(JobState.RUNNING, absolute(path), drain=False).result(timeout)
+        return self._master.request(JobState.RUNNING, absolute(path)).result(timeout)
 
     def stop(
         self, *, savepoint: str | None = None, drain: bool = False, timeout: float | None = 600.0
@@ -103,25 +104,30 @@ class StreamingQuery:
 
         Raises:
             HeadgateError: the job failed.
-            CheckpointError: it ended before the savepoint was taken.
+            CheckpointError: the savepoint failed, and the job goes on; a job that is drained ends without it. Or the job
+                ended before the savepoint was taken.
             TimeoutError: the job does not end in time; it may later.
         """
         goal = JobState.FINISHED if drain else JobState.STOPPED
         folder = None if savepoint is None else absolute(savepoint)
-        answer = self._ask(goal, folder, drain=drain)
-        if not self.await_termination(timeout):
+        deadline = None if timeout is None else time.monotonic() + timeout
+        answer = self._master.request(goal, folder)
+        try:
+            # It may fail, and the job go on; or the job may have ended by itself before.
+            found = answer.result(timeout) if savepoint is not None else None
+            rest = None if deadline is None else max(0.0, deadline - time.monotonic())
+            is_over = self.await_termination(rest)
+        except FutureTimeoutError:
+            is_over = False
+        if not is_over:
             raise TimeoutError(f"the job has not ended within {timeout} s")
-        # It may have ended by itself before.
-        return answer.result(0) if savepoint is not None else None
+        return found
 
     def cancel(self, timeout: float | None = 60.0) -> None:
         """End the job at once. Output since the last checkpoint is dropped; the job can continue from there."""
         if not self.state.is_over:
-            self._ask(JobState.CANCELLED, None, drain=False)
+            self._master.request(JobState.CANCELLED, None)
         self._master.wait(timeout)
-
-    def _ask(self, goal: JobState, savepoint: str | None, *, drain: bool) -> Future[str]:
-        return self._master.request(goal, savepoint, drain=drain)
 
     def __enter__(self) -> Self:
         """Return the query itself."""

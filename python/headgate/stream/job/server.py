@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from headgate.control.heartbeat import keep_alive
 from headgate.control.link import CoordinatorLink
@@ -66,9 +66,7 @@ class WorkerPeer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake."""
-        if not isinstance(transport, asyncio.Transport):
-            raise InternalError("a connection of a worker is no stream")
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
         self.since = asyncio.get_running_loop().time()
         keep_alive(transport.get_extra_info("socket"), self._timeout)
         self._strangers[self] = None
@@ -113,7 +111,7 @@ class WorkerPeer(asyncio.Protocol):
             OSError: this process has too many open files.
         """
         if self._transport is None:
-            raise InternalError("a worker speaks on no connection")
+            raise InternalError("a connection was given away before it was made")
         own = self._transport.get_extra_info("socket")
         # The event loop closes its own descriptor, which does not end the connection of this one.
         taken = socket.socket(fileno=os.dup(own.fileno()))

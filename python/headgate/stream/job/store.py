@@ -29,8 +29,8 @@ _TASKS: Final = "tasks"
 _METADATA: Final = "_metadata"
 
 
-class OtherDriverError(CheckpointError):
-    """Another driver has the folder, so this one must not try again."""
+class FencedError(CheckpointError):
+    """Another driver continues the job: this one must neither complete a checkpoint nor commit output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +161,13 @@ class CheckpointStore:
         return f"{_TASKS}/{attempt}/{stage}-{index}-{safe(uid)}"
 
     @staticmethod
-    def write_savepoint(path: str, fields: Mapping[str, Any]) -> None:
+    def write_savepoint(path: str, fields: Mapping[str, Any], *, replace: bool = False) -> None:
         """Write what a savepoint consists of, when all its files are there.
+
+        Args:
+            path: its folder.
+            fields: its content.
+            replace: True to replace one that is there.
 
         Raises:
             CheckpointError: there is a savepoint already, or it cannot be written.
@@ -170,7 +175,7 @@ class CheckpointStore:
         filesystem, root = _opened(path)
         name = f"{root}/{_METADATA}"
         try:
-            if filesystem.get_file_info(name).type != fs.FileType.NotFound:
+            if not replace and filesystem.get_file_info(name).type != fs.FileType.NotFound:
                 raise CheckpointError(f"{path} has a savepoint already", remedy="another folder")
             filesystem.create_dir(root, recursive=True)
             partial = f"{name}.{secrets.token_hex(4)}.partial"
@@ -244,8 +249,8 @@ class CheckpointStore:
             except OSError as error:
                 raise CheckpointError(f"{self.path}/{name} cannot be deleted: {error}") from error
 
-    def _fenced(self, have: str) -> OtherDriverError:
-        return OtherDriverError(
+    def _fenced(self, have: str) -> FencedError:
+        return FencedError(
             f"another driver runs this job: {self.path} is its checkpoint folder now",
             have=have,
             remedy="one driver per checkpoint folder · another folder",
@@ -298,7 +303,9 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
 def _folders(fields: Mapping[str, Any]) -> list[str]:
     """Return the folders of state below this one that an entry names."""
     operators = fields.get("operators", {}).values()
-    found = (folder for one in operators for folder, _ in (s for s in one["state"] if s))
+    found = [folder for one in operators for folder, _ in (s for s in one["state"] if s)]
+    stages = fields.get("stages", {}).values()
+    found += [task["file"][0] for stage in stages for task in stage["tasks"] if task]
     return [folder for folder in found if folder.startswith(f"{_TASKS}/")]
 
 

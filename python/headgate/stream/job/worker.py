@@ -22,7 +22,6 @@ from headgate.stream.job.deployment import Deployment
 from headgate.stream.job.messages import CODEC, StreamMessage, data, text
 
 if TYPE_CHECKING:
-    from headgate.checkpoints import CheckpointComplete
     from headgate.control.place import Place
     from headgate.stream.api.graph import JobGraph
     from headgate.stream.runtime.task import StreamTask, TaskSnapshot
@@ -162,7 +161,7 @@ class StreamWorker:
 
     def _own_address(self) -> str:
         if self._connection is None:
-            raise InternalError("a worker deploys tasks before it is connected")
+            raise InternalError("the worker has no connection")
         return str(self._connection.sock.getsockname()[0])
 
     def _cancel(self) -> None:
@@ -198,14 +197,13 @@ class StreamWorker:
         checkpoint = message["checkpoint"]
         if message["savepoint"]:
             return
-        for key, task in deployment.tasks.items():
+        for task in deployment.tasks.values():
             task.complete_checkpoint(checkpoint)
-            self._writers.submit(deployment.delete_old, key, checkpoint)
 
     def _abort(self, deployment: Deployment, message: StreamMessage) -> None:
         for key, task in deployment.tasks.items():
             task.abort_checkpoint(message["checkpoint"], message["reason"])
-            self._writers.submit(deployment.discard, key, message["checkpoint"])
+            self._in_writer(deployment.discard, key, message["checkpoint"])
 
     def _assign(self, deployment: Deployment, message: StreamMessage) -> None:
         splits = [(split_id, data(body)) for split_id, body in message["splits"]]
@@ -247,8 +245,40 @@ class StreamWorker:
     def on_snapshot(self, task: StreamTask, snapshot: TaskSnapshot) -> None:
         """Write a snapshot in another thread, then acknowledge the checkpoint."""
         deployment = self._deployment
-        if deployment is not None:
-            self._writers.submit(self._acknowledge, deployment, task, snapshot)
+        if deployment is not None and deployment.has(task):
+            self._in_writer(self._acknowledge_or_decline, deployment, task, snapshot)
+
+    def on_complete(self, task: StreamTask, checkpoint: int) -> None:
+        """Delete what a complete checkpoint replaces: later snapshots of the task build on this one."""
+        deployment = self._deployment
+        if deployment is not None and deployment.has(task):
+            key = deployment.key_of(task)
+            self._in_writer(deployment.delete_old, key, checkpoint)
+
+    def _in_writer(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Make a call in another thread; an error there is logged."""
+
+        def run() -> None:
+            try:
+                call(*arguments)
+            except Exception:  # noqa: BLE001 - logged; there is nobody to raise to
+                _LOG.warning("%s failed", call.__name__, exc_info=True)
+
+        self._writers.submit(run)
+
+    def _acknowledge_or_decline(
+        self, deployment: Deployment, task: StreamTask, snapshot: TaskSnapshot
+    ) -> None:
+        try:
+            self._acknowledge(deployment, task, snapshot)
+        except Exception as error:  # noqa: BLE001 - declined
+            self._tell(
+                "DECLINED",
+                attempt=deployment.attempt,
+                task=list(deployment.key_of(task)),
+                checkpoint=snapshot.checkpoint,
+                reason=f"the snapshot of {task.name} cannot be written: {error}",
+            )
 
     def _acknowledge(
         self, deployment: Deployment, task: StreamTask, snapshot: TaskSnapshot
@@ -257,35 +287,30 @@ class StreamWorker:
         key = deployment.key_of(task)
         written = 0
         operators: dict[str, Any] = {}
-        try:
-            for uid, part in snapshot.operators.items():
-                found: dict[str, Any] = {}
-                if part.committables:
-                    found["committables"] = [[tag, text(one)] for tag, one in part.committables]
-                if part.state is not None:
-                    folder = deployment.folder(key, uid, snapshot)
-                    if folder is not None:
-                        manifest = part.state.write(folder)
-                        number = f"{snapshot.checkpoint:010d}-"
-                        files = (f for state in manifest.states for f in state.files)
-                        written += sum(f.size for f in files if f.name.startswith(number))
-                        found["state"] = [folder.uri, snapshot.checkpoint]
-                    else:
-                        part.state.cancel()
-                operators[uid] = found
-        except Exception as error:  # noqa: BLE001 - declined
-            reason = f"the snapshot of {task.name} cannot be written: {error}"
-            self._tell(
-                "DECLINED",
-                attempt=deployment.attempt,
-                task=list(key),
-                checkpoint=snapshot.checkpoint,
-                reason=reason,
-            )
-            return
+        for uid, part in snapshot.operators.items():
+            found: dict[str, Any] = {}
+            if part.committables:
+                found["committables"] = [[tag, text(one)] for tag, one in part.committables]
+            if part.state is not None:
+                folder = deployment.folder(key, uid, snapshot)
+                if folder is not None:
+                    manifest = part.state.write(folder)
+                    number = f"{snapshot.checkpoint:010d}-"
+                    files = (f for state in manifest.states for f in state.files)
+                    written += sum(f.size for f in files if f.name.startswith(number))
+                    found["state"] = [folder.uri, snapshot.checkpoint]
+                else:
+                    part.state.cancel()
+            operators[uid] = found
+        channels = None
+        if snapshot.channels.size:
+            folder = deployment.channel_folder(key)
+            channels = snapshot.channels.write(folder, snapshot.checkpoint)
         state: dict[str, Any] = {
             "operators": operators,
-            "bytes": written,
+            "channels": channels,
+            "in_flight": snapshot.channels.size,
+            "bytes": written + snapshot.channels.size,
             "sync": snapshot.sync_ms,
             "start_delay": snapshot.start_delay,
             "async": int((time.monotonic() - started) * 1000),
@@ -301,9 +326,6 @@ class StreamWorker:
             checkpoint=snapshot.checkpoint,
             state=state,
         )
-
-    def on_aligned(self, task: StreamTask, complete: CheckpointComplete) -> None:
-        """Do nothing: the task has noted the figures."""
 
     def on_declined(self, task: StreamTask, checkpoint: int, reason: str) -> None:
         """Tell the coordinator."""
