@@ -200,7 +200,7 @@ PARTS = (
         "the wheel, the same from any folder, and each block of the README in a clean environment",
         ("scripts/wheel.sh", "--twice"),
         12,
-        ("README.md", "pyproject.toml", "scripts/*wheel*", "python/headgate/demo.py"),
+        ("README.md", "pyproject.toml", "scripts/*wheel*", "python/headgate/*demo.py"),
     ),
     Part(
         "schedules",
