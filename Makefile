@@ -10,8 +10,8 @@ ARGS ?=
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## the same job by Headgate and by Spark on real data, compared row by row
-	@scripts/java.sh
+demo: ## the same job by Headgate and by Spark on real data, compared row by row; ARGS=stream for a streaming job that is killed
+	@[ "$(firstword $(ARGS))" = stream ] || scripts/java.sh
 	@scripts/develop.sh
 	@.venv/bin/python -m headgate demo $(ARGS)
 

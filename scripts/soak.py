@@ -184,7 +184,7 @@ PARTS = (
         "kafka",
         "a source and a sink of Kafka with a real broker: transactions, crashes, a broker that is killed",
         ("scripts/kafka.sh", "tests/soak/kafka"),
-        9,
+        10,
         (
             "python/headgate/_kafka.py",
             "python/headgate/sink/*",
@@ -212,7 +212,7 @@ PARTS = (
         "the wheel, the same from any folder, and each block of the README in a clean environment",
         ("scripts/wheel.sh", "--twice"),
         12,
-        ("README.md", "pyproject.toml", "scripts/*wheel*", "python/headgate/demo.py"),
+        ("README.md", "pyproject.toml", "scripts/*wheel*", "python/headgate/*demo.py"),
     ),
     Part(
         "schedules",

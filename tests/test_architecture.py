@@ -138,7 +138,12 @@ WITH_NUMPY = "headgate.stream"
 CLIENTS = {
     "confluent_kafka": ("headgate.sink.kafka", "headgate.source.kafka"),
     "deltalake": ("headgate.sink.delta",),
+    # Below Spark's layer: the type of a session, and the pickler, if it is installed.
+    "pyspark": ("headgate.stream.api.job", "headgate.stream.job.local"),
 }
+
+#: Module -> the package of Spark's layer that it imports in one function, for a call that names a session.
+ENTRANCES = {"headgate.stream.api.job": ("headgate.spark.streams",)}
 
 #: The layer that may import pyspark, and the package under whose name Spark finds it.
 SPARK = ("headgate.spark", "pyspark_headgate")
@@ -246,8 +251,10 @@ def python_only_imports_downwards(root: Path) -> Findings:
                 leaf = next(leaf for leaf in LEAVES if is_below(module, leaf))
                 if not is_below(name, leaf, *LEAVES[leaf]):
                     wrong.append(f"{path}:{line}: {module} imports {name}")
-            elif not is_below(module, *SPARK, *APPLICATIONS) and (
-                is_below(name, "headgate.spark", *APPLICATIONS)
+            elif (
+                not is_below(module, *SPARK, *APPLICATIONS)
+                and is_below(name, "headgate.spark", *APPLICATIONS)
+                and not is_below(name, *ENTRANCES.get(module, ()))
             ):
                 wrong.append(f"{path}:{line}: {module} imports {name}")
             for package, others in APART.items():

@@ -1,13 +1,17 @@
-"""The demo: its computation, its report of a difference, and one whole run."""
+"""The demos: their computations, their reports of a difference, and a whole run of the streaming one."""
 
+import re
 import sys
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from tests.faults.leftovers import Leftovers, remember_environments
 
 from headgate import demo
 from headgate.__main__ import main
+from headgate.stream import demo as stream_demo
 
 MIDNIGHT = datetime(2013, 1, 1, tzinfo=UTC)
 
@@ -124,3 +128,55 @@ def test_a_missing_package_is_an_error_of_four_lines(missing, monkeypatch, capsy
     assert asked.startswith("  asked   python -m headgate demo        have  Python 3.")
     assert 'pip install "headgate[demo]"' in remedy
     assert more.endswith("explain HG-1103")
+
+
+def sessions_one_by_one(rows, rate):
+    """Return user, start, end, clicks and cents of each session, from single clicks."""
+    ids = np.arange(rows)
+    clicks = stream_demo.clicks_of(ids, stream_demo.START + ids * 1000 // rate).to_pylist()
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    found, last = [], None
+    for click in sorted(clicks, key=lambda click: (click["user"], click["at"])):
+        at = (click["at"] - epoch) // timedelta(milliseconds=1)
+        if last is not None and last[0] == click["user"] and at <= last[2]:
+            last[2:] = [max(last[2], at + stream_demo.GAP), last[3] + 1, last[4] + click["cents"]]
+        else:
+            last = [click["user"], at, at + stream_demo.GAP, 1, click["cents"]]
+            found.append(last)
+    return found
+
+
+@pytest.mark.parametrize(("rows", "rate"), [(1, 20_000), (9000, 20_000), (3000, 500)])
+def test_the_batch_computation_has_the_sessions_of_single_clicks(rows, rate):
+    table = stream_demo.batch_sessions(rows, rate)
+    assert [list(row.values()) for row in table.to_pylist()] == sessions_one_by_one(rows, rate)
+
+
+def test_a_session_that_is_there_twice_or_missing_ends_with_1_and_is_shown(capsys):
+    expected = stream_demo.batch_sessions(3000, 20_000)
+    assert stream_demo.report(expected, expected) == 0
+    assert f"{len(expected):,} rows, each once" in capsys.readouterr().out
+    twice = pa.concat_tables([expected, expected.slice(0, 1)])
+    assert stream_demo.report(expected, twice) == 1
+    assert "NOT THE SAME" in capsys.readouterr().out
+    assert stream_demo.report(expected, expected.slice(1)) == 1
+    assert "only in batch: user=0  window_start=" in capsys.readouterr().out
+
+
+def test_the_streaming_demo_kills_cancels_and_commits_each_row_once(monkeypatch, capsys):
+    leftovers = Leftovers(remember_environments(monkeypatch))
+    assert main(["demo", "stream", "--clicks", "60000", "--rate", "10000"]) == 0
+    out = capsys.readouterr().out
+    lines = re.findall(r"^ (\d) (\w[\w ]*?)  ", out, re.MULTILINE)
+    assert [name for _, name in lines] == [
+        *("source", "run", "kill", "go on", "cancel", "again", "end", "check"),
+    ]
+    rows = [int(n.replace(",", "")) for n in re.findall(r"([\d,]+) sessions committed", out)]
+    expected = len(stream_demo.batch_sessions(60_000, 10_000))
+    assert rows == sorted(rows)
+    assert rows[-1] == expected
+    assert f"{expected:,} rows, each once" in out
+    killed, again = re.search(r"process (\d+)\b.*?is process (\d+) now", out, re.DOTALL).groups()
+    assert killed != again
+    assert "log       attempt 1 of clicks failed" in out
+    leftovers.check()

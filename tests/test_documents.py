@@ -221,7 +221,7 @@ EXAMPLES = README.blocks(README.README.read_text(encoding="utf-8"))
 
 
 def test_the_readme_has_short_examples_with_their_output():
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 3
     for example in EXAMPLES:
         assert len([line for line in example.code.splitlines() if line.strip()]) <= 20
         assert example.output
@@ -230,6 +230,10 @@ def test_the_readme_has_short_examples_with_their_output():
 @pytest.mark.timeout(400)
 def test_the_example_with_files_prints_what_the_readme_says():
     assert not README.wrong_with(EXAMPLES[1], Path(sys.executable), times=1)
+
+
+def test_the_example_of_a_stream_prints_what_the_readme_says():
+    assert not README.wrong_with(EXAMPLES[2], Path(sys.executable))
 
 
 @pytest.mark.timeout(400)

@@ -11,7 +11,12 @@ except ModuleNotFoundError as error:
     raise without_native(__path__[0]) from error
 from headgate.address import ChannelAddress
 from headgate.batches import Batches
-from headgate.checkpoints import CheckpointAborted, CheckpointBarrier, CheckpointComplete
+from headgate.checkpoints import (
+    CheckpointAborted,
+    CheckpointBarrier,
+    CheckpointComplete,
+    decode_channel_state,
+)
 from headgate.data_types import DataType, EndOfDataStatus
 from headgate.environment import ShuffleEnvironment
 from headgate.errors import HeadgateError, HeadgateWarning
@@ -66,6 +71,7 @@ __all__ = [
     "TaskEvent",
     "UnionInputGate",
     "__version__",
+    "decode_channel_state",
     "per_groups",
     "per_key",
 ]

@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     commands.add_parser(
         "demo",
-        help="the same job by Headgate and by Spark, compared row by row",
+        help="the same job by Headgate and by Spark, compared row by row; demo stream: a streaming job that is killed",
         add_help=False,
     )
     options, rest = parser.parse_known_args(argv)
@@ -60,6 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _demo(arguments: Sequence[str]) -> int:
+    if arguments[:1] == ["stream"]:
+        return _stream_demo(arguments[1:])
     try:
         _require_packages(_DEMO_PACKAGES)
         if not {"-h", "--help"} & set(arguments):
@@ -69,6 +71,16 @@ def _demo(arguments: Sequence[str]) -> int:
         return 1
     # The demo needs the extra "demo", so it has its own parser and is imported on demand.
     return int(import_module("headgate.demo").main(arguments) or 0)
+
+
+def _stream_demo(arguments: Sequence[str]) -> int:
+    try:
+        # It needs numpy, and neither Spark nor Java.
+        found = import_module("headgate.stream.demo")
+    except PackageNotFound as error:
+        print(error, file=sys.stderr)
+        return 1
+    return int(found.main(arguments))
 
 
 def _require_packages(names: Sequence[str]) -> None:

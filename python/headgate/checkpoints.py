@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from headgate import _native
 from headgate.errors import OptionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Alignment: TypeAlias = Literal["aligned", "unaligned", "timeoutable"]
 #: Numbers that travel have 64 bits.
@@ -104,6 +108,44 @@ class CheckpointAborted(NamedTuple):
 
     checkpoint_id: int
     reason: str
+
+
+def decode_channel_state(parts: bytes, schema: pa.Schema | None) -> list[Any]:
+    """Return the records of a channel that were in flight at a checkpoint, in their order.
+
+    A restored task processes them before all others.
+
+    Args:
+        parts: what the consumer's :meth:`RecordReader.take_channel_state` has of the channel, and
+            behind it what the producer's :meth:`RecordWriter.take_channel_state` has of its
+            subpartition. A record may be cut between the two, so they are decoded together.
+        schema: schema of the batches; None for bytes records.
+
+    Returns:
+        A ``pyarrow.RecordBatch`` for each page, or bytes for each record.
+
+    Raises:
+        IntegrityError: the bytes are damaged, or end within a record.
+        SchemaMismatchError: the pages have another schema.
+
+    Example:
+        >>> import headgate as hg
+        >>> heard = []
+        >>> with hg.ShuffleEnvironment() as env:
+        ...     partition = env.create_result_partition(1)
+        ...     gate = env.create_input_gate([partition.address(0)])
+        ...     gate.enable_checkpointing()
+        ...     reader = hg.RecordReader(gate, serializer="bytes", on_event=heard.append)
+        ...     with hg.RecordWriter(partition, serializer="bytes") as writer:
+        ...         writer.emit(b"overtaken")
+        ...         writer.broadcast_barrier(hg.CheckpointBarrier(1, 0, "unaligned"))
+        ...         (output,) = writer.take_channel_state(1)
+        ...     list(reader), reader.take_channel_state(1)
+        ...     hg.decode_channel_state(output[1], None)
+        ([b'overtaken'], [])
+        [b'overtaken']
+    """
+    return _native.decode_channel_state(parts, schema)
 
 
 def checked(barrier: CheckpointBarrier) -> tuple[int, int, Alignment, int, bytes]:

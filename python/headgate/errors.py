@@ -81,7 +81,7 @@ class PackageNotFound(HeadgateError, ImportError):
 
 
 class NotEnoughSlots(HeadgateError, RuntimeError):
-    """The consumers and one producer cannot run at the same time on this cluster."""
+    """The consumers and one producer, or the workers of a streaming job, cannot run at the same time on this cluster."""
 
     code = "HG-2101"
     default_remedy = 'mode="kept" · a smaller num_partitions · more slots'

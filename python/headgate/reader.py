@@ -11,7 +11,7 @@ from headgate import _native
 from headgate._option_table import OPTIONS
 from headgate._options import parse
 from headgate._polling import Pollable
-from headgate.checkpoints import CheckpointBarrier, is_of_checkpoint, notice
+from headgate.checkpoints import CheckpointBarrier, checked_id, is_of_checkpoint, notice
 from headgate.data_types import DataType
 from headgate.errors import OptionError, SchemaMismatchError
 from headgate.flink.record_reader import FlinkRecordReader
@@ -159,6 +159,23 @@ class AbstractReader(FlinkRecordReader):
     def totals(self) -> tuple[int, int]:
         """Return rows (or records) and bytes read so far."""
         return self._native.totals()
+
+    def take_channel_state(self, checkpoint_id: int) -> list[tuple[int, bytes]]:
+        """Take the records in flight that belong to a complete checkpoint: the input's part of it.
+
+        These are the records before the barriers that the task had not processed when it took its
+        snapshot. They are returned by this reader too, after the snapshot. An aligned checkpoint has
+        none. :func:`decode_channel_state` reads the bytes.
+
+        Returns:
+            The channels that have such records, each with its bytes.
+
+        Raises:
+            ClosedError: the newest :class:`CheckpointComplete` is of another checkpoint, or it was
+                taken.
+            OptionError: no number of a checkpoint.
+        """
+        return self._native.take_channel_state(checked_id(checkpoint_id))
 
     def next_timer_ms(self) -> int | None:
         """Return when a poll is due although no data arrives, in ms since 1970; None for never.

@@ -32,21 +32,6 @@ if TYPE_CHECKING:
 
 Serializer: TypeAlias = Literal["arrow", "bytes", "pickle"]
 _SERIALIZERS: Final = ("arrow", "bytes", "pickle")
-#: The first words of the names that a reader gives to events that are not the user's.
-_RESERVED: Final = frozenset(
-    {
-        "CancelCheckpointMarker",
-        "CheckpointBarrier",
-        "EndOfChannelState",
-        "EndOfData",
-        "EndOfPartition",
-        "EndOfSegment",
-        "EndOfSuperstep",
-        "EventAnnouncement",
-        "RecoveryMetadata",
-        "SubtaskConnectionDescriptor",
-    }
-)
 
 
 class WriterStats(NamedTuple):
@@ -233,7 +218,7 @@ class RecordWriter(FlinkRecordWriter):
             OptionError: a reserved name, both ``is_priority`` and ``is_barrier``, or
                 ``is_timeoutable`` without ``is_barrier``.
         """
-        if name.partition("(")[0].partition(" ")[0] in _RESERVED:
+        if _native.is_reserved_event(name):
             raise OptionError(
                 f"name={name!r} is the name of an event of Headgate: readers could not tell them apart",
                 remedy="another name · end_of_data() and end_of_superstep() send those events",
@@ -280,6 +265,23 @@ class RecordWriter(FlinkRecordWriter):
             ClosedError: after :meth:`finish`.
         """
         self._native.broadcast_cancellation(checked_id(checkpoint_id))
+
+    def take_channel_state(self, checkpoint_id: int) -> list[tuple[int, bytes]] | None:
+        """Take the records that a barrier overtook: the output's part of its checkpoint.
+
+        An unaligned barrier has overtaken all that waited when it was sent. A timeoutable one overtakes
+        what still waits when its timeout has passed; Headgate sees to it, also while :meth:`emit`
+        blocks. :func:`decode_channel_state` reads the bytes.
+
+        Returns:
+            The subpartitions that have such records, each with its bytes. None while a timeoutable
+            barrier waits behind records and its timeout has not passed: ask again later.
+
+        Raises:
+            ClosedError: the newest barrier is of another checkpoint, or it was taken.
+            OptionError: no number of a checkpoint.
+        """
+        return self._native.take_channel_state(checked_id(checkpoint_id))
 
     def end_of_data(self, mode: Literal["drain", "no_drain"] = "drain") -> None:
         """Announce that no record follows; consumers may then acknowledge all of them.

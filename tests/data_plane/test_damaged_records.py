@@ -107,8 +107,28 @@ def test_lengths_are_refused_before_memory_or_disk_is_taken(
         (struct.pack(">iiiii", 6, 1, 6, 1, 0), "cannot announce an announcement"),
         (bytes(4), "of type EndOfPartition"),
         (struct.pack(">iB", 8, 0), "of type EndOfData"),
+        (
+            custom(b"EndOfData(Drain)", b""),
+            '"EndOfData(Drain)", which is the name of an event of Headgate',
+        ),
+        (custom(b"EndOfSuperstep", b""), "is the name of an event of Headgate"),
+        (
+            struct.pack(">ii", 6, 1) + custom(b"EndOfSegment", b""),
+            "is the name of an event of Headgate",
+        ),
     ],
-    ids=["short", "code", "name", "body", "nested", "end", "end of data"],
+    ids=[
+        "short",
+        "code",
+        "name",
+        "body",
+        "nested",
+        "end",
+        "end of data",
+        "ours",
+        "superstep",
+        "announced",
+    ],
 )
 def test_invalid_events_are_refused(environment, payload, said):
     outcome, events = play(environment, (wire.EVENT, payload))

@@ -119,7 +119,7 @@ def too_many_regions(link, channel):
 
 
 def unasked_descriptors(link, channel):
-    for _ in range(2):
+    for _ in range(3):
         send_with(link, wire.frame(12), memory())
 
 

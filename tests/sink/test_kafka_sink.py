@@ -4,6 +4,7 @@ The mock broker has no transactions: exactly once is tested with a real one, in 
 """
 
 import pickle
+import threading
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -13,7 +14,9 @@ from tests.source.kafka_kit import Broker
 
 from headgate.errors import OptionError, SchemaMismatchError, SinkError
 from headgate.sink import StreamWriterContext
+from headgate.sink.api import Committable
 from headgate.sink.kafka import KafkaSink
+from headgate.sink.kafka import committer as committers
 from headgate.sink.kafka.producing import records_of
 from headgate.source import read
 from headgate.source.kafka import KafkaOffsets, KafkaSource
@@ -177,3 +180,34 @@ def test_the_sink_travels_without_a_connection(tmp_path):
 def test_mistakes_are_named(options, said):
     with pytest.raises(OptionError, match=said):
         KafkaSink(**{"topic": "t", "bootstrap_servers": "b", **options})
+
+
+def test_a_call_that_hangs_is_left_behind():
+    gate, done = threading.Event(), []
+    with pytest.raises(TimeoutError, match="did not return"):
+        committers._in_time(lambda: done.append(gate.wait()), 0.01)
+    (thread,) = (t for t in threading.enumerate() if t.name == "headgate-kafka-offsets")
+    gate.set()
+    thread.join()
+    assert done == [True]
+    with pytest.raises(ZeroDivisionError):
+        committers._in_time(lambda: 1 / 0, 10)
+
+
+def test_a_changed_byte_of_staged_rows_is_an_error(tmp_path):
+    sink = KafkaSink("t", "b", delivery="exactly_once", staging=str(tmp_path))
+    batch = pa.record_batch({"value": [f"row {n} of many" for n in range(50)], "key": ["k"] * 50})
+    with sink.create_stream_writer(CONTEXT) as writer:
+        writer.write(batch)
+        found = Committable.from_json(writer.prepare_commit(1).decode())
+    committer = sink.create_stream_committer("job")
+    (file,) = tmp_path.rglob("part-*")
+    whole = file.read_bytes()
+    assert list(committer._rows(found)) == [batch]
+    for place in range(len(whole)):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
+        with pytest.raises(SinkError, match="missing or have changed"):
+            list(committer._rows(found))
+    file.unlink()
+    with pytest.raises(SinkError, match="missing or have changed"):
+        list(committer._rows(found))

@@ -48,7 +48,7 @@ def test_a_crash_at_every_step_of_the_file_sink(tmp_path):
 
 ACTION = st.one_of(
     st.tuples(st.just("write"), st.integers(0, 2), st.integers(1, 5)),
-    st.just(("checkpoint",)),
+    st.tuples(st.just("checkpoint"), st.booleans()),
     st.tuples(st.just("abort_checkpoint"), st.integers(0, 2)),
     st.just(("repeat",)),
     st.tuples(st.just("restart"), st.integers(1, 3)),

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.source.kafka_kit import PARTITIONS, Broker, expected
-from tests.source.shipped_kit import Collected, FakeEnumeratorContext, polled
+from tests.source.shipped_kit import Collected, FakeEnumeratorContext, is_end, polled
 
 from headgate.errors import OptionError, SourceError, UnknownColumnError
 from headgate.source import Boundedness, WatermarkStrategy, read
@@ -20,6 +20,8 @@ from headgate.source.registry import source_from_options
 from headgate.source.testing import SourceTestBase
 
 LATEST = KafkaOffsets.latest()
+#: The contract's tests stop after a number of batches, which would depend on what has come so far.
+ONE_ROW = {"batch_rows": 1}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +55,7 @@ class OfBroker(SourceTestBase):
 
 class TestBounded(OfBroker):
     def create_source(self):
-        options = {"until": LATEST, "headers": True, "batch_rows": 3}
+        options = {"until": LATEST, "headers": True, **ONE_ROW}
         return KafkaSource(self.broker.servers, self.topic, **options)
 
 
@@ -61,7 +63,8 @@ class TestUnbounded(OfBroker):
     parallelisms = (1, 3)
 
     def create_source(self):
-        return KafkaSource(self.broker.servers, re.compile("topic-.*"), discovery_interval=0.1)
+        pattern = re.compile("topic-.*")
+        return KafkaSource(self.broker.servers, pattern, discovery_interval=0.1, **ONE_ROW)
 
 
 def values(batches):
@@ -135,6 +138,25 @@ def test_what_is_committed_is_where_the_checkpoint_was_and_not_what_came_since(b
     finally:
         reader.close()
         consumer.close()
+
+
+def test_the_last_checkpoint_of_a_source_that_has_ended_is_committed_when_it_closes(broker):
+    topic = broker.fill(40)
+    group = f"g-{topic}"
+    source = KafkaSource(broker.servers, topic, group_id=group, until=LATEST)
+    reader, output = source.create_reader(FakeReader()), Collected()
+    try:
+        reader.start()
+        reader.add_splits([KafkaSplit(topic, n, 0, 10) for n in range(PARTITIONS)])
+        reader.notify_no_more_splits()
+        polled(reader, output, is_end)
+        assert reader.snapshot_state(1) == []
+        reader.notify_checkpoint_complete(1)
+    finally:
+        reader.close()
+    start = KafkaOffsets.committed()
+    again = KafkaSource(broker.servers, topic, group_id=group, start=start, until=LATEST)
+    assert read_all(again) == []
 
 
 def test_without_a_group_nothing_is_committed(broker):

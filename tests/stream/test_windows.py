@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from datetime import timedelta
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -137,9 +138,9 @@ WINDOWS = {
 }
 
 
-def operator(window, **options):
+def operator(window, schema=SCHEMA, **options):
     kind = SessionWindowOperator if isinstance(window, SessionWindow) else WindowOperator
-    return kind(SCHEMA, keys=["user"], time="at", window=window, **options)
+    return kind(schema, keys=["user"], time="at", window=window, **options)
 
 
 def model_of(window, lateness):
@@ -256,6 +257,32 @@ def test_times_are_timestamps_and_results_too():
     assert results["sum_x"].to_pylist()[:2] == [0.5, 1.5]
     assert math.isnan(results["sum_x"].to_pylist()[2])
     assert results["sum_x"].to_pylist()[3] is None
+
+
+@pytest.mark.parametrize("kind", [TumblingWindow, SessionWindow])
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([3, 1, 2], pa.timestamp("us", "UTC")),
+        pa.array([3, 1, 2], pa.timestamp("ns")),
+        pa.array([False, True, False]),
+        pa.array(np.array([1.5, 0.5, 1.0], np.float16)),
+        pa.array(["c", "a", "b"]),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_the_least_and_the_greatest_of_any_type(kind, values):
+    schema = pa.schema([("user", pa.string()), ("at", pa.int64()), ("value", values.type)])
+    windows = operator(
+        kind(ms(10)),
+        schema=schema,
+        aggregates=[Aggregate("min", "value"), Aggregate("max", "value")],
+    )
+    windows.process(pa.record_batch([["a"] * 3, [1, 2, 3], values], schema=schema))
+    found = windows.advance_watermark(100).results
+    ordered = sorted(values.to_pylist())
+    assert found["min_value"].to_pylist() == ordered[:1]
+    assert found["max_value"].to_pylist() == ordered[-1:]
 
 
 def test_a_function_is_called_once_per_batch_of_windows():

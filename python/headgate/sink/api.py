@@ -58,11 +58,13 @@ class StagedFile:
         name: the file's name within the folder of its attempt.
         rows: rows in the file.
         bytes: size of the file.
+        crc32: checksum of the file, for sinks that read it again; None for others.
     """
 
     name: str
     rows: int
     bytes: int
+    crc32: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +106,14 @@ class Committable:
         """
         try:
             fields = unseal(text)
-            files = tuple(StagedFile(f["name"], f["rows"], f["bytes"]) for f in fields["files"])
+            files = tuple(StagedFile(**file) for file in fields["files"])
             found = cls(fields["job"], fields["index"], fields["attempt"], files)
             for name in (found.job, found.attempt, *(file.name for file in files)):
                 check_name(name)
-            numbers = (found.index, *(n for file in files for n in (file.rows, file.bytes)))
+            numbers = [found.index, *(n for file in files for n in (file.rows, file.bytes))]
+            numbers += [file.crc32 for file in files if file.crc32 is not None]
             if any(type(n) is not int or n < 0 for n in numbers):
-                raise ValueError("its index, or a file's rows or bytes, is no number")
+                raise ValueError("its index, or a file's rows, bytes or checksum, is no number")
         except (ValueError, KeyError, TypeError) as error:
             raise SinkError(f"this is no committable: {error}", have=repr(text[:200])) from error
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from headgate.errors import OptionError, SinkError
 from headgate.sink.api import Committable, WriterContext
@@ -55,6 +55,9 @@ class FileStreamWriter(StreamSinkWriter):
         self._next = first_checkpoint(context.restored_checkpoint)
         self._writer: FileSinkWriter | None = None
 
+    #: True to put a checksum of each file into the committable, for sinks that read the files again.
+    has_checksums: ClassVar[bool] = False
+
     def write(self, batch: pa.RecordBatch) -> None:
         """Stage a batch; see :meth:`StreamSinkWriter.write`."""
         if batch.num_rows == 0:
@@ -66,7 +69,12 @@ class FileStreamWriter(StreamSinkWriter):
             attempt = f"{mine.attempt}-{mine.index}"
             context = WriterContext(batch_job(mine.job, self._next), mine.index, attempt)
             self._writer = FileSinkWriter(
-                self._sink, self._storage, context, self._schema, make_job=True
+                self._sink,
+                self._storage,
+                context,
+                self._schema,
+                make_job=True,
+                has_checksums=self.has_checksums,
             )
         self._writer.write(batch)
 

@@ -11,7 +11,7 @@ from headgate.errors import ClosedError, SchemaMismatchError, UnsupportedTypeErr
 from headgate.sink.api import Committable, SinkWriter, StagedFile, WriterContext
 from headgate.sink.failure import FAULTS, failing
 from headgate.sink.layout import STAGING, SUFFIXES
-from headgate.sink.record_file import RecordFile
+from headgate.sink.record_file import Checksummed, RecordFile
 
 if TYPE_CHECKING:
     from headgate.sink.file_options import FileSinkOptions
@@ -30,6 +30,7 @@ class FileSinkWriter(SinkWriter):
         context: the identity of the writer.
         schema: the schema of the batches; the first batch's if it is None.
         make_job: True to make the job's folder too: for streams, whose jobs are not started.
+        has_checksums: True to put a checksum of each file into the committable.
     """
 
     def __init__(
@@ -40,12 +41,14 @@ class FileSinkWriter(SinkWriter):
         schema: pa.Schema | None = None,
         *,
         make_job: bool = False,
+        has_checksums: bool = False,
     ) -> None:
         self._sink = sink
         self._storage = storage
         self._context = context
         self._schema = schema
         self._make_job = make_job
+        self._has_checksums = has_checksums
         self._folder = storage.at(STAGING, context.job, context.attempt)
         self._has_folder = False
         self._files: list[StagedFile] = []
@@ -129,6 +132,8 @@ class FileSinkWriter(SinkWriter):
                 self._storage.make_folder(self._folder, parents=self._make_job)
                 self._has_folder = True
             stream = self._storage.open_output(self._path)
+            if self._has_checksums:
+                stream = Checksummed(stream)
             try:
                 self._file = RecordFile(stream, schema, self._sink.format, self._sink.codec)
             except pa.ArrowNotImplementedError as error:
@@ -144,7 +149,8 @@ class FileSinkWriter(SinkWriter):
             size = file.finish()
             self._storage.sync(path)
         self._file = None
-        self._files.append(StagedFile(path.rpartition("/")[2], file.rows, size))
+        name = path.rpartition("/")[2]
+        self._files.append(StagedFile(name, file.rows, size, file.crc32))
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import zlib
 from typing import Any, Final, Literal, get_args
 
 import pyarrow as pa
@@ -23,6 +24,39 @@ COMPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
 #: Limits of a row group or batch, large enough to be read fast.
 _GROUP_BYTES: Final = 32 << 20
 _GROUP_ROWS: Final = 1 << 20
+
+
+class Checksummed:
+    """A stream that computes a checksum of all bytes on their way.
+
+    Args:
+        stream: takes the bytes; owned by this object.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self.crc32 = 0
+        self._stream = stream
+
+    def write(self, data: Any) -> int:
+        """Write bytes; return their number."""
+        self.crc32 = zlib.crc32(data, self.crc32)
+        return int(self._stream.write(data))
+
+    def tell(self) -> int:
+        """Return the number of bytes so far."""
+        return int(self._stream.tell())
+
+    def flush(self) -> None:
+        """Do nothing: closing writes all."""
+
+    @property
+    def closed(self) -> bool:
+        """True once it is closed."""
+        return bool(self._stream.closed)
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
 
 
 class RecordFile:
@@ -50,6 +84,11 @@ class RecordFile:
         except BaseException:
             self._stream.close()
             raise
+
+    @property
+    def crc32(self) -> int | None:
+        """The checksum of the bytes so far; None if the stream computes none."""
+        return self._stream.crc32 if isinstance(self._stream, Checksummed) else None
 
     @property
     def bytes(self) -> int:

@@ -11,7 +11,8 @@ Names and steps are those of Flink's Sink V2 (FLIP-191), per checkpoint::
                                                     committer.commit(n, committables)
 
 The committables of a checkpoint that is aborted belong to the next one that completes: they are
-stored in that checkpoint, and passed to its commit together with its own.
+stored in that checkpoint, and passed to its commit together with its own. A task that has not heard yet
+that a checkpoint is complete does the same with that one's, so a commit leaves out what is committed.
 
 After a restart from checkpoint n, before any writer is made: ``committer.start(n)``, then
 ``committer.commit(n, ...)`` again with what checkpoint n stored, then ``committer.abort_unknown([])``.
@@ -142,8 +143,8 @@ class StreamSinkCommitter(ABC):
     def commit(self, checkpoint_id: int, committables: Iterable[bytes]) -> None:
         """Make the rows of a complete checkpoint visible.
 
-        May be called again with the same checkpoint and committables, after an error or a restart:
-        rows that are visible already are not repeated.
+        May be called again with the same checkpoint and committables, after an error or a restart, and
+        may get committables of earlier checkpoints: rows that are visible already are not repeated.
 
         Raises:
             SinkError: the commit failed; call it again.

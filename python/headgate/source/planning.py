@@ -9,17 +9,16 @@ from __future__ import annotations
 import socket
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate.errors import HeadgateError, NotBuiltError, OptionError, SourceError
-from headgate.source.api.reader import SourceReaderContext
 from headgate.source.api.source import Boundedness
 from headgate.source.coordination.coordinator import SourceCoordinator
 from headgate.source.coordination.thread import CoordinatorThread
+from headgate.source.runtime.context import PlacedReaderContext
 from headgate.source.runtime.operator import SourceOperator
 
 if TYPE_CHECKING:
@@ -261,33 +260,12 @@ class _Plan:
         self.coordinator.checkpoint(1, taken)
 
 
-class _NoCoordinator(SourceReaderContext):
+class _NoCoordinator(PlacedReaderContext):
     """The context of a reader that has all its splits already."""
 
     def __init__(self, source: str, index: int, parallelism: int) -> None:
+        super().__init__(index, parallelism)
         self._source = source
-        self._index = index
-        self._parallelism = parallelism
-
-    @property
-    def index_of_subtask(self) -> int:
-        """The number of this reader."""
-        return self._index
-
-    @property
-    def current_parallelism(self) -> int:
-        """The number of readers."""
-        return self._parallelism
-
-    @property
-    def local_host_name(self) -> str:
-        """The name of this host."""
-        return socket.gethostname()
-
-    @property
-    def configuration(self) -> Mapping[str, str]:
-        """Empty."""
-        return MappingProxyType({})
 
     def send_split_request(self) -> None:
         """Do nothing: the reader was told that no split follows."""

@@ -26,7 +26,7 @@ from headgate.stream.api.job import StreamingJob
 from headgate.stream.job.bottleneck import Bottleneck
 from headgate.stream.job.history import CheckpointStats
 from headgate.stream.job.query import StreamingQuery
-from headgate.stream.job.status import JobState, JobStatus, TaskStatus
+from headgate.stream.job.status import JobState, JobStatus, TaskStatus, WorkerStatus
 from headgate.stream.state.backend import KeyedStateBackend
 from headgate.stream.state.descriptors import (
     ListStateDescriptor,
@@ -90,6 +90,7 @@ __all__ = [
     "ValueStateDescriptor",
     "WindowOperator",
     "WindowOutput",
+    "WorkerStatus",
     "key_groups_of",
     "read_savepoint",
     "stream",

@@ -2,15 +2,18 @@
 
 use bytes::Bytes;
 use headgate_exchange::{
-    Alignment, Barrier, CheckpointId, CheckpointNotice, CheckpointOptions, DataInput,
-    ShuffleEnvironment,
+    Alignment, Barrier, ChannelRecord, ChannelStates, CheckpointId, CheckpointNotice,
+    CheckpointOptions, DataInput, ShuffleEnvironment,
 };
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use pyo3_arrow::PySchema;
 
+use crate::batches::ToPyarrow;
 use crate::interrupt::blocking;
+use crate::schema::page_schema;
 
 /// The fields of `headgate.CheckpointBarrier`, in their order.
 pub(crate) type Fields = (i64, i64, String, u64, Vec<u8>);
@@ -81,4 +84,32 @@ pub(crate) fn abort(
         environment.check()?;
         input.abort_checkpoint(CheckpointId(checkpoint), reason)
     })
+}
+
+/// Channel states, by the index of the channel or subpartition.
+pub(crate) type PyStates<'py> = Vec<(usize, Bound<'py, PyBytes>)>;
+
+pub(crate) fn to_python<'py>(py: Python<'py>, states: &ChannelStates) -> PyStates<'py> {
+    states.iter().map(|(index, state)| (*index, PyBytes::new(py, state))).collect()
+}
+
+/// Returns the records of one channel's state: batches of the schema, or bytes without one.
+#[pyfunction]
+#[pyo3(signature = (parts, schema=None))]
+pub(crate) fn decode_channel_state<'py>(
+    py: Python<'py>,
+    parts: &[u8],
+    schema: Option<PySchema>,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let batches = schema.as_ref().map(|schema| ToPyarrow::new(py, schema)).transpose()?;
+    let schema = schema.map(|schema| page_schema(py, schema)).transpose()?;
+    let records =
+        blocking(py, |_| headgate_exchange::decode_channel_state(parts, schema.as_deref()))?;
+    let record = |record| match record {
+        ChannelRecord::Batch(batch) => {
+            batches.as_ref().expect("pages are read with a schema only").import(py, batch)
+        }
+        ChannelRecord::Bytes(bytes) => Ok(PyBytes::new(py, &bytes).into_any()),
+    };
+    records.into_iter().map(record).collect()
 }

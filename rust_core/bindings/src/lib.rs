@@ -34,6 +34,8 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     #[pymodule_export]
+    use crate::checkpoints::decode_channel_state;
+    #[pymodule_export]
     use crate::control::{ControlHandshake, ControlKey};
     #[pymodule_export]
     use crate::environment::Environment;
@@ -61,7 +63,7 @@ mod _native {
     #[pymodule_export]
     use crate::union::UnionInputGate;
     #[pymodule_export]
-    use crate::writer::RecordWriter;
+    use crate::writer::{RecordWriter, is_reserved_event};
 
     use super::{Bound, PyModule, PyResult};
     use pyo3::types::{PyAnyMethods, PyModuleMethods};

@@ -18,7 +18,7 @@ use pyo3::types::{PyBytes, PyMemoryView, PySlice};
 use pyo3_arrow::PySchema;
 
 use crate::batches::ToPyarrow;
-use crate::checkpoints::notice_tuple;
+use crate::checkpoints::{PyStates, notice_tuple, to_python};
 use crate::errors::to_py;
 use crate::exclusive::Exclusive;
 use crate::input::AnyGate;
@@ -248,6 +248,15 @@ impl RecordReader {
         })
     }
 
+    /// Returns the channels that have data in flight of a complete checkpoint, with that data.
+    fn take_channel_state<'py>(&self, py: Python<'py>, checkpoint: i64) -> PyResult<PyStates<'py>> {
+        let states = blocking(py, |interrupt| {
+            self.environment.check_fork()?;
+            self.inner.lock(interrupt)?.reader.take_channel_state(CheckpointId(checkpoint))
+        })?;
+        Ok(to_python(py, &states))
+    }
+
     /// Returns the time at which a poll is due although no data arrives, in ms since 1970.
     fn next_timer_ms(&self, py: Python<'_>) -> PyResult<Option<i64>> {
         blocking(py, |interrupt| Ok(self.inner.lock(interrupt)?.reader.next_timer()))
@@ -353,7 +362,7 @@ impl BufferReader {
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Buffer<'py>>> {
         let received = blocking(py, |interrupt| {
             self.environment.check()?;
-            self.input.begin_reading()?;
+            self.input.checkpointing().begin_reading()?;
             self.input.next(interrupt)
         })?;
         Ok(Self::buffer(py, received))
@@ -363,7 +372,7 @@ impl BufferReader {
     fn poll_next<'py>(&self, py: Python<'py>) -> PyResult<Option<Buffer<'py>>> {
         let received = blocking(py, |_| {
             self.environment.check()?;
-            self.input.begin_reading()?;
+            self.input.checkpointing().begin_reading()?;
             self.input.poll_next().map(ready)
         })?;
         Ok(Self::buffer(py, received))

@@ -6,8 +6,8 @@ use std::time::Duration;
 use arrow_array::{RecordBatch, UInt32Array};
 use bytes::Bytes;
 use headgate_exchange::{
-    ArrowWriter, BufferTimeout, BytesWriter, Counters, DataType, Emitted, ExchangeError, Interrupt,
-    Result, ResultPartition as Partition, ShuffleEnvironment,
+    ArrowWriter, BufferTimeout, BytesWriter, CheckpointId, Counters, DataType, Emitted,
+    ExchangeError, Interrupt, Result, ResultPartition as Partition, ShuffleEnvironment,
 };
 use headgate_record::{Event, HashError, SelectError, Selector, StopMode};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -23,6 +23,12 @@ use crate::exclusive::{Exclusive, Guard};
 use crate::interrupt::{blocking, timeout_of};
 use crate::partition::ResultPartition;
 use crate::schema::page_schema;
+
+/// Returns true for the name of an event that is not the user's.
+#[pyfunction]
+pub(crate) fn is_reserved_event(name: &str) -> bool {
+    Event::is_reserved(name)
+}
 
 #[pyclass(frozen, module = "headgate._native")]
 pub(crate) struct RecordWriter {
@@ -156,11 +162,22 @@ impl RecordWriter {
 
     fn broadcast_barrier(&self, py: Python<'_>, fields: checkpoints::Fields) -> PyResult<()> {
         let barrier = checkpoints::barrier(fields)?;
-        locked!(self, py, broadcast_barrier(&barrier))
+        locked!(self, py, broadcast_barrier(&barrier, &self.environment))
     }
 
     fn broadcast_cancellation(&self, py: Python<'_>, checkpoint_id: i64) -> PyResult<()> {
-        locked!(self, py, broadcast_event(&Event::CancelCheckpointMarker { checkpoint_id }))
+        locked!(self, py, broadcast_cancellation(CheckpointId(checkpoint_id)))
+    }
+
+    /// Returns the subpartitions that have data in flight, with that data; `None` while it is not
+    /// known which.
+    fn take_channel_state<'py>(
+        &self,
+        py: Python<'py>,
+        checkpoint: i64,
+    ) -> PyResult<Option<checkpoints::PyStates<'py>>> {
+        let states = locked!(self, py, take_channel_state(CheckpointId(checkpoint)))?;
+        Ok(states.map(|states| checkpoints::to_python(py, &states)))
     }
 
     fn end_of_data(&self, py: Python<'_>, drain: bool) -> PyResult<()> {

@@ -33,9 +33,11 @@ pub fn data_type_of(event: &Event, is_priority: bool) -> DataType {
     }
 }
 
-/// Decodes the event of a buffer. Refuses a data type that the event must not have.
+/// Decodes the event of a buffer. Refuses a data type that the event must not have, and a custom event with
+/// the name of another one.
 pub(crate) fn decode(bytes: &[u8], data_type: DataType) -> Result<Event> {
     let event = Event::decode(bytes).map_err(|error| ExchangeError::Event(error.to_string()))?;
+    check_name(&event)?;
     let expected = data_type_of(&event, data_type.has_priority());
     // The sender of a custom event chooses whether it blocks its channel, like its priority.
     let is_barrier = matches!(
@@ -48,6 +50,18 @@ pub(crate) fn decode(bytes: &[u8], data_type: DataType) -> Result<Event> {
     } else {
         let detail = format!("an event of type {expected:?} arrived as {data_type:?}");
         Err(ExchangeError::Event(detail))
+    }
+}
+
+fn check_name(event: &Event) -> Result<()> {
+    match event {
+        Event::EventAnnouncement { announced, .. } => check_name(announced),
+        Event::Custom { name, .. } if Event::is_reserved(name) => {
+            Err(ExchangeError::Event(format!(
+                "a custom event has the name {name:?}, which is the name of an event of Headgate"
+            )))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -110,6 +124,31 @@ mod tests {
             assert_eq!(data_type_of(&event, false), data_type, "{event:?}");
             assert_eq!(data_type_of(&event, true), DataType::PrioritizedEventBuffer);
             assert!(data_type.is_event());
+        }
+    }
+
+    #[test]
+    fn a_custom_event_with_the_name_of_another_one_is_refused() {
+        let decoded = |name: &str| {
+            let custom = Event::Custom { name: name.to_owned(), body: "b".into() };
+            let announced = Box::new(custom.clone());
+            let announcement = Event::EventAnnouncement { sequence_number: 1, announced };
+            [(custom, DataType::EventBuffer), (announcement, DataType::PrioritizedEventBuffer)]
+                .map(|(event, data_type)| decode(&event.encode().unwrap(), data_type))
+        };
+        for (event, _) in table() {
+            if matches!(event, Event::Custom { .. }) {
+                continue;
+            }
+            for name in [format!("{event:?}"), format!("{event:#?}")] {
+                for result in decoded(&name) {
+                    let error = result.expect_err(&name).to_string();
+                    assert!(error.contains("is the name of an event of Headgate"), "{error}");
+                }
+            }
+        }
+        for name in ["", "EndOfDataOfMine", "my EndOfData", "Custom", "endofdata"] {
+            decoded(name).into_iter().for_each(|result| drop(result.expect(name)));
         }
     }
 

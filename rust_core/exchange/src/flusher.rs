@@ -68,6 +68,8 @@ struct Entry {
     writer: Weak<TimedFlush>,
     timeout: Duration,
     due: Instant,
+    /// True if it is flushed at that time only.
+    once: bool,
 }
 
 #[derive(Default)]
@@ -87,6 +89,7 @@ impl State {
             if entry.due <= now {
                 entry.due = now + entry.timeout.min(LONGEST);
                 due.push(writer);
+                return !entry.once;
             }
             true
         });
@@ -113,6 +116,18 @@ impl OutputFlusher {
     /// # Errors
     /// After [`stop`](Self::stop), or when the thread cannot be started.
     pub(crate) fn register(&self, writer: &Arc<TimedFlush>, timeout: Duration) -> Result<()> {
+        self.add(writer, timeout, false)
+    }
+
+    /// Like [`register`](Self::register), but flushes it once.
+    ///
+    /// # Errors
+    /// As [`register`](Self::register).
+    pub(crate) fn register_once(&self, writer: &Arc<TimedFlush>, after: Duration) -> Result<()> {
+        self.add(writer, after, true)
+    }
+
+    fn add(&self, writer: &Arc<TimedFlush>, timeout: Duration, once: bool) -> Result<()> {
         let mut thread = lock(&self.thread);
         let mut state = lock(&self.shared.state);
         if state.stopped {
@@ -122,7 +137,7 @@ impl OutputFlusher {
             *thread = Some(start(Arc::clone(&self.shared))?);
         }
         let due = Instant::now() + timeout.min(LONGEST);
-        state.entries.push(Entry { writer: Arc::downgrade(writer), timeout, due });
+        state.entries.push(Entry { writer: Arc::downgrade(writer), timeout, due, once });
         drop(state);
         self.shared.changed.notify_all();
         Ok(())

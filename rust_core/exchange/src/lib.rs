@@ -19,7 +19,9 @@ mod address;
 mod aligned;
 mod barrier;
 mod cgroup;
+mod channel_state;
 mod checksum;
+mod clock;
 mod config;
 mod control;
 mod copies;
@@ -60,6 +62,7 @@ mod writer;
 
 pub use address::Address;
 pub use barrier::Barrier;
+pub use channel_state::{ChannelRecord, decode_channel_state};
 pub use config::{BufferDebloatOptions, BufferOptions, Config};
 pub use control::ControlHandshake;
 pub use copies::Copies;
@@ -68,15 +71,15 @@ pub use environment::ShuffleEnvironment;
 pub use error::{ExchangeError, Interrupt, Result};
 pub use event::data_type_of;
 pub use gate::{
-    AvailabilityListener, CheckpointedChannels, CheckpointedInput, DataInput, EndOfDataStatus,
-    InputGate, Received, SuperstepInput, UnionInputGate,
+    AvailabilityListener, CheckpointedChannel, CheckpointedChannels, CheckpointedInput,
+    Checkpointing, DataInput, EndOfDataStatus, InputGate, Received, SuperstepInput, UnionInputGate,
 };
 pub use heartbeat::HeartbeatManager;
 pub use kept::{KeptFile, SmallLimits, SmallSubpartition, keep_small};
 pub use metrics::{Passed, TaskTimes, Times};
 pub use net::{Tls, TlsFiles, TlsSession, self_signed_certificate};
 pub use partition::{PartitionKind, PartitionOptions, ResultPartition, TaskEvent, TaskEvents};
-pub use reader::{CheckpointNotice, Record, RecordReader};
+pub use reader::{ChannelStates, CheckpointNotice, Record, RecordReader};
 pub use readiness::Readiness;
 pub use spanning::SpanningOptions;
 pub use spill::KeptPartition;

@@ -10,7 +10,7 @@ use arrow_array::RecordBatch;
 use bytes::Bytes;
 use headgate_memory::Buffer;
 use headgate_protocol::{CheckpointId, DataType, Totals};
-use headgate_record::{Event, PageSchema, SpanningDeserializer, read_page, read_pieces};
+use headgate_record::{Event, PageSchema, read_page, read_pieces};
 
 use crate::aligned::Aligned;
 use crate::copies::Copies;
@@ -18,22 +18,19 @@ use crate::counters::Counters;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::event;
 use crate::gate::{DataInput, Received};
-use crate::spanning::{RecordFiles, SpanningOptions};
+use crate::spanning::SpanningOptions;
 
+mod channel;
 mod checkpoints;
 mod coalescing;
 mod record;
 
-use checkpoints::Checkpoints;
+use channel::{ChannelState, unconsumed};
+use checkpoints::{Checkpoints, Reading};
 use coalescing::Coalescing;
 
-pub use checkpoints::CheckpointNotice;
+pub use checkpoints::{ChannelStates, CheckpointNotice};
 pub use record::Record;
-
-struct ChannelState {
-    deserializer: SpanningDeserializer<RecordFiles>,
-    rows: u64,
-}
 
 /// Reads the records of a gate, fair over its channels, each channel in order.
 pub struct RecordReader {
@@ -171,8 +168,26 @@ impl RecordReader {
     /// Does what the checkpoints ask for, up to the next thing that the task must hear of.
     fn next_of_checkpoints(&mut self) -> Result<Option<Record>> {
         let Some(checkpoints) = &mut self.checkpoints else { return Ok(None) };
-        let notice = checkpoints.next(&*self.gate, self.counters.bytes())?;
-        Ok(notice.map(Record::Checkpoint))
+        let reading = Reading {
+            input: &*self.gate,
+            bytes: self.counters.bytes(),
+            unconsumed: &|channel| unconsumed(&self.channels, channel),
+        };
+        Ok(checkpoints.next(&reading)?.map(Record::Checkpoint))
+    }
+
+    /// Takes the data in flight that belongs to a complete checkpoint: for each channel that has any,
+    /// its index and a part of its channel state.
+    ///
+    /// # Errors
+    /// [`ExchangeError::State`]: another checkpoint is the newest complete one, or it was taken.
+    pub fn take_channel_state(&mut self, checkpoint: CheckpointId) -> Result<ChannelStates> {
+        self.checkpoints_mut()?.take_channel_state(checkpoint)
+    }
+
+    fn checkpoints_mut(&mut self) -> Result<&mut Checkpoints> {
+        let none = ExchangeError::State("the gate takes no checkpoints");
+        self.checkpoints.as_deref_mut().ok_or(none)
     }
 
     /// Records that the task took its snapshot after [`CheckpointNotice::Trigger`]. Until then the
@@ -181,8 +196,7 @@ impl RecordReader {
     /// # Errors
     /// [`ExchangeError::State`]: no snapshot of this checkpoint is due.
     pub fn snapshot_taken(&mut self, checkpoint: CheckpointId) -> Result<()> {
-        let none = ExchangeError::State("the gate takes no checkpoints");
-        self.checkpoints.as_mut().ok_or(none)?.snapshot_taken(checkpoint)
+        self.checkpoints_mut()?.snapshot_taken(checkpoint)
     }
 
     /// Returns the time at which a poll should be repeated although no data arrives, in milliseconds
@@ -295,8 +309,7 @@ impl RecordReader {
     /// # Errors
     /// A spill file that cannot be read.
     pub fn unconsumed(&self, channel: usize) -> Result<Vec<Bytes>> {
-        let state = self.channels.get(channel);
-        state.map_or_else(|| Ok(Vec::new()), |state| state.deserializer.unconsumed().collect())
+        unconsumed(&self.channels, channel)
     }
 
     /// Frees incomplete records after an error: their ends will not come.
@@ -346,10 +359,9 @@ impl RecordReader {
     /// Creates the state of channels before their first buffer is read.
     fn add_channels(&mut self, count: usize) -> Result<()> {
         self.take_checkpointed();
-        self.gate.begin_reading()?;
+        self.gate.checkpointing().begin_reading()?;
         while self.channels.len() < count {
-            let deserializer = self.spanning.deserializer(&self.copies);
-            self.channels.push(ChannelState { deserializer, rows: 0 });
+            self.channels.push(ChannelState::new(self.spanning.deserializer(&self.copies)));
         }
         Ok(())
     }

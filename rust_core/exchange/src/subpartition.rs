@@ -7,18 +7,22 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use headgate_memory::{Buffer, BufferConsumer};
-use headgate_protocol::{DataType, Next, Sequence, Totals};
+use headgate_protocol::{CheckpointId, DataType, Next, Sequence, Totals};
 
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
 use crate::stats::SubpartitionStats;
 use crate::view::{DataListener, Polled, ViewState};
 
-pub(crate) use state::end_of_partition;
 use state::{Item, State};
+pub(crate) use state::{Overtaken, end_of_partition};
 
 fn not_found(detail: &str) -> ExchangeError {
     ExchangeError::PartitionNotFound { peer: "this process".to_owned(), detail: detail.to_owned() }
+}
+
+fn overtaking(barrier: Bytes) -> Item {
+    Item::Complete(Buffer::from(barrier), DataType::PrioritizedEventBuffer)
 }
 
 /// A prioritized deque of buffers with one reader.
@@ -123,25 +127,66 @@ impl Subpartition {
 
     /// Queues an event, ahead of all data if it has priority.
     pub(crate) fn add_event(&self, event: Bytes, data_type: DataType) {
+        let item = Item::Complete(Buffer::from(event), data_type);
+        if data_type.has_priority() {
+            self.prioritize(|state| (!state.finished).then_some(item));
+        } else {
+            self.change(|state| {
+                if !state.released && !state.finished {
+                    state.barriers += u32::from(data_type.blocks_upstream());
+                    state.items.add(item);
+                }
+            });
+        }
+    }
+
+    /// Queues a barrier ahead of all data. Returns that data.
+    pub(crate) fn add_overtaking(&self, barrier: Bytes) -> Overtaken {
+        let mut overtaken = Vec::new();
+        self.prioritize(|state| {
+            overtaken = state.data_among(usize::MAX);
+            (!state.finished).then(|| overtaking(barrier))
+        });
+        overtaken
+    }
+
+    /// Replaces the queued barrier of a checkpoint by one that overtakes the data before it. Returns
+    /// that data; `None` if no such barrier waits.
+    pub(crate) fn time_out(&self, checkpoint: CheckpointId, barrier: Bytes) -> Option<Overtaken> {
+        let mut overtaken = None;
+        self.prioritize(|state| {
+            let place = state.timeoutable_barrier(checkpoint)?;
+            overtaken = Some(state.data_among(place));
+            let removed =
+                state.items.remove_first(|item| item.is_timeoutable_barrier_of(checkpoint));
+            state.barriers -= u32::from(removed.is_ok());
+            removed.is_ok().then(|| overtaking(barrier))
+        });
+        overtaken
+    }
+
+    /// Returns true while the barrier of a checkpoint waits that may overtake.
+    pub(crate) fn has_timeoutable_barrier(&self, checkpoint: CheckpointId) -> bool {
+        self.lock().timeoutable_barrier(checkpoint).is_some()
+    }
+
+    /// Queues what `make` returns ahead of all data, and tells the reader. Does nothing after a
+    /// release.
+    fn prioritize(&self, make: impl FnOnce(&mut State) -> Option<Item>) {
         let mut overtakes = None;
         self.change(|state| {
-            if state.released || state.finished {
+            if state.released {
                 return;
             }
-            let item = Item::Complete(Buffer::from(event), data_type);
-            if data_type.has_priority() {
-                let ahead = u32::try_from(state.items.priority_len()).unwrap_or(u32::MAX);
-                let sequence = Sequence(state.next_sequence.0.wrapping_add(ahead));
-                state.items.add_priority(item);
-                // The reader may be busy with other buffers, or have no credit for them. A reader
-                // that a barrier blocks looks again when it resumes.
-                if !state.blocked {
-                    state.reader_waits = false;
-                    overtakes = state.listener.clone().map(|listener| (listener, sequence));
-                }
-            } else {
-                state.barriers += u32::from(data_type.blocks_upstream());
-                state.items.add(item);
+            let Some(item) = make(state) else { return };
+            let ahead = u32::try_from(state.items.priority_len()).unwrap_or(u32::MAX);
+            let sequence = Sequence(state.next_sequence.0.wrapping_add(ahead));
+            state.items.add_priority(item);
+            // The reader may be busy with other buffers, or have no credit for them. A reader that a
+            // barrier blocks looks again when it resumes.
+            if !state.blocked {
+                state.reader_waits = false;
+                overtakes = state.listener.clone().map(|listener| (listener, sequence));
             }
         });
         if let Some((listener, sequence)) = overtakes {

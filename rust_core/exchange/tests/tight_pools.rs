@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use common::{Env, batch, drain, nothing, page_schema, wait_until, writer};
 use headgate_exchange::{
-    Address, ArrowWriter, ExchangeError, InputGate, PartitionOptions, Record, ResultPartition,
+    Address, ArrowWriter, CheckpointedInput, ExchangeError, InputGate, PartitionOptions, Record,
+    ResultPartition,
 };
 use headgate_protocol::DataType;
 use headgate_record::Event;

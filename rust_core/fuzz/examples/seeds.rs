@@ -11,8 +11,9 @@ use arrow_array::{
 };
 use headgate_fuzz::{client_session, page_schemas, server_session};
 use headgate_protocol::{
-    BufferHeader, ChannelId, DataType, ErrorFrame, Frame, FrameMask, Generation, KeptBlock,
-    KeptIndex, KeptTable, LentBuffer, PartitionId, PartitionRequest, Sequence,
+    BufferHeader, ChannelId, ChannelStateBuilder, DataType, ErrorFrame, Frame, FrameMask,
+    Generation, KeptBlock, KeptIndex, KeptTable, LentBuffer, PartitionId, PartitionRequest,
+    Sequence,
 };
 use headgate_record::event::{
     AlignmentType, CheckpointBarrier, CheckpointOptions, SavepointFormat, SnapshotType, StopMode,
@@ -21,6 +22,7 @@ use headgate_record::{Codec, Compressor, Event, Source, encode_rows};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = PathBuf::from(std::env::args().nth(1).ok_or("name the folder to write into")?);
+    write(&root, "channel_state", channel_states())?;
     write(&root, "compression", compression())?;
     write(&root, "events", events()?)?;
     write(&root, "frames", frames()?)?;
@@ -39,6 +41,24 @@ fn write(root: &Path, target: &str, seeds: Vec<Vec<u8>>) -> std::io::Result<()> 
         std::fs::write(folder.join(format!("seed-{number:02}")), seed)?;
     }
     Ok(())
+}
+
+/// Returns one to three parts of no to three buffers, of both types, plain and compressed.
+fn channel_states() -> Vec<Vec<u8>> {
+    let part = |number: usize| {
+        let mut part = ChannelStateBuilder::default();
+        for buffer in 0..number % 4 {
+            let data_type = match (number + buffer) % 3 {
+                0 => DataType::DataBufferWithClearEnd,
+                _ => DataType::DataBuffer,
+            };
+            let payload = vec![number as u8; number * 5 + buffer];
+            let is_compressed = (number + buffer) % 4 == 1;
+            part.push(data_type, is_compressed, payload.len(), std::iter::once(&payload[..]));
+        }
+        part.finish()
+    };
+    (0..12).map(|seed| (0..=seed % 3).flat_map(|next| part(seed + next)).collect()).collect()
 }
 
 fn compression() -> Vec<Vec<u8>> {

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod channel_state;
 mod compression;
 mod events;
 mod frames;
@@ -15,6 +16,7 @@ mod pages;
 mod records;
 mod regions;
 
+pub use channel_state::channel_state;
 pub use compression::compression;
 pub use events::events;
 pub use frames::frames;
@@ -28,7 +30,8 @@ pub use regions::regions;
 pub type Target = fn(&[u8]);
 
 /// All targets, by the name of their folder in `corpus/`.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
+    ("channel_state", channel_state),
     ("compression", compression),
     ("events", events),
     ("frames", frames),

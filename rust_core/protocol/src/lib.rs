@@ -12,11 +12,12 @@
 //!
 //! [`CheckpointBarrierHandler`] decides when a task takes its snapshot, or at least once
 //! [`CheckpointBarrierTracker`]. [`ChannelStatePersister`] and [`ChannelStateWriter`] say which data
-//! in flight belongs to it. The input gate of the crate `exchange` does not call them yet.
+//! in flight belongs to it; [`ChannelStateBuilder`] encodes that data.
 
 #![forbid(unsafe_code)]
 
 mod budget;
+mod channel_state;
 mod checkpoint;
 mod crc32c;
 mod credit;
@@ -44,12 +45,14 @@ mod totals;
 mod wire;
 
 pub use budget::{Budget, BudgetError, BudgetLimits, Counter};
+pub use channel_state::{
+    ChannelStateBuffer, ChannelStateBuilder, ChannelStateError, ChannelStateReader,
+};
 pub use checkpoint::{
     Alignment, AlignmentMetrics, ChannelNotOpen, ChannelStatePart, ChannelStatePersister,
     ChannelStateWriter, ChannelStateWriterError, CheckpointBarrier, CheckpointBarrierHandler,
     CheckpointBarrierTracker, CheckpointEffect, CheckpointFailureReason, CheckpointNotStarted,
     CheckpointOptions, InFlight, MAX_CHANNEL_STATES, MAX_CHECKPOINTS_TO_TRACK, Overtaken,
-    UpstreamRecoveryTracker,
 };
 pub use crc32c::{Crc32c, crc32c};
 pub use credit::{CreditError, SendCredit};

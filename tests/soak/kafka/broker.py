@@ -75,7 +75,14 @@ class Broker:
     def start(self):
         """Start the process and wait until it answers."""
         with (self.folder / "log").open("ab") as log:
-            command = [*self._java("kafka.Kafka"), str(self._file)]
+            # A test that is killed leaves no broker: the kernel kills it with its parent.
+            command = [
+                "setpriv",
+                "--pdeathsig",
+                "KILL",
+                *self._java("kafka.Kafka"),
+                str(self._file),
+            ]
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
         self.admin = AdminClient({"bootstrap.servers": self.servers, **QUIET})
         deadline = time.monotonic() + START

@@ -1,6 +1,7 @@
 """Streams of numbers, functions and sinks for tests of streaming jobs; importable by worker processes."""
 
 import os
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -81,3 +82,25 @@ def check_counts(table, count):
     for row in table.select(["key", "count"]).to_pylist():
         most[row["key"]] = max(most.get(row["key"], 0), row["count"])
     assert most == {key: len(range(key, count, KEYS)) for key in range(min(KEYS, count))}
+
+
+def wait_for_a_checkpoint(query, count=2):
+    wait_until(
+        lambda: (
+            sum(one.status == "complete" for one in query.status.checkpoints) >= count
+            or query.state.is_over
+        )
+    )
+    assert not query.state.is_over
+
+
+def wait_until(found, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def same(batch):
+    """Return the batch."""
+    return batch

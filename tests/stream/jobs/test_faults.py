@@ -24,12 +24,6 @@ def start(stream, tmp_path, **options):
     return stream.sink(sink, name="files").start(**{**settings, **options})
 
 
-@pytest.mark.parametrize("alignment", ["unaligned", "timeoutable"])
-def test_checkpoints_that_would_lose_rows_in_flight_are_refused(tmp_path, alignment):
-    with pytest.raises(errors.NotBuiltError, match="rows in flight"):
-        start(kit.numbers(100), tmp_path, alignment=alignment)
-
-
 def test_a_second_failure_before_the_restart_does_not_restore_under_the_next_attempt(
     tmp_path, monkeypatch
 ):
@@ -45,9 +39,9 @@ def test_a_second_failure_before_the_restart_does_not_restore_under_the_next_att
         master = query._master
         if len(commits) == 2:
             # Another failure arrives while the restore is at work.
-            master._call(lambda: master._fail(Cause.of(ValueError("one more"))))
+            master.call(lambda: master._fail(Cause.of(ValueError("one more"))))
             done = threading.Event()
-            master._call(done.set)
+            master.call(done.set)
             assert done.wait(30)
         return restore(self, restored)
 
@@ -158,10 +152,10 @@ def test_a_failure_while_a_job_stops_with_a_savepoint_stops_it_once(
     query = running(tmp_path)
     asked = query._master._stop
 
-    def stop(attempt, savepoint, *, drain):
+    def stop(attempt, goal):
         once(monkeypatch, owner, name, lambda: ValueError("planned"), after=after)
         query._master._stop = asked
-        return asked(attempt, savepoint, drain=drain)
+        return asked(attempt, goal)
 
     query._master._stop = stop
     folder = query.stop(savepoint=str(tmp_path / "savepoint"), timeout=30)
@@ -189,11 +183,11 @@ def test_a_savepoint_that_waits_for_a_checkpoint_is_given_up_with_the_attempt(
     monkeypatch.setattr(Snapshot, "write", slow)
     wait_for(query, lambda: query.status.checkpoints[-1].status == "pending")
     master, path = query._master, str(tmp_path / "savepoint")
-    answer = master.request(JobState.RUNNING, path, drain=False)
-    again = master.request(JobState.RUNNING, path, drain=False)
+    answer = master.request(JobState.RUNNING, path)
+    again = master.request(JobState.RUNNING, path)
     with pytest.raises(errors.CheckpointError, match="is being taken"):
         again.result(30)
-    master._call(lambda: master._fail(Cause.of(ValueError("planned"))))
+    master.call(lambda: master._fail(Cause.of(ValueError("planned"))))
     with pytest.raises(errors.CheckpointError, match=r"was given up: .*planned"):
         answer.result(30)
     held.set()

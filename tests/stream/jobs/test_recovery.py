@@ -4,11 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import kit
 import pytest
+from kit import wait_for_a_checkpoint, wait_until
 
 from headgate import errors
 from headgate.sink import FileSink
@@ -241,20 +241,3 @@ def test_a_process_whose_coordinator_dies_ends(tmp_path):
         assert len(pids) == 2
         driver.send_signal(signal.SIGKILL)
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
-
-
-def wait_for_a_checkpoint(query, count=2):
-    wait_until(
-        lambda: (
-            sum(one.status == "complete" for one in query.status.checkpoints) >= count
-            or query.state.is_over
-        )
-    )
-    assert not query.state.is_over
-
-
-def wait_until(found, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

@@ -76,6 +76,15 @@ def test_a_function_that_holds_the_lock_is_not_lost(tmp_path):
     assert kit.rows_of(tmp_path / "out").num_rows == 400
 
 
+def test_a_job_that_is_refused_leaves_nothing(tmp_path):
+    (tmp_path / "file").touch()
+    job = counted(10).sink(FileSink(str(tmp_path / "out")))
+    before = sorted(os.listdir("/proc/self/fd"))  # noqa: PTH208 - without pathlib's garbage
+    with pytest.raises(errors.CheckpointError):
+        job.start(checkpoint=str(tmp_path / "file" / "checkpoints"))
+    assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
 def test_a_process_that_never_reached_the_coordinator_ends_with_the_job():
     job = kit.numbers(10).sink(FunctionSink(print))
     pool = ProcessWorkers(job.plan(), "job", {}, 1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+import zlib
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Seconds after which a commit without rows renews the marker: brokers forget offsets after days.
 _RENEW: Final = 3600.0
+#: Seconds between two questions to a coordinator that starts.
+_PAUSE: Final = 0.2
 
 
 class KafkaCommitter(StreamSinkCommitter):
@@ -83,10 +87,12 @@ class KafkaCommitter(StreamSinkCommitter):
             )
         if self._producing is None and self._open() is None:
             raise self._forgotten(checkpoint_id)
+        # A task that has not heard of a commit yet passes its committable again with the next checkpoint.
+        new = [one for one in found if number_of(one, self._job) >= self._marker]
         is_new = checkpoint_id >= self._marker
         is_old = time.monotonic() - self._marked_at > _RENEW
-        if is_new and (any(one.files for one in found) or is_old):
-            self._in_transaction(found, checkpoint_id + 1)
+        if is_new and (any(one.files for one in new) or is_old):
+            self._in_transaction(new, checkpoint_id + 1)
         clean_until(self._storage, self._job, checkpoint_id)
 
     def abort_unknown(self, known: Collection[bytes]) -> None:
@@ -112,7 +118,7 @@ class KafkaCommitter(StreamSinkCommitter):
 
     def _open(self) -> int | None:
         """Make a producer, which ends and locks out older ones; return the marker, if there is one."""
-        from confluent_kafka import Consumer, KafkaException, TopicPartition  # noqa: PLC0415
+        from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415
 
         shared = {
             n: v
@@ -133,17 +139,37 @@ class KafkaCommitter(StreamSinkCommitter):
             self._group = Consumer(
                 {**shared, "group.id": self._id, "enable.auto.commit": False}, logger=LOG
             )
-            (found,) = self._group.committed([TopicPartition(self._topic, 0)], self._timeout)
-            if found.error is not None:
-                raise KafkaException(found.error)
+            found = self._committed()
         except KafkaException as error:
             self.close()
             raise SinkError(
                 f"the committer of topic {self._topic!r} cannot start: {said(error)}",
                 remedy="check bootstrap_servers, the topic and its rights",
             ) from error
-        self._marker, self._marked_at = max(0, found.offset), time.monotonic()
-        return self._marker if found.offset >= 0 else None
+        self._marker, self._marked_at = max(0, found), time.monotonic()
+        return self._marker if found >= 0 else None
+
+    def _committed(self) -> int:
+        """Return the group's offset, below 0 if there is none; wait for a coordinator that starts."""
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition  # noqa: PLC0415
+
+        starting = (
+            KafkaError.NOT_COORDINATOR,
+            KafkaError.COORDINATOR_NOT_AVAILABLE,
+            KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        )
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                (found,) = self._group.committed([TopicPartition(self._topic, 0)], self._timeout)
+                if found.error is not None:
+                    raise KafkaException(found.error)
+            except KafkaException as error:
+                if error.args[0].code() not in starting or time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE)
+            else:
+                return int(found.offset)
 
     def _in_transaction(self, committables: Iterable[Committable], marker: int) -> None:
         """Commit rows and the marker, or nothing."""
@@ -159,12 +185,16 @@ class KafkaCommitter(StreamSinkCommitter):
             self._producing.flush()
             place = TopicPartition(self._topic, 0, marker)
             group = self._group.consumer_group_metadata()
-            producer.send_offsets_to_transaction([place], group, self._timeout)
+            arguments = ([place], group, self._timeout)
+            _in_time(lambda: producer.send_offsets_to_transaction(*arguments), self._timeout + 5)
             _commit(producer, self._timeout)
-        except (KafkaException, SinkError) as error:
+        except (KafkaException, SinkError, TimeoutError) as error:
             # The outcome may be unknown. A new producer settles it, and then reads the marker.
-            with suppress(KafkaException):
-                producer.abort_transaction(self._timeout)
+            if isinstance(error, TimeoutError):
+                self._producing = None
+            else:
+                with suppress(KafkaException):
+                    producer.abort_transaction(self._timeout)
             self.close()
             if isinstance(error, SinkError):
                 raise
@@ -183,11 +213,12 @@ class KafkaCommitter(StreamSinkCommitter):
             path = self._storage.at(staged_path(committable.job, committable.attempt, file.name))
             with failing("read", path):
                 data = self._storage.read(path)
-                if data is None or len(data) != file.bytes:
+                # A committable without a checksum is none of this sink's.
+                if data is None or zlib.crc32(data) != file.crc32:
                     raise SinkError(
                         f"staged rows are missing or have changed: {path}",
-                        asked=f"{file.bytes} bytes",
-                        have="no file" if data is None else f"{len(data)} bytes",
+                        asked=f"{file.bytes} bytes with the checksum {file.crc32}",
+                        have="no file" if data is None else f"{len(data)} bytes with another one",
                         remedy="give a staging folder that all tasks and the coordinator share",
                         details={"path": path},
                     )
@@ -209,3 +240,30 @@ def _commit(producer: Any, timeout: float) -> None:
                 raise
         else:
             return
+
+
+def _in_time(call: Callable[[], None], seconds: float) -> None:
+    """Call in a thread of its own, and leave it behind after a time.
+
+    librdkafka's send_offsets_to_transaction() ignores its timeout while the coordinator of the group is
+    away. A producer that hangs there is locked out by the next one.
+
+    Raises:
+        TimeoutError: the call did not end in time.
+        KafkaException: the call raised it.
+    """
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - the caller's thread raises it
+            raised.append(error)
+
+    thread = threading.Thread(target=run, name="headgate-kafka-offsets", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise TimeoutError(f"librdkafka did not return within {seconds:g} s")
+    if raised:
+        raise raised[0]

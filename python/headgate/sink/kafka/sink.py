@@ -164,8 +164,9 @@ class ProducingWriter(StreamSinkWriter):
 
 
 class CheckedWriter(FileStreamWriter):
-    """Stages rows that can be records."""
+    """Stages rows that can be records, with checksums of the files."""
 
+    has_checksums = True
     _known: pa.Schema | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import HeadgateError, StateVersionError
-from headgate.source.api.reader import SourceReaderContext
 from headgate.source.coordination.context import check_event
+from headgate.source.runtime.context import PlacedReaderContext
 
 if TYPE_CHECKING:
     from headgate.source.api.event import SourceEvent
@@ -86,45 +84,23 @@ class LocalCheckpoint:
         return cls(parts[0], version, list(zip(ids, parts[2::2], strict=True)))
 
 
-class LocalReaderContext(SourceReaderContext):
+class LocalReaderContext(PlacedReaderContext):
     """The context of a reader that runs in the coordinator's process."""
 
     def __init__(
         self, coordinator: SourceCoordinator[Any, Any], subtask: int, parallelism: int
     ) -> None:
+        super().__init__(subtask, parallelism)
         self._coordinator = coordinator
-        self._subtask = subtask
-        self._parallelism = parallelism
-        self._host = socket.gethostname()
-
-    @property
-    def index_of_subtask(self) -> int:
-        """This reader's number."""
-        return self._subtask
-
-    @property
-    def current_parallelism(self) -> int:
-        """The number of readers."""
-        return self._parallelism
-
-    @property
-    def local_host_name(self) -> str:
-        """The name of this host."""
-        return self._host
-
-    @property
-    def configuration(self) -> Mapping[str, str]:
-        """Empty, because there is no job."""
-        return MappingProxyType({})
 
     def send_split_request(self) -> None:
         """Request a split from the enumerator."""
-        self._coordinator.request_split(self._subtask, self._host)
+        self._coordinator.request_split(self._index, self._host)
 
     def send_source_event_to_coordinator(self, event: SourceEvent) -> None:
         """Send an event to the enumerator."""
         check_event(event)
-        self._coordinator.source_event(self._subtask, event)
+        self._coordinator.source_event(self._index, event)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,8 +54,10 @@ class KafkaReader(BatchSourceReader[Timed, KafkaSplit]):
         self._commits = commits
         self._positions: dict[int, dict[Partition, int]] = {}
         self._last_positions: dict[Partition, int] = {}
+        #: Positions to commit. The client lets no thread in while another one polls.
+        self._offsets: deque[Mapping[Partition, int]] = deque()
         super().__init__(
-            lambda: KafkaSplitReader(self._consumer, schema, batch_rows),
+            lambda: KafkaSplitReader(self._consumer, schema, batch_rows, self._offsets),
             context,
             TimedBatchEmitter(),
         )
@@ -75,7 +78,7 @@ class KafkaReader(BatchSourceReader[Timed, KafkaSplit]):
         return splits
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Commit the positions of the checkpoint, without waiting for the broker.
+        """Have the fetcher commit the positions of the checkpoint.
 
         Nothing depends on it: a job continues from its checkpoint. The offsets are for tools that
         show the lag of a group, and for ``KafkaOffsets.committed()``.
@@ -83,17 +86,8 @@ class KafkaReader(BatchSourceReader[Timed, KafkaSplit]):
         positions = self._positions.pop(checkpoint_id, {})
         for older in [one for one in self._positions if one < checkpoint_id]:
             del self._positions[older]
-        if not positions:
-            return
-        from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - optional
-
-        offsets = [TopicPartition(*key, position) for key, position in positions.items()]
-        try:
-            self._consumer.commit(offsets=offsets, asynchronous=True)
-        except KafkaException as error:
-            LOG.warning(
-                "offsets of checkpoint %d were not committed: %s", checkpoint_id, said(error)
-            )
+        if positions:
+            self._offsets.append(positions)
         for key, position in positions.items():
             if self._last_positions.get(key) == position:
                 del self._last_positions[key]
@@ -107,6 +101,8 @@ class KafkaReader(BatchSourceReader[Timed, KafkaSplit]):
         super().close()
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
+            # Closing waits for commits that are on their way.
+            _commit(consumer, self._offsets)
             consumer.close()
 
 
@@ -117,12 +113,20 @@ class KafkaSplitReader(SplitReader[Timed, KafkaSplit]):
         consumer: owned by the reader.
         schema: the columns of the batches.
         batch_rows: messages per poll, at most.
+        offsets: positions to commit between two polls, filled by the reader.
     """
 
-    def __init__(self, consumer: Any, schema: pa.Schema, batch_rows: int) -> None:
+    def __init__(
+        self,
+        consumer: Any,
+        schema: pa.Schema,
+        batch_rows: int,
+        offsets: deque[Mapping[Partition, int]],
+    ) -> None:
         self._consumer = consumer
         self._schema = schema
         self._batch_rows = batch_rows
+        self._offsets = offsets
         self._splits: dict[Partition, KafkaSplit] = {}
         self._over: list[str] = []
         self._woken = threading.Event()
@@ -134,6 +138,7 @@ class KafkaSplitReader(SplitReader[Timed, KafkaSplit]):
             SourceError: an offset to read is not there any more, or the broker refuses a partition.
         """
         while not self._woken.is_set() and not self._over:
+            _commit(self._consumer, self._offsets)
             first = self._consumer.poll(_POLL)
             if first is not None:
                 # A time of 0 takes what is here; a longer one would wait until all have come.
@@ -241,6 +246,19 @@ def _place(split: KafkaSplit) -> Any:
     from confluent_kafka import TopicPartition  # noqa: PLC0415 - optional
 
     return TopicPartition(split.topic, split.partition, split.position)
+
+
+def _commit(consumer: Any, offsets: deque[Mapping[Partition, int]]) -> None:
+    """Commit positions without waiting for the broker."""
+    from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - optional
+
+    while offsets:
+        positions = offsets.popleft()
+        places = [TopicPartition(*key, position) for key, position in positions.items()]
+        try:
+            consumer.commit(offsets=places, asynchronous=True)
+        except KafkaException as error:
+            LOG.warning("offsets were not committed: %s", said(error))
 
 
 def _committed(error: Any, partitions: Any) -> None:

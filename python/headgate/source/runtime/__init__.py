@@ -1,6 +1,7 @@
 """The operator that drives the reader of a source."""
 
+from headgate.source.runtime.context import PlacedReaderContext
 from headgate.source.runtime.mode import OperatingMode
 from headgate.source.runtime.operator import SourceOperator
 
-__all__ = ["OperatingMode", "SourceOperator"]
+__all__ = ["OperatingMode", "PlacedReaderContext", "SourceOperator"]

@@ -61,12 +61,14 @@ class _Launch:
         future: the job, in the JVM.
         executor: the executor that it was meant for.
         since: time of its start.
+        has_run: True once Spark was seen to run its task.
     """
 
     serial: int
     future: Any
     executor: str
     since: float
+    has_run: bool = False
 
 
 class SparkWorkers:
@@ -193,6 +195,7 @@ class SparkWorkers:
                 cause = self._cause_of(error)
             del self._launches[number]
             self._note(number, launch.serial, cause or _lost(number))
+        self._cancelled = [one for one in self._cancelled if self._is_alive(one)]
         self._say_who_waits()
 
     def _note(self, number: int, serial: int, cause: Cause) -> None:
@@ -209,11 +212,15 @@ class SparkWorkers:
 
     def _say_who_waits(self) -> None:
         now = time.monotonic()
-        late = [one for one in self._launches.values() if now - one.since > _SAY]
+        late = [
+            one for one in self._launches.values() if not one.has_run and now - one.since > _SAY
+        ]
         if not late or now - self._said < _SAY:
             return
         self._said = now
-        waiting = sum(not self._runs(one) for one in late)
+        for launch in late:
+            launch.has_run = self._runs(launch)
+        waiting = sum(not one.has_run for one in late)
         if waiting:
             _LOG.warning("%s: %d of %d workers wait for a slot", self._words, waiting, self.size)
 
@@ -273,7 +280,7 @@ def _number(context: SparkContext, number: int, place: str) -> RDD[int]:
     return RDD(made.toJavaRDD(), context, CPickleSerializer())
 
 
-def _submitted(rdd: RDD[bytes]) -> Any:
+def _submitted(rdd: RDD[Any]) -> Any:
     """Submit a job with the rows of an RDD as its result, and return its future in the JVM."""
     from pyspark.serializers import NoOpSerializer  # noqa: PLC0415 - pyspark only where Spark is
 

@@ -120,12 +120,7 @@ class Control:
             CoordinatorError: the connection is gone, or the driver silent.
         """
         if self._heartbeats is None:
-            self._heartbeats = DriverHeartbeats(
-                self._place,
-                MESSAGES,
-                self._connection,
-                lambda token: Message("HEARTBEAT", fields={"control": token}),
-            )
+            self._start_heartbeats()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
             self._thread = None
@@ -192,3 +187,11 @@ class Control:
         if self._heartbeats is not None:
             self._heartbeats.check()
         return []
+
+    def _start_heartbeats(self) -> None:
+        self._heartbeats = DriverHeartbeats(
+            self._place,
+            MESSAGES,
+            self._connection,
+            lambda token: Message("HEARTBEAT", fields={"control": token}),
+        )

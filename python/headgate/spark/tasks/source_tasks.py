@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,13 +10,13 @@ import pyarrow as pa
 
 from headgate._kinds import kind_of
 from headgate.errors import HeadgateError, SourceError
-from headgate.source.api import SourceReaderContext
 from headgate.source.runtime.bell import Bell
+from headgate.source.runtime.context import PlacedReaderContext
 from headgate.source.runtime.operator import SourceOperator
 from headgate.spark.wire.source_messages import assigned, event_fields, event_of, finished
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from headgate.source.api import SourceEvent
     from headgate.spark.tasks.control import Control
@@ -27,36 +26,19 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger("headgate.spark")
 
 
-class _Context(SourceReaderContext):
+class _Context(PlacedReaderContext):
     def __init__(
         self, task: ProducerTask, plan: SourcePlan, control: Control, subtask: int
     ) -> None:
-        self._plan = plan
-        self._control = control
-        self._subtask = subtask
-        self._host = socket.gethostname()
-        self._configuration = {
+        configuration = {
             "num_partitions": str(task.num_partitions),
             "memory": str(task.options["memory"]),
             "segment_size": str(task.options["segment_size"]),
             "max_record_size": str(task.options["max_record_size"]),
         }
-
-    @property
-    def index_of_subtask(self) -> int:
-        return self._subtask
-
-    @property
-    def current_parallelism(self) -> int:
-        return self._plan.parallelism
-
-    @property
-    def local_host_name(self) -> str:
-        return self._host
-
-    @property
-    def configuration(self) -> Mapping[str, str]:
-        return self._configuration
+        super().__init__(subtask, plan.parallelism, configuration)
+        self._plan = plan
+        self._control = control
 
     def send_split_request(self) -> None:
         self._control.send("SPLIT_REQUEST", {"host": self._host})

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from headgate.control.cause import Cause
 from headgate.spark.tasks.task import here
-from headgate.stream.job.worker import StreamWorker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,6 +41,8 @@ def run(task: StreamTask, numbers: Iterable[int]) -> Iterator[bytes]:
     context = TaskContext.get()
     if context is None or context.attemptNumber() > 0:
         return
+    from headgate.stream.job.worker import StreamWorker  # noqa: PLC0415 - a retry of Spark needs none of it
+
     try:
         graph, name, options = pickle.loads(task.job)  # noqa: S301 - from the driver's own closure
         StreamWorker(graph, name, number, task.place, options).run()

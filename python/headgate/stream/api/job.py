@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headgate import _options
-from headgate.errors import NotBuiltError, OptionError
-from headgate.stream.api.graph import MAX_PARALLELISM, JobGraph, plan
+from headgate.errors import OptionError, StreamError
+from headgate.stream.api.graph import MAX_PARALLELISM, JobGraph, Shipping, plan
 from headgate.stream.job.checkpoints import CheckpointConfig
 from headgate.stream.job.config import BUFFER_TIMEOUT, Alignment, JobConfig, milliseconds
 from headgate.stream.job.local import ProcessWorkers, ThreadWorkers
@@ -45,6 +45,7 @@ class StreamingJob:
         name: str | None = None,
         savepoint: str | None = None,
         alignment: Alignment = "aligned",
+        aligned_timeout: str | float = "1s",
         checkpoint_timeout: str | float = "10m",
         min_pause: str | float = 0,
         tolerable_failures: int = 0,
@@ -69,7 +70,9 @@ class StreamingJob:
             interval: time from one checkpoint to the next; None for none but the last one.
             name: of the job, by which sinks know it again. By default it follows from ``checkpoint``.
             savepoint: folder of a savepoint to start from, if ``checkpoint`` has none.
-            alignment: ``"aligned"``: barriers wait for each other. Nothing else is built yet.
+            alignment: ``"aligned"``: barriers wait for each other. ``"unaligned"``: they overtake rows, which become part
+                of the checkpoint. ``"timeoutable"``: aligned up to ``aligned_timeout``, then unaligned.
+            aligned_timeout: see ``alignment``.
             checkpoint_timeout: time after which a checkpoint is given up.
             min_pause: time from the end of one checkpoint to the start of the next.
             tolerable_failures: failed checkpoints in a row that do not fail the job.
@@ -84,7 +87,6 @@ class StreamingJob:
 
         Raises:
             OptionError: an option is outside its limits.
-            NotBuiltError: checkpoints that are not aligned.
             StreamError: the job cannot run.
             CheckpointError: the checkpoints cannot be used.
             NotEnoughSlots: Spark has fewer slots than ``workers``.
@@ -101,6 +103,8 @@ class StreamingJob:
                 milliseconds("min_pause", min_pause, 0),
                 tolerable_failures,
             ),
+            alignment=alignment,
+            aligned_timeout=milliseconds("aligned_timeout", aligned_timeout),
             restarts=restarts,
             restart_delay=restart_delay,
             savepoint=savepoint,
@@ -108,13 +112,14 @@ class StreamingJob:
             retained=retained,
             heartbeat_timeout=milliseconds("heartbeat_timeout", heartbeat_timeout) / 1000,
         )
-        if alignment != "aligned":
-            # The rows that such barriers overtake would have to be stored in the checkpoint.
-            raise NotBuiltError(
-                f"checkpoints with alignment={alignment!r} do not store the rows in flight, which a restart would lose",
-                remedy='alignment="aligned"',
+        if alignment not in {"aligned", "unaligned", "timeoutable"}:
+            raise OptionError(
+                f"alignment={alignment!r} is unknown",
+                remedy='"aligned" · "unaligned" · "timeoutable"',
             )
         graph = self.plan(parallelism, max_parallelism)
+        if alignment != "aligned":
+            _refuse_broadcasts(graph)
         if spark is None:
             pool = _local_workers(graph, config.name, workers or 0, options or {})
         else:
@@ -147,6 +152,21 @@ def _local_workers(
     if workers:
         return ProcessWorkers(graph, name, given, workers)
     return ThreadWorkers(graph, name, given)
+
+
+def _refuse_broadcasts(graph: JobGraph) -> None:
+    """Refuse what a barrier must not overtake: each task would handle again what all got.
+
+    Raises:
+        StreamError: rows are sent to all tasks of an operator.
+    """
+    for stage in graph.stages:
+        for edge in stage.edges:
+            if edge.shipping is Shipping.BROADCAST:
+                raise StreamError(
+                    f"the barriers of checkpoints cannot overtake rows of {edge.operator}, which go to all tasks",
+                    remedy='alignment="aligned"',
+                )
 
 
 def _name(checkpoint: str | None) -> str:

@@ -1,1 +1,1 @@
-"""The coordinator of a streaming job, its workers, and its checkpoints."""
+"""The coordinator of a streaming job, its workers, and its checkpoints. Decision: ADR 0034."""

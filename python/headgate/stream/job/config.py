@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 #: Longest time that rows wait for a page to fill, unless the user says otherwise.
 BUFFER_TIMEOUT: Final = "5ms"
-#: Of barriers.
 Alignment = Literal["aligned", "unaligned", "timeoutable"]
 
 
@@ -24,6 +23,8 @@ class JobConfig:
     Attributes:
         name: of the job; sinks know it by this name after a restart.
         checkpoints: when checkpoints are taken.
+        alignment: of barriers.
+        aligned_timeout: ms after which a timeoutable barrier overtakes rows.
         restarts: failures after which the job starts anew; each successful checkpoint starts the count anew.
         restart_delay: seconds between a failure and the new start.
         heartbeat_timeout: seconds without a heartbeat after which a worker is lost.
@@ -34,6 +35,8 @@ class JobConfig:
 
     name: str
     checkpoints: CheckpointConfig
+    alignment: Alignment = "aligned"
+    aligned_timeout: int = 0
     restarts: int = 3
     restart_delay: float = 0.2
     heartbeat_timeout: float = 10.0

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.address import ChannelAddress
 from headgate.environment import ShuffleEnvironment
 from headgate.errors import CancelledError, HeadgateError
-from headgate.source.api.reader import SourceReaderContext
-from headgate.source.runtime import SourceOperator
+from headgate.key_groups import key_group_range
+from headgate.source.runtime import PlacedReaderContext, SourceOperator
 from headgate.stream.job.messages import StreamMessage, data, text
 from headgate.stream.job.naming import safe
 from headgate.stream.operators.operator import OperatorContext
 from headgate.stream.runtime.chain import OperatorChain
+from headgate.stream.runtime.channel_state import InFlight
 from headgate.stream.runtime.inputs import GateInput, SourceInput, TaskInput
 from headgate.stream.runtime.outputs import TaskOutput
 from headgate.stream.runtime.task import StreamTask, TaskListener, TaskSnapshot
@@ -78,6 +77,8 @@ class Deployment:
         self._outputs: dict[TaskKey, list[TaskOutput]] = {}
         self._keys: dict[int, TaskKey] = {}
         self._started = time.monotonic()
+        #: Complete checkpoints by task, for the threads that write snapshots.
+        self._completed: dict[TaskKey, list[int]] = {}
         self._retention: dict[tuple[TaskKey, str], SnapshotRetention] = {}
         self.environment = ShuffleEnvironment(
             secret=place.secret, exchange_id=place.exchange_id, epoch=attempt, **options
@@ -153,7 +154,11 @@ class Deployment:
             return SourceInput(operator, stage.head.schema, task, task.mailbox)
         schema = stage.head.inputs[0].schema
         gate = self.environment.create_input_gate(channels, schema=schema)
-        return GateInput(gate, schema, task, task.mailbox, _BATCH_BYTES)
+        most = self._graph.max_parallelism
+        groups = key_group_range(key[1], stage.parallelism, most)
+        in_flight = self._deployed[key]["in_flight"]
+        rows = () if in_flight is None else InFlight.of(in_flight).rows(schema, groups, most)
+        return GateInput(gate, schema, task, task.mailbox, _BATCH_BYTES, rows)
 
     def _context(
         self,
@@ -205,8 +210,21 @@ class Deployment:
             self._retention[key, uid] = SnapshotRetention(folder, retained)
         return folder
 
+    def channel_folder(self, key: TaskKey) -> SnapshotFolder:
+        """Return the folder for a task's rows in flight."""
+        return SnapshotFolder(self._deployed[key]["channels"])
+
     def delete_old(self, key: TaskKey, checkpoint: int) -> None:
-        """Delete the task's snapshots that a complete checkpoint replaces."""
+        """Delete the task's snapshots and rows in flight that a complete checkpoint replaces."""
+        path = self._deployed[key]["channels"]
+        if path is not None:
+            folder = SnapshotFolder(path)
+            with suppress(HeadgateError):  # it is tried again after the next checkpoint
+                self._completed.setdefault(key, []).append(checkpoint)
+                kept = self._completed[key][-self._deployed[key]["retained"] :][0]
+                for name in folder.names():
+                    if name < f"{kept:010d}-":
+                        folder.delete(name)
         for (owner, uid), retention in list(self._retention.items()):
             if owner == key:
                 with suppress(HeadgateError):  # it is tried again after the next checkpoint
@@ -244,7 +262,7 @@ class Deployment:
         return late
 
 
-class TaskReaderContext(SourceReaderContext):
+class TaskReaderContext(PlacedReaderContext):
     """A reader's view of its task.
 
     Args:
@@ -254,30 +272,9 @@ class TaskReaderContext(SourceReaderContext):
     """
 
     def __init__(self, task: TaskKey, parallelism: int, tell: Callable[..., None]) -> None:
+        super().__init__(task[1], parallelism)
         self._task = task
-        self._parallelism = parallelism
         self._tell = tell
-        self._host = socket.gethostname()
-
-    @property
-    def index_of_subtask(self) -> int:
-        """This reader's number."""
-        return self._task[1]
-
-    @property
-    def current_parallelism(self) -> int:
-        """The number of readers."""
-        return self._parallelism
-
-    @property
-    def local_host_name(self) -> str:
-        """The name of this host."""
-        return self._host
-
-    @property
-    def configuration(self) -> Mapping[str, str]:
-        """Empty."""
-        return MappingProxyType({})
 
     def send_split_request(self) -> None:
         """Request a split."""

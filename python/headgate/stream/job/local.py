@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from headgate.control.cause import Cause
-from headgate.errors import CoordinatorError, PeerLostError, StreamError
+from headgate.errors import CoordinatorError, InternalError, PeerLostError, StreamError
 from headgate.stream.job.pool import Endpoint
 from headgate.stream.job.worker import StreamWorker
 
@@ -59,7 +59,7 @@ class ThreadWorkers:
                 worker.run()
             except CoordinatorError:
                 _LOG.debug("the coordinator of %s has ended", self._name, exc_info=True)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the coordinator asks for it
                 _LOG.exception("the worker of %s ended", self._name)
                 self._ended[number] = Cause.of(error, where=f"worker {number}")
 
@@ -122,7 +122,6 @@ class ProcessWorkers:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our own module
         self.processes[number] = process
         self._running.add(number)
-        assert process.stdin is not None
         with suppress(BrokenPipeError):  # it has ended already, and is started again
             _write(process.stdin, pickle.dumps((number, place, sys.path)))
             _write(process.stdin, self._job)
@@ -163,7 +162,7 @@ def dumped(job: Any) -> bytes:
     """
     dumps: Callable[[Any], bytes] = pickle.dumps
     with suppress(ImportError):
-        from pyspark.cloudpickle import dumps  # type: ignore[no-redef] # noqa: PLC0415 - optional
+        from pyspark.cloudpickle import dumps  # noqa: PLC0415 - optional
     try:
         return dumps(job)
     except Exception as error:
@@ -173,7 +172,9 @@ def dumped(job: Any) -> bytes:
         ) from error
 
 
-def _write(pipe: IO[bytes], data: bytes) -> None:
+def _write(pipe: IO[bytes] | None, data: bytes) -> None:
+    if pipe is None:
+        raise InternalError("a worker process has no standard input")
     pipe.write(len(data).to_bytes(8, "big") + data)
     pipe.flush()
 

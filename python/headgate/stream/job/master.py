@@ -1,49 +1,34 @@
-"""The coordinator of a streaming job: deploys tasks, takes checkpoints, and starts anew after failures."""
+"""The coordinator of a streaming job: deploys tasks, has checkpoints taken, and starts anew after failures."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.cause import Cause
-from headgate.control.heartbeat import Heartbeats
-from headgate.control.place import Place
-from headgate.errors import (
-    CheckpointError,
-    HeadgateError,
-    PeerLostError,
-)
-from headgate.stream.job.bottleneck import Bottleneck, Shares, find_bottleneck, shares
-from headgate.stream.job.checkpoints import (
-    Abort,
-    CheckpointCoordinator,
-    Complete,
-    Effect,
-    FailJob,
-    Trigger,
-)
-from headgate.stream.job.commits import SinkCommits
-from headgate.stream.job.history import CheckpointHistory
-from headgate.stream.job.messages import StreamMessage, text
-from headgate.stream.job.metadata import check_restorable, metadata, restored_tasks
-from headgate.stream.job.server import WorkerPeer
+from headgate.errors import CheckpointError, HeadgateError, OptionError
+from headgate.stream.job.attempt import Attempt, TaskId
+from headgate.stream.job.bottleneck import Bottleneck, Shares, find_bottleneck
+from headgate.stream.job.completion import Checkpointing
+from headgate.stream.job.crew import Crew
+from headgate.stream.job.metadata import restored_tasks
 from headgate.stream.job.sources import JobSources
-from headgate.stream.job.status import JobState
-from headgate.stream.job.store import CheckpointStore, Completed
+from headgate.stream.job.status import JobState, WorkerStatus
 
 if TYPE_CHECKING:
     from headgate.stream.api.graph import JobGraph
+    from headgate.stream.job.checkpoints import Trigger
     from headgate.stream.job.config import JobConfig
+    from headgate.stream.job.history import CheckpointStats
+    from headgate.stream.job.messages import StreamMessage
     from headgate.stream.job.pool import WorkerPool
+    from headgate.stream.job.store import CheckpointStore, Completed
 
 _LOG: Final = logging.getLogger("headgate.stream")
 #: Seconds between two looks at the clock, and between two looks at the workers.
@@ -51,53 +36,8 @@ _TICK: Final = 0.02
 _LOOK: Final = 0.2
 #: Seconds in which workers have to answer that they cancelled their tasks.
 _CANCEL: Final = 40.0
-
-TaskId = tuple[int, int]
-
-
-class Failed(Protocol):
-    """Handles a failure on the thread of files."""
-
-    def __call__(self, cause: Cause, *, is_final: bool) -> None:
-        """Handle it; ``is_final`` if no other attempt may follow."""
-
-
-@dataclass(slots=True)
-class _Attempt:
-    """One run of all tasks.
-
-    Attributes:
-        number: counts the attempts of this driver.
-        name: unique among all drivers of the checkpoint folder.
-        restored: what it continues from.
-        placed: the worker of each task.
-    """
-
-    number: int
-    name: str
-    restored: Completed | None
-    placed: dict[TaskId, int]
-    sources: JobSources | None = None
-    checkpoints: CheckpointCoordinator | None = None
-    deployed: dict[int, StreamMessage] = field(default_factory=dict)
-    ended: set[TaskId] = field(default_factory=set)
-    finished: set[TaskId] = field(default_factory=set)
-    enumerators: dict[int, dict[str, str]] = field(default_factory=dict)
-    #: Workers that still have to cancel their tasks.
-    cancelling: set[int] = field(default_factory=set)
-    figures: dict[TaskId, Mapping[str, Any]] = field(default_factory=dict)
-    shares: dict[TaskId, Shares] = field(default_factory=dict)
-    #: Folder of the savepoint that the last checkpoint is.
-    last_savepoint: str | None = None
-    is_last_asked: bool = False
-    is_over: bool = False
-
-    def note(self, task: TaskId, figures: Mapping[str, Any]) -> None:
-        """Take a task's report."""
-        before = self.figures.get(task)
-        self.figures[task] = figures
-        if before is not None and (found := shares(before, figures)) is not None:
-            self.shares[task] = found
+#: Seconds between two looks at a job that is waited for, so that Ctrl-C is answered.
+_NAP: Final = 0.5
 
 
 class JobMaster:
@@ -108,6 +48,12 @@ class JobMaster:
         config: its options.
         store: keeps checkpoints; None if there are none.
         pool: starts workers.
+
+    Attributes:
+        graph: the job.
+        restarts: failures after which it was started anew.
+        state: what it does.
+        failure: why it failed.
     """
 
     def __init__(
@@ -118,37 +64,24 @@ class JobMaster:
         pool: WorkerPool,
     ) -> None:
         self.graph = graph
-        self.history = CheckpointHistory()
         self.restarts = 0
         self.state = JobState.STARTING
         self.failure: HeadgateError | None = None
         self._config = config
-        self._store = store
         self._pool = pool
-        self._heartbeats: Heartbeats | None = None
-        self._commits = SinkCommits(graph, config.name)
-        #: Files of the store and the commits of sinks, one after the other.
-        self._files = ThreadPoolExecutor(1, thread_name_prefix="headgate-checkpoints")
-        self._place: Place | None = None
-        self._peers: dict[int, WorkerPeer] = {}
-        self._numbers: dict[WorkerPeer, int] = {}
-        self._hosts: dict[int, str] = {}
-        self._strangers: dict[WorkerPeer, None] = {}
-        self._attempt: _Attempt | None = None
+        self._crew = Crew(pool, config.heartbeat_timeout, self, self._guarded)
+        self._checkpointing = Checkpointing(graph, config, store, self)
+        self._attempt: Attempt | None = None
         self._attempts = 0
+        #: Failures since the last complete checkpoint.
         self._failures = 0
-        #: Id of the last checkpoint that is complete, on the thread of files.
-        self._completed = 0
-        #: Id of the checkpoint behind which nothing is left to do; it may be in the log before it is committed.
-        self._final: int | None = None
-        #: Savepoint that :meth:`_stop` has written, which may not have come into the log.
-        self._written: str | None = None
-        self._in_memory: Completed | None = None
+        #: True from the wish for an attempt until it is deployed or its restore has failed: one at a time.
+        self._is_deploying = False
+        #: What the user wants the job to become, and with which savepoint.
         self._goal: JobState | None = None
-        self._savepoints: dict[str, Future[str]] = {}
-        #: Answers that somebody may wait for, until the job is over.
-        self._asked: set[Future[str]] = set()
-        self._deploying = False
+        self._savepoint: str | None = None
+        self._last_answer: Future[str] | None = None
+        self._answers: list[Future[str]] = []
         self._done = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._over = asyncio.Event()
@@ -161,36 +94,43 @@ class JobMaster:
 
         Raises:
             CheckpointError: the checkpoints cannot be used.
-            StreamError: the sinks cannot be used.
         """
-        if self._store is not None:
-            found = self._store.claim()
-            if found is not None:
-                self._check(found)
-        if self._config.savepoint is not None:
-            self._check(CheckpointStore.savepoint(self._config.savepoint))
+        try:
+            self._checkpointing.claim()
+        except BaseException:
+            self._crew.discard()
+            self._loop.close()
+            self._checkpointing.close()
+            raise
         self._thread.start()
 
     def wait(self, timeout: float | None) -> bool:
         """Wait for the end; return False on timeout. Answers Ctrl-C."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._done.is_set():
-            rest = 0.5 if deadline is None else min(0.5, deadline - time.monotonic())
+            rest = _NAP if deadline is None else min(_NAP, deadline - time.monotonic())
             if rest <= 0:
                 return False
             self._done.wait(rest)
         return True
 
-    def request(self, goal: JobState, savepoint: str | None, *, drain: bool) -> Future[str]:
-        """Stop, cancel, or take a savepoint (with the goal RUNNING); the future gets the savepoint's folder."""
+    def request(self, goal: JobState, savepoint: str | None) -> Future[str]:
+        """Stop, drain (FINISHED), cancel, or take a savepoint (RUNNING); the future gets the savepoint's folder."""
         answer: Future[str] = Future()
-        self._asked.add(answer)
-        answer.add_done_callback(self._asked.discard)
-        self._call(lambda: self._requested(goal, savepoint, drain, answer))
+        self._answers.append(answer)
+        self.call(lambda: self._requested(goal, savepoint, answer))
         if self._done.is_set():
-            # It came too late for the thread.
             self._answer_ended(answer)
         return answer
+
+    def _answer_ended(self, answer: Future[str]) -> None:
+        with suppress(InvalidStateError):  # the usual case: it has its answer
+            ended = CheckpointError("the job ended before the savepoint was taken")
+            answer.set_exception(self.failure or ended)
+
+    def checkpoints(self) -> list[CheckpointStats]:
+        """Return figures of the last checkpoints, the oldest first."""
+        return self._checkpointing.history.all()
 
     def figures(self) -> list[Mapping[str, Any]]:
         """Return the last figures of all tasks."""
@@ -204,6 +144,10 @@ class JobMaster:
         attempt = self._attempt
         return None if attempt is None else attempt.shares.get(task)
 
+    def workers(self) -> list[WorkerStatus]:
+        """Return the workers that are connected."""
+        return self._crew.status()
+
     def bottleneck(self) -> Bottleneck | None:
         """Return the stage that others wait for, by the last seconds."""
         attempt = self._attempt
@@ -214,12 +158,8 @@ class JobMaster:
         """Number of the current attempt, from 1; 0 before the first."""
         return self._attempts
 
-    def _answer_ended(self, answer: Future[str]) -> None:
-        with suppress(InvalidStateError):  # it has an answer
-            ended = CheckpointError("the job ended before the savepoint was taken")
-            answer.set_exception(self.failure or ended)
-
-    def _call(self, action: Callable[[], None]) -> None:
+    def call(self, action: Callable[[], None]) -> None:
+        """Call an action on the coordinator's thread; dropped once that has ended."""
         try:
             self._loop.call_soon_threadsafe(self._guarded, action)
         except RuntimeError:
@@ -243,285 +183,162 @@ class JobMaster:
             self.state = JobState.FAILED
         finally:
             self._pool.stop()
-            self._files.shutdown()
-            self._commits.close()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            # Its thread calls this loop, which drops the calls once it is closed.
             self._loop.close()
+            self._checkpointing.close()
             self._done.set()
-            for answer in list(self._asked):
+            for answer in self._answers:
                 self._answer_ended(answer)
 
     async def _main(self) -> None:
-        endpoint = self._pool.endpoint
-        server = await self._loop.create_server(
-            lambda: WorkerPeer(self._placed, self, self._strangers), endpoint.listen, 0
-        )
-        port = server.sockets[0].getsockname()[1]
-        self._place = Place(
-            endpoint.host,
-            port,
-            secrets.token_bytes(16),
-            secrets.token_bytes(32),
-            heartbeat_timeout=self._config.heartbeat_timeout,
-            tls=endpoint.tls,
-        )
-        self._heartbeats = Heartbeats()
         try:
-            for number in range(self._pool.size):
-                self._pool.start(number, self._place)
+            await self._crew.open()
             looked = 0.0
             while not self._over.is_set():
                 self._guarded(self._tick)
                 now = self._loop.time()
                 if now - looked >= _LOOK:
                     looked = now
-                    self._guarded(self._look)
+                    self._guarded(self._crew.look)
                 try:
                     await asyncio.wait_for(self._over.wait(), _TICK)
                 except TimeoutError:
                     continue
         finally:
-            server.close()
-            for peer in list(self._peers.values()):
-                peer.send("STOP")
-            # Each answers what was sent before, and closes its connection.
-            deadline = self._loop.time() + _CANCEL
-            while self._numbers and self._loop.time() < deadline:
-                await asyncio.sleep(_TICK / 10)
-            for peer in list(self._numbers):
-                peer.drop()
-            for stranger in list(self._strangers):
-                stranger.drop()
-            await asyncio.sleep(0)
-            self._heartbeats.close()
-
-    @property
-    def _placed(self) -> Place:
-        assert self._place is not None
-        return self._place
+            await self._crew.close()
 
     def _tick(self) -> None:
-        attempt = self._attempt
-        if attempt is not None and attempt.checkpoints is not None and not attempt.is_over:
-            self._carry_out(attempt, attempt.checkpoints.on_time(_now()))
+        if self._attempt is not None:
+            self._checkpointing.tick(self._attempt)
 
-    def _look(self) -> None:
-        """Look for silent workers, and for those that have ended before their connection did, or had none."""
-        timeout, now = self._config.heartbeat_timeout, self._loop.time()
-        assert self._heartbeats is not None
-        for number, peer in list(self._peers.items()):
-            if peer.target is None:
-                silence = now - peer.since if now - peer.since > timeout else None
-            else:
-                silence = self._heartbeats.silence(peer.target)
-            if silence is not None:
-                _LOG.warning("no heartbeat for %.0f s from worker %d", silence, number)
-                peer.drop()
-        for number, cause in self._pool.ended().items():
-            ended = self._peers.get(number)
-            if ended is not None:
-                ended.drop()
-            else:
-                self._fail(cause)
-                self._start_again(number)
+    # Of the workers.
 
-    # Workers.
-
-    def on_message(self, peer: WorkerPeer, message: StreamMessage) -> None:
-        """Handle a message of a worker."""
-        if message.kind == "HEARTBEAT":
-            self._guarded(lambda: self._monitor(peer, message["control"]))
-            return
-        if message.kind == "HELLO":
-            self._guarded(lambda: self._hello(peer, message))
-            return
-        attempt = self._attempt
-        number = self._numbers.get(peer)
-        if number is None or attempt is None or message["attempt"] != attempt.number:
-            return
-        self._guarded(lambda: self._of_worker(attempt, number, message))
-
-    def on_lost(self, peer: WorkerPeer, error: Exception | None) -> None:
-        """Handle the end of a worker's connection."""
-        if peer.target is not None and self._heartbeats is not None:
-            self._heartbeats.unmonitor(peer.target)
-        number = self._numbers.pop(peer, None)
-        if number is None or self._peers.get(number) is not peer or self._over.is_set():
-            return
-        self._guarded(lambda: self._lost(number, error))
-
-    def _hello(self, peer: WorkerPeer, message: StreamMessage) -> None:
-        number = message["worker"]
-        if not 0 <= number < self._pool.size:
-            peer.close()
-            return
-        before = self._peers.get(number)
-        self._peers[number] = peer
-        self._numbers[peer] = number
-        self._hosts[number] = message["host"]
-        if before is not None:
-            # The worker was started again before the end of its old connection was noticed.
-            self._numbers.pop(before, None)
-            before.drop()
-            self._fail(_lost_worker(number, None))
+    def on_ready(self) -> None:
+        """Deploy the tasks once all workers are there."""
         self._deploy_if_ready()
 
-    def _lost(self, number: int, error: Exception | None) -> None:
-        del self._peers[number]
+    def on_lost(self, worker: int, cause: Cause) -> None:
+        """End the attempt of a lost worker."""
         attempt = self._attempt
         if attempt is not None:
-            attempt.cancelling.discard(number)
-            if not attempt.is_over:
-                self._fail(_lost_worker(number, error))
-        self._start_again(number)
+            attempt.cancelling.discard(worker)
+        if attempt is None or not attempt.is_over:
+            self._fail(cause)
+        self._deploy_if_ready()
 
-    def _start_again(self, number: int) -> None:
-        if not self._over.is_set():
-            self._pool.start(number, self._placed)
+    def on_message(self, worker: int, message: StreamMessage) -> None:
+        """Handle a worker's message about the current attempt."""
+        attempt = self._attempt
+        if attempt is None or message["attempt"] != attempt.number:
+            return
+        if message.kind == "CANCELLED":
+            attempt.cancelling.discard(worker)
             self._deploy_if_ready()
+        elif not attempt.is_over:
+            if message.kind in _OF_WORKERS:
+                _OF_WORKERS[message.kind](self, attempt, worker, message)
+            else:
+                handle = _OF_TASKS.get(message.kind, JobMaster._of_reader)
+                handle(self, attempt, tuple(message["task"]), message)
 
-    def _monitor(self, beside: WorkerPeer, token: str) -> None:
-        """Hand a connection with a worker's heartbeats to the native thread."""
-        peer = next((one for one in self._peers.values() if one.token == token), None)
-        if peer is None or peer.target is not None or self._heartbeats is None:
-            beside.drop()  # that worker is gone already
-            return
-        sock, tls = beside.detach()
-        peer.target = self._heartbeats.monitor(sock, self._config.heartbeat_timeout, tls)
+    def _deployed(self, attempt: Attempt, worker: int, message: StreamMessage) -> None:
+        attempt.deployed[worker] = message
+        if len(attempt.deployed) == self._crew.size:
+            self._connect(attempt)
 
-    def _of_worker(self, attempt: _Attempt, number: int, message: StreamMessage) -> None:
-        kind = message.kind
-        if kind == "CANCELLED":
-            attempt.cancelling.discard(number)
-            self._deploy_if_ready()
-            return
-        if attempt.is_over:
-            return
-        if kind == "DEPLOYED":
-            attempt.deployed[number] = message
-            if len(attempt.deployed) == self._pool.size:
-                self._connect(attempt)
-            return
-        if kind == "METRICS":
-            for one in message["tasks"]:
-                attempt.note(tuple(one["task"]), one)
-            return
-        if kind == "FAILED":
-            self._fail(Cause.from_fields(message["cause"]))
-            return
-        task = tuple(message["task"])
-        if kind == "ENDED":
-            attempt.ended.add(task)
-            if len(attempt.ended) == len(attempt.placed):
-                self._last_checkpoint(attempt, attempt.last_savepoint)
-        elif kind == "FINISHED":
-            attempt.finished.add(task)
-            if len(attempt.finished) == len(attempt.placed):
-                self._end(self._goal or JobState.FINISHED)
-        elif kind == "ACKNOWLEDGED" and attempt.checkpoints is not None:
-            self._acknowledged(attempt, task, message)
-        elif kind == "DECLINED" and attempt.checkpoints is not None:
-            effects = attempt.checkpoints.on_declined(
-                message["checkpoint"], message["reason"], _now()
-            )
-            self._carry_out(attempt, effects)
-        elif attempt.sources is not None:
-            attempt.sources.handle(message)
+    def _figures(self, attempt: Attempt, worker: int, message: StreamMessage) -> None:
+        del worker
+        for one in message["tasks"]:
+            attempt.note(tuple(one["task"]), one)
+
+    def _failed(self, attempt: Attempt, worker: int, message: StreamMessage) -> None:
+        del attempt, worker
+        self._fail(Cause.from_fields(message["cause"]))
+
+    def _ended(self, attempt: Attempt, task: TaskId, message: StreamMessage) -> None:
+        del message
+        attempt.ended.add(task)
+        if attempt.has_ended:
+            self._last_checkpoint(attempt)
+
+    def _finished(self, attempt: Attempt, task: TaskId, message: StreamMessage) -> None:
+        del message
+        attempt.finished.add(task)
+        if attempt.has_finished:
+            self._end(self._goal or JobState.FINISHED)
+
+    def _acknowledged(self, attempt: Attempt, task: TaskId, message: StreamMessage) -> None:
+        state = message["state"]
+        self._checkpointing.acknowledged(attempt, task, message["checkpoint"], state)
+
+    def _declined(self, attempt: Attempt, task: TaskId, message: StreamMessage) -> None:
+        del task
+        self._checkpointing.declined(attempt, message["checkpoint"], message["reason"])
+
+    def _of_reader(self, attempt: Attempt, task: TaskId, message: StreamMessage) -> None:
+        del task
+        attempt.sources.handle(message)
 
     # Attempts.
 
     def _deploy_if_ready(self) -> None:
         attempt = self._attempt
         is_free = attempt is None or (attempt.is_over and not attempt.cancelling)
-        if not is_free or self._deploying or len(self._peers) < self._pool.size:
+        is_wanted = self.state in {JobState.STARTING, JobState.RESTARTING}
+        if not is_free or not is_wanted or self._is_deploying or not self._crew.is_complete:
             return
-        if self.state not in {JobState.STARTING, JobState.RESTARTING}:
-            return
-        self._deploying = True
+        self._is_deploying = True
         delay = 0.0 if attempt is None else self._config.restart_delay
-        self._loop.call_later(delay, lambda: self._guarded(self._restore))
-
-    def _restore(self) -> None:
-        """Read what to continue from, and commit what it has, on the thread of files."""
-
-        def restore() -> Completed | None:
-            found = self._in_memory
-            if self._store is not None:
-                found = self._store.latest()
-            if found is None and self._config.savepoint is not None:
-                found = CheckpointStore.savepoint(self._config.savepoint)
-            if found is not None:
-                self._check(found)
-            self._commits.restore(found)
-            self._completed = 0 if found is None else found.checkpoint
-            return found
-
-        def failed(cause: Cause, *, is_final: bool) -> None:
-            self._deploying = False
-            self._fail(cause, is_final=is_final)
-
-        self._in_files(restore, self._deploy, failed)
+        restore = lambda: self._checkpointing.restore(self._deploy)  # noqa: E731
+        self._loop.call_later(delay, lambda: self._guarded(restore))
 
     def _deploy(self, restored: Completed | None) -> None:
-        self._deploying = False
+        """Have all workers make their tasks."""
+        self._is_deploying = False
         if self.state not in {JobState.STARTING, JobState.RESTARTING}:
             return
-        if restored is not None and restored.checkpoint == self._final:
-            # Its last checkpoint was in the log, and is committed now.
-            if self._stop_savepoint is not None:
-                self._answer(self._stop_savepoint, None)
+        if self._checkpointing.is_final(restored):
             self._end(self._goal or JobState.FINISHED)
             return
-        if len(self._peers) < self._pool.size:
+        if not self._crew.is_complete:
             return  # Lost meanwhile: its HELLO deploys.
         self._attempts += 1
-        number = self._attempts
-        placed = {task: at % self._pool.size for at, task in enumerate(self.graph.tasks)}
-        store = self._store
-        name = f"attempt-{number}" if store is None else store.attempt(number)
-        attempt = _Attempt(number, name, restored, placed)
-        self._attempt = attempt
-        attempt.sources = JobSources(
+        name = self._checkpointing.name(self._attempts)
+        size = self._crew.size
+        placed = {task: at % size for at, task in enumerate(self.graph.tasks)}
+        fields, base = (None, "") if restored is None else (restored.fields, restored.base)
+        sources = JobSources(
             self.graph,
-            None if restored is None else restored.fields,
-            lambda kind, task, fields: self._call(
-                lambda: self._to_task(attempt, kind, task, fields)
-            ),
-            lambda error: self._call(lambda: self._fail_attempt(attempt, Cause.of(error))),
+            fields,
+            lambda kind, task, more: self.call(lambda: self._to_task(attempt, kind, task, more)),
+            lambda error: self.call(lambda: self.fail(attempt, Cause.of(error))),
         )
-        tasks: dict[int, list[Any]] = {worker: [] for worker in range(self._pool.size)}
+        attempt = self._attempt = Attempt(self._attempts, name, restored, placed, sources)
+        tasks: dict[int, list[Any]] = {worker: [] for worker in range(size)}
         for stage in self.graph.stages:
-            fields = None if restored is None else restored.fields
-            base = "" if restored is None else restored.base
             for at, own in enumerate(restored_tasks(self.graph, stage, fields, base)):
                 own |= {
                     "task": [stage.number, at],
-                    "attempt": attempt.name,
-                    "folders": self._folders(attempt, stage.number, at),
+                    "attempt": name,
                     "retained": self._config.retained,
+                    **self._checkpointing.folders(name, stage.number, at),
                 }
                 tasks[placed[stage.number, at]].append(own)
         checkpoint = None if restored is None else restored.checkpoint
-        for worker, peer in self._peers.items():
-            peer.send("DEPLOY", attempt=number, restored=checkpoint, tasks=tasks[worker])
+        for worker, own_tasks in tasks.items():
+            self._crew.send(
+                worker, "DEPLOY", attempt=attempt.number, restored=checkpoint, tasks=own_tasks
+            )
 
-    def _folders(self, attempt: _Attempt, stage: int, index: int) -> dict[str, str]:
-        store = self._store
-        if store is None:
-            return {}
-        return {
-            node.uid: f"{store.uri}/{store.task_folder(attempt.name, stage, index, node.uid)}"
-            for node in self.graph.stages[stage].operators
-        }
-
-    def _connect(self, attempt: _Attempt) -> None:
+    def _connect(self, attempt: Attempt) -> None:
         """Tell each task where its channels are, and start the enumerators."""
         partitions: dict[TaskId, list[list[Any]]] = {}
         for message in attempt.deployed.values():
-            where = message["host"], message["port"], message["process"]
+            host, port, process = message["host"], message["port"], message["process"]
             for stage, index, found in message["partitions"]:
-                partitions[stage, index] = [[where[0], where[1], one, where[2]] for one in found]
-        inputs: dict[int, list[Any]] = {worker: [] for worker in self._peers}
+                partitions[stage, index] = [[host, port, one, process] for one in found]
+        inputs: dict[int, list[Any]] = {worker: [] for worker in range(self._crew.size)}
         for (number, at), worker in attempt.placed.items():
             channels = [
                 [host, port, partition, at, process]
@@ -530,54 +347,47 @@ class JobMaster:
                 for host, port, partition, process in [partitions[sender.number, index][edge]]
             ]
             inputs[worker].append([number, at, channels])
-        for worker, peer in self._peers.items():
-            peer.send("CONNECT", attempt=attempt.number, inputs=inputs[worker])
-        assert attempt.sources is not None
-        attempt.sources.start(lambda task: self._hosts[attempt.placed[task]])
-        first = 1 + max(self._completed, self._last_id)
-        attempt.checkpoints = CheckpointCoordinator(
-            self._config.checkpoints, attempt.placed, first, _now()
-        )
+        for worker, own in inputs.items():
+            self._crew.send(worker, "CONNECT", attempt=attempt.number, inputs=own)
+        attempt.sources.start(lambda task: self._crew.host(attempt.placed[task]))
+        self._checkpointing.begin(attempt)
         self.state = JobState.RUNNING
         if self._goal is not None:
-            self._stop(attempt, self._stop_savepoint, drain=self._drains)
+            self._stop(attempt, self._goal)
 
-    _last_id = 0
-    _stop_savepoint: str | None = None
-    _drains = False
-
-    def _to_task(self, attempt: _Attempt, kind: str, task: TaskId, fields: dict[str, Any]) -> None:
+    def _to_task(self, attempt: Attempt, kind: str, task: TaskId, fields: dict[str, Any]) -> None:
         if attempt is self._attempt and not attempt.is_over:
-            peer = self._peers.get(attempt.placed[task])
-            if peer is not None:
-                peer.send(kind, attempt=attempt.number, task=list(task), **fields)
+            worker = attempt.placed[task]
+            self._crew.send(worker, kind, attempt=attempt.number, task=list(task), **fields)
 
-    def _to_all(self, attempt: _Attempt, kind: str, **fields: Any) -> None:
-        for peer in self._peers.values():
-            peer.send(kind, attempt=attempt.number, **fields)
+    def tell(self, attempt: Attempt, kind: str, **fields: Any) -> None:
+        """Send a message about an attempt to all workers."""
+        self._crew.send_all(kind, attempt=attempt.number, **fields)
 
-    def _fail_attempt(self, attempt: _Attempt, cause: Cause) -> None:
-        if attempt is self._attempt and not attempt.is_over:
-            self._fail(cause)
+    def fail(self, attempt: Attempt | None, cause: Cause, *, is_final: bool = False) -> None:
+        """Handle an error of files, sinks or enumerators: of an attempt, or None while the next one is prepared."""
+        if attempt is None:
+            self._is_deploying = False
+        if is_final or attempt is None or not attempt.is_over:
+            self._fail(cause, is_final=is_final)
 
     def _fail(self, cause: Cause, *, is_final: bool = False) -> None:
         """End the attempt because of a failure; start another one unless there were too many."""
         if self._over.is_set():
             return
-        attempt = self._attempt
+        number, name = self._attempts, self._config.name
         if self.state is JobState.FINISHING and not is_final:
-            _LOG.warning(
-                "%s failed after its last checkpoint: %s", self._config.name, cause.summary
-            )
+            # All output is committed. There is nothing that a new attempt could do.
+            _LOG.warning("%s has ended, though attempt %d failed: %s", name, number, cause.summary)
             self._end(self._goal or JobState.FINISHED)
             return
-        _LOG.warning(
-            "attempt %d of %s failed: %s", self._attempts, self._config.name, cause.summary
-        )
-        self._close_attempt(attempt, cause.summary)
+        _LOG.warning("attempt %d of %s failed: %s", number, name, cause.summary)
+        self._close_attempt(cause.summary)
         self._failures += 1
-        can_restore = self._store is not None
-        if is_final or not can_restore or self._failures > self._config.restarts:
+        is_lasting = (
+            is_final or cause.code == OptionError.code or not self._checkpointing.can_restore
+        )
+        if is_lasting or self._failures > self._config.restarts:
             self.failure = cause.error()
             self._end(JobState.FAILED)
             return
@@ -585,298 +395,89 @@ class JobMaster:
         self.state = JobState.RESTARTING
         self._deploy_if_ready()
 
-    def _close_attempt(self, attempt: _Attempt | None, reason: str) -> None:
+    def _close_attempt(self, reason: str) -> None:
+        attempt = self._attempt
         if attempt is None or attempt.is_over:
             return
         attempt.is_over = True
-        if attempt.checkpoints is not None:
-            self._last_id = max(self._last_id, attempt.checkpoints.next_id - 1)
-            for effect in attempt.checkpoints.close(reason):
-                self._note_failed(effect)
-        if attempt.sources is not None:
-            self._files.submit(attempt.sources.close)
-        attempt.cancelling = set(self._peers)
-        self._to_all(attempt, "CANCEL")
-        number = attempt.number
-        self._loop.call_later(_CANCEL, lambda: self._guarded(lambda: self._drop_late(number)))
+        self._checkpointing.end_attempt(attempt, reason)
+        attempt.cancelling = self._crew.connected
+        self.tell(attempt, "CANCEL")
+        self._loop.call_later(_CANCEL, lambda: self._guarded(lambda: self._drop_late(attempt)))
 
-    def _drop_late(self, number: int) -> None:
-        attempt = self._attempt
-        if attempt is not None and attempt.number == number:
+    def _drop_late(self, attempt: Attempt) -> None:
+        if attempt is self._attempt:
             for worker in list(attempt.cancelling):
-                if worker in self._peers:
-                    self._peers[worker].drop()
+                self._crew.drop(worker)
 
     def _end(self, state: JobState) -> None:
-        self._close_attempt(self._attempt, "the job ends")
+        self._close_attempt("the job ends")
         self.state = state
         # Workers stop as soon as they have read what was sent to them.
         self._over.set()
 
-    # Checkpoints.
-
-    def _carry_out(self, attempt: _Attempt, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Trigger):
-                self._trigger(attempt, effect)
-            elif isinstance(effect, Complete):
-                self._complete(attempt, effect)
-            elif isinstance(effect, Abort):
-                self._note_failed(effect)
-                attempt.enumerators.pop(effect.checkpoint, None)
-                self._to_all(attempt, "ABORT", checkpoint=effect.checkpoint, reason=effect.reason)
-                assert attempt.sources is not None
-                attempt.sources.abort(effect.checkpoint)
-                if effect.trigger.stop and effect.trigger.savepoint is not None:
-                    self._stop_failed(attempt, effect.reason)
-            elif isinstance(effect, FailJob):
-                error = CheckpointError(
-                    f"too many checkpoints failed, the last one because {effect.reason}"
-                )
-                self._fail(Cause.of(error))
-
-    def _trigger(self, attempt: _Attempt, trigger: Trigger) -> None:
-        checkpoint = trigger.checkpoint
-        now = int(time.time() * 1000)
-        self.history.begin(checkpoint, now, trigger.savepoint)
-        attempt.enumerators[checkpoint] = {}
-        fields = {
-            "checkpoint": checkpoint,
-            "timestamp": now,
-            "savepoint": trigger.savepoint,
-            "stop": trigger.stop,
-        }
-
-        def taken(stage: int, uid: str, state: bytes | None, error: HeadgateError | None) -> None:
-            self._call(lambda: self._enumerated(attempt, fields, stage, uid, state, error))
-
-        assert attempt.sources is not None
-        attempt.sources.checkpoint(checkpoint, taken)
-
-    def _enumerated(
-        self,
-        attempt: _Attempt,
-        fields: dict[str, Any],
-        stage: int,
-        uid: str,
-        state: bytes | None,
-        error: HeadgateError | None,
-    ) -> None:
-        if attempt.is_over or attempt.checkpoints is None:
-            return
-        checkpoint = fields["checkpoint"]
-        if state is None:
-            reason = f"the enumerator of {uid} has no state: {error}"
-            self._carry_out(attempt, attempt.checkpoints.on_declined(checkpoint, reason, _now()))
-            return
-        if attempt.checkpoints.pending != checkpoint:
-            return
-        attempt.enumerators[checkpoint][uid] = text(state)
-        # Before any message of the enumerator that follows its state: those come later on this thread.
-        self._to_all(attempt, "TRIGGER", stage=stage, **fields)
-
-    def _acknowledged(self, attempt: _Attempt, task: TaskId, message: StreamMessage) -> None:
-        state = message["state"]
-        stats = self.history.find(message["checkpoint"])
-        if stats is not None:
-            stats.bytes += state["bytes"]
-            stats.barrier = max(stats.barrier, state["start_delay"])
-            stats.sync = max(stats.sync, state["sync"])
-            stats.alignment = max(stats.alignment, state["alignment"])
-        assert attempt.checkpoints is not None
-        effects = attempt.checkpoints.on_acknowledged(task, message["checkpoint"], state, _now())
-        self._carry_out(attempt, effects)
-
-    def _complete(self, attempt: _Attempt, effect: Complete) -> None:
-        """Write the checkpoint's metadata and commit, on the thread of files; then tell the tasks."""
-        checkpoint, trigger = effect.checkpoint, effect.trigger
-        enumerators = attempt.enumerators.pop(checkpoint)
-        is_checkpoint = trigger.savepoint is None or trigger.stop
-
-        def write() -> None:
-            base = trigger.savepoint or ("" if self._store is None else self._store.uri)
-            fields = metadata(
-                self.graph, checkpoint, effect.states, enumerators, self._completed, base
-            )
-            if not is_checkpoint:
-                self._write_savepoint(trigger, fields)
-                return
-            if trigger.savepoint is not None:
-                is_own = trigger.savepoint == self._written
-                CheckpointStore.write_savepoint(trigger.savepoint, fields, replace=is_own)
-                self._written = trigger.savepoint
-            if trigger.stop:
-                self._final = checkpoint
-            if self._store is not None:
-                entry = fields
-                if trigger.savepoint is not None:
-                    entry = {"checkpoint": checkpoint, "savepoint": trigger.savepoint}
-                self._store.complete(entry)
-            self._commits.commit(checkpoint, fields)
-            self._completed = checkpoint
-            self._delete_old(attempt)
-
-        def failed(cause: Cause, *, is_final: bool) -> None:
-            if trigger.stop and trigger.savepoint not in {None, self._written}:
-                self._stop_failed(attempt, cause.summary)
-            # The restore of the next attempt commits what was not, if the checkpoint is in the log.
-            if is_final or not attempt.is_over:
-                self._fail(cause, is_final=is_final)
-
-        self._in_files(write, lambda _: self._completed_by(attempt, effect), failed)
-
-    def _write_savepoint(self, trigger: Trigger, fields: Mapping[str, Any]) -> None:
-        """Complete a savepoint of a job that goes on, whatever becomes of the savepoint."""
-        assert trigger.savepoint is not None
-        try:
-            CheckpointStore.write_savepoint(trigger.savepoint, fields)
-        except CheckpointError as error:
-            failed = Abort(trigger.checkpoint, error.summary, trigger)
-            self._call(lambda: self._note_failed(failed))
-
-    def _delete_old(self, attempt: _Attempt) -> None:
-        if self._store is None:
-            return
-        try:
-            self._store.delete_old(attempt.name)
-        except CheckpointError as error:
-            # The checkpoint is complete. What is left is deleted after the next one.
-            _LOG.warning("old checkpoints were not deleted: %s", error.summary)
-
-    def _completed_by(self, attempt: _Attempt, effect: Complete) -> None:
-        checkpoint, trigger = effect.checkpoint, effect.trigger
-        stats = self.history.find(checkpoint)
-        if stats is not None and stats.status == "pending":
-            stats.status = "complete"
-            stats.duration = int(time.time() * 1000) - stats.triggered
-        if trigger.savepoint is not None:
-            self._answer(trigger.savepoint, None)
+    def on_complete(self, attempt: Attempt, trigger: Trigger) -> None:
+        """Let the tasks end after the last checkpoint."""
         self._failures = 0
-        if attempt.is_over:
-            return
-        is_savepoint = trigger.savepoint is not None
-        self._to_all(attempt, "COMPLETE", checkpoint=checkpoint, savepoint=is_savepoint)
-        assert attempt.sources is not None
-        if not is_savepoint:
-            attempt.sources.complete(checkpoint)
-        if trigger.stop:
+        if trigger.stop and not attempt.is_over:
             self.state = JobState.FINISHING
-            self._to_all(attempt, "FINISH")
+            self.tell(attempt, "FINISH")
 
-    def _note_failed(self, effect: Abort) -> None:
-        stats = self.history.find(effect.checkpoint)
-        if stats is not None:
-            stats.status = "failed"
-            stats.reason = effect.reason
-        savepoint = effect.trigger.savepoint
-        if savepoint is not None and not effect.trigger.stop:
-            self._answer(savepoint, effect.reason)
-
-    def _answer(self, savepoint: str, failure: str | None) -> None:
-        """Answer whoever asked for a savepoint."""
-        answer = self._savepoints.pop(savepoint, None)
-        if answer is None or answer.done():
-            return
-        if failure is None:
-            answer.set_result(savepoint)
-        else:
-            answer.set_exception(
-                CheckpointError(f"the savepoint {savepoint} was given up: {failure}")
-            )
-
-    def _stop_failed(self, attempt: _Attempt, reason: str) -> None:
-        """Go on after a savepoint failed with which the job was to stop; one that was drained ends without it."""
-        savepoint, self._stop_savepoint = self._stop_savepoint, None
-        if savepoint is not None:
-            self._answer(savepoint, reason)
-        if not self._drains:
+    def on_stop_failed(self, attempt: Attempt) -> None:
+        """Let the job go on; one that is drained ends without the savepoint."""
+        self._savepoint = self._last_answer = None
+        if self._goal is not JobState.FINISHED:
             self._goal = None
         attempt.last_savepoint = None
         attempt.is_last_asked = False
-        if not attempt.is_over and len(attempt.ended) == len(attempt.placed):
-            self._last_checkpoint(attempt, None)
-
-    def _last_checkpoint(self, attempt: _Attempt, savepoint: str | None) -> None:
-        if attempt.is_last_asked:
-            return
-        attempt.is_last_asked = True
-        assert attempt.checkpoints is not None
-        self._carry_out(attempt, attempt.checkpoints.request(savepoint, stop=True, now=_now()))
+        if not attempt.is_over and attempt.has_ended:
+            self._last_checkpoint(attempt)
 
     # Requests.
 
-    def _requested(
-        self, goal: JobState, savepoint: str | None, drain: bool, answer: Future[str]
-    ) -> None:
+    def _requested(self, goal: JobState, savepoint: str | None, answer: Future[str]) -> None:
         attempt = self._attempt
-        if savepoint is not None:
-            if savepoint in self._savepoints:
-                answer.set_exception(CheckpointError(f"the savepoint {savepoint} is being taken"))
-                return
-            self._savepoints[savepoint] = answer
-        elif goal is JobState.CANCELLED:
-            answer.set_result("")
-            self._goal = goal
-            self._end(JobState.CANCELLED)
-            return
-        if goal is not JobState.RUNNING:
-            self._goal = goal
-            self._stop_savepoint, self._drains = savepoint, drain
-            if savepoint is None:
-                answer.set_result("")
-        if attempt is None or attempt.is_over or attempt.checkpoints is None:
-            if goal is JobState.RUNNING and savepoint is not None:
-                del self._savepoints[savepoint]
-                answer.set_exception(
-                    CheckpointError("the job is not running, so no savepoint can be taken")
-                )
-            return
+        is_running = attempt is not None and attempt.running is not None
         if goal is JobState.RUNNING:
-            effects = attempt.checkpoints.request(savepoint, stop=False, now=_now())
-            self._carry_out(attempt, effects)
-        else:
-            self._stop(attempt, savepoint, drain=drain)
-
-    def _stop(self, attempt: _Attempt, savepoint: str | None, *, drain: bool) -> None:
-        if drain:
-            attempt.last_savepoint = savepoint
-            self._to_all(attempt, "DRAIN")
-            if len(attempt.ended) == len(attempt.placed):
-                self._last_checkpoint(attempt, savepoint)
-        else:
-            self._last_checkpoint(attempt, savepoint)
-
-    def _check(self, found: Completed) -> None:
-        check_restorable(self.graph, found.fields, allow_dropped=self._config.allow_dropped_state)
-
-    def _in_files(
-        self, work: Callable[[], Any], then: Callable[[Any], None], failed: Failed
-    ) -> None:
-        """Run work on the thread of files, then one of two actions on this thread."""
-
-        def run() -> None:
-            try:
-                result = work()
-            except Exception as error:  # noqa: BLE001 - passed on
-                cause = Cause.of(error)
-                is_final = isinstance(error, CheckpointError) and "another driver" in error.summary
-                self._call(lambda: failed(cause, is_final=is_final))
+            if attempt is None or not is_running:
+                summary = "the job is not running, so no savepoint can be taken"
+                answer.set_exception(CheckpointError(summary))
             else:
-                self._call(lambda: then(result))
+                self._checkpointing.request(attempt, savepoint, stop=False, answer=answer)
+            return
+        self._goal, self._savepoint = goal, savepoint
+        if savepoint is None:
+            answer.set_result("")
+        if goal is JobState.CANCELLED:
+            self._end(goal)
+            return
+        self._last_answer = answer
+        if attempt is not None and is_running:
+            self._stop(attempt, goal)
 
-        self._files.submit(run)
+    def _stop(self, attempt: Attempt, goal: JobState) -> None:
+        """Take the last checkpoint: at once, or when the sources have ended."""
+        attempt.last_savepoint = self._savepoint
+        if goal is JobState.FINISHED and not attempt.has_ended:
+            self.tell(attempt, "DRAIN")
+        else:
+            self._last_checkpoint(attempt)
+
+    def _last_checkpoint(self, attempt: Attempt) -> None:
+        if not attempt.is_last_asked:
+            attempt.is_last_asked = True
+            answer, savepoint = self._last_answer, attempt.last_savepoint
+            self._checkpointing.request(attempt, savepoint, stop=True, answer=answer)
 
 
-def _now() -> int:
-    return time.monotonic_ns() // 1_000_000
-
-
-def _lost_worker(number: int, error: Exception | None) -> Cause:
-    have = "its connection ended" if error is None else str(error)
-    lost = PeerLostError(f"worker {number} of the streaming job is lost", have=have)
-    return Cause.of(lost)
-
-
-def own_host() -> str:
-    """Return the name of this host."""
-    return socket.gethostname()
+_OF_WORKERS: Final[dict[str, Callable[[JobMaster, Attempt, int, StreamMessage], None]]] = {
+    "DEPLOYED": JobMaster._deployed,  # noqa: SLF001 - of this file
+    "METRICS": JobMaster._figures,  # noqa: SLF001
+    "FAILED": JobMaster._failed,  # noqa: SLF001
+}
+_OF_TASKS: Final[dict[str, Callable[[JobMaster, Attempt, TaskId, StreamMessage], None]]] = {
+    "ENDED": JobMaster._ended,  # noqa: SLF001
+    "FINISHED": JobMaster._finished,  # noqa: SLF001
+    "ACKNOWLEDGED": JobMaster._acknowledged,  # noqa: SLF001
+    "DECLINED": JobMaster._declined,  # noqa: SLF001
+}

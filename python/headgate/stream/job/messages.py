@@ -41,6 +41,8 @@ FIELDS: Final[dict[str, dict[str, type | tuple[type, ...]]]] = {
         "stage": int,
         "checkpoint": int,
         "timestamp": int,
+        "alignment": str,
+        "timeout": int,
         "savepoint": (str, type(None)),
         "stop": bool,
     },

@@ -8,6 +8,9 @@
     operators         uid -> parallelism; state: folder and number of each task's snapshot, or null;
                       committables: of its sink, each with the checkpoint that it was made for
     sources           uid -> enumerator: its state; version: of the split serializer; splits: id and bytes of each
+    stages            uid of the first operator -> tasks: rows in flight of each; inputs: for the edges to it, in the order
+                      of the channels, operator, side output, stage and number of the senders; outputs: operator, side
+                      output and stage of the edges from it
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.errors import CheckpointError
 from headgate.key_groups import key_group_range
+from headgate.stream.api.graph import Shipping
 from headgate.stream.job.messages import data
 
 if TYPE_CHECKING:
@@ -46,8 +50,25 @@ def metadata(
     """
     operators: dict[str, Any] = {}
     sources: dict[str, Any] = {}
+    stages: dict[str, Any] = {}
     for stage in graph.stages:
         parts = [states[stage.number, at] for at in range(stage.parallelism)]
+        stages[stage.head.uid] = {
+            "tasks": [_channels(part.get("channels"), base) for part in parts],
+            "inputs": [
+                [
+                    sender.edges[at].operator,
+                    sender.edges[at].output,
+                    sender.head.uid,
+                    sender.parallelism,
+                ]
+                for sender, at in graph.inputs_of(stage.number)
+            ],
+            "outputs": [
+                [edge.operator, edge.output, graph.stages[edge.stage].head.uid]
+                for edge in stage.edges
+            ],
+        }
         for node in stage.operators:
             if node.source is not None:
                 splits = [split for part in parts for split in part["splits"][1]]
@@ -69,6 +90,7 @@ def metadata(
         "max_parallelism": graph.max_parallelism,
         "operators": operators,
         "sources": sources,
+        "stages": stages,
     }
 
 
@@ -104,10 +126,12 @@ def restored_tasks(
     The parallelism may be another than that of the checkpoint: a task gets the snapshots that have its key groups.
     """
     tasks: list[dict[str, Any]] = [
-        {"state": {}, "splits": [0, []]} for _ in range(stage.parallelism)
+        {"state": {}, "splits": [0, []], "in_flight": None} for _ in range(stage.parallelism)
     ]
     if fields is None:
         return tasks
+    for at, task in enumerate(tasks):
+        task["in_flight"] = in_flight(graph, stage, at, fields, base)
     for node in stage.operators:
         if node.source is not None:
             found = fields["sources"].get(node.uid)
@@ -130,6 +154,63 @@ def restored_tasks(
     return tasks
 
 
+def in_flight(
+    graph: JobGraph, stage: Stage, index: int, fields: Mapping[str, Any], base: str
+) -> dict[str, Any] | None:
+    """Return the rows in flight that a task of a stage has to handle first; None if there are none.
+
+    With another parallelism a task gets the rows of all tasks that had one of its key groups, and takes those of its own.
+    Rows that were sent in turn go to one task each.
+    """
+    before = fields["stages"].get(stage.head.uid)
+    if before is None:
+        return None
+    edges = {
+        (s.edges[at].operator, s.edges[at].output): s.edges[at]
+        for s, at in graph.inputs_of(stage.number)
+    }
+    most, receivers = graph.max_parallelism, len(before["tasks"])
+    own = key_group_range(index, stage.parallelism, most)
+    parts: list[Any] = []
+    keys: list[str] = []
+    first = 0
+    for operator, output, sender_uid, senders in before["inputs"]:
+        edge = edges.get((operator, output))
+        sender = fields["stages"][sender_uid]
+        place = sender["outputs"].index([operator, output, stage.head.uid])
+        is_keyed = edge is not None and edge.shipping is Shipping.HASH
+        if is_keyed and receivers != stage.parallelism:
+            keys = list(edge.keys) if edge is not None else []
+        for receiver in range(receivers):
+            groups = key_group_range(receiver, receivers, most)
+            for at in range(senders):
+                if is_keyed:
+                    is_own = groups.start < own.stop and own.start < groups.stop
+                else:
+                    is_own = (at * receivers + receiver) % stage.parallelism == index
+                pair = [
+                    *_parts(before["tasks"][receiver], "inputs", [first + at], base),
+                    *_parts(sender["tasks"][at], "outputs", [place, receiver], base),
+                ]
+                if is_own and pair:
+                    parts.append(pair)
+        first += senders
+    return {"parts": parts, "keys": keys} if parts else None
+
+
+def _parts(channels: Any, side: str, which: list[int], base: str) -> list[Any]:
+    """Return path, size, checksum, offset and length of the bytes of a channel or subpartition."""
+    if channels is None:
+        return []
+    path, size, crc32 = channels["file"]
+    path = f"{base}/{path}" if _is_relative(path) else path
+    return [
+        [path, size, crc32, *one[len(which) :]]
+        for one in channels[side]
+        if one[: len(which)] == which
+    ]
+
+
 def enumerator_of(fields: Mapping[str, Any] | None, uid: str) -> bytes | None:
     """Return the state of a source's enumerator; None for a new one."""
     found = None if fields is None else fields["sources"].get(uid)
@@ -148,6 +229,14 @@ def _relative(snapshot: Any, base: str) -> Any:
         return None
     folder, number = snapshot
     return [folder.removeprefix(f"{base}/"), number]
+
+
+def _channels(channels: Any, base: str) -> Any:
+    """Return a task's rows in flight with the path relative to that of the checkpoint."""
+    if channels is None:
+        return None
+    path, size, crc32 = channels["file"]
+    return {**channels, "file": [path.removeprefix(f"{base}/"), size, crc32]}
 
 
 def _is_relative(folder: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -49,9 +48,10 @@ class StreamingQuery:
             master.attempt,
             master.restarts,
             tasks,
-            master.history.all(),
+            master.checkpoints(),
             master.failure,
             master.bottleneck(),
+            master.workers(),
         )
 
     def await_termination(self, timeout: float | None = None) -> bool:
@@ -86,7 +86,7 @@ class StreamingQuery:
             CheckpointError: it was given up.
             TimeoutError: it is not complete in time; it may be later.
         """
-        return self._ask(JobState.RUNNING, absolute(path), drain=False).result(timeout)
+        return self._master.request(JobState.RUNNING, absolute(path)).result(timeout)
 
     def stop(
         self, *, savepoint: str | None = None, drain: bool = False, timeout: float | None = 600.0
@@ -111,7 +111,7 @@ class StreamingQuery:
         goal = JobState.FINISHED if drain else JobState.STOPPED
         folder = None if savepoint is None else absolute(savepoint)
         deadline = None if timeout is None else time.monotonic() + timeout
-        answer = self._ask(goal, folder, drain=drain)
+        answer = self._master.request(goal, folder)
         try:
             # It may fail, and the job go on; or the job may have ended by itself before.
             found = answer.result(timeout) if savepoint is not None else None
@@ -126,11 +126,8 @@ class StreamingQuery:
     def cancel(self, timeout: float | None = 60.0) -> None:
         """End the job at once. Output since the last checkpoint is dropped; the job can continue from there."""
         if not self.state.is_over:
-            self._ask(JobState.CANCELLED, None, drain=False)
+            self._master.request(JobState.CANCELLED, None)
         self._master.wait(timeout)
-
-    def _ask(self, goal: JobState, savepoint: str | None, *, drain: bool) -> Future[str]:
-        return self._master.request(goal, savepoint, drain=drain)
 
     def __enter__(self) -> Self:
         """Return the query itself."""

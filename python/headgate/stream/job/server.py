@@ -6,11 +6,11 @@ import asyncio
 import logging
 import os
 import socket
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from headgate.control.heartbeat import keep_alive
 from headgate.control.link import CoordinatorLink
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, InternalError
 from headgate.stream.job.messages import CODEC, StreamMessage
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ class WorkerPeer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
         self.since = asyncio.get_running_loop().time()
         keep_alive(transport.get_extra_info("socket"), self._timeout)
         self._strangers[self] = None
@@ -111,7 +110,8 @@ class WorkerPeer(asyncio.Protocol):
         Raises:
             OSError: this process has too many open files.
         """
-        assert self._transport is not None
+        if self._transport is None:
+            raise InternalError("a connection was given away before it was made")
         own = self._transport.get_extra_info("socket")
         # The event loop closes its own descriptor, which does not end the connection of this one.
         taken = socket.socket(fileno=os.dup(own.fileno()))

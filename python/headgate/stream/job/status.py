@@ -59,6 +59,21 @@ class TaskStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """One worker that is connected.
+
+    Attributes:
+        number: of the worker, from 0.
+        host: name of its host.
+        pid: of its process there.
+    """
+
+    number: int
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobStatus:
     """A snapshot of what is known of a job.
 
@@ -70,6 +85,7 @@ class JobStatus:
         checkpoints: figures of the last checkpoints, the oldest first.
         failure: why it failed, if it has.
         bottleneck: the stage that others wait for; None if nobody waits.
+        workers: the processes that run it, as far as they are connected.
     """
 
     state: JobState
@@ -79,3 +95,4 @@ class JobStatus:
     checkpoints: Sequence[CheckpointStats]
     failure: HeadgateError | None
     bottleneck: Bottleneck | None
+    workers: Sequence[WorkerStatus] = ()

@@ -29,6 +29,10 @@ _TASKS: Final = "tasks"
 _METADATA: Final = "_metadata"
 
 
+class FencedError(CheckpointError):
+    """Another driver continues the job: this one must neither complete a checkpoint nor commit output."""
+
+
 @dataclass(frozen=True, slots=True)
 class Completed:
     """A complete checkpoint or savepoint.
@@ -134,7 +138,8 @@ class CheckpointStore:
         Args:
             running: name of the running attempt, whose tasks delete their own files.
         """
-        needed, kept = {running}, set()
+        needed: set[str] = {running}
+        kept: set[int] = set()
         for number in sorted(self._numbers(_LOG), reverse=True):
             if number > self._last:
                 return
@@ -272,8 +277,8 @@ class CheckpointStore:
             except OSError as error:
                 raise CheckpointError(f"{self.path}/{name} cannot be deleted: {error}") from error
 
-    def _fenced(self, have: str) -> CheckpointError:
-        return CheckpointError(
+    def _fenced(self, have: str) -> FencedError:
+        return FencedError(
             f"another driver runs this job: {self.path} is its checkpoint folder now",
             have=have,
             remedy="one driver per checkpoint folder · another folder",
@@ -326,7 +331,9 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
 def _folders(fields: Mapping[str, Any]) -> list[str]:
     """Return the folders of state below this one that an entry names."""
     operators = fields.get("operators", {}).values()
-    found = (folder for one in operators for folder, _ in (s for s in one["state"] if s))
+    found = [folder for one in operators for folder, _ in (s for s in one["state"] if s)]
+    stages = fields.get("stages", {}).values()
+    found += [task["file"][0] for stage in stages for task in stage["tasks"] if task]
     return [folder for folder in found if folder.startswith(f"{_TASKS}/")]
 
 

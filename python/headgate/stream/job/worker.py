@@ -16,13 +16,12 @@ from headgate.checkpoints import CheckpointBarrier
 from headgate.control.beside import DriverHeartbeats
 from headgate.control.cause import Cause
 from headgate.control.connection import WorkerConnection
-from headgate.errors import CoordinatorError, ProtocolError
+from headgate.errors import CoordinatorError, InternalError, ProtocolError
 from headgate.source.api.event import SourceEvent
 from headgate.stream.job.deployment import Deployment
 from headgate.stream.job.messages import CODEC, StreamMessage, data, text
 
 if TYPE_CHECKING:
-    from headgate.checkpoints import CheckpointComplete
     from headgate.control.place import Place
     from headgate.stream.api.graph import JobGraph
     from headgate.stream.runtime.task import StreamTask, TaskSnapshot
@@ -161,7 +160,8 @@ class StreamWorker:
         )
 
     def _own_address(self) -> str:
-        assert self._connection is not None
+        if self._connection is None:
+            raise InternalError("the worker has no connection")
         return str(self._connection.sock.getsockname()[0])
 
     def _cancel(self) -> None:
@@ -186,8 +186,9 @@ class StreamWorker:
         barrier = CheckpointBarrier(
             message["checkpoint"],
             message["timestamp"],
-            "aligned",
-            body=(message["savepoint"] or "").encode(),
+            message["alignment"],
+            message["timeout"],
+            (message["savepoint"] or "").encode(),
         )
         for task in deployment.tasks_of(message["stage"]):
             task.trigger_checkpoint(barrier, stop=message["stop"])
@@ -244,7 +245,7 @@ class StreamWorker:
     def on_snapshot(self, task: StreamTask, snapshot: TaskSnapshot) -> None:
         """Write a snapshot in another thread, then acknowledge the checkpoint."""
         deployment = self._deployment
-        if deployment is not None:
+        if deployment is not None and deployment.has(task):
             self._in_writer(self._acknowledge_or_decline, deployment, task, snapshot)
 
     def on_complete(self, task: StreamTask, checkpoint: int) -> None:
@@ -260,7 +261,7 @@ class StreamWorker:
         def run() -> None:
             try:
                 call(*arguments)
-            except Exception:
+            except Exception:  # noqa: BLE001 - logged; there is nobody to raise to
                 _LOG.warning("%s failed", call.__name__, exc_info=True)
 
         self._writers.submit(run)
@@ -301,9 +302,15 @@ class StreamWorker:
                 else:
                     part.state.cancel()
             operators[uid] = found
+        channels = None
+        if snapshot.channels.size:
+            folder = deployment.channel_folder(key)
+            channels = snapshot.channels.write(folder, snapshot.checkpoint)
         state: dict[str, Any] = {
             "operators": operators,
-            "bytes": written,
+            "channels": channels,
+            "in_flight": snapshot.channels.size,
+            "bytes": written + snapshot.channels.size,
             "sync": snapshot.sync_ms,
             "start_delay": snapshot.start_delay,
             "async": int((time.monotonic() - started) * 1000),
@@ -319,9 +326,6 @@ class StreamWorker:
             checkpoint=snapshot.checkpoint,
             state=state,
         )
-
-    def on_aligned(self, task: StreamTask, complete: CheckpointComplete) -> None:
-        """Do nothing: the task has noted the figures."""
 
     def on_declined(self, task: StreamTask, checkpoint: int, reason: str) -> None:
         """Tell the coordinator."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.checkpoints import CheckpointAborted, CheckpointBarrier, CheckpointComplete
@@ -173,6 +174,7 @@ class GateInput(TaskInput):
         handler: the task.
         mailbox: of the task.
         batch_bytes: bytes up to which small pages are joined.
+        recovered: rows that were in flight at the checkpoint.
     """
 
     def __init__(
@@ -182,8 +184,10 @@ class GateInput(TaskInput):
         handler: Handler,
         mailbox: Mailbox,
         batch_bytes: int,
+        recovered: Iterable[pa.RecordBatch],
     ) -> None:
         self._gate = gate
+        self._recovered = recovered
         self._handler = handler
         self._valve = StatusWatermarkValve(gate.num_channels)
         gate.enable_checkpointing()
@@ -193,7 +197,9 @@ class GateInput(TaskInput):
         mailbox.attach(self._reader.wake_up)
 
     def start(self) -> None:
-        """Do nothing: the gate has its channels."""
+        """Handle the rows that were in flight at the checkpoint, before any other."""
+        for batch in self._recovered:
+            self._handler.handle_batch(batch)
 
     def advance(self) -> bool:
         """Handle the next batch; barriers and watermarks before it are handled in their place."""
@@ -229,6 +235,10 @@ class GateInput(TaskInput):
     def end(self) -> EndOfDataStatus:
         """If and how all channels have ended."""
         return self._gate.end_of_data_status
+
+    def take_channel_state(self, checkpoint: int) -> list[tuple[int, bytes]]:
+        """Return the rows in flight of a complete checkpoint, by channel."""
+        return self._reader.take_channel_state(checkpoint)
 
     def abort_checkpoint(self, checkpoint: int, reason: str) -> None:
         """Give up a checkpoint whose barriers have not all arrived."""

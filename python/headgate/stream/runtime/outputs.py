@@ -89,6 +89,10 @@ class TaskOutput:
         """Send a checkpoint's barrier."""
         self.writer.broadcast_barrier(barrier)
 
+    def channel_state(self, checkpoint: int) -> list[tuple[int, bytes]] | None:
+        """Return the rows that a checkpoint's barrier overtook, by subpartition; None while that is not known."""
+        return self.writer.take_channel_state(checkpoint)
+
     def end_of_data(self, *, drain: bool) -> None:
         """Announce that no row follows."""
         self.writer.end_of_data("drain" if drain else "no_drain")

@@ -6,13 +6,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.data_types import EndOfDataStatus
 from headgate.errors import InternalError
 from headgate.source.runtime.mailbox import Mailbox
 from headgate.source.watermark.generator import MAX_WATERMARK
+from headgate.stream.runtime.channel_state import ChannelState
 from headgate.stream.runtime.inputs import GateInput, SourceInput, TaskInput
 from headgate.stream.state.backend import wall_clock
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from headgate.stream.runtime.outputs import TaskOutput
 
 _LOG: Final = logging.getLogger("headgate.stream")
+#: Seconds after which the outputs are asked again for what a barrier has overtaken.
+_PATIENCE: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class TaskSnapshot:
         splits: version of the serializer, and ids and bytes of the reader's splits; None without a source.
         start_delay: ms from the trigger to the first barrier.
         sync_ms: ms for which the task stood still.
+        channels: rows in flight.
     """
 
     checkpoint: int
@@ -46,6 +50,7 @@ class TaskSnapshot:
     splits: tuple[int, list[tuple[str, bytes]]] | None
     start_delay: int
     sync_ms: int
+    channels: ChannelState = field(default_factory=ChannelState)
 
 
 @dataclass(slots=True)
@@ -76,9 +81,6 @@ class TaskListener(Protocol):
     def on_complete(self, task: StreamTask, checkpoint: int) -> None:
         """Handle that the task's later snapshots build on that of a complete checkpoint."""
 
-    def on_aligned(self, task: StreamTask, complete: CheckpointComplete) -> None:
-        """Handle that all barriers of a checkpoint have arrived."""
-
     def on_declined(self, task: StreamTask, checkpoint: int, reason: str) -> None:
         """Handle that the task has no part in a checkpoint."""
 
@@ -98,6 +100,9 @@ class _State:
     #: Newest checkpoint that was given up or taken.
     latest: int = 0
     aborted: set[int] = field(default_factory=set)
+    #: The snapshot of an unaligned checkpoint, until its rows in flight are known.
+    waiting: TaskSnapshot | None = None
+    has_inputs: bool = False
 
 
 class StreamTask:
@@ -210,9 +215,16 @@ class StreamTask:
         self._trigger(barrier, stop=False)
 
     def handle_aligned(self, complete: CheckpointComplete) -> None:
-        """Report the alignment."""
+        """Note the alignment, and take the rows in flight of the input."""
         self.metrics.alignment_ms = complete.alignment_duration
-        self._listener.on_aligned(self, complete)
+        waiting = self._state.waiting
+        is_waited_for = waiting is not None and waiting.checkpoint == complete.checkpoint_id
+        if waiting is not None and is_waited_for and isinstance(self._input, GateInput):
+            inputs = self._input.take_channel_state(complete.checkpoint_id)
+            channels = replace(waiting.channels, inputs=inputs)
+            self._state.waiting = replace(waiting, channels=channels)
+            self._state.has_inputs = True
+            self._complete_snapshot()
 
     def handle_aborted(self, aborted: CheckpointAborted) -> None:
         """Report a checkpoint that other tasks gave up, and tell those behind this one."""
@@ -221,6 +233,7 @@ class StreamTask:
             state.latest = aborted.checkpoint_id
             for output in self._outputs:
                 output.writer.broadcast_cancellation(aborted.checkpoint_id)
+        self._drop_waiting(aborted.checkpoint_id)
         self._listener.on_declined(self, aborted.checkpoint_id, aborted.reason)
 
     # On the task's thread.
@@ -257,7 +270,10 @@ class StreamTask:
                 action()
             if state.is_cancelled or state.is_finishing:
                 return
-            timer = chain.next_processing_timer
+            if state.waiting is not None:
+                self._complete_snapshot()
+            # As in Flink, timers of processing time that are not due at the end never fire: no row may follow.
+            timer = None if state.has_ended else chain.next_processing_timer
             now = wall_clock() if timer is not None else 0
             if timer is not None and timer <= now:
                 chain.advance_processing_time(now)
@@ -273,9 +289,32 @@ class StreamTask:
             if not moved:
                 self._wait(source, timer, now)
 
-    @staticmethod
-    def _wait(source: TaskInput, timer: int | None, now: int) -> None:
-        source.wait(None if timer is None else max(0.0, (timer - now) / 1000))
+    def _wait(self, source: TaskInput, timer: int | None, now: int) -> None:
+        until = None if timer is None else max(0.0, (timer - now) / 1000)
+        if self._state.waiting is not None:
+            # Nothing tells when the last of a barrier's rows has been sent.
+            until = _PATIENCE if until is None else min(until, _PATIENCE)
+        source.wait(until)
+
+    def _complete_snapshot(self) -> None:
+        """Pass on the snapshot that waits, if its rows in flight are known."""
+        state, waiting = self._state, self._state.waiting
+        if waiting is None or not state.has_inputs:
+            return
+        outputs: list[tuple[int, int, bytes]] = []
+        for edge, output in enumerate(self._outputs):
+            found = output.channel_state(waiting.checkpoint)
+            if found is None:
+                return
+            outputs += [(edge, subpartition, part) for subpartition, part in found]
+        state.waiting = None
+        channels = replace(waiting.channels, outputs=outputs)
+        self._listener.on_snapshot(self, replace(waiting, channels=channels))
+
+    def _drop_waiting(self, checkpoint: int) -> None:
+        waiting = self._state.waiting
+        if waiting is not None and waiting.checkpoint <= checkpoint:
+            self._state.waiting = None
 
     def _end(self, *, drain: bool) -> None:
         self._state.has_ended = True
@@ -301,23 +340,22 @@ class StreamTask:
         if isinstance(source, SourceInput):
             source.drain_element()
             source.is_stopped = stop
+        self._drop_waiting(checkpoint)
         for output in self._outputs:
             output.broadcast_barrier(barrier)
         splits = None
         if isinstance(source, SourceInput):
             splits = source.operator.split_version, source.operator.snapshot(checkpoint)
         operators = self._chain.snapshot(checkpoint, savepoint=bool(savepoint))
-        self._listener.on_snapshot(
-            self,
-            TaskSnapshot(
-                checkpoint,
-                savepoint,
-                operators,
-                splits,
-                max(0, wall_clock() - barrier.timestamp),
-                (time.perf_counter_ns() - started) // 1_000_000,
-            ),
-        )
+        delay = max(0, wall_clock() - barrier.timestamp)
+        sync = (time.perf_counter_ns() - started) // 1_000_000
+        snapshot = TaskSnapshot(checkpoint, savepoint, operators, splits, delay, sync)
+        if barrier.alignment == "aligned":
+            self._listener.on_snapshot(self, snapshot)
+        else:
+            state.waiting = snapshot
+            state.has_inputs = isinstance(source, SourceInput)
+            self._complete_snapshot()
 
     def _complete(self, checkpoint: int) -> None:
         self._state.aborted = {a for a in self._state.aborted if a > checkpoint}
@@ -333,6 +371,7 @@ class StreamTask:
         elif checkpoint == self._state.latest and isinstance(self._input, SourceInput):
             # The job goes on, unless it is told to stop again.
             self._input.is_stopped = False
+        self._drop_waiting(checkpoint)
         for operator in self._chain.operators.values():
             operator.abort(checkpoint)
         if isinstance(self._input, SourceInput):

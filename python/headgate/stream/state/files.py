@@ -228,6 +228,22 @@ class SnapshotFolder:
             raise SnapshotError(f"{self.path} cannot be listed: {error}") from error
         return sorted(info.base_name for info in found if info.type == fs.FileType.File)
 
+    def write_file(self, name: str, content: bytes) -> None:
+        """Write a file of any content.
+
+        Raises:
+            SnapshotError: it cannot be written.
+        """
+        self._write(name, content)
+
+    def read_file(self, name: str) -> bytes:
+        """Return the content of a file.
+
+        Raises:
+            SnapshotError: it cannot be read.
+        """
+        return bytes(self._read(name).to_pybytes())
+
     def delete(self, name: str) -> None:
         """Delete a file; one that is gone already is no error."""
         try:

@@ -34,12 +34,31 @@ def _add(left: pa.Array, right: pa.Array) -> pa.Array:
     return pc.add(left, right)
 
 
+def _comparable(of: pa.DataType) -> pa.DataType:
+    """Return a type with the same order, for which Arrow has a least and a greatest of two."""
+    if pa.types.is_timestamp(of):
+        return pa.int64()
+    if pa.types.is_boolean(of):
+        return pa.uint8()
+    return pa.float32() if pa.types.is_float16(of) else of
+
+
+def _least(left: pa.Array, right: pa.Array) -> pa.Array:
+    common = _comparable(left.type)
+    return pc.min_element_wise(left.cast(common), right.cast(common)).cast(left.type)
+
+
+def _greatest(left: pa.Array, right: pa.Array) -> pa.Array:
+    common = _comparable(left.type)
+    return pc.max_element_wise(left.cast(common), right.cast(common)).cast(left.type)
+
+
 #: The reductions as functions of Arrow arrays.
 FUNCTIONS: Final[dict[str, ReduceFunction]] = {
     "sum": _add,
     "count": _add,
-    "min": pc.min_element_wise,
-    "max": pc.max_element_wise,
+    "min": _least,
+    "max": _greatest,
 }
 
 

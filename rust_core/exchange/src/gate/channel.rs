@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use bytes::Bytes;
 use headgate_memory::Buffer;
-use headgate_protocol::{DataType, Sequence, Totals};
+use headgate_protocol::{ChannelStateBuilder, CheckpointId, DataType, Sequence, Totals};
 
 use crate::error::{ExchangeError, Result};
 use crate::stats::ChannelStats;
@@ -39,6 +39,18 @@ pub(crate) trait InputChannel: Send + Sync {
     /// Lets an announced barrier overtake the buffers that arrived before it. Returns false if no
     /// such barrier waits.
     fn convert_to_priority(&self, sequence: Sequence) -> bool;
+
+    /// Starts to copy the data in flight of a checkpoint. False if the barrier of a newer one was seen.
+    ///
+    /// # Errors
+    /// [`ExchangeError::State`] for a channel that has no barriers.
+    fn start_persisting(&self, checkpoint: CheckpointId) -> Result<bool>;
+
+    /// Copies no further data of this checkpoint.
+    fn stop_persisting(&self, checkpoint: CheckpointId);
+
+    /// Takes what was copied for a checkpoint.
+    fn take_persisted(&self, checkpoint: CheckpointId) -> Option<ChannelStateBuilder>;
 
     /// Counts the buffers that wait here or at the producer, without those the channel's own
     /// segments hold.

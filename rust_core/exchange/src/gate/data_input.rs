@@ -73,10 +73,6 @@ pub trait DataInput: CheckpointedInput + SuperstepInput + Send + Sync {
     /// The interrupt's error.
     fn wait_available(&self, timeout: Option<Duration>, interrupt: Interrupt<'_>) -> Result<bool>;
 
-    /// Ends the wait of [`wait_available`](Self::wait_available), or the next one, at once. Any thread
-    /// may call it.
-    fn wake_up(&self);
-
     /// Returns true if a poll should not be pending; a queued channel may turn out to be empty.
     fn is_available(&self) -> bool;
 

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use headgate_memory::Process;
-use headgate_protocol::{CheckpointId, DataType, Sequence};
+use headgate_protocol::DataType;
 use headgate_record::Event;
 
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::gate::channel::{InputChannel, More, Taken, UpstreamMessage};
-use crate::gate::checkpointing::{CheckpointedChannels, CheckpointedInput, Checkpointing};
+use crate::gate::checkpointing::{
+    CheckpointedChannel, CheckpointedChannels, CheckpointedInput, Checkpointing,
+};
 use crate::gate::data_input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
 use crate::gate::debloat::Debloating;
 use crate::gate::decompression::Decompression;
@@ -165,12 +167,6 @@ impl InputGate {
         Ok(state.is_unknown(channel))
     }
 
-    fn channel(&self, index: usize) -> Result<Arc<dyn InputChannel>> {
-        let state = self.queue.lock();
-        let slot = state.channels.get(index).ok_or(ExchangeError::State("no such channel"))?;
-        slot.channel.clone().ok_or(ExchangeError::State("the channel's producer is not known yet"))
-    }
-
     /// Returns all channels in order, `None` for an unknown one. Their methods must be called outside
     /// the gate's lock.
     fn channels(&self) -> Vec<Option<Arc<dyn InputChannel>>> {
@@ -194,12 +190,6 @@ impl InputGate {
     /// Channels added so far.
     pub fn num_channels(&self) -> usize {
         self.queue.lock().channels.len()
-    }
-
-    /// Channels that have ended.
-    pub(super) fn ended_channels(&self) -> Vec<usize> {
-        let state = self.queue.lock();
-        (0..state.channels.len()).filter(|index| state.channels[*index].ended).collect()
     }
 
     /// Returns true if no further channel can be added.
@@ -243,7 +233,9 @@ impl InputGate {
     /// # Errors
     /// The channel does not exist.
     pub fn acknowledge_all_records_processed(&self, channel: usize) -> Result<()> {
-        self.channel(channel)?.tell(UpstreamMessage::Acknowledge);
+        let unknown = ExchangeError::State("the channel's producer is not known yet");
+        let channel = self.checkpointed_channel(channel)?.ok_or(unknown)?;
+        channel.0.tell(UpstreamMessage::Acknowledge);
         Ok(())
     }
 
@@ -399,10 +391,6 @@ impl DataInput for InputGate {
         Ok(self.is_available())
     }
 
-    fn wake_up(&self) {
-        self.queue.wake_up();
-    }
-
     fn is_available(&self) -> bool {
         self.queue.lock().is_available()
     }
@@ -427,45 +415,30 @@ impl DataInput for InputGate {
 }
 
 impl CheckpointedInput for InputGate {
-    fn enable_checkpointing(&self, after_finish: bool) -> Result<()> {
-        if !self.is_sealed() {
+    fn checkpointing(&self) -> &Checkpointing {
+        &self.checkpointing
+    }
+
+    fn checkpointed_channels(&self, after_finish: bool) -> Result<CheckpointedChannels> {
+        let state = self.queue.lock();
+        if !state.sealed {
             return Err(ExchangeError::State(
                 "checkpoints need a gate that is sealed: declare channels to come as unknown ones",
             ));
         }
-        self.checkpointing.enable(after_finish)
+        let count = state.channels.len();
+        let ended = (0..count).filter(|index| state.channels[*index].ended).collect();
+        Ok(CheckpointedChannels { count, ended, after_finish })
     }
 
-    fn abort_checkpoint(&self, checkpoint: CheckpointId, reason: String) -> Result<()> {
-        self.checkpointing.abort(checkpoint, reason)?;
-        self.wake_up();
-        Ok(())
+    fn checkpointed_channel(&self, channel: usize) -> Result<Option<CheckpointedChannel>> {
+        let state = self.queue.lock();
+        let slot = state.channels.get(channel).ok_or(ExchangeError::State("no such channel"))?;
+        Ok(slot.channel.clone().map(CheckpointedChannel))
     }
 
-    fn resume_consumption(&self, channel: usize) -> Result<()> {
-        self.channel(channel)?.resume()
-    }
-
-    fn convert_to_priority(&self, channel: usize, sequence: Sequence) -> Result<bool> {
-        Ok(self.channel(channel)?.convert_to_priority(sequence))
-    }
-
-    fn take_checkpointed(&self) -> Option<CheckpointedChannels> {
-        let after_finish = self.checkpointing.take()?;
-        let (count, ended) = (self.num_channels(), self.ended_channels());
-        Some(CheckpointedChannels { count, ended, after_finish })
-    }
-
-    fn begin_reading(&self) -> Result<()> {
-        self.checkpointing.begin_reading()
-    }
-
-    fn take_aborts(&self) -> Vec<(CheckpointId, String)> {
-        self.checkpointing.take_aborts()
-    }
-
-    fn has_aborts(&self) -> bool {
-        self.checkpointing.has_aborts()
+    fn wake_up(&self) {
+        self.queue.wake_up();
     }
 }
 

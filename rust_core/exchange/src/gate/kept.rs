@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use headgate_protocol::{DataType, Sequence, Totals};
+use headgate_protocol::{ChannelStateBuilder, CheckpointId, DataType, Sequence, Totals};
 
 use crate::error::{ExchangeError, Result};
 use crate::gate::channel::{InputChannel, More, Taken, UpstreamMessage, totals_of};
@@ -127,6 +127,19 @@ impl InputChannel for KeptChannel {
     /// Always false, as above.
     fn convert_to_priority(&self, _sequence: Sequence) -> bool {
         false
+    }
+
+    /// Always an error, as above.
+    fn start_persisting(&self, _checkpoint: CheckpointId) -> Result<bool> {
+        Err(ExchangeError::State(
+            "a kept channel has no barriers: a gate that reads one takes aligned checkpoints only",
+        ))
+    }
+
+    fn stop_persisting(&self, _checkpoint: CheckpointId) {}
+
+    fn take_persisted(&self, _checkpoint: CheckpointId) -> Option<ChannelStateBuilder> {
+        None
     }
 
     fn buffers_in_use(&self) -> usize {

@@ -4,10 +4,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use headgate_protocol::{DataType, Next, PartitionId, Sequence, Totals};
+use headgate_protocol::{
+    ChannelStateBuilder, CheckpointId, DataType, Next, PartitionId, Sequence, Totals,
+};
 
 use crate::error::{ExchangeError, Result};
 use crate::gate::channel::{InputChannel, More, Taken, UpstreamMessage, totals_of};
+use crate::gate::persisting::Persisting;
 use crate::gate::queue::GateQueue;
 use crate::lock::lock;
 use crate::manager::PartitionListener;
@@ -53,7 +56,14 @@ pub(crate) struct LocalChannel {
     /// The first failure; raised after the buffers before it are read.
     failure: OnceLock<ExchangeError>,
     released: AtomicBool,
-    received: Mutex<Totals>,
+    received: Mutex<Taking>,
+}
+
+/// What the reader took.
+#[derive(Default)]
+struct Taking {
+    totals: Totals,
+    persisting: Persisting,
 }
 
 /// A channel that waits for its partition to be created.
@@ -192,12 +202,15 @@ impl InputChannel for LocalChannel {
         let mut received = lock(&self.received);
         let mut totals = None;
         if polled.data_type.is_buffer() {
-            received
-                .add_buffer(u32::try_from(polled.buffer.plain_len()).expect("within a segment"));
+            let plain_len = u32::try_from(polled.buffer.plain_len()).expect("within a segment");
+            received.totals.add_buffer(plain_len);
+            received.persisting.on_data(&polled.buffer, polled.data_type);
         } else if polled.data_type == DataType::EndOfPartition {
             let sent = totals_of(polled.buffer.as_slice(), &self.name)?;
-            compare_totals(&received, &sent, &self.name)?;
+            compare_totals(&received.totals, &sent, &self.name)?;
             totals = Some(sent);
+        } else {
+            received.persisting.on_event(&polled.buffer, polled.data_type, polled.sequence);
         }
         let more = if polled.next != Next::None || self.failure.get().is_some() {
             More::Something
@@ -240,12 +253,25 @@ impl InputChannel for LocalChannel {
         false
     }
 
+    /// The data in flight waits at the producer, whose part of the checkpoint it is.
+    fn start_persisting(&self, checkpoint: CheckpointId) -> Result<bool> {
+        Ok(lock(&self.received).persisting.start(checkpoint, std::iter::empty()))
+    }
+
+    fn stop_persisting(&self, checkpoint: CheckpointId) {
+        lock(&self.received).persisting.stop(checkpoint);
+    }
+
+    fn take_persisted(&self, checkpoint: CheckpointId) -> Option<ChannelStateBuilder> {
+        lock(&self.received).persisting.take(checkpoint)
+    }
+
     fn buffers_in_use(&self) -> usize {
         self.view.get().map_or(0, |view| view.backlog() as usize)
     }
 
     fn stats(&self) -> ChannelStats {
-        let taken = *lock(&self.received);
+        let taken = lock(&self.received).totals;
         let is_open = !self.released.load(Ordering::Acquire);
         let view = self.view.get().filter(|_| is_open);
         let (buffers, written) = view.map_or((0, 0), |view| view.waiting());

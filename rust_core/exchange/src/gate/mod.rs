@@ -8,7 +8,7 @@
 //! | `pool` | segments of the remote channels |
 //! | `upstream`, `debloat` | messages to the producers; the buffer size among them |
 //! | `announcement`, `decompression` | barriers that may overtake; compressed buffers |
-//! | `checkpointing` | what the owner asks of the reader's checkpoints |
+//! | `checkpointing`, `persisting` | what the owner asks of the reader's checkpoints; their data in flight |
 //! | `flink_only` | parts that the Spark path never calls |
 
 mod announcement;
@@ -21,6 +21,7 @@ mod flink_only;
 mod input_gate;
 mod kept;
 mod local;
+mod persisting;
 mod pool;
 mod queue;
 mod remote;
@@ -30,7 +31,9 @@ mod wait;
 mod wake;
 
 pub(crate) use channel::UpstreamMessage;
-pub use checkpointing::{CheckpointedChannels, CheckpointedInput};
+pub use checkpointing::{
+    CheckpointedChannel, CheckpointedChannels, CheckpointedInput, Checkpointing,
+};
 pub use data_input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
 pub(crate) use debloat::Debloating;
 pub use flink_only::superstep_input::SuperstepInput;

@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use headgate_memory::{Buffer, PooledSegment};
 use headgate_protocol::{
-    BufferHeader, BufferKind, ChannelId, DataType, PrioritizedDeque, QueuedFor, ReceiveChannel,
-    Sequence,
+    BufferHeader, BufferKind, ChannelId, ChannelStateBuilder, CheckpointId, DataType,
+    PrioritizedDeque, QueuedFor, ReceiveChannel, Sequence,
 };
 
 use crate::error::{ExchangeError, Result};
 use crate::gate::announcement::{Arrived, prioritize};
 use crate::gate::channel::{InputChannel, More, Taken, UpstreamMessage, totals_of};
+use crate::gate::persisting::Persisting;
 use crate::gate::pool::{GatePool, SegmentConsumer};
 use crate::gate::queue::GateQueue;
 use crate::lock::lock;
@@ -51,6 +52,7 @@ struct State {
     free: Vec<PooledSegment>,
     /// Buffers that wait for the reader, priority events first.
     received: PrioritizedDeque<Arrived>,
+    persisting: Persisting,
     /// Data buffers that the reader took.
     taken: Passed,
     failure: Option<ExchangeError>,
@@ -92,6 +94,7 @@ impl RemoteChannel {
                 receive,
                 free,
                 received: PrioritizedDeque::new(),
+                persisting: Persisting::default(),
                 taken: Passed::default(),
                 failure: None,
                 released: false,
@@ -165,6 +168,11 @@ impl RemoteChannel {
         if data_type == DataType::EndOfPartition {
             let totals = totals_of(buffer.as_slice(), &self.name)?;
             state.receive.on_end(totals).map_err(|error| self.integrity(&error))?;
+        }
+        if data_type.is_buffer() {
+            state.persisting.on_data(&buffer, data_type);
+        } else {
+            state.persisting.on_event(&buffer, data_type, sequence);
         }
         let arrived = Arrived::new(buffer, data_type, sequence);
         let announced = data_type.requires_announcement();
@@ -315,6 +323,20 @@ impl InputChannel for RemoteChannel {
             self.queue.force_priority_event(self.index);
         }
         converted
+    }
+
+    fn start_persisting(&self, checkpoint: CheckpointId) -> Result<bool> {
+        let State { persisting, received, .. } = &mut *self.lock();
+        let waiting = received.iter().map(|it| (&it.buffer, it.data_type, it.sequence));
+        Ok(persisting.start(checkpoint, waiting))
+    }
+
+    fn stop_persisting(&self, checkpoint: CheckpointId) {
+        self.lock().persisting.stop(checkpoint);
+    }
+
+    fn take_persisted(&self, checkpoint: CheckpointId) -> Option<ChannelStateBuilder> {
+        self.lock().persisting.take(checkpoint)
     }
 
     fn buffers_in_use(&self) -> usize {

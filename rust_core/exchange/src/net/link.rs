@@ -36,7 +36,7 @@ pub(crate) trait Stream: Read + Write {
         false
     }
 
-    /// Takes the descriptor that came with the bytes read so far.
+    /// Takes the first descriptor that came with the bytes read so far.
     fn take_descriptor(&mut self) -> Option<OwnedFd> {
         None
     }

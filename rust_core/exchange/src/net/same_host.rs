@@ -6,6 +6,7 @@
 //!
 //! Decision: ADR 0019.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -26,6 +27,10 @@ use rustix::process::{Uid, geteuid};
 /// Room for one descriptor.
 const CONTROL: usize = rustix::cmsg_space!(ScmRights(1));
 
+/// Descriptors that may come before the first of them is taken: those of a frame that is cut, and of the
+/// next one.
+pub(super) const MOST_DESCRIPTORS: usize = 2;
+
 /// Linux's number for users without one, unless the host is configured otherwise.
 const DEFAULT_OVERFLOW_UID: u32 = 65534;
 
@@ -34,8 +39,8 @@ pub(crate) struct SameHost {
     pub(super) socket: UnixStream,
     /// True on the side that dialed. The kernel drops descriptors sent to the other side.
     takes_descriptors: bool,
-    /// The descriptor that came with the last read, until it is taken.
-    descriptor: Option<OwnedFd>,
+    /// Descriptors that came and were not taken, at most [`MOST_DESCRIPTORS`].
+    descriptors: VecDeque<OwnedFd>,
     /// The registry and token that report the socket's events.
     registration: Option<(Arc<Registry>, Token)>,
     /// True if room to write is reported too.
@@ -67,8 +72,8 @@ impl SameHost {
     }
 
     fn new(socket: UnixStream, takes_descriptors: bool) -> Option<Self> {
-        let (descriptor, registration) = (None, None);
-        let new = Self { socket, takes_descriptors, descriptor, registration, reports_room: true };
+        let (descriptors, registration) = (VecDeque::new(), None);
+        let new = Self { socket, takes_descriptors, descriptors, registration, reports_room: true };
         is_same_user(&new.socket).then_some(new)
     }
 
@@ -122,14 +127,15 @@ impl SameHost {
 
     /// The kernel ends a read after the bytes of a message that carries a descriptor.
     pub(crate) fn may_stop_short(&self) -> bool {
-        self.descriptor.is_some()
+        !self.descriptors.is_empty()
     }
 
     pub(crate) fn take_descriptor(&mut self) -> Option<OwnedFd> {
-        self.descriptor.take()
+        self.descriptors.pop_front()
     }
 
-    /// Reads, and keeps the descriptor that came with the bytes until it is taken.
+    /// Reads, and keeps the descriptor that came with the bytes until it is taken. A read that ends within
+    /// a frame may have the frame's descriptor, and the next read that of the next frame.
     pub(crate) fn read_vectored(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         if !self.takes_descriptors {
             return self.socket.read_vectored(slices);
@@ -142,11 +148,10 @@ impl SameHost {
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
                 for descriptor in descriptors {
-                    if self.descriptor.replace(descriptor).is_some() {
-                        return Err(io::Error::other(
-                            "a descriptor came before the last one was announced",
-                        ));
+                    if self.descriptors.len() == MOST_DESCRIPTORS {
+                        return Err(io::Error::other("descriptors came that nothing announced"));
                     }
+                    self.descriptors.push_back(descriptor);
                 }
             }
         }

@@ -1,16 +1,19 @@
-//! Runs the barrier handler of a reader, and carries out what it asks for (spec 10.5, ADR 0032).
+//! Runs the barrier handler of a reader, and carries out what it asks for (spec 10.5).
+//!
+//! Decisions: ADR 0032, ADR 0039.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use headgate_protocol::{
-    AlignmentMetrics, ChannelNotOpen, CheckpointBarrierHandler, CheckpointEffect,
-    CheckpointFailureReason, CheckpointId, Sequence,
+    AlignmentMetrics, ChannelNotOpen, ChannelStateBuilder, CheckpointBarrierHandler,
+    CheckpointEffect, CheckpointFailureReason, CheckpointId, DataType, Sequence,
 };
 use headgate_record::Event;
 
 use crate::barrier::{self, Barrier};
+use crate::clock::{self, now};
 use crate::error::{ExchangeError, Result};
 use crate::gate::{CheckpointedChannels, DataInput};
 
@@ -40,9 +43,22 @@ pub enum CheckpointNotice {
     },
 }
 
+/// The channel state of one channel, by its index.
+pub type ChannelStates = Vec<(usize, Vec<u8>)>;
+
+/// What the reader lends to its checkpoints.
+pub(super) struct Reading<'a> {
+    pub(super) input: &'a dyn DataInput,
+    /// Bytes of all buffers and events so far.
+    pub(super) bytes: u64,
+    /// Returns the bytes of a channel that were read and are not part of a record yet.
+    pub(super) unconsumed: &'a dyn Fn(usize) -> Result<Vec<Bytes>>,
+}
+
 /// The checkpoints of one reader. All calls are made by the thread that reads.
 pub(super) struct Checkpoints {
     handler: CheckpointBarrierHandler<Bytes>,
+    num_channels: usize,
     /// Steps that are not carried out yet. No data is read before them.
     steps: VecDeque<CheckpointEffect<Bytes>>,
     /// Reasons of the coordinator, of steps that abort.
@@ -52,14 +68,14 @@ pub(super) struct Checkpoints {
     triggered: Option<CheckpointId>,
     /// The newest checkpoint of which a barrier was read, and the bytes of data read before that.
     aligning: Option<(CheckpointId, u64)>,
+    /// The checkpoint with data in flight, and what the reader itself had of it.
+    persisting: Option<(CheckpointId, BTreeMap<usize, ChannelStateBuilder>)>,
+    /// The checkpoint whose data in flight cannot be had, and why.
+    refused: Option<(CheckpointId, CheckpointFailureReason)>,
+    /// The newest complete checkpoint and its channel states.
+    complete: Option<(CheckpointId, ChannelStates)>,
     /// Bytes of events, which the counters of the reader include.
     event_bytes: u64,
-}
-
-/// Milliseconds since 1970.
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn not_open(error: ChannelNotOpen) -> ExchangeError {
@@ -76,11 +92,15 @@ impl Checkpoints {
         }
         Self {
             handler,
+            num_channels: count,
             steps: VecDeque::new(),
             reasons: BTreeMap::new(),
             timer: None,
             triggered: None,
             aligning: None,
+            persisting: None,
+            refused: None,
+            complete: None,
             event_bytes: 0,
         }
     }
@@ -138,11 +158,7 @@ impl Checkpoints {
     ///
     /// # Errors
     /// A snapshot that was not taken, or a step that cannot be carried out.
-    pub(super) fn next(
-        &mut self,
-        input: &dyn DataInput,
-        bytes: u64,
-    ) -> Result<Option<CheckpointNotice>> {
+    pub(super) fn next(&mut self, reading: &Reading<'_>) -> Result<Option<CheckpointNotice>> {
         if self.triggered.is_some() {
             return Err(ExchangeError::State(
                 "a checkpoint was triggered and its snapshot was not taken: what follows the barrier \
@@ -151,11 +167,14 @@ impl Checkpoints {
         }
         loop {
             while let Some(step) = self.steps.pop_front() {
-                if let Some(notice) = self.carry_out(step, input, bytes)? {
+                if let Some(notice) = self.carry_out(step, reading)? {
                     return Ok(Some(notice));
                 }
             }
-            for (checkpoint, reason) in input.take_aborts() {
+            if let Some((checkpoint, reason)) = self.refused.take() {
+                self.steps.extend(self.handler.abort(checkpoint, reason));
+            }
+            for (checkpoint, reason) in reading.input.checkpointing().take_aborts() {
                 let effects = self.handler.abort(checkpoint, CheckpointFailureReason::Expired);
                 if !effects.is_empty() {
                     self.reasons.insert(checkpoint, reason);
@@ -176,43 +195,130 @@ impl Checkpoints {
     fn carry_out(
         &mut self,
         step: CheckpointEffect<Bytes>,
-        input: &dyn DataInput,
-        bytes: u64,
+        reading: &Reading<'_>,
     ) -> Result<Option<CheckpointNotice>> {
+        let input = reading.input;
         match step {
-            // The channel's own barrier stopped the producer. Channel states have no data yet.
-            CheckpointEffect::BlockConsumption { .. }
-            | CheckpointEffect::StartChannelState { .. }
-            | CheckpointEffect::StartPersisting { .. }
-            | CheckpointEffect::StopPersisting { .. } => {}
+            // The channel's own barrier has stopped the producer.
+            CheckpointEffect::BlockConsumption { .. } => {}
             CheckpointEffect::ResumeConsumption { channel } => input.resume_consumption(channel)?,
             CheckpointEffect::ConvertToPriority { channel, sequence } => {
-                // A barrier that was read meanwhile needs none.
+                // False for a barrier that was read meanwhile.
                 input.convert_to_priority(channel, sequence)?;
             }
             CheckpointEffect::ArmTimer { checkpoint, at } => self.timer = Some((checkpoint, at)),
             CheckpointEffect::CancelTimer => self.timer = None,
+            CheckpointEffect::StartChannelState { checkpoint } => {
+                self.persisting = Some((checkpoint, BTreeMap::new()));
+            }
+            CheckpointEffect::StartPersisting { channel, checkpoint } => {
+                self.start_persisting(channel, checkpoint, reading)?;
+            }
+            CheckpointEffect::StopPersisting { channel, checkpoint } => {
+                if let Some(channel) = input.checkpointed_channel(channel)? {
+                    channel.stop_persisting(checkpoint);
+                }
+            }
             CheckpointEffect::TriggerCheckpoint(barrier) => {
                 self.triggered = Some(barrier.id);
                 return Ok(Some(CheckpointNotice::Trigger(barrier)));
             }
             CheckpointEffect::AllBarriersReceived { checkpoint, metrics } => {
-                let began = self.aligning.filter(|(aligning, _)| *aligning == checkpoint);
-                let bytes = bytes - self.event_bytes;
-                let bytes_in_alignment = began.map_or(0, |(_, before)| bytes - before);
-                return Ok(Some(CheckpointNotice::Complete {
-                    checkpoint,
-                    metrics,
-                    bytes_in_alignment,
-                    persisted_bytes: 0,
-                }));
+                if let Some((_, reason)) = self.refused.take_if(|(of, _)| *of == checkpoint) {
+                    return self.abort(checkpoint, reason.to_string(), input).map(Some);
+                }
+                return self.finish(checkpoint, metrics, reading).map(Some);
             }
             CheckpointEffect::AbortCheckpoint { checkpoint, reason } => {
                 let reason = self.reasons.remove(&checkpoint).unwrap_or_else(|| reason.to_string());
-                return Ok(Some(CheckpointNotice::Aborted { checkpoint, reason }));
+                return self.abort(checkpoint, reason, input).map(Some);
             }
         }
         Ok(None)
+    }
+
+    /// Copies the data in flight of a channel. What is a part of a record comes first.
+    fn start_persisting(
+        &mut self,
+        channel: usize,
+        checkpoint: CheckpointId,
+        reading: &Reading<'_>,
+    ) -> Result<()> {
+        let mut state = ChannelStateBuilder::default();
+        for piece in (reading.unconsumed)(channel)? {
+            state.push(DataType::DataBuffer, false, piece.len(), std::iter::once(&piece[..]));
+        }
+        if let Some((_, states)) = &mut self.persisting {
+            states.insert(channel, state);
+        }
+        let refused = match reading.input.checkpointed_channel(channel)? {
+            Some(channel) if channel.start_persisting(checkpoint)? => return Ok(()),
+            Some(_) => CheckpointFailureReason::Subsumed,
+            // Data of a channel whose producer is not known yet would be missed.
+            None => CheckpointFailureReason::TaskNotReady,
+        };
+        self.refused = Some((checkpoint, refused));
+        Ok(())
+    }
+
+    /// Takes the data in flight of all channels, ended ones included.
+    fn take_persisted(
+        &mut self,
+        checkpoint: CheckpointId,
+        input: &dyn DataInput,
+    ) -> Result<Vec<(usize, ChannelStateBuilder)>> {
+        let mut all = Vec::new();
+        let persisting = self.persisting.take_if(|(of, _)| *of == checkpoint);
+        let Some((_, mut states)) = persisting else { return Ok(all) };
+        for channel in 0..self.num_channels {
+            let mut state = states.remove(&channel).unwrap_or_default();
+            let of_channel = input.checkpointed_channel(channel)?;
+            if let Some(arrived) = of_channel.and_then(|one| one.take_persisted(checkpoint)) {
+                state.append(&arrived);
+            }
+            if !state.is_empty() {
+                all.push((channel, state));
+            }
+        }
+        Ok(all)
+    }
+
+    fn finish(
+        &mut self,
+        checkpoint: CheckpointId,
+        metrics: AlignmentMetrics,
+        reading: &Reading<'_>,
+    ) -> Result<CheckpointNotice> {
+        let states = self.take_persisted(checkpoint, reading.input)?;
+        let persisted_bytes = states.iter().map(|(_, state)| state.payload_bytes()).sum();
+        let states = states.into_iter().map(|(channel, state)| (channel, state.finish()));
+        self.complete = Some((checkpoint, states.collect()));
+        let began = self.aligning.filter(|(aligning, _)| *aligning == checkpoint);
+        let bytes = reading.bytes - self.event_bytes;
+        let bytes_in_alignment = began.map_or(0, |(_, before)| bytes - before);
+        Ok(CheckpointNotice::Complete { checkpoint, metrics, bytes_in_alignment, persisted_bytes })
+    }
+
+    fn abort(
+        &mut self,
+        checkpoint: CheckpointId,
+        reason: String,
+        input: &dyn DataInput,
+    ) -> Result<CheckpointNotice> {
+        self.take_persisted(checkpoint, input)?;
+        Ok(CheckpointNotice::Aborted { checkpoint, reason })
+    }
+
+    /// Takes the channel states of the newest complete checkpoint.
+    ///
+    /// # Errors
+    /// It is not this one, or they were taken.
+    pub(super) fn take_channel_state(&mut self, checkpoint: CheckpointId) -> Result<ChannelStates> {
+        let states = self.complete.take_if(|(complete, _)| *complete == checkpoint);
+        states.map(|(_, states)| states).ok_or(ExchangeError::State(
+            "the channel state of this checkpoint is not there: it is taken once, between its completion \
+             and that of the next",
+        ))
     }
 
     /// Records that the task took its snapshot, so that the reader goes on.
@@ -228,8 +334,7 @@ impl Checkpoints {
 
     /// Time until the timer is due; `None` if none is armed.
     pub(super) fn until_timer(&self) -> Option<Duration> {
-        let (_, at) = self.timer?;
-        Some(Duration::from_millis(u64::try_from(at.saturating_sub(now())).unwrap_or(0)))
+        self.timer().map(clock::until)
     }
 
     /// Returns the time of the timer, in milliseconds since 1970.
@@ -245,7 +350,7 @@ impl Checkpoints {
     /// Returns true if [`next`](Self::next) may return something.
     pub(super) fn is_due(&self, input: &dyn DataInput) -> bool {
         !self.is_idle()
-            || input.has_aborts()
+            || input.checkpointing().has_aborts()
             || self.until_timer().is_some_and(|left| left.is_zero())
     }
 }

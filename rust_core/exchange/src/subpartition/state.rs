@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use headgate_memory::{Buffer, BufferConsumer};
-use headgate_protocol::{DataType, Next, PrioritizedDeque, Sequence, Totals};
+use headgate_protocol::{CheckpointId, DataType, Next, PrioritizedDeque, Sequence, Totals};
+use headgate_record::Event;
 
 use crate::error::ExchangeError;
 use crate::metrics::Passed;
@@ -59,6 +60,19 @@ pub(super) struct State {
     pub(super) consumed: bool,
     pub(super) released: bool,
     pub(super) failure: Option<ExchangeError>,
+}
+
+/// Data buffers that a barrier overtook, in their order.
+pub(crate) type Overtaken = Vec<(Buffer, DataType)>;
+
+impl Item {
+    pub(super) fn is_timeoutable_barrier_of(&self, checkpoint: CheckpointId) -> bool {
+        let Self::Complete(event, DataType::TimeoutableAlignedCheckpointBarrier) = self else {
+            return false;
+        };
+        let event = Event::decode(event.as_slice());
+        matches!(event, Ok(Event::CheckpointBarrier(barrier)) if barrier.id == checkpoint.0)
+    }
 }
 
 /// Encodes EndOfPartition: its code, then the totals. Flink's readers ignore bytes behind the code.
@@ -128,6 +142,23 @@ impl State {
         self.reader_waits = true;
         self.items.clear();
         (self.data_items, self.barriers) = (0, 0);
+    }
+
+    /// Returns the data buffers among the first `items`.
+    pub(super) fn data_among(&self, items: usize) -> Overtaken {
+        let data = self.items.iter().take(items).filter_map(|item| match item {
+            Item::Complete(buffer, data_type) if data_type.is_buffer() => {
+                Some((buffer.clone(), *data_type))
+            }
+            Item::Growing(consumer) => Some((consumer.copy().build(), DataType::DataBuffer)),
+            Item::Complete(..) | Item::EndOfPartition => None,
+        });
+        data.collect()
+    }
+
+    /// Returns the place of the barrier of a checkpoint that may overtake and has not.
+    pub(super) fn timeoutable_barrier(&self, checkpoint: CheckpointId) -> Option<usize> {
+        self.items.iter().position(|item| item.is_timeoutable_barrier_of(checkpoint))
     }
 
     /// Bytes of data that the writer has committed, in finished buffers and in the open one.

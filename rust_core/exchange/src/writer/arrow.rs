@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use fastrand::Rng;
-use headgate_protocol::{Alignment, DataType};
+use headgate_protocol::{CheckpointId, DataType};
 use headgate_record::{
     Event, PageSchema, Scatter, Selection, Selector, Source, StopMode, encode_rows, encoded_len,
 };
@@ -15,12 +15,13 @@ use super::pages::{OpenPages, Rows};
 use super::state::{WriterState, random_choices};
 use super::stream::StreamWriter;
 use super::timeout::BufferTimeout;
-use crate::barrier::{Barrier, to_event};
+use crate::barrier::Barrier;
 use crate::counters::Counters;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::event::data_type_of;
 use crate::partition::ResultPartition;
+use crate::reader::ChannelStates;
 
 /// Writes record batches as pages. A row that is too wide for a page spans buffers.
 pub struct ArrowWriter {
@@ -190,15 +191,42 @@ impl ArrowWriter {
         self.state.broadcast_event(event, data_type)
     }
 
-    /// Sends a checkpoint barrier to each subpartition: behind all that was emitted, or, if it is
-    /// unaligned, ahead of what waits.
+    /// Sends the barrier of a checkpoint to each subpartition: behind all that was emitted, or, if it
+    /// is unaligned, ahead of what waits. One with a timeout overtakes what still waits by then.
     ///
     /// # Errors
     /// As [`broadcast_event`](Self::broadcast_event), and a partition whose data goes to disk.
-    pub fn broadcast_barrier(&mut self, barrier: &Barrier) -> Result<()> {
-        let event = to_event(barrier);
-        let is_priority = barrier.options.alignment == Alignment::Unaligned;
-        self.broadcast_event_as(&event, data_type_of(&event, is_priority))
+    pub fn broadcast_barrier(
+        &mut self,
+        barrier: &Barrier,
+        environment: &ShuffleEnvironment,
+    ) -> Result<()> {
+        self.state.check_open()?;
+        self.pages.flush();
+        self.state.broadcast_barrier(barrier, environment)
+    }
+
+    /// Tells the consumers, behind all that was emitted, that a checkpoint was given up.
+    ///
+    /// # Errors
+    /// As [`broadcast_event`](Self::broadcast_event).
+    pub fn broadcast_cancellation(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        self.state.check_open()?;
+        self.pages.flush();
+        self.state.broadcast_cancellation(checkpoint)
+    }
+
+    /// Takes the data that the newest barrier, of this checkpoint, overtook: for each subpartition
+    /// that has any, its index and a part of its channel state. `None` while the barrier waits behind
+    /// data and its timeout has not passed.
+    ///
+    /// # Errors
+    /// [`ExchangeError::State`]: another barrier was sent last, or it was taken.
+    pub fn take_channel_state(
+        &mut self,
+        checkpoint: CheckpointId,
+    ) -> Result<Option<ChannelStates>> {
+        self.state.take_channel_state(checkpoint)
     }
 
     /// Announces the end of the user's records to the consumers. Only events may be emitted between

@@ -4,16 +4,22 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use fastrand::Rng;
-use headgate_protocol::DataType;
+use headgate_protocol::{Alignment, CheckpointId, DataType};
 use headgate_record::Event;
 
+use super::barriers::Barriers;
 use super::timeout::BufferTimeout;
+use crate::barrier::{Barrier, to_event};
+use crate::clock;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Result};
+use crate::event::data_type_of;
 use crate::flusher::TimedFlush;
 use crate::partition::{PartitionKind, ResultPartition};
 use crate::random::random;
+use crate::reader::ChannelStates;
 
 /// The state of the one writer of a partition.
 pub(super) struct WriterState {
@@ -22,6 +28,9 @@ pub(super) struct WriterState {
     pub(super) flush_always: bool,
     /// Its entry with the output flusher; only with a timeout, and until it is finished.
     timed: Option<Arc<TimedFlush>>,
+    barriers: Arc<Barriers>,
+    /// The entry of the newest barrier with the output flusher, if that has a timeout.
+    timed_barrier: Option<Arc<TimedFlush>>,
     /// True once the end of data was announced.
     ended: bool,
     finished: bool,
@@ -30,7 +39,16 @@ pub(super) struct WriterState {
 impl WriterState {
     /// The state of a new writer, without a timeout.
     pub(super) fn new(partition: Arc<ResultPartition>) -> Self {
-        Self { partition, flush_always: false, timed: None, ended: false, finished: false }
+        let barriers = Arc::new(Barriers::new(Arc::clone(&partition)));
+        Self {
+            partition,
+            flush_always: false,
+            timed: None,
+            barriers,
+            timed_barrier: None,
+            ended: false,
+            finished: false,
+        }
     }
 
     /// Sets the timeout. The environment's output flusher calls `flush` each time it has passed.
@@ -99,6 +117,67 @@ impl WriterState {
     /// An event that cannot be encoded or is too large, or a type that a stored partition cannot
     /// take.
     pub(super) fn broadcast_event(&self, event: &Event, data_type: DataType) -> Result<()> {
+        let bytes = self.checked(event, data_type)?;
+        for subpartition in self.partition.subpartitions() {
+            subpartition.add_event(bytes.clone(), data_type);
+        }
+        Ok(())
+    }
+
+    /// Sends the barrier of a checkpoint to every subpartition. The environment's output flusher lets
+    /// it overtake when its timeout has passed.
+    ///
+    /// # Errors
+    /// As [`broadcast_event`](Self::broadcast_event), or when the flusher cannot be started.
+    pub(super) fn broadcast_barrier(
+        &mut self,
+        barrier: &Barrier,
+        environment: &ShuffleEnvironment,
+    ) -> Result<()> {
+        let is_priority = barrier.options.alignment == Alignment::Unaligned;
+        let event = to_event(barrier);
+        let data_type = data_type_of(&event, is_priority);
+        self.checked(&event, data_type)?;
+        self.timed_barrier = None;
+        self.barriers.send(barrier, data_type)?;
+        if let Some(deadline) = barrier.deadline() {
+            let (barriers, partition) = (Arc::clone(&self.barriers), Arc::clone(&self.partition));
+            let overtake = move || {
+                if let Err(error) = barriers.time_out() {
+                    partition.fail(&error);
+                }
+            };
+            let partition = Arc::clone(&self.partition);
+            let timed = TimedFlush::new(overtake, move |cause| partition.fail(cause));
+            let timed = self.timed_barrier.insert(Arc::new(timed));
+            environment.flusher().register_once(timed, clock::until(deadline))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the data that the barrier of a checkpoint overtook; see [`Barriers`].
+    ///
+    /// # Errors
+    /// Another barrier was sent last, or it was taken.
+    pub(super) fn take_channel_state(
+        &mut self,
+        checkpoint: CheckpointId,
+    ) -> Result<Option<ChannelStates>> {
+        self.barriers.take_channel_state(checkpoint)
+    }
+
+    /// Tells every consumer that a checkpoint was given up.
+    ///
+    /// # Errors
+    /// As [`broadcast_event`](Self::broadcast_event).
+    pub(super) fn broadcast_cancellation(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        self.barriers.cancel(checkpoint);
+        let event = Event::CancelCheckpointMarker { checkpoint_id: checkpoint.0 };
+        self.broadcast_event(&event, DataType::EventBuffer)
+    }
+
+    /// Encodes an event that can be sent to every subpartition.
+    fn checked(&self, event: &Event, data_type: DataType) -> Result<Bytes> {
         let overtakes_or_blocks = data_type.has_priority() || data_type.blocks_upstream();
         if overtakes_or_blocks && self.partition.kind().is_stored() {
             return Err(ExchangeError::State(
@@ -112,10 +191,7 @@ impl WriterState {
         if size > limit {
             return Err(ExchangeError::EventTooLarge { size, limit });
         }
-        for subpartition in self.partition.subpartitions() {
-            subpartition.add_event(bytes.clone(), data_type);
-        }
-        Ok(())
+        Ok(bytes)
     }
 
     /// Records that the end of data was announced.

@@ -6,7 +6,7 @@
 //! carries out the effects that it returns, in their order. A [`ChannelStatePersister`] belongs to
 //! one channel, under the channel's lock; a [`ChannelStateWriter`] to one task.
 //!
-//! The input gate of the crate `exchange` does not call these machines yet.
+//! In the crate `exchange` the reader of a gate drives the handler, and each channel its persister.
 
 mod barrier_handler;
 mod barrier_tracker;
@@ -14,7 +14,6 @@ mod channel_state_persister;
 mod channel_state_writer;
 mod effect;
 mod options;
-mod upstream_recovery_tracker;
 
 pub use barrier_handler::{CheckpointBarrierHandler, CheckpointNotStarted};
 pub use barrier_tracker::{CheckpointBarrierTracker, MAX_CHECKPOINTS_TO_TRACK};
@@ -24,4 +23,3 @@ pub use channel_state_writer::{
 };
 pub use effect::{AlignmentMetrics, ChannelNotOpen, CheckpointEffect, CheckpointFailureReason};
 pub use options::{Alignment, CheckpointBarrier, CheckpointOptions};
-pub use upstream_recovery_tracker::UpstreamRecoveryTracker;

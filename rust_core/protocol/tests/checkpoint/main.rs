@@ -10,7 +10,6 @@ mod alternating;
 mod finished;
 mod model;
 mod persister;
-mod recovery;
 mod search;
 mod simulator;
 mod task;

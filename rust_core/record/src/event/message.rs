@@ -64,7 +64,29 @@ pub enum StopMode {
     NoDrain,
 }
 
+/// The names of all events but [`Event::Custom`].
+const RESERVED: [&str; 10] = [
+    "CancelCheckpointMarker",
+    "CheckpointBarrier",
+    "EndOfChannelState",
+    "EndOfData",
+    "EndOfPartition",
+    "EndOfSegment",
+    "EndOfSuperstep",
+    "EventAnnouncement",
+    "RecoveryMetadata",
+    "SubtaskConnectionDescriptor",
+];
+
 impl Event {
+    /// Returns true for the name of an event that is not the user's, with its fields or without, as its
+    /// `Debug` text has them. A reader that knows events by name could not tell a custom one apart.
+    #[must_use]
+    pub fn is_reserved(name: &str) -> bool {
+        let first = name.split(['(', ' ']).next();
+        first.is_some_and(|first| RESERVED.contains(&first))
+    }
+
     /// Encodes the event without padding.
     ///
     /// # Errors

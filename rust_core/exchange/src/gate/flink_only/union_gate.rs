@@ -4,10 +4,12 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use headgate_protocol::{CheckpointId, PrioritizedDeque, Sequence};
+use headgate_protocol::PrioritizedDeque;
 
 use crate::error::{ExchangeError, Interrupt, Result};
-use crate::gate::checkpointing::{CheckpointedChannels, CheckpointedInput, Checkpointing};
+use crate::gate::checkpointing::{
+    CheckpointedChannel, CheckpointedChannels, CheckpointedInput, Checkpointing,
+};
 use crate::gate::data_input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
 use crate::gate::flink_only::superstep_input::SuperstepInput;
 use crate::gate::input_gate::InputGate;
@@ -132,7 +134,7 @@ impl UnionInputGate {
             }
         }
         for gate in &gates {
-            gate.begin_reading()?;
+            gate.checkpointing().begin_reading()?;
         }
         let mut offsets = vec![0];
         for gate in &gates {
@@ -277,15 +279,6 @@ impl DataInput for UnionInputGate {
         Ok(self.is_available())
     }
 
-    fn wake_up(&self) {
-        let mut state = self.queue.lock();
-        state.woken = true;
-        let listeners = Some(Arc::clone(&state.listeners));
-        drop(state);
-        self.queue.arrived.notify_all();
-        Wake { data: true, priority: false, listeners }.call();
-    }
-
     fn is_finished(&self) -> bool {
         self.gates.iter().all(|gate| gate.is_finished())
     }
@@ -319,45 +312,31 @@ impl DataInput for UnionInputGate {
 }
 
 impl CheckpointedInput for UnionInputGate {
-    fn enable_checkpointing(&self, after_finish: bool) -> Result<()> {
-        self.checkpointing.enable(after_finish)
+    fn checkpointing(&self) -> &Checkpointing {
+        &self.checkpointing
     }
 
-    fn abort_checkpoint(&self, checkpoint: CheckpointId, reason: String) -> Result<()> {
-        self.checkpointing.abort(checkpoint, reason)?;
-        self.wake_up();
-        Ok(())
+    fn checkpointed_channels(&self, after_finish: bool) -> Result<CheckpointedChannels> {
+        let mut ended = Vec::new();
+        for (gate, first) in self.gates.iter().zip(&self.offsets) {
+            let of_gate = gate.checkpointed_channels(after_finish)?.ended;
+            ended.extend(of_gate.into_iter().map(|channel| first + channel));
+        }
+        Ok(CheckpointedChannels { count: self.num_channels(), ended, after_finish })
     }
 
-    fn resume_consumption(&self, channel: usize) -> Result<()> {
+    fn checkpointed_channel(&self, channel: usize) -> Result<Option<CheckpointedChannel>> {
         let (gate, channel) = self.locate(channel);
-        gate.resume_consumption(channel)
+        gate.checkpointed_channel(channel)
     }
 
-    fn convert_to_priority(&self, channel: usize, sequence: Sequence) -> Result<bool> {
-        let (gate, channel) = self.locate(channel);
-        gate.convert_to_priority(channel, sequence)
-    }
-
-    fn take_checkpointed(&self) -> Option<CheckpointedChannels> {
-        let after_finish = self.checkpointing.take()?;
-        let ended = |(gate, first): (&Arc<InputGate>, &usize)| {
-            gate.ended_channels().into_iter().map(|channel| first + channel).collect::<Vec<_>>()
-        };
-        let ended = self.gates.iter().zip(&self.offsets).flat_map(ended).collect();
-        Some(CheckpointedChannels { count: self.num_channels(), ended, after_finish })
-    }
-
-    fn begin_reading(&self) -> Result<()> {
-        self.checkpointing.begin_reading()
-    }
-
-    fn take_aborts(&self) -> Vec<(CheckpointId, String)> {
-        self.checkpointing.take_aborts()
-    }
-
-    fn has_aborts(&self) -> bool {
-        self.checkpointing.has_aborts()
+    fn wake_up(&self) {
+        let mut state = self.queue.lock();
+        state.woken = true;
+        let listeners = Some(Arc::clone(&state.listeners));
+        drop(state);
+        self.queue.arrived.notify_all();
+        Wake { data: true, priority: false, listeners }.call();
     }
 }
 

@@ -14,8 +14,8 @@ use headgate_protocol::{
 use proptest::prelude::*;
 
 use super::*;
-use crate::gate::checkpointing::CheckpointedInput;
 use crate::gate::channel::InputChannel;
+use crate::gate::checkpointing::CheckpointedInput;
 use crate::gate::{
     CreditSink, DataInput, InputGate, Place, RemoteChannel, Target, UpstreamMessage,
 };

@@ -246,6 +246,35 @@ fn a_descriptor_comes_with_the_first_byte_it_was_written_with_if_the_host_is_the
 }
 
 #[test]
+fn descriptors_of_frames_that_were_read_together_or_in_parts_are_taken_in_order() {
+    fn check<L: Link>(mut it: Pair<L>) {
+        let Pair { dialed, accepted, arrive, .. } = &mut it;
+        let pipes = [(); 2].map(|()| io::pipe().expect("descriptors"));
+        for ((_, write), bytes) in pipes.iter().zip([b"with", b"more"]) {
+            assert_eq!(finish(arrive, || accepted.write_with(bytes, write.as_fd())), 4);
+        }
+        // The first read ends within the bytes of the first descriptor.
+        let mut got = 0;
+        while got < 8 {
+            let most = if got == 0 { 2 } else { 64 };
+            got += finish(arrive, || dialed.read(&mut [0; 64][..most]));
+        }
+        for (mut read, write) in pipes {
+            drop(write);
+            if let Some(descriptor) = dialed.take_descriptor() {
+                io::PipeWriter::from(descriptor).write_all(b"it").expect("the pipe is open");
+                let mut text = [0; 2];
+                read.read_exact(&mut text).expect("its own descriptor wrote");
+            } else {
+                assert!(!dialed.is_same_host());
+            }
+        }
+        assert!(dialed.take_descriptor().is_none());
+    }
+    for_each_link!(check);
+}
+
+#[test]
 fn a_short_read_leaves_nothing_behind_unless_the_stream_says_so() {
     fn check<L: Link>(mut it: Pair<L>) {
         let Pair { dialed, accepted, arrive, is_immediate, .. } = &mut it;

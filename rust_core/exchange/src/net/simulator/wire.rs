@@ -10,6 +10,7 @@ use std::rc::Rc;
 use crate::error::Result;
 use crate::net::lease::Lease;
 use crate::net::link::{Link, Stream};
+use crate::net::same_host::MOST_DESCRIPTORS;
 use crate::net::simulator::harm::{Armed, FrameKind, Frames};
 
 /// Returns the address of a process.
@@ -45,8 +46,8 @@ struct Pipe {
     read: usize,
     /// Descriptors in order, each with the position of the byte it travels with.
     descriptors: VecDeque<(usize, OwnedFd)>,
-    /// The descriptor that came with the last read.
-    descriptor: Option<OwnedFd>,
+    /// Descriptors that came with bytes that were read, and were not taken.
+    taken: VecDeque<OwnedFd>,
     /// Does harm to frames; None if that is not asked for.
     frames: Option<Box<Frames>>,
     /// True while no byte arrives.
@@ -69,11 +70,10 @@ impl Pipe {
     fn read(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         if self.descriptors.front().is_some_and(|(at, _)| *at == self.read) {
             let (_, descriptor) = self.descriptors.pop_front().expect("checked above");
-            if self.descriptor.replace(descriptor).is_some() {
-                return Err(io::Error::other(
-                    "a descriptor came before the last one was announced",
-                ));
+            if self.taken.len() == MOST_DESCRIPTORS {
+                return Err(io::Error::other("descriptors came that nothing announced"));
             }
+            self.taken.push_back(descriptor);
         }
         let mut left = self.descriptors.front().map_or(usize::MAX, |(at, _)| at - self.read);
         let mut total = 0;
@@ -343,7 +343,7 @@ impl Stream for SimStream {
     }
 
     fn take_descriptor(&mut self) -> Option<OwnedFd> {
-        self.net.borrow_mut().wires[self.wire].pipes[self.side].descriptor.take()
+        self.net.borrow_mut().wires[self.wire].pipes[self.side].taken.pop_front()
     }
 }
 
@@ -355,7 +355,7 @@ impl Drop for SimStream {
         // The kernel closes descriptors that nobody can take any more.
         let pipe = &mut net.wires[self.wire].pipes[self.side];
         pipe.descriptors.clear();
-        pipe.descriptor = None;
+        pipe.taken.clear();
         // The other end may wait for room, and no read will make any.
         net.tell(self.wire, 1 - self.side, true, true);
     }

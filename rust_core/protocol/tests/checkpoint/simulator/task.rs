@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use headgate_protocol::ChannelStatePart::{Input, Output};
 use headgate_protocol::{
     ChannelStatePart, ChannelStateWriter, CheckpointBarrier, CheckpointBarrierHandler,
-    CheckpointFailureReason, CheckpointId, UpstreamRecoveryTracker,
+    CheckpointFailureReason, CheckpointId,
 };
 
 use super::state::{Record, State};
@@ -42,7 +42,8 @@ pub(super) struct Task {
     pub(super) outputs: Vec<usize>,
     /// A source has no channels: the coordinator triggers each of its checkpoints.
     pub(super) handler: CheckpointBarrierHandler<()>,
-    pub(super) recovery: UpstreamRecoveryTracker,
+    /// Channels that have records of the last snapshot's output to deliver.
+    pub(super) restoring: BTreeSet<usize>,
     pub(super) timer: Option<(CheckpointId, i64)>,
     /// Time at which the barriers of a checkpoint overtake the data before them in the outputs.
     pub(super) output_timer: Option<(CheckpointId, i64)>,
@@ -75,7 +76,7 @@ impl Task {
         Self {
             stage,
             handler: CheckpointBarrierHandler::new(inputs.len(), checkpoints_after_finish),
-            recovery: UpstreamRecoveryTracker::new(inputs.len()),
+            restoring: (0..inputs.len()).collect(),
             inputs,
             outputs,
             timer: None,

@@ -276,9 +276,11 @@ impl World {
             Item::EndOfPartition => handler.on_end_of_partition(channel, now),
             Item::EndOfChannelState => {
                 self.edges[edge].stopped = true;
-                let resumed = self.tasks[at].recovery.on_end_of_channel_state(channel).unwrap();
-                for channel in resumed {
-                    self.edges[self.tasks[at].inputs[channel]].resume();
+                let task = &mut self.tasks[at];
+                assert!(task.restoring.remove(&channel), "once for each channel");
+                // No new record is processed before a restored one.
+                if task.restoring.is_empty() {
+                    task.inputs.iter().for_each(|edge| self.edges[*edge].resume());
                 }
                 return;
             }

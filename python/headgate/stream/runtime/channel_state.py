@@ -1,0 +1,126 @@
+"""Rows in flight at a checkpoint: a file per task, and the rows that a restored task handles first.
+
+The rows on the way from one task to another are in two files: those that the receiver had not handled, and behind them
+those that the sender had not sent. A row may be cut between the two.
+"""
+
+from __future__ import annotations
+
+import secrets
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.checkpoints import decode_channel_state
+from headgate.errors import SnapshotError
+from headgate.stream.state.files import SnapshotFolder
+from headgate.stream.state.groups import key_groups_of
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelState:
+    """A task's rows in flight.
+
+    Attributes:
+        inputs: channels of its gate with their bytes.
+        outputs: edges, their subpartitions and the bytes of these.
+    """
+
+    inputs: Sequence[tuple[int, bytes]] = ()
+    outputs: Sequence[tuple[int, int, bytes]] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        return sum(map(len, self._parts))
+
+    @property
+    def _parts(self) -> list[bytes]:
+        return [part for _, part in self.inputs] + [part for _, _, part in self.outputs]
+
+    def write(self, folder: SnapshotFolder, checkpoint: int) -> dict[str, Any] | None:
+        """Write the rows to a file, and return what a checkpoint has of it; None without rows.
+
+        Raises:
+            SnapshotError: the file cannot be written.
+        """
+        if not self.size:
+            return None
+        offset, inputs, outputs = 0, [], []
+        for channel, part in self.inputs:
+            inputs.append([channel, offset, len(part)])
+            offset += len(part)
+        for edge, subpartition, part in self.outputs:
+            outputs.append([edge, subpartition, offset, len(part)])
+            offset += len(part)
+        content = b"".join(self._parts)
+        name = f"{checkpoint:010d}-{secrets.token_hex(8)}.channels"
+        folder.write_file(name, content)
+        file = [f"{folder.uri}/{name}", len(content), zlib.crc32(content)]
+        return {"file": file, "inputs": inputs, "outputs": outputs}
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """Rows that were on their way to a restored task, or to others that it replaces.
+
+    Attributes:
+        parts: for each pair of a receiver and a sender, files with size, checksum, offset and length: the receiver's
+            first.
+        keys: key columns, if only rows of the task's key groups are its own; empty if all are.
+    """
+
+    parts: Sequence[Sequence[Sequence[Any]]]
+    keys: Sequence[str] = ()
+
+    def rows(
+        self, schema: pa.Schema, groups: range, max_parallelism: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the task, in the order of each pair.
+
+        Args:
+            schema: of the rows.
+            groups: the task's key groups.
+            max_parallelism: number of key groups.
+
+        Raises:
+            SnapshotError: a file is missing or damaged.
+            IntegrityError: the bytes in it are damaged.
+        """
+        contents: dict[str, bytes] = {}
+        for pair in self.parts:
+            data = b"".join(_read(contents, *part) for part in pair)
+            for batch in decode_channel_state(data, schema):
+                own = self._own(batch, groups, max_parallelism) if self.keys else batch
+                if own.num_rows:
+                    yield own
+
+    def _own(self, batch: pa.RecordBatch, groups: range, max_parallelism: int) -> pa.RecordBatch:
+        found = key_groups_of(batch.select(list(self.keys)), max_parallelism)
+        mine = (found >= groups.start) & (found < groups.stop)
+        return batch if bool(np.all(mine)) else batch.filter(pa.array(mine))
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> InFlight:
+        """Return what a DEPLOY message has of a task."""
+        return cls(fields["parts"], fields["keys"])
+
+
+def _read(
+    contents: dict[str, bytes], path: str, size: int, crc32: int, offset: int, length: int
+) -> bytes:
+    content = contents.get(path)
+    if content is None:
+        folder, _, name = path.rpartition("/")
+        content = contents[path] = SnapshotFolder(folder).read_file(name)
+        if (len(content), zlib.crc32(content)) != (size, crc32):
+            raise SnapshotError(
+                f"{path} is damaged",
+                asked=f"{size} bytes, crc32 {crc32:08x}",
+                have=f"{len(content)} bytes, crc32 {zlib.crc32(content):08x}",
+            )
+    return content[offset : offset + length]
