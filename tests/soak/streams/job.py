@@ -1,5 +1,6 @@
 """Runs one job with faults that a seed decides, and checks what became of it."""
 
+import os
 import random
 import signal
 import time
