@@ -128,6 +128,7 @@ class Job:
     def _spec(self):
         dice = self.dice
         workers = dice.choice([0, 0, 0, 2, 3])
+        alignment = dice.choice(["aligned", "unaligned", "timeoutable"])
         return {
             "root": str(self._folder),
             "rows": self._rows,
@@ -138,6 +139,8 @@ class Job:
                 "parallelism": dice.choice([1, 2, 3]),
                 "workers": workers,
                 "interval": dice.choice([0.02, 0.03, 0.05]),
+                "alignment": alignment,
+                "aligned_timeout": 0.01,
                 "tolerable_failures": dice.choice([0, 1000]),
                 "retained": self._retained,
                 "restart_delay": dice.choice([0.0, 0.01, 0.05]),
