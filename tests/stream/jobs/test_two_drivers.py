@@ -202,3 +202,18 @@ def test_retained_checkpoints_are_counted_without_the_entries_of_claims(tmp_path
     assert [one["checkpoint"] for one in kept] == [5, 6]
     attempts = {path.name for path in (tmp_path / "tasks").iterdir()}
     assert attempts == {driver.attempt}
+
+
+def test_what_a_killed_driver_had_begun_to_write_is_deleted_by_the_next_one(tmp_path):
+    driver = Driver("one", tmp_path, [])
+    driver.begin()
+    driver.complete()
+    begun = tmp_path / "log" / "0000000003.json.12345678.partial"
+    begun.touch()
+    later = tmp_path / "log" / "0000000004.json.12345678.partial"
+    later.touch()
+    driver = Driver("two", tmp_path, [])
+    driver.begin()
+    assert not begun.exists()
+    # Whose it is, is not known: it may yet become an entry.
+    assert later.exists()

@@ -25,6 +25,8 @@ from headgate.stream.job.naming import safe
 _FORMAT: Final = 1
 _LOG: Final = "log"
 _TASKS: Final = "tasks"
+#: Suffix of a file that is not complete.
+_PARTIAL: Final = ".partial"
 #: The file of a savepoint that says what is in it.
 _METADATA: Final = "_metadata"
 
@@ -101,6 +103,7 @@ class CheckpointStore:
                 found = entry
             if self._append(last + 1, found):
                 self._claimed = self._last
+                self._delete_begun()
                 return self._continued(found)
 
     def latest(self) -> Completed | None:
@@ -180,7 +183,7 @@ class CheckpointStore:
             if not replace and filesystem.get_file_info(name).type != fs.FileType.NotFound:
                 raise CheckpointError(f"{path} has a savepoint already", remedy="another folder")
             filesystem.create_dir(root, recursive=True)
-            partial = f"{name}.{secrets.token_hex(4)}.partial"
+            partial = f"{name}.{secrets.token_hex(4)}{_PARTIAL}"
             with filesystem.open_output_stream(partial) as stream:
                 stream.write(seal({"format": _FORMAT, **fields}).encode())
             filesystem.move(partial, name)
@@ -218,6 +221,13 @@ class CheckpointStore:
             return False
         self._last = number
         return True
+
+    def _delete_begun(self) -> None:
+        """Delete entries that a driver had begun to write when it was killed, and that can be none any more."""
+        for name in self._names(_LOG):
+            number = name.partition(".")[0]
+            if name.endswith(_PARTIAL) and number.isdecimal() and int(number) <= self._claimed:
+                self._delete(f"{_LOG}/{name}")
 
     def _continued(self, entry: Mapping[str, Any]) -> Completed | None:
         """Return the checkpoint of the newest entry; None before the first."""
@@ -291,7 +301,7 @@ def absolute(path: str) -> str:
 
 
 def _linked(path: str, content: bytes) -> bool:
-    partial = f"{path}.{secrets.token_hex(4)}.partial"
+    partial = f"{path}.{secrets.token_hex(4)}{_PARTIAL}"
     try:
         with Path(partial).open("xb") as file:
             file.write(content)
