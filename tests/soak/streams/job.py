@@ -68,6 +68,13 @@ class Outcome:
     seconds: float = 0.0
     counts: Counter = field(default_factory=Counter)
 
+#: What barriers do with rows before them.
+ALIGNMENTS = (
+    {},
+    {"alignment": "unaligned"},
+    {"alignment": "timeoutable", "aligned_timeout": 0.01},
+)
+
 
 class Job:
     """One job, its drivers one after the other, and the faults.
@@ -138,6 +145,7 @@ class Job:
                 "parallelism": dice.choice([1, 2, 3]),
                 "workers": workers,
                 "interval": dice.choice([0.02, 0.03, 0.05]),
+                **dice.choice(ALIGNMENTS),
                 "tolerable_failures": dice.choice([0, 1000]),
                 "retained": self._retained,
                 "restart_delay": dice.choice([0.0, 0.01, 0.05]),

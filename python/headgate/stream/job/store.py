@@ -101,7 +101,15 @@ class CheckpointStore:
                 found = entry
             if self._append(last + 1, found):
                 self._claimed = self._last
+                self._delete_partial()
                 return self._continued(found)
+
+    def _delete_partial(self) -> None:
+        """Delete what older drivers left that ended while they wrote an entry; a newer one may be writing its claim."""
+        for name in self._names(_LOG):
+            number = name.partition(".")[0]
+            if name.endswith(".partial") and number.isdecimal() and int(number) < self._claimed:
+                self._delete(f"{_LOG}/{name}")
 
     def latest(self) -> Completed | None:
         """Return the newest complete checkpoint, from which the next one follows.
