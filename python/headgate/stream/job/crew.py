@@ -98,7 +98,7 @@ class Crew:
             peer.send("STOP")
         # Each answers what was sent before, and closes its connection.
         deadline = loop.time() + _STOP
-        while self._numbers and loop.time() < deadline:  # noqa: ASYNC110 - a few looks, once
+        while self._numbers and loop.time() < deadline:
             self._drop_silent()
             await asyncio.sleep(_PAUSE)
         for peer in (*self._numbers, *self._strangers):
