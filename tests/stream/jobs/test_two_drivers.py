@@ -109,7 +109,6 @@ class Driver:
 
 def old(driver):
     driver.complete()
-    driver.complete()
 
 
 def new(driver):
