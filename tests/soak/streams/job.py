@@ -1,6 +1,5 @@
 """Runs one job with faults that a seed decides, and checks what became of it."""
 
-import os
 import random
 import signal
 import time
@@ -67,6 +66,7 @@ class Outcome:
     error: str = ""
     seconds: float = 0.0
     counts: Counter = field(default_factory=Counter)
+
 
 #: What barriers do with rows before them.
 ALIGNMENTS = (
