@@ -1,6 +1,5 @@
 """Runs one job with faults that a seed decides, and checks what became of it."""
 
-import os
 import random
 import signal
 import time
@@ -69,6 +68,14 @@ class Outcome:
     counts: Counter = field(default_factory=Counter)
 
 
+#: What barriers do with rows before them.
+ALIGNMENTS = (
+    {},
+    {"alignment": "unaligned"},
+    {"alignment": "timeoutable", "aligned_timeout": 0.01},
+)
+
+
 class Job:
     """One job, its drivers one after the other, and the faults.
 
@@ -128,7 +135,6 @@ class Job:
     def _spec(self):
         dice = self.dice
         workers = dice.choice([0, 0, 0, 2, 3])
-        alignment = dice.choice(["aligned", "unaligned", "timeoutable"])
         return {
             "root": str(self._folder),
             "rows": self._rows,
@@ -139,8 +145,7 @@ class Job:
                 "parallelism": dice.choice([1, 2, 3]),
                 "workers": workers,
                 "interval": dice.choice([0.02, 0.03, 0.05]),
-                "alignment": alignment,
-                "aligned_timeout": 0.01,
+                **dice.choice(ALIGNMENTS),
                 "tolerable_failures": dice.choice([0, 1000]),
                 "retained": self._retained,
                 "restart_delay": dice.choice([0.0, 0.01, 0.05]),

@@ -217,3 +217,21 @@ def test_what_a_killed_driver_had_begun_to_write_is_deleted_by_the_next_one(tmp_
     assert not begun.exists()
     # Whose it is, is not known: it may yet become an entry.
     assert later.exists()
+
+
+def test_a_driver_whose_begun_claim_a_faster_one_deleted_claims_the_next_entry(
+    tmp_path, monkeypatch
+):
+    fast, slow = (Driver(name, tmp_path, []) for name in ("fast", "slow"))
+    link = os.link
+
+    def overtaken(source, target):
+        monkeypatch.setattr(os, "link", link)
+        fast.begin()
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", overtaken)
+    slow.begin()
+    slow.complete()
+    with pytest.raises(CheckpointError, match="another driver"):
+        fast.complete()

@@ -25,8 +25,6 @@ from headgate.stream.job.naming import safe
 _FORMAT: Final = 1
 _LOG: Final = "log"
 _TASKS: Final = "tasks"
-#: Suffix of a file that is not complete.
-_PARTIAL: Final = ".partial"
 #: The file of a savepoint that says what is in it.
 _METADATA: Final = "_metadata"
 
@@ -103,8 +101,15 @@ class CheckpointStore:
                 found = entry
             if self._append(last + 1, found):
                 self._claimed = self._last
-                self._delete_begun()
+                self._delete_partial()
                 return self._continued(found)
+
+    def _delete_partial(self) -> None:
+        """Delete what older drivers left that ended while they wrote an entry, as far as it can be none any more."""
+        for name in self._names(_LOG):
+            number = name.partition(".")[0]
+            if name.endswith(".partial") and number.isdecimal() and int(number) <= self._claimed:
+                self._delete(f"{_LOG}/{name}")
 
     def latest(self) -> Completed | None:
         """Return the newest complete checkpoint, from which the next one follows.
@@ -183,7 +188,7 @@ class CheckpointStore:
             if not replace and filesystem.get_file_info(name).type != fs.FileType.NotFound:
                 raise CheckpointError(f"{path} has a savepoint already", remedy="another folder")
             filesystem.create_dir(root, recursive=True)
-            partial = f"{name}.{secrets.token_hex(4)}{_PARTIAL}"
+            partial = f"{name}.{secrets.token_hex(4)}.partial"
             with filesystem.open_output_stream(partial) as stream:
                 stream.write(seal({"format": _FORMAT, **fields}).encode())
             filesystem.move(partial, name)
@@ -221,13 +226,6 @@ class CheckpointStore:
             return False
         self._last = number
         return True
-
-    def _delete_begun(self) -> None:
-        """Delete entries that a driver had begun to write when it was killed, and that can be none any more."""
-        for name in self._names(_LOG):
-            number = name.partition(".")[0]
-            if name.endswith(_PARTIAL) and number.isdecimal() and int(number) <= self._claimed:
-                self._delete(f"{_LOG}/{name}")
 
     def _continued(self, entry: Mapping[str, Any]) -> Completed | None:
         """Return the checkpoint of the newest entry; None before the first."""
@@ -301,7 +299,7 @@ def absolute(path: str) -> str:
 
 
 def _linked(path: str, content: bytes) -> bool:
-    partial = f"{path}.{secrets.token_hex(4)}{_PARTIAL}"
+    partial = f"{path}.{secrets.token_hex(4)}.partial"
     try:
         with Path(partial).open("xb") as file:
             file.write(content)
@@ -311,6 +309,11 @@ def _linked(path: str, content: bytes) -> bool:
             os.link(partial, path)
         except FileExistsError:
             return False
+        except FileNotFoundError:
+            # The driver whose entry is there has deleted this one.
+            if Path(path).exists():
+                return False
+            raise
         _sync(str(Path(path).parent))
         return True
     finally:
