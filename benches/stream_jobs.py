@@ -6,6 +6,7 @@ Worker processes import this module.
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -159,5 +160,4 @@ class SlowSink:
         if self.seconds:
             time.sleep(self.seconds)
         if self.file:
-            with open(self.file, "w", encoding="ascii") as file:
-                file.write(str(batch.num_rows))
+            Path(self.file).write_text(str(batch.num_rows), encoding="ascii")

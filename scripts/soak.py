@@ -162,6 +162,18 @@ PARTS = (
         (*SPARK, "tests/soak/chaos/*"),
     ),
     Part(
+        "streams",
+        "a thousand faults on streaming jobs: rows lost, repeated or wrong, hangs, leftovers",
+        pytest("tests/soak/streams", "-s"),
+        60,
+        (
+            "python/headgate/stream/*",
+            "python/headgate/sink/*",
+            "python/headgate/source/*",
+            "tests/soak/streams/*",
+        ),
+    ),
+    Part(
         "standalone",
         "a cluster of several hosts, Headgate in an archive, a link that is cut",
         pytest("tests/soak/standalone"),

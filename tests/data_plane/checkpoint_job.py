@@ -80,6 +80,11 @@ class Job:
                 self.writers[writer].emit(item)
         self.writers[writer].flush()
 
+    def begin(self, writer, number, *behind):
+        """Send an aligned barrier that is read before this returns: only its timer shows that."""
+        self.send(writer, barrier(number, "timeoutable", timeout=LONG), *behind)
+        wait_until(lambda: (self.poll(), self.reader.next_timer_ms())[1] is not None)
+
     def finish(self):
         for writer in self.writers:
             writer.finish()

@@ -68,12 +68,13 @@ def test_a_record_that_is_cut_between_both_sides_comes_whole_once(environment):
     cut = 0
     for number in range(1, 21):
         job.got.clear()
-        emitting = Task(job.writers[0].emit, record)
+        emitting = Task(job.send, 0, record, b"small")
         while emitting.running:
             job.poll()
         emitting.join()
-        job.send(0, b"small", barrier(number, "unaligned"), b"behind")
+        job.send(0, barrier(number, "unaligned"))
         complete(job, number)
+        job.send(0, b"behind")
         inputs = job.reader.take_channel_state(number)
         outputs = job.writers[0].take_channel_state(number)
         processed = job.got[: job.got.index(("barrier", number, "unaligned"))]

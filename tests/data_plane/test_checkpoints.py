@@ -97,8 +97,7 @@ def test_spec_10_02_a_cancel_marker_ends_the_checkpoint_and_later_barriers_of_it
 
 def test_spec_10_04_a_newer_checkpoint_subsumes_the_pending_one(link):
     job = Job(link, 2)
-    job.send(0, barrier(1), b"behind 1", barrier(3))
-    job.expect()
+    job.begin(0, 1, b"behind 1", barrier(3))
     job.send(1, barrier(3), b"behind 3")
     job.expect(("aborted", 1), b"behind 1", ("barrier", 3, "aligned"), ("complete", 3), b"behind 3")
 
@@ -127,8 +126,7 @@ def test_the_last_end_completes_a_checkpoint_before_the_input_ends(link):
 
 def test_without_checkpoints_after_the_end_a_channel_that_ends_aborts_the_checkpoint(link):
     job = Job(link, 2, after_finish=False)
-    job.send(0, barrier(1), b"behind")
-    job.expect()
+    job.begin(0, 1, b"behind")
     job.writers[1].finish()
     job.expect(("aborted", 1), b"behind")
 
@@ -208,18 +206,16 @@ def test_metrics_count_the_alignment(link):
 
 def test_spec_10_08_a_barrier_of_an_older_checkpoint_only_has_its_channel_resumed(link):
     job = Job(link, 2)
-    job.send(0, barrier(10), b"behind 10")
-    job.expect()
+    job.begin(0, 10, b"behind 10")
     job.send(1, barrier(5), b"x")
     job.expect(b"x")
     job.send(1, barrier(10))
-    job.expect(b"x", ("barrier", 10, "aligned"), ("complete", 10), b"behind 10")
+    job.expect(b"x", ("barrier", 10, "timeoutable"), ("complete", 10), b"behind 10")
 
 
 def test_spec_10_10_an_unaligned_barrier_of_the_pending_checkpoint_ends_the_alignment(link):
     job = Job(link, 3)
-    job.send(0, barrier(1), b"behind")
-    job.expect()
+    job.begin(0, 1, b"behind")
     job.send(1, barrier(1, "unaligned"))
     job.expect(("barrier", 1, "unaligned"))
     job.send(2, b"late", barrier(1))
@@ -231,8 +227,7 @@ def test_spec_10_10_an_unaligned_barrier_of_the_pending_checkpoint_ends_the_alig
 
 def test_spec_10_11_a_cancel_marker_behind_the_barrier_of_the_next_checkpoint_is_ignored(link):
     job = Job(link, 2)
-    job.send(0, barrier(1), b"behind")
-    job.expect()
+    job.begin(0, 1, b"behind")
     job.send(1, barrier(2, "unaligned"))
     job.writers[1].broadcast_cancellation(1)
     job.expect(("aborted", 1), ("barrier", 2, "unaligned"), b"behind")

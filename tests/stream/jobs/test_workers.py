@@ -3,13 +3,16 @@
 import ctypes
 import os
 import signal
+import socket
 
 import kit
 import pytest
 from tests.faults.patience import wait_until
 
 from headgate import errors
-from headgate.sink import FileSink
+from headgate.control.place import Place
+from headgate.sink import FileSink, FunctionSink
+from headgate.stream.job.local import ProcessWorkers
 
 
 class Unloadable:
@@ -71,3 +74,23 @@ def test_a_function_that_holds_the_lock_is_not_lost(tmp_path):
         assert query.await_termination(120)
         assert query.status.restarts == 0
     assert kit.rows_of(tmp_path / "out").num_rows == 400
+
+
+def test_a_job_that_is_refused_leaves_nothing(tmp_path):
+    (tmp_path / "file").touch()
+    job = counted(10).sink(FileSink(str(tmp_path / "out")))
+    before = sorted(os.listdir("/proc/self/fd"))  # noqa: PTH208 - without pathlib's garbage
+    with pytest.raises(errors.CheckpointError):
+        job.start(checkpoint=str(tmp_path / "file" / "checkpoints"))
+    assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_a_process_that_never_reached_the_coordinator_ends_with_the_job():
+    job = kit.numbers(10).sink(FunctionSink(print))
+    pool = ProcessWorkers(job.plan(), "job", {}, 1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    pool.start(0, Place("127.0.0.1", port, bytes(16), bytes(32), timeout=10_000))
+    pool.stop()
+    # Not killed: it has seen the end of its standard input.
+    assert pool.processes[0].returncode == 1

@@ -111,7 +111,6 @@ class Checkpointing:
         def read() -> Completed | None:
             found = None
             if self._store is not None:
-                self._store.check_owner()
                 found = self._store.latest()
             if found is None and self._config.savepoint is not None:
                 found = CheckpointStore.savepoint(self._config.savepoint)
@@ -145,6 +144,10 @@ class Checkpointing:
             for uid in (*uids, _IN_FLIGHT)
         }
         return {"channels": found.pop(_IN_FLIGHT), "folders": found}
+
+    def name(self, attempt: int) -> str:
+        """Return the name of an attempt, which no other driver's has."""
+        return f"attempt-{attempt}" if self._store is None else self._store.attempt(attempt)
 
     def begin(self, attempt: Attempt) -> None:
         """Take checkpoints of an attempt whose tasks run."""

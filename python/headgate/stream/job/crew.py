@@ -88,6 +88,10 @@ class Crew:
         for number in range(self._pool.size):
             self._pool.start(number, self._place)
 
+    def discard(self) -> None:
+        """Close what the constructor opened, instead of :meth:`open` and :meth:`close`."""
+        self._heartbeats.close()
+
     async def close(self) -> None:
         """Stop all workers, and wait until they have closed their connections."""
         self._is_closing = True
@@ -157,7 +161,7 @@ class Crew:
 
     def _drop_silent(self) -> None:
         now = asyncio.get_running_loop().time()
-        for number, peer in list(self._peers.items()):
+        for peer, number in list(self._numbers.items()):
             if peer.target is None:
                 silence = now - peer.since if now - peer.since > self._timeout else None
             else:

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger("headgate.stream")
 #: Seconds in which workers have to end once they were told to.
 _END: Final = 30.0
+#: Seconds in which processes end that have closed their connections.
+_GRACE: Final = 2.0
 
 
 class ThreadWorkers:
@@ -124,16 +127,22 @@ class ProcessWorkers:
             _write(process.stdin, self._job)
 
     def stop(self) -> None:
-        """Wait for all processes, and kill those that do not end."""
+        """Wait for all processes, and end those that do not end by themselves."""
+        deadline = time.monotonic() + _GRACE
+        for process in self.processes.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+        # A process ends with its standard input. One that never reached the coordinator was not told to stop.
+        for process in self.processes.values():
+            if process.stdin is not None:
+                with suppress(BrokenPipeError):
+                    process.stdin.close()
         for process in self.processes.values():
             try:
                 process.wait(_END)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            if process.stdin is not None:
-                with suppress(BrokenPipeError):
-                    process.stdin.close()
 
 
 def _ended(number: int, code: int) -> Cause:

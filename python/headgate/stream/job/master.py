@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -72,7 +71,6 @@ class JobMaster:
         self._pool = pool
         self._crew = Crew(pool, config.heartbeat_timeout, self, self._guarded)
         self._checkpointing = Checkpointing(graph, config, store, self)
-        self._owner = secrets.token_hex(4)
         self._attempt: Attempt | None = None
         self._attempts = 0
         #: Failures since the last complete checkpoint.
@@ -97,7 +95,13 @@ class JobMaster:
         Raises:
             CheckpointError: the checkpoints cannot be used.
         """
-        self._checkpointing.claim()
+        try:
+            self._checkpointing.claim()
+        except BaseException:
+            self._crew.discard()
+            self._loop.close()
+            self._checkpointing.close()
+            raise
         self._thread.start()
 
     def wait(self, timeout: float | None) -> bool:
@@ -300,7 +304,7 @@ class JobMaster:
         if not self._crew.is_complete:
             return  # Lost meanwhile: its HELLO deploys.
         self._attempts += 1
-        name = f"{self._owner}-{self._attempts}"
+        name = self._checkpointing.name(self._attempts)
         size = self._crew.size
         placed = {task: at % size for at, task in enumerate(self.graph.tasks)}
         fields, base = (None, "") if restored is None else (restored.fields, restored.base)

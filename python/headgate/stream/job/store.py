@@ -1,8 +1,9 @@
 """The folder of a job's checkpoints: a log of complete ones, which only one driver continues.
 
-The log's entries are numbered one by one, and each is created only if there is none of its number. Two drivers that
-continue from the same entry both try to write the next, and one of them fails. So a driver that was taken for dead and
-is not can neither complete a checkpoint nor commit its output, once another one has.
+The log's entries are numbered one by one, and each is created only if there is none of its number. A driver begins with an
+entry of its own, its claim, which repeats the one before. So a driver that was taken for dead and is not can neither
+complete a checkpoint nor commit its output, once another one has claimed the folder. The state of an attempt is in a
+folder that begins with the number of the claim: what newer drivers have written is never deleted by older ones.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from headgate.stream.job.naming import safe
 
 _FORMAT: Final = 1
 _LOG: Final = "log"
-_OWNERS: Final = "owners"
 _TASKS: Final = "tasks"
 #: The file of a savepoint that says what is in it.
 _METADATA: Final = "_metadata"
@@ -76,85 +76,95 @@ class CheckpointStore:
         self.path = self.path.rstrip("/")
         self._retained = retained
         self._is_local = isinstance(self.filesystem, fs.LocalFileSystem)
-        self._owner: int | None = None
+        #: Names this driver, in its entries and its attempts.
+        self._owner = secrets.token_hex(4)
+        #: Position of its claim.
+        self._claimed = 0
         #: Position of the entry that the job continues from, or has written last; 0 for none.
         self._last = 0
 
     def claim(self) -> Completed | None:
         """Become the driver that writes here, and return the checkpoint to continue from.
 
+        The claim is an entry of the log, so no other driver can write the one that it would have written next.
+
         Raises:
             CheckpointError: an entry is damaged, or the folder cannot be written.
         """
         while True:
-            owner = max(self._numbers(_OWNERS), default=0) + 1
-            if self._create(
-                _OWNERS, owner, seal({"host": os.uname().nodename, "pid": os.getpid()})
-            ):
-                break
-        self._owner = owner
-        for old in self._numbers(_OWNERS):
-            if old < owner:
-                self._delete(f"{_OWNERS}/{_name(old)}")
-        return self.latest()
+            last = max(self._numbers(_LOG), default=0)
+            found: dict[str, Any] = {}
+            if last:
+                entry = self._read(last)
+                if entry is None:
+                    continue  # A newer one has replaced it.
+                found = entry
+            if self._append(last + 1, found):
+                self._claimed = self._last
+                self._delete_partial()
+                return self._continued(found)
+
+    def _delete_partial(self) -> None:
+        """Delete what older drivers left that ended while they wrote an entry; a newer one may be writing its claim."""
+        for name in self._names(_LOG):
+            number = name.partition(".")[0]
+            if name.endswith(".partial") and number.isdecimal() and int(number) < self._claimed:
+                self._delete(f"{_LOG}/{name}")
 
     def latest(self) -> Completed | None:
         """Return the newest complete checkpoint, from which the next one follows.
 
         Raises:
-            CheckpointError: it is damaged.
+            CheckpointError: it is damaged, or another driver has claimed the folder since.
         """
-        self._last = max(self._numbers(_LOG), default=0)
-        if not self._last:
-            return None
-        entry = self._completed(f"{_LOG}/{_name(self._last)}", self._last)
-        savepoint = entry.fields.get("savepoint")
-        return self.savepoint(savepoint, self._last) if savepoint else entry
-
-    def check_owner(self) -> None:
-        """Check that no other driver has claimed the folder since.
-
-        Raises:
-            CheckpointError: one has.
-        """
-        newest = max(self._numbers(_OWNERS), default=0)
-        if newest != self._owner:
-            raise self._fenced(f"driver {newest} has claimed it, this one is driver {self._owner}")
+        last = max(self._numbers(_LOG), default=0)
+        entry = self._read(last)
+        if entry is None or entry["owner"] != self._owner:
+            raise self._fenced(f"entry {last} of the log is another driver's")
+        self._last = last
+        return self._continued(entry)
 
     def complete(self, fields: Mapping[str, Any]) -> None:
-        """Write the next entry of the log; from then on the job continues from it. Older ones are deleted.
+        """Write the next entry of the log; from then on the job continues from it.
 
         Raises:
             CheckpointError: another driver has written it, or it cannot be written.
         """
-        self.check_owner()
         number = self._last + 1
-        text = seal({"format": _FORMAT, **fields})
-        if not self._create(_LOG, number, text):
-            raise self._fenced(f"another driver has written checkpoint {number} of the log")
-        later = [one for one in self._numbers(_LOG) if one > number]
-        if later:
-            self._delete(f"{_LOG}/{_name(number)}")
-            raise self._fenced(f"another driver has written checkpoint {later[-1]} of the log")
-        self._last = number
+        if not self._append(number, fields):
+            raise self._fenced(f"another driver has written entry {number} of the log")
+
+    def attempt(self, number: int) -> str:
+        """Return the name of an attempt, which no other driver's has: those of older drivers have smaller claims."""
+        return f"{self._claimed:010d}-{self._owner}-{number:06d}"
 
     def delete_old(self, running: str) -> None:
         """Delete entries that are not retained any more, and the state that no entry needs.
 
+        What a newer driver has written stays.
+
         Args:
             running: name of the running attempt, whose tasks delete their own files.
         """
-        numbers = sorted(self._numbers(_LOG))
-        for number in numbers[: -self._retained]:
-            self._delete(f"{_LOG}/{_name(number)}")
-        needed = {running}
-        for number in numbers[-self._retained :]:
-            entry = self._completed(f"{_LOG}/{_name(number)}", number)
-            needed |= {folder.split("/")[1] for folder in _folders(entry.fields)}
+        needed: set[str] = {running}
+        kept: set[int] = set()
+        for number in sorted(self._numbers(_LOG), reverse=True):
+            if number > self._last:
+                return
+            entry = self._read(number) if len(kept) < self._retained else None
+            checkpoint = None if entry is None else entry.get("checkpoint")
+            if number == self._last or (checkpoint is not None and checkpoint not in kept):
+                needed |= {folder.split("/")[1] for folder in _folders(entry or {})}
+            else:
+                self._delete(f"{_LOG}/{_name(number)}")
+            if checkpoint is not None:
+                kept.add(checkpoint)
         for attempt in self._names(_TASKS):
-            if attempt not in needed:
+            claim = attempt.partition("-")[0]
+            is_old = claim.isdecimal() and int(claim) <= self._claimed
+            if is_old and attempt not in needed:
                 with suppress(OSError):  # it is tried again after the next checkpoint
-                    self.filesystem.delete_dir(f"{self.path}/{_TASKS}/{attempt}")
+                    self._delete_attempt(attempt)
 
     def task_folder(self, attempt: str, stage: int, index: int, uid: str) -> str:
         """Return the folder for the snapshots of an operator's task, relative to this one."""
@@ -205,14 +215,40 @@ class CheckpointStore:
             ) from error
         return Completed(fields["checkpoint"], number, fields, absolute(path))
 
-    def _completed(self, name: str, number: int) -> Completed:
-        path = f"{self.path}/{name}"
+    def _append(self, number: int, fields: Mapping[str, Any]) -> bool:
+        """Write an entry of the log, unless there is one of its number or a later one."""
+        text = seal({**fields, "format": _FORMAT, "owner": self._owner})
+        if not self._create(_LOG, number, text):
+            return False
+        if max(self._numbers(_LOG)) > number:
+            # The one of this number is deleted already, because it was replaced.
+            self._delete(f"{_LOG}/{_name(number)}")
+            return False
+        self._last = number
+        return True
+
+    def _continued(self, entry: Mapping[str, Any]) -> Completed | None:
+        """Return the checkpoint of the newest entry; None before the first."""
+        if "checkpoint" not in entry:
+            return None
+        savepoint = entry.get("savepoint")
+        if savepoint:
+            return self.savepoint(savepoint, self._last)
+        return Completed(entry["checkpoint"], self._last, entry, self.uri)
+
+    def _read(self, number: int) -> dict[str, Any] | None:
+        """Return an entry of the log; None if it is gone."""
+        path = f"{self.path}/{_LOG}/{_name(number)}"
         try:
             with self.filesystem.open_input_file(path) as file:
-                fields = _checked(unseal(file.read()))
+                return _checked(unseal(file.read()))
+        except FileNotFoundError:
+            return None
         except (OSError, ValueError) as error:
             raise CheckpointError(f"the checkpoint {path} cannot be read: {error}") from error
-        return Completed(fields["checkpoint"], number, fields, self.uri)
+
+    def _delete_attempt(self, attempt: str) -> None:
+        self.filesystem.delete_dir(f"{self.path}/{_TASKS}/{attempt}")
 
     def _names(self, folder: str) -> list[str]:
         try:

@@ -6,7 +6,7 @@ from headgate.source.watermark.generator import MIN_WATERMARK
 
 
 class StatusWatermarkValve:
-    """Combines the watermarks of channels: the smallest of those that are not idle. It never decreases.
+    """Combines the watermarks of channels: the smallest of those that are neither idle nor behind. It never decreases.
 
     Source: Flink's StatusWatermarkValve.
 
@@ -37,11 +37,19 @@ class StatusWatermarkValve:
         return self._combine()
 
     def _combine(self) -> bool:
+        # A channel that was idle and is behind holds nobody up: its rows are late in any case.
         active = [
-            mark for mark, is_idle in zip(self._watermarks, self._idle, strict=True) if not is_idle
+            mark
+            for mark, is_idle in zip(self._watermarks, self._idle, strict=True)
+            if not is_idle and mark >= self.watermark
         ]
-        # All idle: the furthest of them counts, since nobody may follow with an earlier row.
-        least = min(active) if active else self.watermark
+        if active:
+            least = min(active)
+        elif self.is_idle:
+            # The furthest of all counts, since nobody holds it up any more.
+            least = max(self._watermarks)
+        else:
+            return False
         if least <= self.watermark:
             return False
         self.watermark = least
