@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.floors import APART, APPLICATIONS, CLIENTS, FLOORS, LEAVES, ON_REQUEST, SPARK, WITH_NUMPY
 from tests.imports import circles, python_edges, python_imports, python_modules, rust_edges
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,131 +23,10 @@ FOLDERS = ("rust_core", "python", "tests", "benches", "scripts")
 #: Maximum lines of a file without its tests.
 MAX_LINES = 500
 
-#: Crate -> crates of this workspace that it may use, itself included.
-FLOORS = {
-    "memory": {"memory"},
-    "protocol": {"protocol"},
-    "record": {"record"},
-    "exchange": {"exchange", "record", "memory", "protocol"},
-    "state": {"state"},
-    "bindings": {"bindings", "exchange", "record", "state"},
-    "fuzz": {"fuzz", "record", "protocol", "memory"},
-}
-
 #: Names that the protocol must not use: sockets, files, threads, the clock.
 IMPURE = re.compile(
     r"\bstd::(net|fs|io|thread|process|env|os)\b|\b(Instant|SystemTime)::now\b|\bmio::|\bsocket2::"
 )
-
-#: Python module -> the only modules of this repository that it may import. Others see SPARK below.
-LEAVES = {
-    "headgate._error": set(),
-    "headgate.errors": {"headgate._error"},
-    "headgate._matches": set(),
-    "headgate._option": set(),
-    "headgate._option_table": {"headgate._option"},
-    "headgate._units": set(),
-    "headgate._values": set(),
-    "headgate._options": {
-        "headgate._matches",
-        "headgate._option",
-        "headgate._option_table",
-        "headgate._units",
-        "headgate._values",
-        "headgate.errors",
-    },
-    "headgate.explain": {"headgate._matches", "headgate._option_table", "headgate.errors"},
-    "headgate.source.api": {"headgate.errors"},
-    "headgate.source.base": {"headgate.errors", "headgate.source.api"},
-    "headgate.source.watermark": {
-        "headgate._matches",
-        "headgate._units",
-        "headgate.errors",
-        "headgate.source.api",
-    },
-    "headgate.source.runtime": {
-        "headgate.errors",
-        "headgate.source.api",
-        "headgate.source.watermark",
-    },
-    "headgate.source.coordination": {
-        "headgate.errors",
-        "headgate.source.api",
-        "headgate.source.runtime",
-        "headgate.source.watermark",
-    },
-    "headgate.source.testing": {"headgate.errors", "headgate.source.api"},
-    "headgate._sealed": set(),
-    "headgate.stream.state": {
-        "headgate._native",
-        "headgate._sealed",
-        "headgate.errors",
-        "headgate.key_groups",
-    },
-    "headgate.stream.windows": {"headgate.errors", "headgate.stream.state"},
-    "headgate.control": {"headgate._native", "headgate.errors"},
-    "headgate.spark.wire": {
-        "headgate._native",
-        "headgate.control",
-        "headgate.errors",
-        "headgate.source.api",
-    },
-}
-
-#: Parts of the Spark layer -> modules they must not import; tasks run in workers only.
-APART = {
-    "headgate.spark.tasks": ("headgate.spark.driver", "headgate.spark.progress"),
-    "headgate.spark.driver": (
-        "headgate.spark.tasks.consumer",
-        "headgate.spark.tasks.control",
-        "headgate.spark.tasks.producer",
-        "headgate.spark.tasks.source_tasks",
-    ),
-    # State machines: what they ask of Spark are plain effects.
-    "headgate.spark.driver.runs": (
-        "headgate.spark.driver.coordinator",
-        "headgate.spark.driver.kept",
-        "headgate.spark.driver.scheduler",
-        "headgate.spark.driver.server",
-        "headgate.spark.driver.waits",
-    ),
-    "headgate.spark.driver.waits": (
-        "headgate.spark.driver.coordinator",
-        "headgate.spark.driver.kept",
-        "headgate.spark.driver.scheduler",
-        "headgate.spark.driver.server",
-    ),
-    "headgate.spark.driver.coordinator": (
-        "headgate.spark.driver.scheduler",
-        "headgate.spark.driver.server",
-    ),
-    "headgate.spark.driver.kept": (
-        "headgate.spark.driver.coordinator",
-        "headgate.spark.driver.runs",
-        "headgate.spark.driver.scheduler",
-        "headgate.spark.driver.waits",
-    ),
-}
-
-#: Modules above all layers, which may import everything, also optional packages.
-APPLICATIONS = ("headgate.demo", "headgate.__main__", "headgate.testing")
-#: Imports a library only if a user's function asks for its objects.
-ON_REQUEST = "headgate.functions.libraries"
-#: Computes with numpy, which every Python worker of mapInArrow has; nothing else of the package imports it.
-WITH_NUMPY = "headgate.stream"
-#: Client of another system -> the only modules that import it.
-CLIENTS = {
-    "confluent_kafka": ("headgate.sink.kafka", "headgate.source.kafka"),
-    "deltalake": ("headgate.sink.delta",),
-    # Below Spark's layer: the type of a session, and the pickler, if it is installed.
-    "pyspark": ("headgate.stream.api.job", "headgate.stream.job.local"),
-}
-
-#: Module -> the package of Spark's layer that it imports in one function, for a call that names a session.
-ENTRANCES = {"headgate.stream.api.job": ("headgate.spark.streams",)}
-
-#: The layer that may import pyspark, and the package under whose name Spark finds it.
-SPARK = ("headgate.spark", "pyspark_headgate")
 
 
 def sources(root: Path, *folders: str, suffix: str) -> Iterator[Path]:
@@ -251,10 +131,8 @@ def python_only_imports_downwards(root: Path) -> Findings:
                 leaf = next(leaf for leaf in LEAVES if is_below(module, leaf))
                 if not is_below(name, leaf, *LEAVES[leaf]):
                     wrong.append(f"{path}:{line}: {module} imports {name}")
-            elif (
-                not is_below(module, *SPARK, *APPLICATIONS)
-                and is_below(name, "headgate.spark", *APPLICATIONS)
-                and not is_below(name, *ENTRANCES.get(module, ()))
+            elif not is_below(module, *SPARK, *APPLICATIONS) and (
+                is_below(name, "headgate.spark", *APPLICATIONS)
             ):
                 wrong.append(f"{path}:{line}: {module} imports {name}")
             for package, others in APART.items():
@@ -415,6 +293,18 @@ RULES: list[tuple[Callable[[Path], Findings], int, str, str | dict[str, str]]] =
         10,
         "python/headgate/spark/driver/runs/run.py",
         "from headgate.spark.driver.scheduler import slots\n",
+    ),
+    (
+        python_only_imports_downwards,
+        10,
+        "python/headgate/stream/operators/process.py",
+        "from headgate.stream.runtime.task import StreamTask\n",
+    ),
+    (
+        python_only_imports_downwards,
+        10,
+        "python/headgate/stream/runtime/task.py",
+        "if TYPE_CHECKING:\n    from headgate.stream.job.worker import StreamWorker\n",
     ),
     (
         the_wheel_needs_pyarrow_only,

@@ -1,0 +1,184 @@
+"""Who may import whom, in Rust and in Python; see ARCHITECTURE.md. test_architecture.py enforces it."""
+
+#: Crate -> crates of this workspace that it may use, itself included.
+FLOORS = {
+    "memory": {"memory"},
+    "protocol": {"protocol"},
+    "record": {"record"},
+    "exchange": {"exchange", "record", "memory", "protocol"},
+    "state": {"state"},
+    "bindings": {"bindings", "exchange", "record", "state"},
+    "fuzz": {"fuzz", "record", "protocol", "memory"},
+}
+
+#: Python module -> the only modules of this repository that it may import. Others see SPARK below.
+LEAVES = {
+    "headgate._error": set(),
+    "headgate.errors": {"headgate._error"},
+    "headgate._matches": set(),
+    "headgate._option": set(),
+    "headgate._option_table": {"headgate._option"},
+    "headgate._units": set(),
+    "headgate._values": set(),
+    "headgate._options": {
+        "headgate._matches",
+        "headgate._option",
+        "headgate._option_table",
+        "headgate._units",
+        "headgate._values",
+        "headgate.errors",
+    },
+    "headgate.explain": {"headgate._matches", "headgate._option_table", "headgate.errors"},
+    "headgate.source.api": {"headgate.errors"},
+    "headgate.source.base": {"headgate.errors", "headgate.source.api"},
+    "headgate.source.watermark": {
+        "headgate._matches",
+        "headgate._units",
+        "headgate.errors",
+        "headgate.source.api",
+    },
+    "headgate.source.runtime": {
+        "headgate.errors",
+        "headgate.source.api",
+        "headgate.source.watermark",
+    },
+    "headgate.source.coordination": {
+        "headgate.errors",
+        "headgate.source.api",
+        "headgate.source.runtime",
+        "headgate.source.watermark",
+    },
+    "headgate.source.testing": {"headgate.errors", "headgate.source.api"},
+    "headgate._sealed": set(),
+    "headgate.stream.state": {
+        "headgate._native",
+        "headgate._sealed",
+        "headgate.errors",
+        "headgate.key_groups",
+    },
+    "headgate.stream.windows": {"headgate.errors", "headgate.stream.state"},
+    "headgate.stream.api.functions": {"headgate.stream.state"},
+    "headgate.stream.operators": {
+        "headgate.errors",
+        "headgate.key_groups",
+        "headgate.sink.stream_api",
+        "headgate.stream.api.functions",
+        "headgate.stream.state",
+        "headgate.stream.windows",
+    },
+    "headgate.stream.api.graph": {
+        "headgate._matches",
+        "headgate.errors",
+        "headgate.source",
+        "headgate.stream.operators",
+    },
+    "headgate.stream.runtime": {
+        "headgate.checkpoints",
+        "headgate.data_types",
+        "headgate.errors",
+        "headgate.gate",
+        "headgate.partition",
+        "headgate.reader",
+        "headgate.selectors",
+        "headgate.source.runtime",
+        "headgate.source.watermark",
+        "headgate.stream.api.graph",
+        "headgate.stream.operators",
+        "headgate.stream.state",
+        "headgate.writer",
+    },
+    "headgate.stream.job": {
+        "headgate._native",
+        "headgate._sealed",
+        "headgate._units",
+        "headgate.address",
+        "headgate.checkpoints",
+        "headgate.control",
+        "headgate.environment",
+        "headgate.errors",
+        "headgate.key_groups",
+        "headgate.source.api",
+        "headgate.source.coordination",
+        "headgate.source.runtime",
+        "headgate.stream.api.graph",
+        "headgate.stream.operators",
+        "headgate.stream.runtime",
+        "headgate.stream.state",
+    },
+    "headgate.stream.api.job": {
+        "headgate._options",
+        "headgate.errors",
+        # In one function, for a call that names a session.
+        "headgate.spark.streams",
+        "headgate.stream.api.graph",
+        "headgate.stream.job",
+    },
+    "headgate.stream.api.datastream": {
+        "headgate.errors",
+        "headgate.source",
+        "headgate.stream.api.functions",
+        "headgate.stream.api.graph",
+        "headgate.stream.api.job",
+        "headgate.stream.operators",
+        "headgate.stream.windows",
+    },
+    "headgate.control": {"headgate._native", "headgate.errors"},
+    "headgate.spark.wire": {
+        "headgate._native",
+        "headgate.control",
+        "headgate.errors",
+        "headgate.source.api",
+    },
+}
+
+#: Parts of the Spark layer -> modules they must not import; tasks run in workers only.
+APART = {
+    "headgate.spark.tasks": ("headgate.spark.driver", "headgate.spark.progress"),
+    "headgate.spark.driver": (
+        "headgate.spark.tasks.consumer",
+        "headgate.spark.tasks.control",
+        "headgate.spark.tasks.producer",
+        "headgate.spark.tasks.source_tasks",
+    ),
+    # State machines: what they ask of Spark are plain effects.
+    "headgate.spark.driver.runs": (
+        "headgate.spark.driver.coordinator",
+        "headgate.spark.driver.kept",
+        "headgate.spark.driver.scheduler",
+        "headgate.spark.driver.server",
+        "headgate.spark.driver.waits",
+    ),
+    "headgate.spark.driver.waits": (
+        "headgate.spark.driver.coordinator",
+        "headgate.spark.driver.kept",
+        "headgate.spark.driver.scheduler",
+        "headgate.spark.driver.server",
+    ),
+    "headgate.spark.driver.coordinator": (
+        "headgate.spark.driver.scheduler",
+        "headgate.spark.driver.server",
+    ),
+    "headgate.spark.driver.kept": (
+        "headgate.spark.driver.coordinator",
+        "headgate.spark.driver.runs",
+        "headgate.spark.driver.scheduler",
+        "headgate.spark.driver.waits",
+    ),
+}
+
+#: Modules above all layers, which may import everything, also optional packages.
+APPLICATIONS = ("headgate.demo", "headgate.__main__", "headgate.testing")
+#: Imports a library only if a user's function asks for its objects.
+ON_REQUEST = "headgate.functions.libraries"
+#: Computes with numpy, which every Python worker of mapInArrow has; nothing else of the package imports it.
+WITH_NUMPY = "headgate.stream"
+#: Client of another system -> the only modules that import it.
+CLIENTS = {
+    "confluent_kafka": ("headgate.sink.kafka", "headgate.source.kafka"),
+    "deltalake": ("headgate.sink.delta",),
+    # Below Spark's layer: the type of a session, and the pickler, if it is installed.
+    "pyspark": ("headgate.stream.api.job", "headgate.stream.job.local"),
+}
+
+#: The layer that may import pyspark, and the package under whose name Spark finds it.
+SPARK = ("headgate.spark", "pyspark_headgate")
