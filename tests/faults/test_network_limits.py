@@ -167,7 +167,8 @@ def test_nothing_that_waits_looks_at_the_clock_of_the_wall():
         if re.search(r"\bSystemTime\b|\btime\.time\(|datetime\.now\(", source.read_text("utf-8")):
             found.append(source.name)
     assert looked > 60
-    assert not found
+    # It stamps the barriers of checkpoints, which cross hosts. A wrong one shifts the time from which barriers overtake.
+    assert found == ["clock.rs"]
 
 
 @pytest.mark.timeout(180)

@@ -145,10 +145,14 @@ impl SameHost {
         let received = self.socket.try_io(|| {
             Ok(recvmsg(self.socket.as_fd(), slices, &mut control, RecvFlags::CMSG_CLOEXEC)?)
         })?;
+        let mut came = 0;
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
                 for descriptor in descriptors {
-                    if self.descriptors.len() == MOST_DESCRIPTORS {
+                    came += 1;
+                    // A frame announces one, and its descriptor comes with it: a second one would be taken for
+                    // that of the next frame.
+                    if came > 1 || self.descriptors.len() == MOST_DESCRIPTORS {
                         return Err(io::Error::other("descriptors came that nothing announced"));
                     }
                     self.descriptors.push_back(descriptor);
