@@ -202,3 +202,36 @@ def test_retained_checkpoints_are_counted_without_the_entries_of_claims(tmp_path
     assert [one["checkpoint"] for one in kept] == [5, 6]
     attempts = {path.name for path in (tmp_path / "tasks").iterdir()}
     assert attempts == {driver.attempt}
+
+
+def test_what_a_killed_driver_had_begun_to_write_is_deleted_by_the_next_one(tmp_path):
+    driver = Driver("one", tmp_path, [])
+    driver.begin()
+    driver.complete()
+    begun = tmp_path / "log" / "0000000003.json.12345678.partial"
+    begun.touch()
+    later = tmp_path / "log" / "0000000004.json.12345678.partial"
+    later.touch()
+    driver = Driver("two", tmp_path, [])
+    driver.begin()
+    assert not begun.exists()
+    # Whose it is, is not known: it may yet become an entry.
+    assert later.exists()
+
+
+def test_a_driver_whose_begun_claim_a_faster_one_deleted_claims_the_next_entry(
+    tmp_path, monkeypatch
+):
+    fast, slow = (Driver(name, tmp_path, []) for name in ("fast", "slow"))
+    link = os.link
+
+    def overtaken(source, target):
+        monkeypatch.setattr(os, "link", link)
+        fast.begin()
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", overtaken)
+    slow.begin()
+    slow.complete()
+    with pytest.raises(CheckpointError, match="another driver"):
+        fast.complete()

@@ -105,10 +105,10 @@ class CheckpointStore:
                 return self._continued(found)
 
     def _delete_partial(self) -> None:
-        """Delete what older drivers left that ended while they wrote an entry; a newer one may be writing its claim."""
+        """Delete what older drivers left that ended while they wrote an entry, as far as it can be none any more."""
         for name in self._names(_LOG):
             number = name.partition(".")[0]
-            if name.endswith(".partial") and number.isdecimal() and int(number) < self._claimed:
+            if name.endswith(".partial") and number.isdecimal() and int(number) <= self._claimed:
                 self._delete(f"{_LOG}/{name}")
 
     def latest(self) -> Completed | None:
@@ -309,6 +309,11 @@ def _linked(path: str, content: bytes) -> bool:
             os.link(partial, path)
         except FileExistsError:
             return False
+        except FileNotFoundError:
+            # The driver whose entry is there has deleted this one.
+            if Path(path).exists():
+                return False
+            raise
         _sync(str(Path(path).parent))
         return True
     finally:
