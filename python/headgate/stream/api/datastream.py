@@ -84,6 +84,8 @@ class DataStream:
     def __init__(self, graph: StreamGraph, *edges: Edge) -> None:
         self._graph = graph
         self._edges = edges
+        #: The columns by which rows are with their task; only a keyed stream has any.
+        self._keys: tuple[str, ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
@@ -136,7 +138,7 @@ class DataStream:
         parallelism: int | None = None,
         name: str | None = None,
     ) -> DataStream:
-        """Apply a :class:`ProcessFunction`, without state by key.
+        """Apply a :class:`ProcessFunction`: on a keyed stream with state by key and timers, else without.
 
         Args:
             function: each task pickles a copy of it; or a class or function that makes one.
@@ -145,9 +147,9 @@ class DataStream:
             parallelism: number of tasks.
             name: of the operator.
         """
-        make = partial(
-            ProcessOperator, function, (), pa.schema([]), schema, dict(side_outputs or {})
-        )
+        key_schema = pa.schema([self.schema.field(key) for key in self._keys])
+        outputs = dict(side_outputs or {})
+        make = partial(ProcessOperator, function, self._keys, key_schema, schema, outputs)
         return self._then("process", name, make, schema, parallelism, side_outputs)
 
     def side_output(self, name: str) -> DataStream:
@@ -257,21 +259,6 @@ class KeyedStream(DataStream):
     def keys(self) -> tuple[str, ...]:
         """Names of the key columns."""
         return self._keys
-
-    def process(
-        self,
-        function: Callable[[], ProcessFunction] | ProcessFunction,
-        *,
-        schema: pa.Schema,
-        side_outputs: Mapping[str, pa.Schema] | None = None,
-        parallelism: int | None = None,
-        name: str | None = None,
-    ) -> DataStream:
-        """Apply a :class:`ProcessFunction` with state by key; arguments as for :meth:`DataStream.process`."""
-        key_schema = pa.schema([self.schema.field(key) for key in self._keys])
-        outputs = dict(side_outputs or {})
-        make = partial(ProcessOperator, function, self._keys, key_schema, schema, outputs)
-        return self._then("process", name, make, schema, parallelism, side_outputs)
 
     def window(
         self,
