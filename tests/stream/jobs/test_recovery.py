@@ -13,6 +13,7 @@ from kit import wait_for_a_checkpoint, wait_until
 from headgate import errors
 from headgate.sink import FileSink
 from headgate.stream import JobState, read_savepoint
+from headgate.stream.job.store import CheckpointStore, FencedError
 
 ROWS = 4000
 RATE = 2500
@@ -252,3 +253,14 @@ def test_what_a_driver_left_that_died_while_it_wrote_is_deleted(tmp_path):
     query = start(counted(100, rate=None), tmp_path)
     assert query.await_termination(60)
     assert [one.name for one in log.glob("*.partial")] == ["0999999999.json.0badf00d.partial"]
+
+
+def test_a_log_that_is_gone_for_a_moment_is_not_taken_for_another_driver(tmp_path):
+    store = CheckpointStore(str(tmp_path))
+    store.claim()
+    (tmp_path / "log").rename(tmp_path / "moved")
+    with pytest.raises(errors.CheckpointError, match="is gone") as failed:
+        store.latest()
+    assert not isinstance(failed.value, FencedError)
+    (tmp_path / "moved").rename(tmp_path / "log")
+    assert store.latest() is None

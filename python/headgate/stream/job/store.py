@@ -118,6 +118,8 @@ class CheckpointStore:
             CheckpointError: it is damaged, or another driver has claimed the folder since.
         """
         last = max(self._numbers(_LOG), default=0)
+        if not last:
+            raise CheckpointError(f"the log of checkpoints in {self.path} is gone")
         entry = self._read(last)
         if entry is None or entry["owner"] != self._owner:
             raise self._fenced(f"entry {last} of the log is another driver's")
@@ -220,7 +222,7 @@ class CheckpointStore:
         text = seal({**fields, "format": _FORMAT, "owner": self._owner})
         if not self._create(_LOG, number, text):
             return False
-        if max(self._numbers(_LOG)) > number:
+        if max(self._numbers(_LOG), default=0) > number:
             # The one of this number is deleted already, because it was replaced.
             self._delete(f"{_LOG}/{_name(number)}")
             return False
