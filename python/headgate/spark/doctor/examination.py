@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from headgate.spark.doctor.gather import Executor
     from headgate.spark.driver.scheduler.slots import Slots
 
-#: Parts of the time for executors to register, for their facts, and for the pairs.
-_REGISTER, _FACTS, _PAIRS = 0.15, 0.3, 0.5
+#: Parts of the time for executors to register, for their facts, for the pairs, and until the pairs end.
+_REGISTER, _FACTS, _PAIRS, _END = 0.15, 0.3, 0.5, 0.95
 #: Seconds for a task of the pairs to reach the driver.
 _CONNECT: Final = 10.0
 
@@ -113,7 +113,7 @@ class Examination:
             context = replace(
                 context, executors=executors, silent=silent, clocks=clocks, slots=slots.number
             )
-            end = min(begin + self.seconds, time.monotonic() + _PAIRS * self.seconds)
+            end = min(begin + _END * self.seconds, time.monotonic() + _PAIRS * self.seconds)
             context = self._with_pairs(context, there, options, end)
         except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
             self._note(InternalError.code, "examination", error)
