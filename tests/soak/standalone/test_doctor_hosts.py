@@ -51,8 +51,7 @@ def examined(network, folder, size=4 << 20, seconds=120):
 def finding(report, check):
     bad = [one for one in report["findings"] if one["check"] == check and one["level"] != "ok"]
     assert bad, report
-    found = bad[0]
-    return found
+    return bad[0]
 
 
 def test_hosts_that_reach_each_other(hosts, tmp_path):
