@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from headgate.spark.progress.verdict import Verdict
 
 #: Version of the JSON form. It grows with each field that is added, removed or changed.
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class RunStats:
         consumers_total: all consumer tasks.
         made_again: producers of a kept exchange that Spark ran again, as their output was lost.
         failed_attempts: attempts at the tasks of a kept exchange that failed.
-        verdict: the slowest stage; None if no stage clearly is.
+        verdict: the slowest stage of this run and of those before and behind it; None if none clearly is.
         schema_version: version of the JSON form.
     """
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from headgate.spark.driver.runs.epochs import RunState
 from headgate.spark.driver.runs.members import State
+from headgate.spark.progress.chain import Link, chain_verdict
 from headgate.spark.progress.render import html, text
 from headgate.spark.progress.run_stats import RunStats
 from headgate.spark.progress.task_stats import TaskStats, stages
-from headgate.spark.progress.verdict import kept_verdict, verdict
+from headgate.spark.progress.verdict import kept_verdict
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,10 +36,9 @@ class ExchangeStats(RunStats):
         """Return the tasks as a table with a row per task and a column per attribute."""
         import pyarrow as pa  # noqa: PLC0415 - slow to import
 
-        numbers = [name for name in TaskStats.__slots__ if name not in {"role", "state"}]
-        schema = pa.schema(
-            [("role", pa.string()), ("state", pa.string()), *((n, pa.int64()) for n in numbers)]
-        )
+        names = TaskStats.__slots__
+        words = {"role", "state", "host"}
+        schema = pa.schema([(n, pa.string() if n in words else pa.int64()) for n in names])
         return pa.Table.from_pylist([asdict(task) for task in self.tasks], schema=schema)
 
     def __str__(self) -> str:
@@ -61,18 +61,15 @@ def snapshot(run: Run, now: float) -> ExchangeStats:
     if run.is_over:
         cancelled = run.cause is not None and run.cause.is_cancelled
         state = "done" if run.cause is None else "cancelled" if cancelled else "failed"
-    seconds = (run.ended_at or now) - run.started
-    tasks = (
-        *(_task("map", p.partition, p) for p in producers),
-        *(_task("reduce", c.index, c) for c in consumers),
-    )
+    chain = _link(run, now)
+    tasks = chain.tasks
     return ExchangeStats(
         exchange_id=run.exchange_id.hex(),
         run=run.number,
         epoch=run.epoch,
         state=state,
         error="" if run.cause is None else run.cause.code,
-        seconds=seconds,
+        seconds=chain.seconds,
         producers=sum(p.is_done for p in producers),
         consumers=len(consumers),
         rows=sum(p.rows for p in producers),
@@ -88,12 +85,7 @@ def snapshot(run: Run, now: float) -> ExchangeStats:
         producers_running=sum(p.state is State.LIVE for p in producers),
         consumers_running=sum(c.state is State.LIVE for c in consumers),
         consumers_total=len(consumers),
-        verdict=verdict(
-            tasks,
-            seconds,
-            reads_splits=run.reads_splits,
-            waits_for_slots=run.waits_for_slots,
-        ),
+        verdict=chain_verdict(chain),
     )
 
 
@@ -137,6 +129,22 @@ def kept_snapshot(runs: KeptRuns, run: KeptRun, now: float) -> ExchangeStats:
         made_again=run.made_again,
         failed_attempts=max(run.failures, spark.failed),
         verdict=kept_verdict(tasks, seconds, reads_splits=any(p.splits for p in producers)),
+    )
+
+
+def _link(run: Run, now: float, *, down: bool = True, up: bool = True) -> Link:
+    """Return what a run's verdict is about: its tasks, and the runs before and behind it."""
+    return Link(
+        exchange=run.exchange_id.hex(),
+        tasks=(
+            *(_task("map", p.partition, p) for p in list(run.roster.producers.values())),
+            *(_task("reduce", c.index, c) for c in list(run.roster.consumers.values())),
+        ),
+        seconds=(run.ended_at or now) - run.started,
+        reads_splits=run.reads_splits,
+        waits_for_slots=run.waits_for_slots,
+        feeds=tuple(_link(r, now, up=False) for r in list(run.feeds)) if down else (),
+        fed_by=tuple(_link(r, now, down=False) for r in list(run.fed_by)) if up else (),
     )
 
 

@@ -28,6 +28,7 @@ class TaskStats:
         function_ms: ms spent in the user's function.
         emit_ms: ms a producer spent writing rows into pages.
         blocked_ms: ms spent waiting for downstream to take its output.
+        host: name of its host, or ``""`` if it is not known.
     """
 
     role: Role
@@ -40,6 +41,7 @@ class TaskStats:
     function_ms: int = 0
     emit_ms: int = 0
     blocked_ms: int = 0
+    host: str = ""
 
     @property
     def idle_ms(self) -> int:
