@@ -110,7 +110,10 @@ class Run:
         self.roster.consumers[consumer.index] = consumer
 
     def fed(self, others: Iterable[Run], stage: int) -> None:
-        """Note which of the other runs have their consumers in this stage of its producers."""
+        """Note which of the other runs have their consumers in this stage of its producers.
+
+        What a worker names is enough here, as only the words of a verdict depend on it.
+        """
         for other in others:
             if other.stage == stage and other is not self and other not in self.fed_by:
                 self.fed_by.append(other)
