@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -129,6 +131,13 @@ def test_what_is_sound_gives_no_warning(check, given, words):
 
 def test_a_clock_that_may_be_right_is_not_blamed():
     assert only(machine.clocks(context(clocks=dict.fromkeys(names(3), (5.0, 4.5))))).level == "ok"
+
+
+def test_executors_that_did_not_answer_are_not_taken_for_sound():
+    silent = context(executors={}, silent=dict.fromkeys(names(3), ""), clocks={}, crew=None)
+    found = asked(replace(silent, executors={}), CHECKS)
+    assert {one.check for one in found} == {"executors", "versions", "tls", "scheduling"}
+    assert [one.level for one in found if one.check == "executors"] == ["fail"]
 
 
 def test_this_machine_alone_has_no_executors_to_blame():
