@@ -1,4 +1,4 @@
-"""The command line: ``python -m headgate {demo,docs,explain}``."""
+"""The command line: ``python -m headgate {demo,docs,explain,top}``."""
 
 from __future__ import annotations
 
@@ -45,9 +45,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="the same job by Headgate and by Spark, compared row by row; demo stream: a streaming job that is killed",
         add_help=False,
     )
+    commands.add_parser(
+        "top", help="show the runs of a driver, from its live page or a file", add_help=False
+    )
     options, rest = parser.parse_known_args(argv)
     if options.command == "demo":
         return _demo(rest)
+    if options.command == "top":
+        from headgate.observe.top.command import main as top_main  # noqa: PLC0415 - not needed by the others
+
+        return top_main(rest)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if options.command == "docs":
