@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
@@ -25,7 +25,8 @@ from headgate.spark.driver.waits.waiting import Snapshot, Waiting
 from headgate.spark.progress import latest
 from headgate.spark.progress.display import PROGRESS
 from headgate.spark.progress.drawn import PipelinedRun
-from headgate.spark.progress.stats import snapshot
+from headgate.spark.progress.facts import Facts
+from headgate.spark.progress.stats import key_of, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -59,6 +60,7 @@ class Plan:
         description: of the job, for Spark's UI.
         progress: the option of this name.
         rdd_id: of an RDD that is in each stage of consumers, and in no other one.
+        facts: about the exchange, for its statistics.
         source: the source that producers read; None where they have an input.
         places_by_order: True if the place of a row depends on the rows before it.
     """
@@ -67,6 +69,7 @@ class Plan:
     description: str
     progress: str
     rdd_id: int
+    facts: Facts = field(default_factory=Facts)
     source: SourcePlan | None = None
     places_by_order: bool = False
 
@@ -122,8 +125,9 @@ class Jobs:
 
     def submit(self, run: Run) -> None:
         """Start the producer job of a run in a new thread."""
-        latest.began(lambda: snapshot(run, time.monotonic()))
-        source = self._plans[run.exchange_id].source
+        plan = self._plans[run.exchange_id]
+        source, facts = plan.source, plan.facts
+        latest.began(key_of(run), lambda: snapshot(run, time.monotonic(), facts))
         if source is not None:
             self._enumerate(run, source)
         name = f"headgate-job-{run.number}"
@@ -156,6 +160,7 @@ class Jobs:
         )
         if run.readers is not None:
             run.readers.close()
+        self._asked.put(lambda: latest.ended(key_of(run)))
 
     def _enumerate(self, run: Run, source: SourcePlan) -> None:
         from headgate.source.coordination import CoordinatorThread  # noqa: PLC0415 - sources only
@@ -183,7 +188,7 @@ class Jobs:
 
     def _drawn(self, run: Run) -> PipelinedRun:
         plan = self._plans.get(run.exchange_id)
-        return PipelinedRun(run, "off" if plan is None else plan.progress)
+        return PipelinedRun(run) if plan is None else PipelinedRun(run, plan.progress, plan.facts)
 
     # In the watching thread.
 
