@@ -112,7 +112,7 @@ def _running():
             slot(1_790_000_000 + n, 1000 * n, map=(100, 300, 600), reduce=(450, 550, 0))
             for n in range(1, 40)
         ],
-        "restarts": [{"epoch": 0, "error": "HG-2004", "summary": "executor 2 was lost"}],
+        "ended_epochs": [{"epoch": 0, "error": "HG-2004", "summary": "executor 2 was lost"}],
     }
 
 
@@ -130,7 +130,7 @@ def _failed():
         verdict=None,
         edges=None,
         history=[],
-        restarts=[],
+        ended_epochs=[],
         tasks=[task("map", 0, busy=900, pressed=0, idle=100, host=HOSTILE, ended_ms=1100)],
         stages=[stage("map", 100, 900, 0, tasks=1, busiest=0, share=0.9)],
     )

@@ -208,14 +208,13 @@ def _trace(tracer: Tracer, run: State) -> None:
         return made, trace.set_span_in_context(made)
 
     whole, inside = span("headgate run", 0.0, attributes, None)
-    for restart in run.get("restarts") or []:
-        at = length if restart.get("at_ms") is None else restart["at_ms"]
+    for ended in run.get("ended_epochs") or []:
         cause = {
-            "headgate.epoch": restart["epoch"],
-            "headgate.error": restart["error"],
-            "headgate.cause": restart["summary"],
+            "headgate.epoch": ended["epoch"],
+            "headgate.error": ended["error"],
+            "headgate.cause": ended["summary"],
         }
-        whole.add_event("restart", cause, _ns(begin, at))
+        whole.add_event("epoch ended", cause, _ns(begin, length))
     if run["error"]:
         said = f"[{run['error']}] {run.get('error_summary', '')}"
         whole.set_status(trace.StatusCode.ERROR, said)
