@@ -44,7 +44,7 @@ def test_a_state_as_text(file, capsys):
     assert main(["top", file, "--once"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0].startswith("headgate top  936b/2  pipelined  running 42.5 s  5.1M rows  412MB")
-    assert "map waits for exchange 62% HIGH" in shown[1]
+    assert "map waits for exchange 60% HIGH" in shown[1]
     assert "slowest  reduce 3 is busy 97 %" in shown
     assert "may help salt the key" in shown
     head = next(n for n, line in enumerate(shown) if line.startswith("ROLE"))
@@ -59,7 +59,7 @@ def test_rows_are_sorted_and_filtered(file, capsys):
     assert main(["top", file, "--once", "--sort", "bytes", "--filter", "NODE-B"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if "node-" in line]
     assert [row[1] for row in rows] == ["3", "3", "1", "1"]
-    found = lines.tasks(view(state()), "task", up=True)
+    found = lines.tasks(view(state()), "task")
     assert [row[1] for row in found] == ["0", "0", "1", "1", "2", "2", "3", "3"]
 
 
@@ -81,7 +81,7 @@ def test_texts_from_outside_lose_their_control_characters():
 
 
 def test_tasks_that_are_not_shown_are_counted():
-    assert lines.page(view(wide(600))).splitlines()[-5] == "200 more tasks are not shown"
+    assert "200 more tasks are not shown" in lines.page(view(wide(600))).splitlines()
 
 
 # Where the state comes from.
