@@ -47,7 +47,7 @@ class RunStats:
         consumers_total: all consumer tasks.
         made_again: producers of a kept exchange that Spark ran again, as their output was lost.
         failed_attempts: attempts at the tasks of a kept exchange that failed.
-        verdict: the slowest stage; None if no stage clearly is.
+        verdict: the slowest stage of this run and of those before and behind it; None if none clearly is.
         started_at: when it started, in seconds since 1970 by the driver's clock.
         options: name -> ``value`` as text or None, and ``source``: ``"argument"``, ``"conf"``,
             ``"environment"`` or ``"default"``.

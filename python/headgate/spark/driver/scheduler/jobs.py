@@ -21,6 +21,7 @@ from headgate.spark.driver.scheduler.rows import rdd_of
 from headgate.spark.driver.scheduler.task_sets import run_with_action_of
 from headgate.spark.driver.scheduler.threads import python_stack
 from headgate.spark.driver.waits.stalls import Evidence, JobThread
+from headgate.spark.driver.waits.standing import Standing
 from headgate.spark.driver.waits.waiting import Snapshot, Waiting
 from headgate.spark.progress import latest
 from headgate.spark.progress.display import PROGRESS
@@ -103,6 +104,7 @@ class Jobs:
         self._on_gone = on_gone
         self._facts = SparkFacts(context)
         self._waiting = Waiting(server.timing)
+        self._standing = Standing(server.timing)
         self._asked: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stages: set[StageKey] = set()
         #: Stages of the runs that form, and those with consumers that Spark has not been seen to run.
@@ -183,6 +185,8 @@ class Jobs:
         self._awaited_outcomes = list(coordinator.outcomes.consumers.values())
         now = time.monotonic()
         PROGRESS.show(self, [self._drawn(run) for run in coordinator.live_runs], now)
+        for level, line in self._standing.lines(coordinator.live_runs, now, self._name):
+            say(level, "%s", line)
         if self._waiting.is_due(coordinator.live_runs, now):
             self._asked.put(self._say_who_waits)
 
