@@ -1,4 +1,7 @@
-"""The metrics of a state: their table, and their samples of now. Prometheus and OpenTelemetry get the same ones."""
+"""The metrics of a state: their table, and their samples of now. Prometheus and OpenTelemetry get the same ones.
+
+Decision: ADR 0041.
+"""
 
 from __future__ import annotations
 

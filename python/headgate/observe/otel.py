@@ -1,6 +1,8 @@
 """OpenTelemetry: the metrics of docs/metrics.md, and spans of runs, stages and tasks, by providers of the user's.
 
 It runs in the driver only: exporters do not survive a fork. A run never waits for it.
+
+Decision: ADR 0041.
 """
 
 from __future__ import annotations
