@@ -108,6 +108,7 @@ LEAVES = {
     "headgate.stream.api.job": {
         "headgate._options",
         "headgate.errors",
+        "headgate.observe.runs",
         # In one function, for a call that names a session.
         "headgate.spark.streams",
         "headgate.stream.api.graph",

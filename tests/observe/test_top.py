@@ -63,6 +63,13 @@ def test_rows_are_sorted_and_filtered(file, capsys):
     assert [row[1] for row in found] == ["0", "0", "1", "1", "2", "2", "3", "3"]
 
 
+def test_a_verdict_about_another_exchange_marks_no_task_of_this_one():
+    found = state()
+    assert [row[-1] for row in lines.tasks(view(found))].count("<- slowest") == 1
+    found["runs"][0]["verdict"]["exchange"] = "3fa1"
+    assert {row[-1] for row in lines.tasks(view(found))} == {""}
+
+
 def test_the_state_as_json_and_as_ascii(file, capsys):
     assert main(["top", file, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == state()
