@@ -1,16 +1,22 @@
 """One headless browser for all tests of this folder, and the session of Spark."""
 
+import os
 import shutil
+import sys
 
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from tests.faults import sessions
 from tests.faults.watchdog import pytest_runtest_protocol
 from tests.soak.browser.visitor import Visitor
-from tests.spark.fixtures import spark
+from tests.spark.masters import MASTER
 
-#: pytest finds these by their names here.
-__all__ = ["pytest_runtest_protocol", "spark"]
+#: pytest finds the hook by its name here.
+__all__ = ["pytest_runtest_protocol"]
+
+os.environ["PYSPARK_PYTHON"] = sys.executable
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 ARGUMENTS = (
     "--headless=new",
@@ -36,6 +42,15 @@ def chromium(tmp_path_factory):
     driver = webdriver.Chrome(options, Service(programs[1]))
     yield driver
     driver.quit()
+
+
+@pytest.fixture
+def spark(tmp_path):
+    """A session with four slots. What it leaves is checked elsewhere: a browser's processes come and go."""
+    session = sessions.builder(MASTER, "headgate in a browser", tmp_path).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
 
 
 @pytest.fixture

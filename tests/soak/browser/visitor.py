@@ -6,13 +6,16 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 #: Folder for screenshots; there are none without it.
 FOLDER = os.environ.get("HEADGATE_SCREENSHOTS")
 #: Seconds within which a page must show what it should.
-PATIENCE = 120
+PATIENCE = 300
+#: The text that can be seen.
+_ALL = "return document.body.innerText"
 #: CSS pixels.
 WIDTH = 1250
 
@@ -34,7 +37,10 @@ class Visitor:
 
     def until(self, condition):
         """Wait until a function of this visitor returns something true, and return that."""
-        return WebDriverWait(self.driver, PATIENCE, 0.2).until(lambda _: condition())
+        try:
+            return WebDriverWait(self.driver, PATIENCE, 0.2).until(lambda _: condition())
+        except TimeoutException:
+            raise AssertionError(f"the page has: {self.run(_ALL)}") from None
 
     def run(self, script, *arguments):
         """Run JavaScript in the page; return what it returns."""
