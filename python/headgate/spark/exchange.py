@@ -53,6 +53,7 @@ def exchange(
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     watermarks: WatermarkStrategy | None = None,
+    explain: bool = False,
     **options: Unpack[ExchangeOptions],
 ) -> DataFrame:
     """Repartition rows directly between Python workers, with a function before and after.
@@ -132,6 +133,7 @@ def exchange(
         watermarks: A :class:`headgate.source.WatermarkStrategy` for the readers of a source. In an
             exchange only its alignment has an effect: it keeps fast readers from getting far ahead
             of slow ones in event time.
+        explain: True to print, before anything runs, what :func:`explain` says of the result.
         **options: All options, with limits, are in ``docs/options.md``. Sizes are bytes or text
             such as ``"64m"``; times are seconds or text such as ``"10s"``. If the call does not give
             an option, the session's conf (``spark.headgate.segmentSize``) is read, then the
@@ -203,18 +205,18 @@ def exchange(
                 "several inputs cannot have watermarks", asked="watermarks=", remedy="one input"
             )
         several = requests_of(df, by, map, reduce, schema, sort_within, spark, given)
-        return _planned(decide_several(several))
+        return _planned(decide_several(several), explain=explain)
     if not is_table(df):
         session = session_of(spark)
         data = source_input(df, watermarks)
         request = check(data, session, by, map, reduce, schema, given, sort_within=sort_within)
-        return _planned(decide(request))
+        return _planned(decide(request), explain=explain)
     refuse_for_table(df, spark, parallelism, watermarks)
     request = check(df, df.sparkSession, by, map, reduce, schema, given, sort_within=sort_within)
     if not df.columns:
-        named = {**options, "num_partitions": num_partitions}
+        named = {**options, "num_partitions": num_partitions, "explain": explain}
         return _without_columns(df, by, map, reduce, schema, named)
-    return _planned(decide(request))
+    return _planned(decide(request), explain=explain)
 
 
 def last_stats() -> ExchangeStats | None:
@@ -228,8 +230,20 @@ def last_stats() -> ExchangeStats | None:
     return latest.last_stats()
 
 
-def _planned(decision: Decision) -> DataFrame:
-    """Plan what was decided."""
+def _planned(decision: Decision, *, explain: bool) -> DataFrame:
+    """Plan what was decided, and remember it for ``explain()``."""
+    from headgate.spark.plans.facts import remember  # noqa: PLC0415 - not in workers
+
+    df = _plan(decision)
+    remember(df, decision)
+    if explain:
+        from headgate.spark.plans.call import explain as explanation_of  # noqa: PLC0415 - only here
+
+        print(explanation_of(df))  # noqa: T201 - the caller asks for it
+    return df
+
+
+def _plan(decision: Decision) -> DataFrame:
     first, partitions = decision.requests[0], decision.partitions
     if decision.choice.mode == "kept":
         from headgate.spark.kept import keep  # noqa: PLC0415 - loads the native module
