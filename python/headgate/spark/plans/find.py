@@ -46,6 +46,8 @@ class Finder:
         self._session = session
         self._context = None if is_connect(session) else session.sparkContext
         self._found: dict[str, Found] = {}
+        #: Ids of nodes of a plan of Spark Connect, which has the same object in several places.
+        self._seen: set[int] = set()
         #: Exchanges that are in the plan, and whose facts are not known any more.
         self.forgotten: set[str] = set()
 
@@ -58,7 +60,10 @@ class Finder:
         name = name_of(node, self._context)
         if name and (name in self._found or name in self.forgotten):
             return
-        for child in children(node) if self._context is not None else _connect_children(node):
+        if self._context is None and id(node) in self._seen:
+            return
+        self._seen.add(id(node))
+        for child in _connect_children(node) if self._context is None else children(node):
             self._visit(child)
         if not name:
             return
