@@ -123,7 +123,7 @@ LEAVES = {
         "headgate.stream.windows",
     },
     "headgate.control": {"headgate._native", "headgate.errors"},
-    "headgate.observe": {"headgate.errors"},
+    "headgate.observe": {"headgate.__version__", "headgate.errors"},
     "headgate.spark.wire": {
         "headgate._native",
         "headgate.control",
@@ -177,6 +177,7 @@ WITH_NUMPY = "headgate.stream"
 CLIENTS = {
     "confluent_kafka": ("headgate.sink.kafka", "headgate.source.kafka"),
     "deltalake": ("headgate.sink.delta",),
+    "jinja2": ("headgate.observe.report.page",),
     # Below Spark's layer: the type of a session, and the pickler, if it is installed.
     "pyspark": ("headgate.stream.api.job", "headgate.stream.job.local"),
 }

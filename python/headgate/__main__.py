@@ -1,4 +1,4 @@
-"""The command line: ``python -m headgate {demo,docs,explain}``."""
+"""The command line: ``python -m headgate {demo,docs,explain,report}``."""
 
 from __future__ import annotations
 
@@ -45,9 +45,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="the same job by Headgate and by Spark, compared row by row; demo stream: a streaming job that is killed",
         add_help=False,
     )
+    commands.add_parser(
+        "report",
+        help="make a page of the JSON that headgate.spark.report() wrote",
+        add_help=False,
+    )
     options, rest = parser.parse_known_args(argv)
     if options.command == "demo":
         return _demo(rest)
+    if options.command == "report":
+        from headgate.observe.report.command import main as report_main  # noqa: PLC0415 - see docs
+
+        return report_main(rest)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if options.command == "docs":

@@ -12,6 +12,7 @@ from headgate.spark.iterate import iterate
 from headgate.spark.progress.stats import ExchangeStats
 from headgate.spark.progress.task_stats import StageStats, TaskStats
 from headgate.spark.progress.verdict import Verdict
+from headgate.spark.report_file import report
 from headgate.spark.write import write
 
 __all__ = [
@@ -24,5 +25,6 @@ __all__ = [
     "iterate",
     "last_stats",
     "register",
+    "report",
     "write",
 ]
