@@ -108,6 +108,7 @@ LEAVES = {
     "headgate.stream.api.job": {
         "headgate._options",
         "headgate.errors",
+        "headgate.observe.runs",
         # In one function, for a call that names a session.
         "headgate.spark.streams",
         "headgate.stream.api.graph",
@@ -178,6 +179,12 @@ CLIENTS = {
     "confluent_kafka": ("headgate.sink.kafka", "headgate.source.kafka"),
     "deltalake": ("headgate.sink.delta",),
     "jinja2": ("headgate.observe.report.page",),
+    "opentelemetry": ("headgate.observe.otel",),
+    "prometheus_client": ("headgate.observe.prometheus",),
+    "rich": ("headgate.observe.top.app",),
+    "starlette": ("headgate.observe.page",),
+    "textual": ("headgate.observe.top.app",),
+    "uvicorn": ("headgate.observe.page",),
     # Below Spark's layer: the type of a session, and the pickler, if it is installed.
     "pyspark": ("headgate.stream.api.job", "headgate.stream.job.local"),
 }

@@ -70,7 +70,7 @@ class Page(HTMLParser):
 
 def full_state():
     return state(
-        run(),
+        run(ended_epochs=[{"epoch": 0, "error": "HG-6001", "summary": "map was lost"}], epoch=1),
         run(run=2, state="failed", error="HG-6001", error_summary="map raised", verdict=None),
         run(run=3, edges=matrix((n, *folded([n * m for m in range(70)])) for n in range(70))),
         streams=(stream(),),
@@ -87,6 +87,7 @@ def test_hostile_texts_stay_texts():
         "stages": [stage(HOSTILE)],
         "tasks": [task("map", 0, host=HOSTILE, state=HOSTILE), task("reduce", 0, host=HOSTILE)],
         "verdict": {"text": HOSTILE, "advice": HOSTILE},
+        "ended_epochs": [{"epoch": 0, "error": HOSTILE, "summary": HOSTILE}],
         "options": {HOSTILE: {"value": HOSTILE, "source": HOSTILE}},
         "versions": {HOSTILE: HOSTILE},
     }
@@ -150,6 +151,7 @@ def test_the_page_tells_what_the_runs_did():
         "May help: split the hot key.",
         "No stage is clearly the slowest.",
         "<caption>Bytes from each producer (row) to each consumer (column)</caption>",
+        '<tr><th scope="row">0</th><td>HG-6001</td><td>map was lost</td></tr>',
         "Neighbours are added up.",
         "2 consumers read 10 rows in the mean; the largest 1.0 times as many.",
         "streaming job orders: running",
@@ -197,6 +199,13 @@ def test_a_run_of_many_tasks_is_folded_to_the_worst_and_the_sums():
     assert (maps + others["rows"], others["tasks"]) == (9_888, 10_000 - 112 - 64)
     # Half of it is the state itself.
     assert len(html(state(wide))) < 300_000
+
+
+def test_a_streaming_job_of_many_tasks_lists_some_of_them():
+    some = [{"name": "map", "index": n, "rows": 0, "busy": 0, "blocked": 0} for n in range(2_000)]
+    page = html(state(streams=(stream(tasks=some),)))
+    assert f"the first {MOST_ROWS}" in page
+    assert page.count("<td>map</td>") == MOST_ROWS
 
 
 def test_a_state_of_all_runs_at_their_bounds_is_a_page_of_bounded_size():

@@ -352,6 +352,7 @@ class Coordinator:
             self._abort(producer, CANCELLED)
             return
         producer.run = run.number
+        run.fed(self.runs.values(), producer.stage)
         run.producer_arrived(producer)
 
     def _of_consumer(self, consumer: Consumer, message: Message) -> None:

@@ -12,12 +12,13 @@ from headgate.observe.report.files import write
 from headgate.observe.runs import RUNS
 from headgate.spark.driver.runs.epochs import RunState
 from headgate.spark.driver.runs.members import State
+from headgate.spark.progress.chain import Link, chain_verdict
 from headgate.spark.progress.facts import Facts
 from headgate.spark.progress.plain import plain
 from headgate.spark.progress.render import html, text
 from headgate.spark.progress.run_stats import RunStats
 from headgate.spark.progress.task_stats import TaskStats, stages
-from headgate.spark.progress.verdict import kept_verdict, verdict
+from headgate.spark.progress.verdict import kept_verdict
 
 if TYPE_CHECKING:
     import os
@@ -81,18 +82,15 @@ def snapshot(run: Run, now: float, facts: Facts | None = None) -> ExchangeStats:
     if run.is_over:
         cancelled = run.cause is not None and run.cause.is_cancelled
         state = "done" if run.cause is None else "cancelled" if cancelled else "failed"
-    seconds = (run.ended_at or now) - run.started
-    tasks = (
-        *(_task("map", p.partition, p, run.started) for p in producers),
-        *(_task("reduce", c.index, c, run.started) for c in consumers),
-    )
+    chain = _link(run, now)
+    tasks = chain.tasks
     return ExchangeStats(
         exchange_id=run.exchange_id.hex(),
         run=run.number,
         epoch=run.epoch,
         state=state,
         error="" if run.cause is None else run.cause.code,
-        seconds=seconds,
+        seconds=chain.seconds,
         producers=sum(p.is_done for p in producers),
         consumers=len(consumers),
         rows=sum(p.rows for p in producers),
@@ -108,16 +106,15 @@ def snapshot(run: Run, now: float, facts: Facts | None = None) -> ExchangeStats:
         producers_running=sum(p.state is State.LIVE for p in producers),
         consumers_running=sum(c.state is State.LIVE for c in consumers),
         consumers_total=len(consumers),
-        verdict=verdict(
-            tasks,
-            seconds,
-            reads_splits=run.reads_splits,
-            waits_for_slots=run.waits_for_slots,
-        ),
+        verdict=chain_verdict(chain),
         started_at=_epoch_seconds(run.started, now),
         options=facts.options,
         versions=facts.versions,
         edges=matrix((p.partition, p.edges_each, p.edges) for p in producers),
+        ended_epochs=tuple(
+            {"epoch": epoch, "error": cause.code, "summary": cause.summary}
+            for epoch, cause in enumerate(run.epochs.causes.causes)
+        ),
     )
 
 
@@ -166,6 +163,28 @@ def kept_snapshot(runs: KeptRuns, run: KeptRun, now: float) -> ExchangeStats:
         options=facts.options,
         versions=facts.versions,
         edges=matrix((p.task, p.edges_each, p.edges) for p in producers),
+    )
+
+
+def _link(run: Run, now: float, *, down: bool = True, up: bool = True) -> Link:
+    """Return what a run's verdict is about: its tasks, and the runs before and behind it."""
+    return Link(
+        exchange=run.exchange_id.hex(),
+        tasks=(
+            *(
+                _task("map", p.partition, p, run.started)
+                for p in list(run.roster.producers.values())
+            ),
+            *(
+                _task("reduce", c.index, c, run.started)
+                for c in list(run.roster.consumers.values())
+            ),
+        ),
+        seconds=(run.ended_at or now) - run.started,
+        reads_splits=run.reads_splits,
+        waits_for_slots=run.waits_for_slots,
+        feeds=tuple(_link(r, now, up=False) for r in list(run.feeds)) if down else (),
+        fed_by=tuple(_link(r, now, down=False) for r in list(run.fed_by)) if up else (),
     )
 
 
