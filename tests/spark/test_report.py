@@ -61,7 +61,7 @@ def test_a_failed_run_is_in_the_report_with_its_error(numbers, record, tmp_path,
 
     schema = numbers.schema
     out = exchange(
-        numbers, by="k", map=bad, map_schema=schema, num_partitions=1, mode=mode, progress="off"
+        numbers, by="k", map=bad, schema=schema, num_partitions=1, mode=mode, progress="off"
     )
     with pytest.raises((HeadgateError, PythonException)):
         out.collect()
