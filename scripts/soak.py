@@ -209,6 +209,13 @@ PARTS = (
         ),
     ),
     Part(
+        "site",
+        "a page or docstring that Sphinx warns of, a link of the site that leads nowhere",
+        ("scripts/docs.sh",),
+        2,
+        ("docs/*", "*.md", "python/headgate/*.py", "scripts/docs.sh", "scripts/check_site.py"),
+    ),
+    Part(
         "wheel",
         "the wheel, the same from any folder, and each block of the README in a clean environment",
         ("scripts/wheel.sh", "--twice"),

@@ -15,6 +15,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 RUN_BY = {
     "README.md": "tests/test_documents.py",
     "docs/cookbook.md": "tests/spark/test_cookbook.py",
+    "docs/tutorial.md": "tests/soak/programs/test_tutorial.py",
 }
 
 
