@@ -196,11 +196,12 @@ PARTS = (
     ),
     Part(
         "programs",
-        "the demo, the benches and a client of Spark Connect, run as a whole",
+        "the demo, the benches, the tutorial and a client of Spark Connect, run as a whole",
         pytest("tests/soak/programs"),
         3,
         (
             "benches/*",
+            "docs/tutorial.md",
             "python/headgate/demo.py",
             "python/headgate/spark/con*.py",
             "python/headgate/spark/kept.py",

@@ -23,7 +23,7 @@ def constants():
         if path.name.startswith(JARS):
             with zipfile.ZipFile(path) as jar:
                 for name in jar.namelist():
-                    if re.search(r"(onf|config/package\$|SparkLauncher)[\w$]*\.class$", name):
+                    if re.search(r"(onf|package\$|SparkLauncher).*\.class$", name):
                         words = re.findall(rb"(?:spark)?\.[A-Za-z][\w.]*", jar.read(name))
                         found.update(word.decode() for word in words)
     return found
