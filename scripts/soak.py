@@ -196,7 +196,7 @@ PARTS = (
     ),
     Part(
         "programs",
-        "the demo, the benches, the tutorial and a client of Spark Connect, run as a whole",
+        "the demo, the doctor, the tutorial, the benches and a client of Spark Connect, run as a whole",
         pytest("tests/soak/programs"),
         3,
         (
@@ -204,6 +204,7 @@ PARTS = (
             "docs/tutorial.md",
             "python/headgate/demo.py",
             "python/headgate/spark/con*.py",
+            "python/headgate/spark/doctor/*",
             "python/headgate/spark/kept.py",
             "python/headgate/spark/shuffle.py",
             "tests/soak/programs/*",

@@ -123,6 +123,7 @@ LEAVES = {
         "headgate.stream.windows",
     },
     "headgate.control": {"headgate._native", "headgate.errors"},
+    "headgate.observe": {"headgate.errors"},
     "headgate.spark.wire": {
         "headgate._native",
         "headgate.control",

@@ -226,7 +226,7 @@ def test_the_first_example_the_lines_above_it_and_the_error_print_what_the_readm
     (shown,) = re.findall(r"^```text\n(headgate\.errors\..*?)^```$", text, re.MULTILINE | re.DOTALL)
     where = "print([sorted(part) for part in result.rdd.glom().collect()] == plain)\n"
     plain = f"{PLAIN}plain = [sorted(part) for part in result.rdd.glom().collect()]\n"
-    code = "\n".join([EXAMPLES[0].code, plain, CALL, where, call])
+    code = f"{EXAMPLES[0].code}\n{plain}\n{CALL}\n{where}\n{call}"
     done = page_blocks.run(code, Path(sys.executable), tmp_path)
     assert EXAMPLES[0].output.strip() in done.stdout, done.stderr
     assert done.stdout.splitlines()[-1] == "True"

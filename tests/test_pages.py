@@ -94,7 +94,7 @@ def test_an_output_that_the_page_does_not_show_is_found():
 
 def test_an_error_names_the_line_of_the_page():
     (wrong,) = checked("# Title\n\n```python\na = 1\n\nraise ValueError(a)\n```\n")
-    assert 'line 6, in <module>\n' in wrong
+    assert "line 6, in <module>\n" in wrong
     assert "ValueError: 1" in wrong
 
 

@@ -40,7 +40,10 @@ def confs(page):
     """Return the confs of Spark that the blocks and the words of a page name, but for Headgate's."""
     text = page.read_text(encoding="utf-8")
     lines = "\n".join(block.code for block in blocks(text) if block.language == "properties")
-    named = [*re.findall(r"^(spark\.\S+)", lines, re.MULTILINE), *re.findall(r"`(spark\.[\w.]+)", text)]
+    named = [
+        *re.findall(r"^(spark\.\S+)", lines, re.MULTILINE),
+        *re.findall(r"`(spark\.[\w.]+)", text),
+    ]
     return {name for name in named if not name.startswith("spark.headgate.")}
 
 
@@ -61,7 +64,7 @@ def wrong_lines(text):
     """Return the lines of a Dockerfile with an unknown instruction, or that copy what `make wheel` does not make."""
     lines = text.strip().splitlines()
     wrong = [line for line in lines if line.split()[0] not in INSTRUCTIONS]
-    if [line.split()[0] for line in lines if line.split()[0] != "ARG"][0] != "FROM":
+    if next(line.split()[0] for line in lines if line.split()[0] != "ARG") != "FROM":
         wrong.append(lines[0])
     for line in lines:
         words = line.split()

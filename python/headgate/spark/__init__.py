@@ -6,6 +6,7 @@ Importing it does not import pyspark, so it also works with the client of Spark 
 from __future__ import annotations
 
 from headgate.spark.datasource.register import register
+from headgate.spark.doctor import doctor
 from headgate.spark.exchange import exchange, last_stats
 from headgate.spark.inputs import Input
 from headgate.spark.iterate import iterate
@@ -20,6 +21,7 @@ __all__ = [
     "StageStats",
     "TaskStats",
     "Verdict",
+    "doctor",
     "exchange",
     "iterate",
     "last_stats",

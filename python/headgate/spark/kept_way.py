@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headgate.control.place import Place
     from headgate.options import EnvironmentOptions
     from headgate.spark.driver.kept.runs import KeptRuns
+    from headgate.spark.progress.facts import Facts
     from headgate.spark.request import Request
     from headgate.spark.tasks.notice import Listener
     from headgate.spark.tasks.planned_source import PlannedSource
@@ -189,12 +190,14 @@ def way_of(request: Request, partitions: int, *, by_hash: bool, has_progress: bo
     session = request.session
     maps, inline = shares_files(session), is_inline(session)
     runs = None if is_connect(session) else _runs(session)
-    name = os.urandom(15).hex()
+    name, taken = os.urandom(15).hex(), _options(request, partitions)
+    if runs is not None:
+        runs.know(name, _facts(request, partitions, taken))
     return Way(
         request=request,
         name=name,
         partitions=partitions,
-        options=_options(request, partitions),
+        options=taken,
         keys=tuple(keys_of_partitions(partitions)) if by_hash else None,
         runs=runs,
         listener=_listener(request, name) if has_progress and runs is not None else None,
@@ -245,6 +248,13 @@ def _hosts(request: Request) -> HostPlan:
     tls = {name: request.options[name] for name in TLS_OPTIONS}
     owner.agree_on_tls(tls)
     return HostPlan(owner.data_id, owner.data_secret, owner.host, tls)
+
+
+def _facts(request: Request, partitions: int, taken: EnvironmentOptions) -> Facts:
+    from headgate.spark.progress.facts import facts_of  # noqa: PLC0415 - not on Spark Connect
+
+    segment_size = taken["segment_size"]
+    return facts_of(request.options, num_partitions=partitions, segment_size=segment_size)
 
 
 def _options(request: Request, partitions: int) -> EnvironmentOptions:

@@ -59,6 +59,7 @@ def _plan(request: Request, partitions: int, readers: int, *, holds_slots: bool)
     from headgate.spark.driver import application  # noqa: PLC0415
     from headgate.spark.driver.runs.formation import ExchangeFacts  # noqa: PLC0415
     from headgate.spark.driver.scheduler.jobs import Plan  # noqa: PLC0415
+    from headgate.spark.progress.facts import facts_of  # noqa: PLC0415
     from headgate.spark.tasks.producer import RESULT  # noqa: PLC0415
     from headgate.spark.tasks.task import ConsumerTask, ProducerTask  # noqa: PLC0415
 
@@ -96,8 +97,10 @@ def _plan(request: Request, partitions: int, readers: int, *, holds_slots: bool)
 
     by_order = request.by is None or isinstance(request.by, PLACED_BY_ORDER)
     consumers, rdd = _numbered(request.session, partitions)
-    plan = Plan(producers, words, options["progress"], rdd.id(), source, by_order)
-    facts = ExchangeFacts(partitions, place.heartbeat_timeout, holds_slots)
+    found = {} if source is None else {"parallelism": readers}
+    facts = facts_of(options, num_partitions=partitions, **found)
+    plan = Plan(producers, words, options["progress"], rdd.id(), facts, source, by_order)
+    about = ExchangeFacts(partitions, place.heartbeat_timeout, holds_slots)
     task = ConsumerTask(
         **common,
         reduce=request.reduce,
@@ -108,7 +111,7 @@ def _plan(request: Request, partitions: int, readers: int, *, holds_slots: bool)
     function = portable(task, _CONSUMER, f"{words}: reduce")
     profile = None if shares is None else shares.consumer
     result = consumers.mapInArrow(function, request.result, profile=profile)
-    owner.register(place, facts, plan, rdd)
+    owner.register(place, about, plan, rdd)
     return result
 
 

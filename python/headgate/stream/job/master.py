@@ -290,7 +290,8 @@ class JobMaster:
             return
         self._is_deploying = True
         delay = 0.0 if attempt is None else self._config.restart_delay
-        restore = lambda: self._checkpointing.restore(self._deploy)  # noqa: E731
+        number = self._attempts + 1
+        restore = lambda: self._checkpointing.restore(number, self._deploy)  # noqa: E731
         self._loop.call_later(delay, lambda: self._guarded(restore))
 
     def _deploy(self, restored: Completed | None) -> None:
