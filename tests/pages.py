@@ -1,9 +1,10 @@
-"""Runs the blocks of a page in the process of a test that has a Spark session."""
+"""The pages with blocks, and how those run that need a Spark session."""
 
 import contextlib
 import io
 import sys
 import tempfile
+import traceback
 import types
 from pathlib import Path
 
@@ -40,6 +41,19 @@ def running(*, on_spark: bool) -> list[Path]:
     return found
 
 
+def told_on_spark(pages: list[str], spark, folder: Path) -> dict[str, list[str]]:
+    """Run pages with a session, each in a new folder; return for each what is wrong, or its traceback."""
+    found = {}
+    for page in pages:
+        try:
+            found[page] = wrong_on_spark(
+                Path(page), spark, Path(tempfile.mkdtemp(prefix="page-", dir=folder))
+            )
+        except Exception:  # noqa: BLE001 - the other pages run all the same
+            found[page] = [traceback.format_exc()]
+    return found
+
+
 def wrong_on_spark(page: Path, spark, folder: Path) -> list[str]:
     """Run a page with a session; return the blocks that print something else."""
     from pyspark import cloudpickle
@@ -62,4 +76,4 @@ def wrong_on_spark(page: Path, spark, folder: Path) -> list[str]:
     return wrong_outputs(found, said.getvalue())
 
 
-__all__ = ["PAGES", "README", "ROOT", "RUN_BY", "found_in", "name", "running", "wrong_on_spark"]
+__all__ = ["PAGES", "README", "ROOT", "RUN_BY", "found_in", "name", "running", "told_on_spark"]
