@@ -12,6 +12,8 @@ from tests.pages import ROOT, name, running
 from tests.spark.masters import registers
 from tests.spark.own_driver import drive
 
+pytestmark = pytest.mark.timeout(400)  # the first test runs all pages
+
 #: Pages with a format of their own, or with more than one partition of an iteration.
 NEW_SPARK = {"docs/write-a-source.md", "docs/iterate.md", "docs/sources.md"}
 PAGES = running(on_spark=True)
