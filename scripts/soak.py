@@ -195,6 +195,13 @@ PARTS = (
         ),
     ),
     Part(
+        "browser",
+        "the live page in Chromium: who gets in, tables, colours, a run that goes on, requests elsewhere",
+        ("scripts/browser.sh", "tests/soak/browser"),
+        4,
+        ("python/headgate/observe/*", "scripts/browser.sh", "tests/soak/browser/*"),
+    ),
+    Part(
         "programs",
         "the demo, the doctor, the tutorial, the benches and a client of Spark Connect, run as a whole",
         pytest("tests/soak/programs"),

@@ -10,6 +10,7 @@ from headgate.spark.doctor import doctor
 from headgate.spark.exchange import exchange, last_stats
 from headgate.spark.inputs import Input
 from headgate.spark.iterate import iterate
+from headgate.spark.live_page import ui
 from headgate.spark.progress.stats import ExchangeStats
 from headgate.spark.progress.task_stats import StageStats, TaskStats
 from headgate.spark.progress.verdict import Verdict
@@ -26,5 +27,6 @@ __all__ = [
     "iterate",
     "last_stats",
     "register",
+    "ui",
     "write",
 ]

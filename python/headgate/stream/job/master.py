@@ -377,12 +377,14 @@ class JobMaster:
         if self._over.is_set():
             return
         number, name = self._attempts, self._config.name
+        about = {"job": name, "attempt": number}
         if self.state is JobState.FINISHING and not is_final:
             # All output is committed. There is nothing that a new attempt could do.
-            _LOG.warning("%s has ended, though attempt %d failed: %s", name, number, cause.summary)
+            words = "%s has ended, though attempt %d failed: %s"
+            _LOG.warning(words, name, number, cause.summary, extra=about)
             self._end(self._goal or JobState.FINISHED)
             return
-        _LOG.warning("attempt %d of %s failed: %s", number, name, cause.summary)
+        _LOG.warning("attempt %d of %s failed: %s", number, name, cause.summary, extra=about)
         self._close_attempt(cause.summary)
         self._failures += 1
         is_lasting = (
