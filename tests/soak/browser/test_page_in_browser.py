@@ -176,9 +176,8 @@ def test_a_run_of_spark_is_seen_while_it_goes_on(visitor, spark):
         before = visitor.texts("#numbers dd")
         visitor.until(lambda: visitor.texts("#numbers dd") != before)
         assert visitor.text("#run-title").endswith("pipelined: running")
-        visitor.until(
-            lambda: visitor.run("return document.querySelectorAll('rect.busy').length > 9")
-        )
+        points = "return document.querySelector('.spark').points.length"
+        visitor.until(lambda: visitor.run(points) >= 12)
         visitor.shoot("page-light", 1010)
         visitor.scheme("dark")
         visitor.shoot("page-dark", 1010)
