@@ -11,6 +11,7 @@ from tests.spark.masters import MASTER, in_executors
 from headgate import errors
 from headgate.spark import doctor
 from headgate.spark.doctor import crew
+from headgate.spark.doctor.findings import Finding
 from headgate.spark.doctor.gather import Jobs
 
 # Executors cannot import the tests.
@@ -25,8 +26,12 @@ def by_check(report):
 
 
 def test_a_sound_application(spark):
-    report = doctor(spark, size="4m", seconds=LONG)
+    def count(context):
+        return [Finding("HG-1201", "ok", "count", f"{len(context.executors)} processes")]
+
+    report = doctor(spark, size="4m", seconds=LONG, checks=[count])
     found = by_check(report)
+    assert found["count"].summary.endswith(" processes")
     assert report.level != "fail", str(report)
     assert report.master == MASTER
     if MASTER.startswith("local-cluster"):
