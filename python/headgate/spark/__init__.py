@@ -11,6 +11,8 @@ from headgate.spark.exchange import exchange, last_stats
 from headgate.spark.inputs import Input
 from headgate.spark.iterate import iterate
 from headgate.spark.live_page import ui
+from headgate.spark.plans.call import explain
+from headgate.spark.plans.explanation import Explanation
 from headgate.spark.progress.stats import ExchangeStats
 from headgate.spark.progress.task_stats import StageStats, TaskStats
 from headgate.spark.progress.verdict import Verdict
@@ -19,12 +21,14 @@ from headgate.spark.write import write
 
 __all__ = [
     "ExchangeStats",
+    "Explanation",
     "Input",
     "StageStats",
     "TaskStats",
     "Verdict",
     "doctor",
     "exchange",
+    "explain",
     "iterate",
     "last_stats",
     "register",
