@@ -12,13 +12,17 @@ from hypothesis import strategies as st
 from tests.observe.states import run, stage, state, stream, task
 
 from headgate.__main__ import main
-from headgate.errors import OptionError, PackageNotFound
+from headgate.errors import OptionError, PackageNotFound, StreamError
 from headgate.observe import _extras
 from headgate.observe.edges import folded, matrix
 from headgate.observe.report.drawing import MOST_BARS, MOST_ROWS, WIDTH, drawn
 from headgate.observe.report.files import read, write
 from headgate.observe.report.page import embedded, html
 from headgate.observe.words import share
+from headgate.stream.job.bottleneck import Bottleneck, Shares
+from headgate.stream.job.history import CheckpointStats
+from headgate.stream.job.plain import plain as of_job
+from headgate.stream.job.status import JobState, JobStatus, TaskStatus, WorkerStatus
 
 VOID = {"meta", "br", "hr", "img", "input", "link", "source", "embed"}
 HOSTILE = (
@@ -342,3 +346,30 @@ def test_without_jinja2_the_error_names_the_extra_and_json_is_written(tmp_path, 
         write(state(), tmp_path / "report.html")
     write(state(), tmp_path / "run.json")
     assert names(tmp_path) == ["run.json"]
+
+
+def test_the_status_of_a_streaming_job_has_the_form_of_the_page():
+    status = JobStatus(
+        JobState.RESTARTING,
+        attempt=2,
+        restarts=1,
+        tasks=[TaskStatus("clean", 0, rows=5, shares=Shares(0.5, 0.25)), TaskStatus("clean", 1)],
+        checkpoints=[
+            CheckpointStats(7, 1_790_000_000_000, "s3://user:word@host/folder"),
+            CheckpointStats(8, 1_790_000_001_000, None, "failed", 12, reason="a disk is full"),
+        ],
+        failure=StreamError("clean raised <ValueError>"),
+        bottleneck=Bottleneck("score", 0.9, ("clean",), 0.5),
+        workers=[WorkerStatus(0, "node", 7)],
+    )
+    text = html(state(streams=(of_job("orders", status),)))
+    for words in (
+        "streaming job orders: restarting",
+        "clean raised &lt;ValueError&gt;",
+        "Slowest: clean waits 50% of the time for score",
+        "7 (savepoint)",
+        "<td>a disk is full</td>",
+    ):
+        assert words in text, words
+    assert "word@host" not in text
+    assert len(Page(text).all("section")) == 1

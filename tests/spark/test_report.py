@@ -4,6 +4,7 @@ import json
 
 import pytest
 from pyspark.errors import PythonException
+from tests.faults.patience import wait_until
 
 from headgate.errors import HeadgateError
 from headgate.observe import runs as observed
@@ -61,11 +62,15 @@ def test_a_failed_run_is_in_the_report_with_its_error(numbers, record, tmp_path,
 
     schema = numbers.schema
     out = exchange(
-        numbers, by="k", map=bad, schema=schema, num_partitions=1, mode=mode, progress="off"
+        numbers, by="k", map=bad, schema=schema, num_partitions=1, mode=mode, progress="log"
     )
     with pytest.raises((HeadgateError, PythonException)):
         out.collect()
+
+    def has_failed():
+        return [run["state"] for run in record.state()["runs"]] == ["failed"]
+
+    wait_until(has_failed, "Spark has written it down", 60)
     page = report(tmp_path / "report.html").read_text(encoding="utf-8")
     assert "&lt;b&gt;no&lt;/b&gt;" in page
     assert "<b>no</b>" not in page
-    assert record.state()["runs"][0]["state"] == "failed"
