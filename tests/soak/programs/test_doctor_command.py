@@ -38,7 +38,7 @@ def started(folder, *words, **changes):
 
 def run(folder, *words, **changes):
     """Return the exit code and the report."""
-    process = started(folder, *words, "--json", **changes)
+    process = started(folder, *words, "--json", "--seconds", "600", **changes)
     out, err = process.communicate(timeout=LIMIT)
     assert not group(process.pid), "processes are left"
     assert process.returncode in {0, 1, 2}, err
