@@ -14,6 +14,7 @@ from headgate.control.cause import Cause
 from headgate.control.connection import WorkerConnection
 from headgate.observe.edges import matrix
 from headgate.spark.progress.facts import Facts
+from headgate.spark.progress.plain import plain
 from headgate.spark.progress.render import count, html, size
 from headgate.spark.progress.run_stats import SCHEMA_VERSION
 from headgate.spark.progress.stats import ExchangeStats, snapshot
@@ -275,6 +276,15 @@ def test_the_edges_of_an_epoch_that_ended_do_not_count(run):
     theatre.hang_up(second)
     assert run.epoch == 1
     assert snapshot(run, 0).edges is None
+
+
+def test_why_an_epoch_ended_is_told(run):
+    assert snapshot(run, 0).ended_epochs == ()
+    run.theatre.hang_up(run.roster.producers[0].connection)
+    (ended,) = snapshot(run, 0).ended_epochs
+    cause = run.epochs.causes.last
+    assert ended == {"epoch": 0, "error": cause.code, "summary": cause.summary}
+    assert plain(snapshot(run, 0))["ended_epochs"] == [ended]
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,9 @@ class Runs:
             try:
                 seen = look()
             except Exception as error:  # noqa: BLE001 - Spark may be stopping; what was seen last stays
-                _LOG.warning("run %d of exchange %s cannot be looked at: %s", key[1], key[0], error)
+                words = "run %d of exchange %s cannot be looked at: %s"
+                about = {"exchange": key[0], "run": key[1]}
+                _LOG.warning(words, key[1], key[0], error, extra=about)
                 seen = run.seen
             with self._lock:
                 if seen and run.look is not None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate.errors import NotBuiltError
 from headgate.spark.confs import is_connect
-from headgate.spark.driver.scheduler.slots import from_master
+from headgate.spark.driver.scheduler.slots import Slots, from_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
 def connect_error(what: str, session: str) -> NotBuiltError:
@@ -34,9 +36,10 @@ def master_of(session: SparkSession) -> str:
     return session.sparkContext.master or ""
 
 
-def partitions_on_connect(session: SparkSession) -> int:
-    """Return the default number of partitions: the slots that the master names, else Spark's."""
+def slots_on_connect(session: SparkSession) -> Slots:
+    """Return the slots that the master names, else as many as Spark's default number of partitions."""
     slots = from_master(master_of(session))
     if slots is not None:
-        return slots.number
-    return int(session.conf.get("spark.sql.shuffle.partitions") or 200)
+        return slots
+    default = int(session.conf.get(_PARTITIONS) or 200)
+    return Slots(default, f"{_PARTITIONS}={default}, as the slots of the server are not known here")

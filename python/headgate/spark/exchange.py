@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from headgate.batches import Batches
 from headgate.errors import NotBuiltError
-from headgate.spark.confs import is_connect
-from headgate.spark.connect import connect_error, partitions_on_connect
-from headgate.spark.driver.scheduler.slots import slots_of
 from headgate.spark.inputs import requests_of
 from headgate.spark.progress import latest
-from headgate.spark.request import Request, check
+from headgate.spark.request import check
 from headgate.spark.source_input import (
-    SourceInput,
     is_table,
     refuse_for_table,
     session_of,
@@ -34,21 +29,14 @@ if TYPE_CHECKING:
     from headgate.source.watermark import WatermarkStrategy
     from headgate.spark.inputs import Input
     from headgate.spark.options import ExchangeOptions
+    from headgate.spark.plans.decide import Decision
     from headgate.spark.progress.stats import ExchangeStats
     from headgate.spark.request import By
-    from headgate.spark.tasks.planned_source import PlannedSource
 
 _LOG: Final = logging.getLogger("headgate.spark")
-_SHORTEST: Final = (
-    "exchange by %s -> %d partitions: Spark's own repartition moves the rows, because no map makes "
-    "them and Spark can place them"
+_REPARTITION: Final = (
+    "exchange by %s -> %d partitions: Spark's own repartition moves the rows, because %s"
 )
-_CONNECT: Final = (
-    "exchange by %s -> %d partitions: Spark's own repartition moves the rows, because a Spark Connect "
-    "session has no driver here that could coordinate an exchange"
-)
-_SPARK_READS: Final = "exchange by %s: Spark reads the input: %s"
-_NO_PLAN: Final = "a client of Spark Connect does not see its plan"
 
 
 def exchange(
@@ -65,6 +53,7 @@ def exchange(
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     watermarks: WatermarkStrategy | None = None,
+    explain: bool = False,
     **options: Unpack[ExchangeOptions],
 ) -> DataFrame:
     """Repartition rows directly between Python workers, with a function before and after.
@@ -144,6 +133,7 @@ def exchange(
         watermarks: A :class:`headgate.source.WatermarkStrategy` for the readers of a source. In an
             exchange only its alignment has an effect: it keeps fast readers from getting far ahead
             of slow ones in event time.
+        explain: True to print, before anything runs, what :func:`explain` says of the result.
         **options: All options, with limits, are in ``docs/options.md``. Sizes are bytes or text
             such as ``"64m"``; times are seconds or text such as ``"10s"``. If the call does not give
             an option, the session's conf (``spark.headgate.segmentSize``) is read, then the
@@ -205,22 +195,28 @@ def exchange(
                 clicks, by="user", reduce=per_user, schema="user string, at timestamp, session long"
             )
     """
+    # Workers import this module, and need nothing that plans.
+    from headgate.spark.plans.decide import decide, decide_several  # noqa: PLC0415
+
     given = {**options, "num_partitions": num_partitions, "parallelism": parallelism}
     if isinstance(df, (list, tuple)):
         if watermarks is not None:
             raise NotBuiltError(
                 "several inputs cannot have watermarks", asked="watermarks=", remedy="one input"
             )
-        return _plan_several(requests_of(df, by, map, reduce, schema, sort_within, spark, given))
+        several = requests_of(df, by, map, reduce, schema, sort_within, spark, given)
+        return _planned(decide_several(several), explain=explain)
     if not is_table(df):
         session = session_of(spark)
         data = source_input(df, watermarks)
-        return _plan(check(data, session, by, map, reduce, schema, given, sort_within=sort_within))
+        request = check(data, session, by, map, reduce, schema, given, sort_within=sort_within)
+        return _planned(decide(request), explain=explain)
     refuse_for_table(df, spark, parallelism, watermarks)
     request = check(df, df.sparkSession, by, map, reduce, schema, given, sort_within=sort_within)
     if not df.columns:
-        return _without_columns(df, by, map, reduce, schema, num_partitions, options)
-    return _plan(request)
+        named = {**options, "num_partitions": num_partitions, "explain": explain}
+        return _without_columns(df, by, map, reduce, schema, named)
+    return _planned(decide(request), explain=explain)
 
 
 def last_stats() -> ExchangeStats | None:
@@ -234,132 +230,33 @@ def last_stats() -> ExchangeStats | None:
     return latest.last_stats()
 
 
-def _plan(request: Request) -> DataFrame:
-    from headgate.spark.pipelined import pipeline  # noqa: PLC0415
-    from headgate.spark.shuffle import is_shortest, shuffle  # noqa: PLC0415
+def _planned(decision: Decision, *, explain: bool) -> DataFrame:
+    """Plan what was decided, and remember it for ``explain()``."""
+    from headgate.spark.plans.facts import remember  # noqa: PLC0415 - not in workers
 
-    if is_connect(request.session):
-        return _on_connect(request)
-    request = _read_by_workers(request)
-    is_short = request.options["mode"] == "auto" and is_shortest(request)
-    slots, given = slots_of(request.context), request.options["num_partitions"]
-    if is_short:
-        partitions = given or max(1, slots.number)
-        _LOG.info(_SHORTEST, request.by_words, partitions)
-        return shuffle(request, partitions, slots.number)
-    kept = _kept(request, given or max(1, slots.number), slots.number)
-    return pipeline(request, slots) if kept is None else kept
+    df = _plan(decision)
+    remember(df, decision)
+    if explain:
+        from headgate.spark.plans.call import explain as explanation_of  # noqa: PLC0415 - only here
+
+        print(explanation_of(df))  # noqa: T201 - the caller asks for it
+    return df
 
 
-def _plan_several(requests: list[Request]) -> DataFrame:
-    from headgate.spark.kept import keep  # noqa: PLC0415
+def _plan(decision: Decision) -> DataFrame:
+    first, partitions = decision.requests[0], decision.partitions
+    if decision.choice.mode == "kept":
+        from headgate.spark.kept import keep  # noqa: PLC0415 - loads the native module
 
-    session, on_connect = requests[0].session, is_connect(requests[0].session)
-    slots = (
-        partitions_on_connect(session)
-        if on_connect
-        else max(1, slots_of(requests[0].context).number)
-    )
-    requests, sources = planned_inputs(requests, slots)
-    return keep(requests, requests[0].options["num_partitions"] or slots, sources)
+        return keep(decision.requests, partitions, decision.sources, decision.name)
+    if decision.widths is not None:
+        from headgate.spark.pipelined import pipeline  # noqa: PLC0415 - only this way needs it
 
+        return pipeline(first, decision.widths, bytes.fromhex(decision.name))
+    from headgate.spark.shuffle import shuffle  # noqa: PLC0415 - only this way needs it
 
-def planned_inputs(
-    requests: Sequence[Request], slots: int
-) -> tuple[list[Request], list[PlannedSource | None]]:
-    """Return the requests of several inputs, and the source with its splits for those that have one.
-
-    Raises:
-        NotBuiltError: an input cannot be kept.
-    """
-    from headgate.spark.kept import why_not  # noqa: PLC0415
-    from headgate.spark.source_tables import planned  # noqa: PLC0415
-
-    read = [_read_by_workers(request) for request in requests]
-    sources: list[PlannedSource | None] = []
-    for number, request in enumerate(read):
-        why, source = why_not(requests[number]), None
-        if not why and request.source is not None:
-            source, takes_events = planned(request, slots)
-            if takes_events:
-                why = "its enumerator takes events of its readers, which a plan has not"
-        if why:
-            raise NotBuiltError(f"input {number} cannot be one of several", asked=why)
-        sources.append(source)
-    return read, sources
-
-
-def _read_by_workers(request: Request) -> Request:
-    """Return the request with a source instead of its DataFrame, if the caller allows it.
-
-    And if the source has the same rows for sure, and they go to a function.
-    """
-    from headgate.spark.scans.plan import Unsure  # noqa: PLC0415
-    from headgate.spark.scans.source import source_of  # noqa: PLC0415
-    from headgate.spark.shuffle import is_shortest  # noqa: PLC0415
-
-    df = request.df
-    if request.options["read"] != "auto" or df is None:
-        return request
-    is_short = request.options["mode"] == "auto" and is_shortest(request)
-    try:
-        if is_connect(request.session):
-            raise Unsure(_NO_PLAN)
-        if is_short and request.reduce is None:
-            raise Unsure("no function gets its rows")
-        if request.has_computed_keys:
-            raise Unsure("Spark computes its keys")
-        source = source_of(df)
-    except Unsure as reason:
-        _LOG.info(_SPARK_READS, request.by_words, reason)
-        return request
-    _LOG.info("exchange by %s: the workers read the input, %s", request.by_words, source.name)
-    return replace(request, df=None, source=SourceInput(source, "parquet", df.schema, None))
-
-
-def _on_connect(request: Request) -> DataFrame:
-    from headgate.spark.shuffle import is_shortest, shuffle  # noqa: PLC0415
-
-    if request.options["mode"] == "pipelined":
-        raise connect_error('exchange(mode="pipelined")', "session")
-    request = _read_by_workers(request)
-    if request.source is not None and request.source.watermarks is not None:
-        raise connect_error("exchange() with watermarks", "session")
-    partitions = request.options["num_partitions"] or partitions_on_connect(request.session)
-    is_short = request.options["mode"] == "auto" and is_shortest(request)
-    kept = None if is_short else _kept(request, partitions, partitions)
-    if kept is not None:
-        return kept
-    _LOG.info(_SHORTEST if is_short else _CONNECT, request.by_words, partitions)
-    return shuffle(request, partitions, partitions)
-
-
-def _kept(request: Request, partitions: int, slots: int) -> DataFrame | None:
-    """Return the DataFrame of a kept exchange; None if this exchange is not kept.
-
-    Raises:
-        NotBuiltError: the caller wants it to be kept, and it cannot.
-    """
-    from headgate.spark.kept import keep, why_not  # noqa: PLC0415
-    from headgate.spark.kept_way import is_inline  # noqa: PLC0415
-    from headgate.spark.source_tables import planned  # noqa: PLC0415
-
-    mode, why = request.options["mode"], why_not(request)
-    if mode == "pipelined" or (mode == "auto" and (why or is_inline(request.session))):
-        return None
-    if why:
-        raise NotBuiltError(
-            "this exchange cannot be kept", asked=why, remedy='mode="auto" · mode="pipelined"'
-        )
-    if request.source is None:
-        return keep([request], partitions, [None])
-    try:
-        source, takes_events = planned(request, slots)
-    except NotBuiltError:
-        if mode == "kept":
-            raise
-        return None
-    return None if takes_events and mode == "auto" else keep([request], partitions, [source])
+    _LOG.info(_REPARTITION, first.by_words, partitions, decision.choice.why)
+    return shuffle(first, partitions, decision.slots.number)
 
 
 def _without_columns(
@@ -368,7 +265,6 @@ def _without_columns(
     map_: BatchFunction | None,
     reduce: BatchFunction | None,
     schema: StructType | pa.Schema | str | None,
-    num_partitions: int | None,
     options: Mapping[str, Any],
 ) -> DataFrame:
     """Exchange rows without columns.
@@ -382,7 +278,6 @@ def _without_columns(
         map_ = _stripped(map_)
     elif reduce is not None:
         reduce = _stripped(reduce)
-    options = {**options, "num_partitions": num_partitions}
     result = exchange(carrier, by, map_, reduce, schema, **options)
     return result if map_ is not None or reduce is not None else result.select()
 

@@ -7,10 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from headgate._kinds import kind_of, parameters_taken
 from headgate.errors import NotBuiltError, OptionError
-from headgate.spark.confs import is_connect
-from headgate.spark.connect import partitions_on_connect
-from headgate.spark.driver.scheduler.slots import slots_of
-from headgate.spark.exchange import planned_inputs
 from headgate.spark.inputs import Input, check_keys, session_for
 from headgate.spark.keys import Columns
 from headgate.spark.request import check, partitioning, struct_of
@@ -117,6 +113,7 @@ def iterate(
             )
     """
     from headgate.spark.kept_rounds import Iteration, plan_rounds  # noqa: PLC0415 - slow to import
+    from headgate.spark.plans.decide import planned_inputs, slots_for  # noqa: PLC0415
 
     if type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS:
         raise OptionError(
@@ -140,11 +137,10 @@ def iterate(
     messages = _messages(first, by if message_by is None else message_by, message_schema)
     check_keys([*requests, messages])
     key = _key(first) if delta else None
-    on_connect = is_connect(session)
-    slots = partitions_on_connect(session) if on_connect else max(1, slots_of(first.context).number)
+    slots = max(1, slots_for(session).number)
     partitions = first.options["num_partitions"] or slots
     _check_plan(messages, partitions)
-    requests, sources = planned_inputs(requests, slots)
+    requests, sources, _ = planned_inputs(requests, slots)
     call = Iteration(
         state=requests[0],
         links=requests[1] if len(requests) > 1 else None,
@@ -239,8 +235,8 @@ def _messages(state: Request, by: By, schema: Any) -> Request:
 
 def _check_plan(messages: Request, partitions: int) -> None:
     """Refuse what Spark cannot plan."""
-    from headgate.spark.kept import why_not  # noqa: PLC0415 - slow to import
-    from headgate.spark.kept_rounds import why_not_side_by_side  # noqa: PLC0415
+    from headgate.spark.kept_rounds import why_not_side_by_side  # noqa: PLC0415 - slow to import
+    from headgate.spark.plans.decide import why_not  # noqa: PLC0415
 
     why = why_not_side_by_side(messages.session, partitions)
     if why:

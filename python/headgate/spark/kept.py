@@ -13,7 +13,7 @@ import logging
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from headgate.spark.kept_way import is_by_order, is_one_process, way_of
+from headgate.spark.kept_way import way_of
 from headgate.spark.portable import portable
 from headgate.spark.source_tables import numbers
 from headgate.spark.tasks.kept_consumer import KeptConsumerTask
@@ -22,7 +22,7 @@ from headgate.spark.tasks.kept_producer import ROWS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from headgate.spark.kept_way import Way
     from headgate.spark.request import Request
@@ -35,34 +35,25 @@ _CONSUMER: Final = "headgate.spark.tasks.kept_consumer"
 _SAID: Final = "exchange %s by %s -> %d partitions: kept, %s"
 
 
-def why_not(request: Request) -> str:
-    """Return why an exchange cannot be kept; empty if it can."""
-    if request.source is not None and request.source.watermarks is not None:
-        return "watermarks align readers that run at the same time"
-    session = request.session
-    if is_by_order(request.by) and not is_one_process(session) and not _compares_rows(session):
-        return (
-            "by may place rows by their order, which may differ if an executor is lost, and Spark "
-            "would not notice: that takes Spark 4.1 and its spark.sql.shuffle.orderIndependentChecksum"
-        )
-    return ""
-
-
 def keep(
-    requests: Sequence[Request], partitions: int, sources: Sequence[PlannedSource | None]
+    requests: Sequence[Request],
+    partitions: int,
+    sources: Sequence[PlannedSource | None],
+    name: str,
 ) -> DataFrame:
     """Return the DataFrame of a kept exchange.
 
     Args:
-        requests: the call of exchange() for each of its inputs, for which :func:`why_not` returns
-            nothing; they have ``reduce``, the result and the options in common.
+        requests: the call of exchange() for each of its inputs, which can be kept; they have ``reduce``, the result and the options in common.
         partitions: number of partitions of the result.
         sources: for each input the source with its splits; None for a DataFrame.
+        name: of the exchange, 30 digits in hex.
     """
     first = requests[0]
     by = " + ".join(request.by_words for request in requests)
     tables = [table_of(*one) for one in zip(requests, sources, strict=True)]
-    way = way_of(first, partitions, by_hash=not hasattr(tables[0], "repartitionById"))
+    by_hash = not hasattr(tables[0], "repartitionById")
+    way = way_of(first, partitions, by_hash=by_hash, name=name)
     _LOG.info(_SAID, way.name[:4], by, partitions, way.why)
     read = "".join(f" {source.name}" for source in sources if source is not None)
     words = f"headgate {way.name[:4]}{read} kept by {by} -> {partitions} through {way.words}"
@@ -121,12 +112,3 @@ def table_of(request: Request, source: PlannedSource | None) -> DataFrame:
         return numbers(request, source)
     assert request.df is not None  # noqa: S101 - a request has a DataFrame or a source
     return request.df
-
-
-def _compares_rows(session: SparkSession) -> bool:
-    """Return True if Spark notices a task of a map stage that returns other rows when it runs again."""
-    major, minor = session.version.split(".")[:2]
-    return (int(major), int(minor)) >= (4, 1) and all(
-        session.conf.get(f"spark.sql.shuffle.orderIndependentChecksum.{name}", "true") == "true"
-        for name in ("enabled", "enableFullRetryOnMismatch")
-    )

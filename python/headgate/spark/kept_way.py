@@ -11,6 +11,7 @@ from headgate.selectors import PLACED_BY_ORDER
 from headgate.spark.confs import is_connect
 from headgate.spark.connect import master_of
 from headgate.spark.driver.scheduler.slots import local_attempts
+from headgate.spark.plans.rules import There, joined_bytes
 from headgate.spark.shuffle import keys_of_partitions
 from headgate.spark.tasks.kept_producer import KeptProducerTask
 from headgate.spark.tasks.kept_reader import KeptInput, KeptReading
@@ -32,15 +33,18 @@ if TYPE_CHECKING:
     from headgate.spark.tasks.start_host import HostPlan
     from headgate.spark.tasks.user_function import Order
 
-_MAPPED: Final = "all executors are on one host, so consumers map the files of producers"
-_SERVED: Final = (
-    "consumers map the files of producers on their own host, and get the others from a process "
-    "beside each executor"
-)
-_INLINE: Final = (
-    "executors may be on several hosts, and the driver of a Spark Connect session cannot tell which, so "
-    "all pages travel through Spark's shuffle, which is slower"
-)
+#: How consumers get the pages -> a sentence about it.
+_WHY: Final = {
+    "files": "all executors are on one host, so consumers map the files of producers",
+    "hosts": (
+        "consumers map the files of producers on their own host, and get the others from a process "
+        "beside each executor"
+    ),
+    "Spark's shuffle": (
+        "executors may be on several hosts, and the driver of a Spark Connect session cannot tell "
+        "which, so all pages travel through Spark's shuffle, which is slower"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,8 +141,7 @@ class Way:
         most = _most_remote(self.request, self.options["segment_size"])
         return KeptReading(
             options=self.options,
-            # Each batch costs Spark about 0.1 ms, and a thousand producers make pages of a few rows.
-            batch_bytes=options["batch_bytes"] or options["segment_size"],
+            batch_bytes=joined_bytes(options),
             hosts=self.hosts,
             most_remote=max(1, most // inputs),
         )
@@ -178,7 +181,14 @@ class Way:
         return place
 
 
-def way_of(request: Request, partitions: int, *, by_hash: bool, has_progress: bool = True) -> Way:
+def way_of(
+    request: Request,
+    partitions: int,
+    *,
+    by_hash: bool,
+    has_progress: bool = True,
+    name: str | None = None,
+) -> Way:
     """Return the way for a new exchange.
 
     Args:
@@ -186,11 +196,13 @@ def way_of(request: Request, partitions: int, *, by_hash: bool, has_progress: bo
         partitions: of its result.
         by_hash: True if Spark has to place the rows of producers by its hash.
         has_progress: False if there is no line of progress, whatever the option says.
+        name: of the exchange, 30 digits in hex; by default a random one.
     """
     session = request.session
-    maps, inline = shares_files(session), is_inline(session)
-    runs = None if is_connect(session) else _runs(session)
-    name, taken = os.urandom(15).hex(), _options(request, partitions)
+    there = There(on_connect=is_connect(session), shares_files=shares_files(session))
+    runs = None if there.on_connect else _runs(session)
+    name = os.urandom(15).hex() if name is None else name
+    taken = task_options(request, partitions)
     if runs is not None:
         runs.know(name, _facts(request, partitions, taken))
     return Way(
@@ -201,9 +213,9 @@ def way_of(request: Request, partitions: int, *, by_hash: bool, has_progress: bo
         keys=tuple(keys_of_partitions(partitions)) if by_hash else None,
         runs=runs,
         listener=_listener(request, name) if has_progress and runs is not None else None,
-        hosts=None if maps or runs is None else _hosts(request),
-        words="files" if maps else "Spark's shuffle" if inline else "hosts",
-        why=_MAPPED if maps else _INLINE if inline else _SERVED,
+        hosts=None if there.shares_files or runs is None else _hosts(request),
+        words=there.through,
+        why=_WHY[there.through],
     )
 
 
@@ -257,7 +269,7 @@ def _facts(request: Request, partitions: int, taken: EnvironmentOptions) -> Fact
     return facts_of(request.options, num_partitions=partitions, segment_size=segment_size)
 
 
-def _options(request: Request, partitions: int) -> EnvironmentOptions:
+def task_options(request: Request, partitions: int) -> EnvironmentOptions:
     """Return the options of the tasks, with segments so small that each partition has two."""
     options: EnvironmentOptions = {name: request.options[name] for name in TASK_OPTIONS}  # type: ignore[assignment]
     each: int = request.options["memory"] // (2 * (partitions + 4))

@@ -5,7 +5,7 @@ Decision: ADR 0029.
 
 from __future__ import annotations
 
-import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate._option_table import TASK_OPTIONS
@@ -23,8 +23,23 @@ _PRODUCER: Final = "headgate.spark.tasks.producer"
 _CONSUMER: Final = "headgate.spark.tasks.consumer"
 
 
-def pipeline(request: Request, slots: Slots) -> DataFrame:
-    """Return the DataFrame of a pipelined exchange.
+@dataclass(frozen=True, slots=True)
+class Widths:
+    """The numbers of tasks of a pipelined exchange.
+
+    Attributes:
+        partitions: consumers.
+        readers: producers that read a source.
+        holds_slots: True if each consumer holds a slot.
+    """
+
+    partitions: int
+    readers: int
+    holds_slots: bool
+
+
+def widths(request: Request, slots: Slots) -> Widths:
+    """Return the numbers of tasks.
 
     Args:
         request: the call of exchange().
@@ -47,15 +62,22 @@ def pipeline(request: Request, slots: Slots) -> DataFrame:
             raise _not_enough(
                 needs, partitions, most, -(-partitions // MOST_PER_SLOT), slots, request
             )
-        return _plan(request, partitions, readers or slots.number, holds_slots=False)
+        return Widths(partitions, readers or slots.number, holds_slots=False)
     partitions = given or max(1, slots.number // 2)
     if partitions + 1 > max(slots.number, slots.most):
         needs = f"a task slot for each partition and one more, here {partitions + 1}"
         raise _not_enough(needs, partitions, slots.number - 1, partitions + 1, slots, request)
-    return _plan(request, partitions, readers or slots.number - partitions, holds_slots=True)
+    return Widths(partitions, readers or slots.number - partitions, holds_slots=True)
 
 
-def _plan(request: Request, partitions: int, readers: int, *, holds_slots: bool) -> DataFrame:
+def pipeline(request: Request, wide: Widths, exchange_id: bytes) -> DataFrame:
+    """Return the DataFrame of a pipelined exchange.
+
+    Args:
+        request: the call of exchange().
+        wide: its numbers of tasks.
+        exchange_id: 16 random bytes.
+    """
     from headgate.spark.driver import application  # noqa: PLC0415
     from headgate.spark.driver.runs.formation import ExchangeFacts  # noqa: PLC0415
     from headgate.spark.driver.scheduler.jobs import Plan  # noqa: PLC0415
@@ -64,9 +86,9 @@ def _plan(request: Request, partitions: int, readers: int, *, holds_slots: bool)
     from headgate.spark.tasks.task import ConsumerTask, ProducerTask  # noqa: PLC0415
 
     owner = application.of(request.context)
-    shares = None if holds_slots else owner.shares
+    partitions, readers = wide.partitions, wide.readers
+    shares = None if wide.holds_slots else owner.shares
     options = request.options
-    exchange_id = os.urandom(16)
     place = owner.place(exchange_id, options)
     common: dict[str, Any] = {
         "place": place,
@@ -100,7 +122,7 @@ def _plan(request: Request, partitions: int, readers: int, *, holds_slots: bool)
     found = {} if source is None else {"parallelism": readers}
     facts = facts_of(options, num_partitions=partitions, **found)
     plan = Plan(producers, words, options["progress"], rdd.id(), facts, source, by_order)
-    about = ExchangeFacts(partitions, place.heartbeat_timeout, holds_slots)
+    about = ExchangeFacts(partitions, place.heartbeat_timeout, wide.holds_slots)
     task = ConsumerTask(
         **common,
         reduce=request.reduce,

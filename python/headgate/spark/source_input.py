@@ -11,6 +11,7 @@ from headgate.spark.confs import is_connect
 from headgate.spark.source_schema import spark_schema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -28,12 +29,14 @@ class SourceInput:
         name: name of the source.
         schema: Spark's schema of the batches.
         watermarks: the strategy of its readers, or None.
+        given: Arrow's schema of the batches, as the source says.
     """
 
     source: Source[Any, Any, Any]
     name: str
     schema: StructType
     watermarks: WatermarkStrategy | None
+    given: pa.Schema
 
     def plan(self, parallelism: int) -> SourcePlan:
         """Return the plan of a run with ``parallelism`` readers."""
@@ -96,7 +99,7 @@ def source_input(source: Any, watermarks: Any, what: str = "the first argument")
             f"source {name!r} has no columns, so there is nothing to send",
             remedy="give its schema at least one column",
         )
-    return SourceInput(source, name, spark_schema(schema), watermarks)
+    return SourceInput(source, name, spark_schema(schema), watermarks, schema)
 
 
 def _to_spark(data: Any) -> str:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import headgate as hg
 from headgate.errors import NotBuiltError, OptionError
 from headgate.source import NumberSequenceSource, WatermarkStrategy
-from headgate.spark import exchange, last_stats
+from headgate.spark import exchange, explain, last_stats
 
 MASTER, FOLDER = sys.argv[1:]
 ROWS = 20_000
@@ -98,6 +98,10 @@ def main():
         schema=df.schema,
     )
     assert placed(twice) == placed(df.repartition(4, "id"))
+    found = explain(twice.union(twice).filter("id > 3")).exchanges
+    assert [(one.mode, one.through) for one in found] == [("kept", "files")] * 2
+    assert [one.inputs[0].producers.number for one in found] == [None, None]
+    assert "client of Spark Connect" in str(explain(exchange(df, "k", num_partitions=3)))
 
     spark.conf.set("spark.headgate.numPartitions", "7")
     assert (

@@ -25,6 +25,7 @@ def plain(stats: RunStats) -> dict[str, Any]:
     told = asdict(replace(stats, tasks=tuple(listed)))
     told["tasks"] = list(told["tasks"])
     told["stages"] = list(told["stages"])
+    told["ended_epochs"] = list(told["ended_epochs"])
     told["more_tasks"] = [
         {"role": role, "tasks": len(some), **{n: sum(getattr(t, n) for t in some) for n in _SUMS}}
         for role in ("map", "reduce")

@@ -54,6 +54,8 @@ class RunStats:
         versions: of Python and the packages on the driver, by name.
         edges: bytes from producers to consumers, see :func:`headgate.observe.edges.matrix`; of
             producers that are done, and None before the first one is.
+        ended_epochs: why each epoch that did not come to its end ended, the oldest first: ``epoch``, the code of
+            the ``error``, and its ``summary``. Empty for a kept exchange, whose tasks Spark tries again.
         schema_version: version of the JSON form.
     """
 
@@ -88,6 +90,7 @@ class RunStats:
     options: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict, repr=False)
     versions: Mapping[str, str] = field(default_factory=dict, repr=False)
     edges: Mapping[str, Any] | None = field(default=None, repr=False)
+    ended_epochs: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     schema_version: int = SCHEMA_VERSION
 
     @property

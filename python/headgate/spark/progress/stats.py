@@ -101,6 +101,10 @@ def snapshot(run: Run, now: float, facts: Facts | None = None) -> ExchangeStats:
         options=facts.options,
         versions=facts.versions,
         edges=matrix((p.partition, p.edges_each, p.edges) for p in producers),
+        ended_epochs=tuple(
+            {"epoch": epoch, "error": cause.code, "summary": cause.summary}
+            for epoch, cause in enumerate(run.epochs.causes.causes)
+        ),
     )
 
 

@@ -8,6 +8,7 @@ decide, above minimum times, so neither the order of the tasks nor a common fact
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from headgate.spark.progress.task_stats import TaskStats
@@ -210,8 +211,9 @@ def _upstream(producers: list[TaskStats], *, reads_splits: bool) -> Verdict | No
     total = dict.fromkeys(("source", "map", "exchange"), 0)
     for stage in total if producers else ():
         total[stage] = sum(task.of(stage)[1] for task in producers)
-        most = _most(producers, lambda task, stage=stage: task.of(stage)[1] / task.wall_ms)
-        share = most.of(stage)[1] / most.wall_ms
+        by = partial(_share, stage)
+        most = _most(producers, by)
+        share = by(most)
         if share > MOST:
             worst[stage] = share, most
     ranked = sorted(worst, key=lambda stage: total[stage], reverse=True)
@@ -255,6 +257,11 @@ def _slow_host(
 def _most(tasks: list[TaskStats], by: Callable[[TaskStats], float]) -> TaskStats:
     """Return the task with the most; of equal ones the first by number, whatever their order."""
     return max(tasks, key=lambda task: (by(task), -task.task))
+
+
+def _share(stage: str, task: TaskStats) -> float:
+    """Return the share of its time that a task spends in a stage."""
+    return task.of(stage)[1] / task.wall_ms
 
 
 def _who(task: TaskStats) -> str:

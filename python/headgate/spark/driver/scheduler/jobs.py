@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
 from headgate.control.cause import CANCELLED, Cause
-from headgate.spark.driver.logs import say
+from headgate.spark.driver.logs import of_run, say
 from headgate.spark.driver.runs.epochs import RunState
 from headgate.spark.driver.runs.losses import OURS
 from headgate.spark.driver.runs.members import ENDED, Producer
@@ -153,13 +153,13 @@ class Jobs:
 
     def epoch_ended(self, run: Run, epoch: int, cause: Cause) -> None:
         """Log the end of an epoch."""
-        say(logging.WARNING, "run %d: epoch %d ended: %s", run.number, epoch, cause.summary)
+        words = "run %d: epoch %d ended: %s"
+        say(logging.WARNING, words, run.number, epoch, cause.summary, about=of_run(run, epoch))
 
     def ended(self, run: Run, cause: Cause | None) -> None:
         """Log the end of a run and close its readers."""
-        say(
-            logging.INFO, "run %d ended: %s", run.number, "well" if cause is None else cause.summary
-        )
+        how = "well" if cause is None else cause.summary
+        say(logging.INFO, "run %d ended: %s", run.number, how, about=of_run(run))
         if run.readers is not None:
             run.readers.close()
         self._asked.put(lambda: latest.ended(key_of(run)))
@@ -409,7 +409,7 @@ class Jobs:
                 known = self._facts.stages([run.stage], {run.stage}).get(run.stage)
             except Exception as error:  # noqa: BLE001 - py4j's
                 words = "run %d: Spark did not say who runs, so its producers start unchecked: %s"
-                say(logging.WARNING, words, run.number, error)
+                say(logging.WARNING, words, run.number, error, about=of_run(run, epoch))
                 return
             running = frozenset() if known is None else known.running or frozenset()
             if self._reads(run.exchange_id, known) and running & consumers:
@@ -427,7 +427,7 @@ class Jobs:
             run_with_action_of(self._context, run.stage)
         except Exception as error:  # noqa: BLE001 - py4j's: the scheduler's insides differ by version
             words = "run %d: its producers run outside of the action's pool and group: %s"
-            say(logging.WARNING, words, run.number, error)
+            say(logging.WARNING, words, run.number, error, about=of_run(run))
 
     def _is_repeatable(self, plan: Plan, producers: RDD[Any]) -> bool:
         # Splits go to readers by timing, so the rows of a source have no order.

@@ -1,0 +1,1 @@
+"""How an exchange is planned: the rules that decide, and the explanation of what they decided."""

@@ -1,0 +1,83 @@
+"""Checks of an exchange against the application, with their numbers. Pure functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headgate._units import size_text
+from headgate.spark.driver.scheduler.shares import MOST_PER_SLOT
+from headgate.spark.driver.scheduler.slots import is_dynamic
+from headgate.spark.plans.model import Check
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headgate.spark.plans.facts import ExchangeFacts
+    from headgate.spark.plans.model import Memory
+
+_SPECULATION: Final = "spark.speculation"
+_ATTEMPT: Final = "of two attempts at a task exactly one counts"
+_WORKERS: Final = "the driver's and the workers' Python are of one version, and import headgate: checked on this host"
+_ELSEWHERE: Final = (
+    "the Python of the workers is on other hosts, and not seen before a task runs there"
+)
+
+
+def checks_of(
+    facts: ExchangeFacts, memory: Memory, master: str, conf: Mapping[str, str]
+) -> tuple[Check, ...]:
+    """Return the checks.
+
+    Args:
+        facts: of the exchange.
+        memory: of its workers.
+        master: of the application; empty if it is not known.
+        conf: of the application; empty if it is not known.
+    """
+    checks = [_slots(facts)]
+    if not facts.there.on_connect:
+        checks += [_allocation(facts, conf), _speculation(conf)]
+    if memory.fits is not None and memory.total is not None and memory.limit is not None:
+        sizes = f"{size_text(memory.total)} of {size_text(memory.limit)} by {memory.limited_by}"
+        less = "" if memory.fits else ': memory="16m", or a larger limit'
+        checks.append(Check("memory", memory.fits, sizes + less))
+    is_here = master.startswith("local") and not facts.there.on_connect
+    checks.append(Check("versions", is_here or None, _WORKERS if is_here else _ELSEWHERE))
+    return tuple(checks)
+
+
+def _slots(facts: ExchangeFacts) -> Check:
+    slots, words, partitions = facts.slots, facts.slots_words, facts.partitions
+    if facts.there.on_connect:
+        return Check("slots", None, f"planned with {slots}: {words}")
+    if slots == 0:
+        return Check("slots", None, f"no slot is there yet: {words}")
+    if facts.choice.mode != "pipelined":
+        waves = -(-partitions // slots)
+        turns = "at once" if waves == 1 else f"in {waves} waves"
+        return Check("slots", True, f"{slots}, so {partitions} consumers run {turns} ({words})")
+    if facts.holds_slots:
+        left = f"{max(0, slots - partitions)} of {slots} are left for producers"
+        return Check(
+            "slots", True, f"{partitions} consumers hold {partitions} slots; {left} ({words})"
+        )
+    most = MOST_PER_SLOT * slots
+    said = f"{partitions} of at most {most} consumers take a thousandth of a core each"
+    return Check("slots", True, f"{said}; all {slots} slots are for producers ({words})")
+
+
+def _allocation(facts: ExchangeFacts, conf: Mapping[str, str]) -> Check:
+    if not is_dynamic(conf):
+        return Check("dynamic allocation", True, "off")
+    if facts.choice.mode == "pipelined":
+        why = "on, so each consumer holds a slot, and producers that wait make Spark request executors"
+        return Check("dynamic allocation", True, why)
+    most = conf.get("spark.dynamicAllocation.maxExecutors")
+    limit = "any number of" if most is None else f"at most {most}"
+    why = f"on, with {limit} executors; Spark runs again what an executor that ends has kept"
+    return Check("dynamic allocation", True, "on" if facts.choice.mode == "repartition" else why)
+
+
+def _speculation(conf: Mapping[str, str]) -> Check:
+    is_on = conf.get(_SPECULATION, "false").strip().lower() == "true"
+    return Check("speculation", True, f"on: {_ATTEMPT}" if is_on else "off")

@@ -1,0 +1,132 @@
+"""The memory and disk that an exchange takes, by estimate. Pure functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headgate._options import describe
+from headgate._units import parse_size, size_text
+from headgate.spark.plans.model import Disk, Memory
+from headgate.spark.progress.render import size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headgate.spark.plans.facts import ExchangeFacts
+    from headgate.spark.plans.tables import Table
+
+_MIB: Final = 1 << 20
+_OVERHEAD: Final = "spark.executor.memoryOverhead"
+_FACTOR: Final = "spark.executor.memoryOverheadFactor"
+_LEAST: Final = "spark.executor.minMemoryOverhead"
+_PYTHON: Final = "spark.executor.pyspark.memory"
+#: Spark's defaults on YARN.
+_DEFAULTS: Final = {_FACTOR: "0.10", _LEAST: "384m", "spark.executor.memory": "1g"}
+#: Masters that end an executor whose processes take more than it asked for.
+_ENFORCED: Final = ("yarn", "k8s")
+
+
+def memory_of(facts: ExchangeFacts, master: str, conf: Mapping[str, str]) -> Memory:
+    """Return the memory of the Python workers, beside that of the user's functions.
+
+    Args:
+        facts: of the exchange.
+        master: of the application; empty if it is not known.
+        conf: of the application; empty if it is not known.
+    """
+    if facts.choice.mode == "repartition":
+        why = "none of Headgate's own: Spark moves the rows"
+        return Memory(0, 0, 0, None, 0, None, "", None, why)
+    pool: int = facts.options["memory"]
+    sort = pool if any(one.sort_within for one in facts.inputs) else 0
+    workers = _workers(facts, master)
+    total = None if workers is None else workers * (pool + sort)
+    limit, limited_by = _limit(master, conf)
+    fits = None if limit is None or total is None else total <= limit
+    said = f"at most {_pool_words(facts)}"
+    if sort:
+        said += f", and {describe('memory', sort)} of rows that wait to be sorted"
+    said += ", beside what the functions take"
+    if total is None:
+        said += "; the workers of an executor are not known"
+    else:
+        where = (
+            "on this host" if master.startswith("local[") or master == "local" else "an executor"
+        )
+        said += f"; with {workers} workers {size_text(total)} {where}"
+    if limit is not None:
+        said += f", of {size_text(limit)} by {limited_by}"
+    elif limited_by:
+        said += f"; {limited_by} is not set, and its default there is not known"
+    return Memory(facts.segment_size, pool, sort, workers, total, limit, limited_by, fits, said)
+
+
+def disk_of(facts: ExchangeFacts, tables: Sequence[Table | None]) -> Disk:
+    """Return the bytes that producers write."""
+    if facts.choice.mode == "repartition":
+        return Disk(0, "Spark writes the rows to its own shuffle files")
+    sorts = any(one.sort_within for one in facts.inputs)
+    most = describe("memory", facts.options["memory"])
+    sorting = (
+        f"; a consumer with more than {most} of rows to sort writes them to files" if sorts else ""
+    )
+    if facts.choice.mode == "pipelined":
+        spilled = describe("spill_threshold", facts.options["spill_threshold"])
+        why = f"rows wait in the pools; only records above {spilled} pass through a file"
+        return Disk(0, why + sorting)
+    if facts.there.through == "Spark's shuffle":
+        return Disk(0, "the pages travel through Spark's shuffle files" + sorting)
+    until = "in spark.local.dir, as long as Spark's shuffle files" + sorting
+    if any(one.has_map for one in facts.inputs):
+        return Disk(None, f"unknown, as nobody knows yet what map returns; {until}")
+    sizes = [None if table is None else table.bytes for table in tables]
+    known = [one for one in sizes if one is not None]
+    if len(known) < len(sizes):
+        return Disk(None, f"unknown, as the size of the input is; {until}")
+    return Disk(sum(known), f"about {size(sum(known))}, Spark's estimate of the input; {until}")
+
+
+def _pool_words(facts: ExchangeFacts) -> str:
+    pool: int = facts.options["memory"]
+    segments = pool // facts.segment_size
+    each = describe("segment_size", facts.segment_size)
+    origin = facts.options.sources["memory"]
+    return (
+        f"{describe('memory', pool)} for each worker ({origin}), as {segments} segments of {each}"
+    )
+
+
+def _workers(facts: ExchangeFacts, master: str) -> int | None:
+    """Return how many Python workers an executor runs at a time."""
+    if facts.each <= 0:
+        # With local[n] the driver's process is the only executor.
+        return facts.slots if master.startswith("local[") or master == "local" else None
+    if facts.choice.mode != "pipelined" or facts.holds_slots:
+        return facts.each
+    executors = max(1, facts.slots // facts.each)
+    return facts.each + -(-facts.partitions // executors)
+
+
+def _limit(master: str, conf: Mapping[str, str]) -> tuple[int | None, str]:
+    """Return the memory of an executor for Python, and its conf; the conf alone if the memory is not known."""
+    if conf.get(_PYTHON):
+        return spark_size(conf[_PYTHON]), _PYTHON
+    if not master.startswith(_ENFORCED):
+        return None, ""
+    if conf.get(_OVERHEAD):
+        return spark_size(conf[_OVERHEAD]), _OVERHEAD
+    if master.startswith("k8s"):
+        return None, _OVERHEAD  # its default is another one for Python, if Spark knew of it
+    given = {**_DEFAULTS, **conf}
+    share = int(float(given[_FACTOR]) * spark_size(given["spark.executor.memory"]))
+    share -= share % _MIB  # as Spark counts
+    return max(share, spark_size(given[_LEAST])), _OVERHEAD
+
+
+def spark_size(text: str) -> int:
+    """Return bytes of a memory in Spark's notation; without a unit it is MiB.
+
+    Raises:
+        ValueError: The text is not a size.
+    """
+    return int(text) * _MIB if text.strip().isdigit() else parse_size(text)

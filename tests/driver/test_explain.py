@@ -1,0 +1,465 @@
+"""The sentences of ``explain()``: for each the facts that cause it, and facts that do not."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from tests.driver.explain_kit import (
+    CLUSTER,
+    CONNECT,
+    LOCAL,
+    ROWS,
+    TABLE,
+    a_source,
+    an_exchange,
+    an_input,
+    said,
+)
+
+from headgate import (
+    BroadcastSelector,
+    ForwardSelector,
+    GlobalSelector,
+    HashSelector,
+    KeyGroupSelector,
+    RebalanceSelector,
+    RoundRobinSelector,
+    ShuffleSelector,
+)
+from headgate.spark.plans.explanation import Explanation
+from headgate.spark.plans.facts import Placement, placement
+from headgate.spark.plans.memory import spark_size
+from headgate.spark.plans.say import placed
+from headgate.spark.plans.show import WIDTH
+from headgate.spark.plans.tables import Table
+
+MIB = 1 << 20
+
+
+def mapped(**changes):
+    return an_input(has_map=True, **changes)
+
+
+def steps(facts):
+    return {copied.step: copied for copied in said(facts).copies}
+
+
+def codes(facts, *tables):
+    return [advice.code for advice in said(facts, *tables).faster]
+
+
+def check(found, name):
+    return next(one for one in found.checks if one.name == name)
+
+
+# --- Partitions and producers ---
+
+
+@pytest.mark.parametrize(
+    ("named", "source"),
+    [
+        ({"options": {"num_partitions": 3}}, "argument"),
+        ({"confs": {"spark.headgate.numPartitions": "3"}}, "spark.headgate.numPartitions"),
+        ({"environ": {"HEADGATE_NUM_PARTITIONS": "3"}}, "HEADGATE_NUM_PARTITIONS"),
+    ],
+)
+def test_the_origin_of_a_given_number_of_partitions(named, source):
+    found = said(an_exchange(mapped(), **named)).partitions
+    assert (found.number, found.source) == (3, source)
+    assert source in found.why
+
+
+def test_the_origin_of_the_default_number_of_partitions():
+    found = said(an_exchange()).partitions
+    assert (found.number, found.source) == (4, "default")
+    assert found.why == "one for each slot (2 executors x 2 cores)"
+    half = an_exchange(options={"mode": "pipelined"}, holds_slots=True, partitions=2)
+    assert said(half).partitions.why.startswith("half of the slots, as each consumer holds one")
+
+
+def test_the_producers_of_a_dataframe_are_its_partitions():
+    (one,) = said(an_exchange(mapped())).inputs
+    assert (one.producers.number, one.producers.source) == (7, "plan")
+    (unseen,) = said(an_exchange(mapped()), None).inputs
+    assert (unseen.producers.number, unseen.producers.source) == (None, "unknown")
+
+
+def test_the_producers_of_a_source():
+    (one,) = said(an_exchange(a_source())).inputs
+    assert (one.producers.number, one.producers.source) == (16, "default")
+    assert "there are 30 splits" in one.producers.why
+    (given,) = said(an_exchange(a_source(producers=2), options={"parallelism": 2})).inputs
+    assert (given.producers.number, given.producers.source) == (2, "argument")
+
+
+@pytest.mark.parametrize(
+    ("holds_slots", "why"), [(True, "the slots that the consumers leave"), (False, "all slots")]
+)
+def test_the_producers_of_a_pipelined_source(holds_slots, why):
+    source = a_source(producers=2, splits=None)
+    facts = an_exchange(source, options={"mode": "pipelined"}, holds_slots=holds_slots)
+    (one,) = said(facts).inputs
+    assert one.producers.number == 2
+    assert one.producers.why.startswith(why)
+
+
+def test_why_spark_reads_a_dataframe_is_said_of_it():
+    (one,) = said(an_exchange(mapped(spark_reads="it computes a column"))).inputs
+    assert one.spark_reads == "it computes a column"
+
+
+# --- Placement ---
+
+
+def by_parity(batch):
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("by", "kind", "sentence"),
+    [
+        (["a", ("b", "c")], "hash", "by a, b.c, with Spark's hash"),
+        (HashSelector(["a"]), "hash", "by a, with Spark's hash"),
+        (KeyGroupSelector("a"), "key groups", "by the key group of a"),
+        (None, "turn", "in turn, batch by batch"),
+        (RoundRobinSelector(by_rows=True), "turn", "in turn, row by row, by RoundRobinSelector"),
+        (RebalanceSelector(), "turn", "in turn, batch by batch, by RebalanceSelector"),
+        (ShuffleSelector(seed=1), "random", "at random, batch by batch, by ShuffleSelector"),
+        (BroadcastSelector(), "all", "in every partition"),
+        (GlobalSelector(), "one", "all in partition 0"),
+        (ForwardSelector(), "one", "all in partition 0"),
+        (by_parity, "function", "by the function by_parity"),
+    ],
+)
+def test_how_rows_are_placed(by, kind, sentence):
+    found = placement(by)
+    assert found.kind == kind
+    assert placed(found, by_spark=False).startswith(sentence)
+
+
+def test_spark_spreads_single_rows():
+    for by in (None, RebalanceSelector(), ShuffleSelector(seed=1)):
+        assert placed(placement(by), by_spark=True) == "in turn, row by row, by Spark"
+    assert placed(placement(["a"]), by_spark=True).startswith("by a, with Spark's hash")
+
+
+# --- Copies ---
+
+
+def test_rows_that_spark_moves_are_not_copied_by_us():
+    found = said(an_exchange())
+    assert found.copies == ()
+    assert found.in_place == ("the rows stay in Spark's own format: no Python function gets them",)
+
+
+def test_spark_converts_rows_for_the_only_function():
+    found = steps(an_exchange(has_reduce=True))
+    assert set(found) == {"reduce", "result"}
+    assert found["reduce"].columns == ("user", "n")
+    assert said(an_exchange(has_reduce=True)).in_place == ()
+
+
+def test_spark_converts_rows_for_a_function_that_places_them():
+    def where(by):
+        return an_exchange(an_input(placement=placement(by)), there=CONNECT)
+
+    assert said(where(by_parity)).mode == "repartition"
+    assert set(steps(where(by_parity))) == {"input", "shuffle"}
+    assert said(where(by_parity)).in_place == ()
+    assert steps(where(ShuffleSelector(seed=1))) == {}
+
+
+def test_the_steps_of_a_dataframe_with_a_map():
+    wide = pa.schema([("a", pa.int8()), ("b", pa.int8())])
+    found = steps(an_exchange(mapped(given=wide)))
+    assert set(found) == {"input", "pages", "result"}
+    assert found["input"].columns == ("a", "b")
+    assert "to Arrow for map" in found["input"].why
+
+
+def test_a_source_does_not_pass_the_jvm():
+    assert "input" not in steps(an_exchange(a_source()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "sentence"),
+    [
+        (pa.uint8(), pa.int16(), "uint8 is cast to int16"),
+        (pa.date64(), pa.date32(), "is cast to date32"),
+        (pa.large_string(), pa.string(), "large_string becomes string where the row is copied"),
+        (pa.dictionary(pa.int8(), pa.string()), pa.string(), "becomes string where the row"),
+    ],
+)
+def test_columns_of_a_source_in_another_type(kind, declared, sentence):
+    read, sent = (pa.schema([("a", one), ("b", pa.int8())]) for one in (kind, declared))
+    found = steps(an_exchange(a_source(read=read, sent=sent)))["source"]
+    assert found.columns == ("a",)
+    assert sentence in found.why
+    # map gets the batches as the source gives them.
+    assert "source" not in steps(an_exchange(a_source(read=read, sent=ROWS, has_map=True)))
+
+
+def test_columns_of_a_source_in_the_declared_types_are_not_cast():
+    assert "source" not in steps(an_exchange(a_source()))
+    zones = [pa.schema([("a", pa.timestamp("us", zone))]) for zone in ("UTC", "Asia/Tokyo")]
+    assert "source" not in steps(an_exchange(a_source(read=zones[0], sent=zones[1])))
+
+
+def test_each_row_is_copied_into_a_page_once_unless_batches_go_as_a_whole():
+    pipelined = {"options": {"mode": "pipelined"}}
+    turn = Placement("turn", by_rows=False)
+    once, whole = "each row is copied once", "a batch goes to its partition as a whole"
+    assert steps(an_exchange(mapped()))["pages"].why.startswith(once)
+    assert steps(an_exchange(mapped(placement=turn), **pipelined))["pages"].why.startswith(whole)
+    # Kept pages, single rows, nested columns and compressed pages are gathered.
+    nested = pa.schema([("a", pa.list_(pa.int8()))])
+    packed = {"options": {"mode": "pipelined", "compression": "lz4"}}
+    for facts in (
+        an_exchange(mapped(placement=turn)),
+        an_exchange(mapped(), **pipelined),
+        an_exchange(mapped(placement=turn, sent=nested), **pipelined),
+        an_exchange(mapped(placement=turn), **packed),
+    ):
+        assert steps(facts)["pages"].why.startswith(once)
+
+
+def test_a_worker_sorts_unless_spark_moves_the_rows():
+    found = steps(an_exchange(mapped(sort_within=("n",))))["sort"]
+    assert found.why == "a worker sorts the rows of a partition by n"
+    assert "sort" not in steps(an_exchange(an_input(sort_within=("n",))))
+    assert "sort" not in steps(an_exchange(mapped()))
+
+
+@pytest.mark.parametrize(
+    ("there", "named", "sentence"),
+    [
+        (LOCAL, {}, "consumers map the pages of producers and read"),
+        (CLUSTER, {}, "on their own host, receive others into segments"),
+        (CONNECT, {"options": {"mode": "kept"}}, "binary values of Spark's shuffle"),
+        (CLUSTER, {"options": {"mode": "pipelined"}}, "in the segment that has it"),
+    ],
+)
+def test_where_consumers_read_columns_in_place(there, named, sentence):
+    (found,) = said(an_exchange(mapped(), there=there, **named)).in_place
+    assert sentence in found
+
+
+def test_small_pages_are_copied_together():
+    (kept,) = said(an_exchange(mapped())).in_place
+    assert "at most half of 256k are copied together" in kept
+    (plain,) = said(an_exchange(mapped(), options={"mode": "pipelined"})).in_place
+    assert "copied together" not in plain
+    joined = {"mode": "pipelined", "batch_bytes": "1m"}
+    (large,) = said(an_exchange(mapped(), options=joined)).in_place
+    assert "at most half of 1m" in large
+
+
+# --- Memory and disk ---
+
+
+def test_the_memory_of_an_executor_against_its_limit():
+    found = said(an_exchange(mapped())).memory
+    assert (found.pool, found.sort, found.workers, found.total) == (64 * MIB, 0, 2, 128 * MIB)
+    assert (found.limit, found.limited_by) == (384 * MIB, "spark.executor.memoryOverhead")
+    assert found.fits is True
+
+
+def test_rows_that_wait_to_be_sorted_take_as_much_again():
+    found = said(an_exchange(mapped(sort_within=("n",)))).memory
+    assert (found.sort, found.total) == (64 * MIB, 256 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "limit", "by"),
+    [
+        ("yarn", {"spark.executor.memoryOverhead": "100"}, 100 * MIB, "memoryOverhead"),
+        ("yarn", {"spark.executor.memory": "10g"}, 1 << 30, "memoryOverhead"),
+        ("yarn", {"spark.executor.pyspark.memory": "1g"}, 1 << 30, "pyspark.memory"),
+        ("k8s://x", {"spark.executor.memoryOverhead": "1g"}, 1 << 30, "memoryOverhead"),
+        ("k8s://x", {}, None, "memoryOverhead"),
+        ("spark://x", {"spark.executor.memoryOverhead": "1g"}, None, ""),
+        ("spark://x", {"spark.executor.pyspark.memory": "1g"}, 1 << 30, "pyspark.memory"),
+        ("local[4]", {}, None, ""),
+    ],
+)
+def test_what_limits_the_memory(master, conf, limit, by):
+    found = said(an_exchange(mapped()), master=master, conf=conf)
+    assert found.memory.limit == limit
+    assert found.memory.limited_by.endswith(by)
+    assert bool(found.memory.limited_by) == bool(by)
+    assert ("memory" in {one.name for one in found.checks}) == (limit is not None)
+
+
+def test_pools_that_do_not_fit():
+    conf = {"spark.executor.memoryOverhead": "100m"}
+    found = said(an_exchange(mapped()), conf=conf)
+    assert found.memory.fits is False
+    assert check(found, "memory").ok is False
+    assert 'memory="16m"' in check(found, "memory").why
+    assert check(said(an_exchange(mapped())), "memory").ok is True
+
+
+def test_without_executors_all_slots_are_workers_of_this_host():
+    assert said(an_exchange(mapped(), there=LOCAL, each=0), master="local[4]").memory.workers == 4
+    assert said(an_exchange(mapped(), each=0)).memory.workers is None
+
+
+def test_consumers_beside_producers_are_workers_too():
+    pipelined = {"options": {"mode": "pipelined"}, "partitions": 5}
+    assert said(an_exchange(**pipelined)).memory.workers == 2 + 3
+    assert said(an_exchange(**pipelined, holds_slots=True)).memory.workers == 2
+
+
+def test_spark_takes_no_memory_of_ours():
+    found = said(an_exchange()).memory
+    assert (found.pool, found.total, found.fits) == (0, 0, None)
+
+
+def test_sizes_without_a_unit_are_mebibytes():
+    assert [spark_size(text) for text in ("384", "1g", "512m")] == [384 * MIB, 1 << 30, 512 * MIB]
+
+
+def test_bytes_on_disk():
+    plain = an_input(placement=Placement("all"))
+    assert said(an_exchange(plain)).disk.bytes == TABLE.bytes
+    assert said(an_exchange(plain), Table(7, "", None)).disk.bytes is None
+    assert said(an_exchange(mapped())).disk.bytes is None
+    assert "what map returns" in said(an_exchange(mapped())).disk.why
+    assert said(an_exchange()).disk.bytes == 0
+    for sort in ((), ("n",)):
+        why = said(an_exchange(mapped(sort_within=sort))).disk.why
+        assert ("more than 64m of rows to sort" in why) == bool(sort)
+    assert said(an_exchange(options={"mode": "pipelined"})).disk.bytes == 0
+    assert said(an_exchange(mapped(), there=CONNECT, options={"mode": "kept"})).disk.bytes == 0
+
+
+# --- Checks ---
+
+
+@pytest.mark.parametrize(
+    ("facts", "ok", "sentence"),
+    [
+        (an_exchange(mapped(), partitions=9), True, "9 consumers run in 3 waves"),
+        (an_exchange(mapped(), partitions=4), True, "4 consumers run at once"),
+        (an_exchange(mapped(), slots=0), None, "no slot is there yet"),
+        (an_exchange(mapped(), there=CONNECT), None, "planned with 4"),
+        (
+            an_exchange(options={"mode": "pipelined"}, partitions=3, holds_slots=True),
+            True,
+            "3 consumers hold 3 slots; 1 of 4 are left",
+        ),
+        (
+            an_exchange(options={"mode": "pipelined"}, partitions=9),
+            True,
+            "9 of at most 40 consumers take a thousandth of a core",
+        ),
+    ],
+)
+def test_slots(facts, ok, sentence):
+    found = check(said(facts), "slots")
+    assert found.ok is ok
+    assert sentence in found.why
+
+
+def test_dynamic_allocation_and_speculation():
+    on = {"spark.dynamicAllocation.enabled": "true", "spark.speculation": "true"}
+    off = said(an_exchange(mapped()))
+    assert [check(off, name).why for name in ("dynamic allocation", "speculation")] == ["off"] * 2
+    found = said(an_exchange(mapped()), conf=on)
+    assert "any number of executors" in check(found, "dynamic allocation").why
+    assert "exactly one counts" in check(found, "speculation").why
+    limited = {**on, "spark.dynamicAllocation.maxExecutors": "9"}
+    some = said(an_exchange(mapped()), conf=limited)
+    assert "at most 9 executors" in check(some, "dynamic allocation").why
+    pipelined = said(an_exchange(options={"mode": "pipelined"}), conf=on)
+    assert "each consumer holds a slot" in check(pipelined, "dynamic allocation").why
+
+
+def test_the_python_of_the_workers_is_seen_on_this_host_only():
+    assert check(said(an_exchange(there=LOCAL), master="local[4]"), "versions").ok is True
+    assert check(said(an_exchange(), master="yarn"), "versions").ok is None
+
+
+# --- Advice, and what is not known ---
+
+
+def test_files_that_workers_could_read():
+    scan = Table(7, "", 10, is_scan=True)
+    assert codes(an_exchange(mapped()), scan) == ["read-in-workers"]
+    assert codes(an_exchange(mapped()), TABLE) == []
+    assert codes(an_exchange(mapped(), options={"read": "auto"}), scan) == []
+    assert codes(an_exchange(mapped(), there=CONNECT), scan) == []
+    # Spark moves rows that no function gets, and it computes the keys of others.
+    assert codes(an_exchange(), scan) == []
+    assert codes(an_exchange(has_reduce=True), scan) == ["read-in-workers"]
+    assert codes(an_exchange(an_input(has_computed_keys=True), has_reduce=True), scan) == []
+
+
+def test_fewer_partitions_or_producers_than_slots():
+    assert codes(an_exchange(mapped(), partitions=3)) == ["more-partitions"]
+    assert codes(an_exchange(mapped(), partitions=5)) == []
+    assert codes(an_exchange(mapped(), partitions=3, there=CONNECT)) == []
+    assert codes(an_exchange(partitions=3, options={"mode": "pipelined"})) == ["mode-auto"]
+    assert codes(an_exchange(a_source(producers=2))) == ["more-producers"]
+    assert codes(an_exchange(a_source(producers=2, splits=2))) == []
+
+
+def test_a_mode_that_costs_more_than_the_default():
+    assert codes(an_exchange(options={"mode": "kept"})) == ["mode-auto"]
+    assert codes(an_exchange(mapped(), options={"mode": "kept"})) == []
+    assert codes(an_exchange(mapped(), options={"mode": "kept"}, there=CONNECT)) == ["mode-auto"]
+    holding = {"options": {"mode": "pipelined"}, "holds_slots": True}
+    assert codes(an_exchange(mapped(), **holding)) == ["mode-auto"]
+    assert codes(an_exchange(mapped(), options={"mode": "pipelined"})) == []
+
+
+def test_what_is_not_known():
+    assert said(an_exchange()).unknown == ()
+    (called,) = said(an_exchange(mapped(), has_reduce=True)).unknown
+    assert "map and reduce returns" in called
+    assert "size of the input" in said(an_exchange(), Table(7, "", None)).unknown[0]
+    assert "this is a client of Spark Connect" in said(an_exchange(there=CONNECT)).unknown[0]
+
+
+# --- As text, HTML and JSON ---
+
+
+def shown(*facts):
+    return Explanation(1, tuple(said(one) for one in facts), {"headgate": "0"})
+
+
+def test_the_text_has_short_lines_and_all_sentences():
+    hostile = mapped(given=pa.schema([("<b>&" * 60, pa.int8())]))
+    explanation = shown(an_exchange(hostile), an_exchange(a_source()))
+    lines = str(explanation).splitlines()
+    assert max(map(len, lines)) <= WIDTH
+    assert lines[0] == "headgate exchange 3fa1 (1 of 2)"
+    found = " ".join(" ".join(lines).split())
+    for one in explanation.exchanges:
+        for sentence in (one.why, one.partitions.why, one.memory.why, *(c.why for c in one.checks)):
+            assert sentence in found
+
+
+def test_a_reason_is_shown_once():
+    listed = an_exchange(an_input(), an_input())
+    assert [other.why for other in said(listed).others] == [said(listed).why] * 2
+    assert str(shown(listed)).count("\n  not ") == 0
+    assert str(shown(an_exchange(mapped()))).count("\n  not ") == 1
+
+
+def test_the_html_escapes_all_names():
+    name = "<script>alert(1)</script>"
+    source = a_source(source=name, placement=Placement("hash", (name,)), splits=None)
+    page = shown(an_exchange(source, slots_words=name))._repr_html_()
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;") >= 3
+    assert "color-scheme:light dark" in page
+
+
+def test_the_json_has_the_fields():
+    explanation = shown(an_exchange(mapped()))
+    found = json.loads(explanation.to_json())
+    assert found["schema_version"] == 1
+    assert found["exchanges"][0]["mode"] == "kept"
+    assert found["exchanges"][0]["memory"]["total"] == explanation.exchanges[0].memory.total
+    assert found["exchanges"][0]["inputs"][0]["placement"]["columns"] == ["user"]

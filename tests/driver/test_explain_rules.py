@@ -1,0 +1,121 @@
+"""Which way an exchange goes, and when the same call goes another one."""
+
+from dataclasses import replace
+
+import pytest
+from tests.driver.explain_kit import CLUSTER, CONNECT, LOCAL, a_source, an_exchange, an_input, said
+
+from headgate.spark.plans.facts import Placement
+from headgate.spark.plans.rules import Asked, There, choose, why_spark_reads
+
+SHORT = Asked("auto", "default", "[k]", is_shortest=True)
+MAPPED = Asked("auto", "default", "[k]", has_map=True)
+OLD = There(shares_files=False, is_one_process=False, compares_rows=False)
+
+
+def kinds(choice):
+    return choice.mode, [other.mode for other in choice.others]
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "mode", "others"),
+    [
+        (SHORT, CLUSTER, "repartition", ["kept", "pipelined"]),
+        (SHORT, CONNECT, "repartition", ["kept", "pipelined"]),
+        (MAPPED, LOCAL, "kept", ["repartition", "pipelined"]),
+        (MAPPED, CLUSTER, "kept", ["repartition", "pipelined"]),
+        (MAPPED, CONNECT, "repartition", ["kept", "pipelined"]),
+        (MAPPED, replace(CONNECT, shares_files=True), "kept", ["repartition", "pipelined"]),
+        (replace(MAPPED, is_by_order=True), OLD, "pipelined", ["repartition", "kept"]),
+        (replace(MAPPED, is_by_order=True), CLUSTER, "kept", ["repartition", "pipelined"]),
+        (replace(MAPPED, is_by_order=False), OLD, "kept", ["repartition", "pipelined"]),
+        (replace(MAPPED, has_watermarks=True), CLUSTER, "pipelined", ["repartition", "kept"]),
+        (replace(MAPPED, needs_events="events"), CLUSTER, "pipelined", ["repartition", "kept"]),
+        (replace(SHORT, is_listed=True), CLUSTER, "kept", ["repartition", "pipelined"]),
+        (replace(SHORT, mode="kept"), CLUSTER, "kept", []),
+        (replace(SHORT, mode="pipelined"), CLUSTER, "pipelined", []),
+    ],
+)
+def test_the_way_and_the_ways_not_taken(asked, there, mode, others):
+    found = choose(asked, there)
+    assert kinds(found) == (mode, others)
+    assert found.why
+    assert all(other.why for other in found.others)
+    assert not found.impossible
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "why"),
+    [
+        (replace(MAPPED, mode="kept", has_watermarks=True), CLUSTER, "watermarks align"),
+        (replace(MAPPED, mode="kept", needs_events="it sends events"), CLUSTER, "it sends events"),
+        (replace(MAPPED, mode="kept", is_by_order=True), OLD, "by may place rows by their order"),
+        (replace(MAPPED, mode="pipelined"), CONNECT, "has no driver here"),
+        (replace(MAPPED, is_listed=True, is_by_order=True), OLD, "by may place rows"),
+    ],
+)
+def test_a_way_that_the_caller_asks_for_and_that_is_impossible(asked, there, why):
+    assert why in choose(asked, there).impossible
+
+
+def test_where_the_mode_comes_from_is_said():
+    asked = replace(SHORT, mode="kept", mode_from="spark.headgate.mode")
+    assert choose(asked, CLUSTER).why == 'mode="kept" (spark.headgate.mode)'
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "named", "why"),
+    [
+        (MAPPED, CLUSTER, {}, ""),
+        (MAPPED, CONNECT, {}, "a client of Spark Connect"),
+        (SHORT, CLUSTER, {}, "no function gets its rows"),
+        (SHORT, CLUSTER, {"has_reduce": True}, ""),
+        (replace(SHORT, mode="kept"), CLUSTER, {}, ""),
+        (
+            SHORT,
+            CLUSTER,
+            {"has_reduce": True, "has_computed_keys": True},
+            "Spark computes its keys",
+        ),
+    ],
+)
+def test_why_spark_reads_files_that_workers_could_read(asked, there, named, why):
+    flags = {"has_reduce": False, "has_computed_keys": False, **named}
+    assert why_spark_reads(asked, there, **flags).startswith(why)
+    assert bool(why) == bool(why_spark_reads(asked, there, **flags))
+
+
+def falls(facts):
+    return {(back.when.split(",")[0], back.mode) for back in said(facts).falls_back}
+
+
+def test_a_kept_exchange_falls_back_on_connect():
+    assert falls(an_exchange(an_input(has_map=True))) == {
+        ("the session is one of Spark Connect", "repartition")
+    }
+
+
+def test_what_spark_moves_falls_back_nowhere():
+    assert falls(an_exchange()) == set()
+
+
+def test_a_kept_exchange_in_one_process_falls_back_with_executors_of_an_old_spark():
+    turn = an_input(has_map=True, placement=Placement("turn", by_rows=False))
+    found = falls(an_exchange(turn, there=LOCAL))
+    assert ("the application has executors", "pipelined") in found
+    assert all(
+        when != "the application has executors"
+        for when, _ in falls(an_exchange(an_input(has_map=True)))
+    )
+
+
+def test_a_source_falls_back_with_events_and_watermarks():
+    assert falls(an_exchange(a_source())) >= {
+        ("the source's enumerator sends events to its readers", "pipelined"),
+        ("the call has watermarks=", "pipelined"),
+    }
+
+
+def test_a_mode_that_the_caller_asks_for_never_falls_back():
+    source = an_exchange(a_source(), options={"mode": "kept"})
+    assert falls(source) == set()
