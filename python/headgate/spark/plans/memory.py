@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from headgate._options import describe
 from headgate._units import parse_size, size_text
+from headgate.observe.words import size
 from headgate.spark.plans.model import Disk, Memory
-from headgate.spark.progress.render import size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
