@@ -203,11 +203,13 @@ PARTS = (
     ),
     Part(
         "programs",
-        "the demo, the doctor, the tutorial, the benches and a client of Spark Connect, run as a whole",
+        "the demo, the doctor, the long pages, the benches and a client of Spark Connect, run as a whole",
         pytest("tests/soak/programs"),
         3,
         (
             "benches/*",
+            "docs/iterate.md",
+            "docs/migrate.md",
             "docs/tutorial.md",
             "python/headgate/demo.py",
             "python/headgate/spark/con*.py",

@@ -12,11 +12,13 @@ from scripts.page_blocks import README, ROOT, Block, blocks, program, wrong_outp
 
 #: Pages of the repository whose blocks are Python, beside those of the errors (tests/test_explain_pages.py).
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-#: Pages whose blocks a test of their own runs, as they need more than a session.
+#: Pages whose blocks a test of their own runs, as they need more than a session, or more time than `make test` has.
 RUN_BY = {
     "README.md": "tests/test_documents.py",
     "docs/cookbook.md": "tests/spark/test_cookbook.py",
-    "docs/tutorial.md": "tests/soak/programs/test_tutorial.py",
+    "docs/iterate.md": "tests/soak/programs/test_long_pages.py",
+    "docs/migrate.md": "tests/soak/programs/test_long_pages.py",
+    "docs/tutorial.md": "tests/soak/programs/test_long_pages.py",
 }
 
 

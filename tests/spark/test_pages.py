@@ -12,10 +12,10 @@ from tests.pages import ROOT, name, running
 from tests.spark.masters import registers
 from tests.spark.own_driver import drive
 
-pytestmark = pytest.mark.timeout(400)  # the first test runs all pages
+pytestmark = pytest.mark.timeout(700)  # the first test runs all pages
 
-#: Pages with a format of their own, or with more than one partition of an iteration.
-NEW_SPARK = {"docs/write-a-source.md", "docs/iterate.md", "docs/sources.md"}
+#: Pages with a format of their own.
+NEW_SPARK = {"docs/write-a-source.md", "docs/sources.md"}
 PAGES = running(on_spark=True)
 CASES = [
     pytest.param(page, id=name(page), marks=[registers] if name(page) in NEW_SPARK else [])
