@@ -129,11 +129,12 @@ def test_a_slow_stage_in_the_jvm(spark):
 
 
 def test_a_slow_reduce_behind_another_exchange(spark):
-    wide = spark.range(0, 10_000, 1, 2).selectExpr("id", "repeat('x', 4000) as s")
+    # Ten of Spark's batches of 10,000 rows: one of them is between both exchanges.
+    wide = spark.range(0, 100_000, 1, 2).selectExpr("id", "repeat('x', 500) as s")
     options = {**SMALL, "num_partitions": 1}
     inner = exchange(wide, by="id", **options)
-    outer = exchange(inner, by="id", reduce=slow(50, 0.03), schema=wide.schema, **options)
-    stats = final(outer, 10_000)
+    outer = exchange(inner, by="id", reduce=slow(1_000, 0.05), schema=wide.schema, **options)
+    stats = final(outer, 100_000)
     # The newest run is the inner one, whose consumer waits for the outer one.
     assert (stats.verdict.kind, stats.verdict.task) == ("reduce-busy", 0)
     assert stats.verdict.exchange not in {"", stats.exchange_id}
