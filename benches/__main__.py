@@ -21,6 +21,7 @@ NAMES = (
     "spark",
     "spark_kept",
     "spark_memory",
+    "seeing",
     "recovery",
     "jobs",
     "iterate",

@@ -195,14 +195,22 @@ PARTS = (
         ),
     ),
     Part(
+        "browser",
+        "the live page in Chromium: who gets in, tables, colours, a run that goes on, requests elsewhere",
+        ("scripts/browser.sh", "tests/soak/browser"),
+        4,
+        ("python/headgate/observe/*", "scripts/browser.sh", "tests/soak/browser/*"),
+    ),
+    Part(
         "programs",
-        "the demo, the benches and a client of Spark Connect, run as a whole",
+        "the demo, the doctor, the benches and a client of Spark Connect, run as a whole",
         pytest("tests/soak/programs"),
         3,
         (
             "benches/*",
             "python/headgate/demo.py",
             "python/headgate/spark/con*.py",
+            "python/headgate/spark/doctor/*",
             "python/headgate/spark/kept.py",
             "python/headgate/spark/shuffle.py",
             "tests/soak/programs/*",

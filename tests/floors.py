@@ -108,6 +108,7 @@ LEAVES = {
     "headgate.stream.api.job": {
         "headgate._options",
         "headgate.errors",
+        "headgate.observe.runs",
         # In one function, for a call that names a session.
         "headgate.spark.streams",
         "headgate.stream.api.graph",
@@ -123,6 +124,7 @@ LEAVES = {
         "headgate.stream.windows",
     },
     "headgate.control": {"headgate._native", "headgate.errors"},
+    "headgate.observe": {"headgate.__version__", "headgate.errors"},
     "headgate.spark.wire": {
         "headgate._native",
         "headgate.control",
@@ -176,6 +178,12 @@ WITH_NUMPY = "headgate.stream"
 CLIENTS = {
     "confluent_kafka": ("headgate.sink.kafka", "headgate.source.kafka"),
     "deltalake": ("headgate.sink.delta",),
+    "opentelemetry": ("headgate.observe.otel",),
+    "prometheus_client": ("headgate.observe.prometheus",),
+    "rich": ("headgate.observe.top.app",),
+    "starlette": ("headgate.observe.page",),
+    "textual": ("headgate.observe.top.app",),
+    "uvicorn": ("headgate.observe.page",),
     # Below Spark's layer: the type of a session, and the pickler, if it is installed.
     "pyspark": ("headgate.stream.api.job", "headgate.stream.job.local"),
 }

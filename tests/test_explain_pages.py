@@ -17,6 +17,13 @@ pytestmark = pytest.mark.timeout(400)
 #: Errors that need more than a few lines: a second machine or Python, a killed process, a damaged frame.
 BY_HAND = {
     "HG-1102",
+    *(
+        "HG-1201",
+        "HG-1202",
+        "HG-1203",
+        "HG-1204",
+        "HG-1205",
+    ),  # findings of the doctor: tests/driver
     "HG-2102",
     "HG-2103",  # takes a minute: tests/soak/spark/test_stalls.py runs its lines with a shorter one
     "HG-2201",
@@ -26,7 +33,9 @@ BY_HAND = {
     "HG-3004",
     "HG-3005",
     "HG-3008",
+    "HG-3101",
     "HG-4005",
+    *("HG-5101", "HG-5102"),
     "HG-9001",
 }
 

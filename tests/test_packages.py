@@ -20,7 +20,11 @@ EXTRAS = TABLES["project"]["optional-dependencies"]
 #: For users: a minimum and no maximum, since on a cluster the runtime decides which versions are installed.
 FOR_USERS = [
     *TABLES["project"]["dependencies"],
-    *(line for name in ("spark", "stream", "kafka", "delta", "demo") for line in EXTRAS[name]),
+    *(
+        line
+        for name in ("spark", "stream", "kafka", "delta", "ui", "otel", "demo")
+        for line in EXTRAS[name]
+    ),
 ]
 #: For developers: a maximum too, so that a new major version comes with a commit of ours.
 FOR_DEVELOPERS = [

@@ -77,6 +77,43 @@ class PackageNotFound(HeadgateError, ImportError):
     default_remedy = 'pip install "headgate[spark]" · pip install "headgate[demo]" for the demo'
 
 
+class ExecutorSilent(HeadgateError, TimeoutError):
+    """An executor did not answer the doctor in time."""
+
+    code = "HG-1201"
+    default_remedy = "look at that executor's log · run the doctor again when slots are free"
+
+
+class VersionsDiffer(HeadgateError, RuntimeError):
+    """Driver and executors have different versions of Python, pyarrow or pyspark, or other machines."""
+
+    code = "HG-1202"
+    default_remedy = "the same environment on the driver and on all executors"
+
+
+class ClocksDiffer(HeadgateError, RuntimeError):
+    """The clock of an executor differs from the driver's by more than a second."""
+
+    code = "HG-1203"
+    default_remedy = "run chrony or another NTP client on all hosts"
+
+
+class FilesReadable(HeadgateError, PermissionError):
+    """Other users of a host may read what Spark writes to its local directories."""
+
+    code = "HG-1204"
+    default_remedy = "spark.io.encryption.enabled=true · executors with a umask of 077"
+
+
+class SparkNotStarted(HeadgateError, RuntimeError):
+    """Spark did not start the application that a command needs."""
+
+    code = "HG-1205"
+    default_remedy = (
+        "another --master · the confs of your applications as --conf · HADOOP_CONF_DIR for YARN"
+    )
+
+
 # 2xxx: scheduling
 
 
@@ -194,6 +231,13 @@ class TlsError(HeadgateError, ConnectionError):
     )
 
 
+class SlowLink(HeadgateError, ConnectionError):
+    """Rows between two executors travel much slower than between the others."""
+
+    code = "HG-3101"
+    default_remedy = "look at the link, the CPU and the neighbours of that host · exclude it"
+
+
 # 4xxx: schema and data
 
 
@@ -289,6 +333,20 @@ class CheckpointError(HeadgateError, OSError):
 
     code = "HG-5005"
     default_remedy = "a checkpoint folder that driver and workers share, with free space · the folder of one job only"
+
+
+class MemoryLimitTooSmall(HeadgateError, MemoryError):
+    """The pools of an executor's processes do not fit the memory that its container has for them."""
+
+    code = "HG-5101"
+    default_remedy = "a larger spark.executor.memoryOverhead · a smaller memory"
+
+
+class SlowDisk(HeadgateError, OSError):
+    """A local directory of Spark is slow or nearly full."""
+
+    code = "HG-5102"
+    default_remedy = "spark.local.dir (or the cluster manager's) on a fast local disk with room"
 
 
 # 6xxx: user functions

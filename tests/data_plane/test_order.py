@@ -181,7 +181,7 @@ def test_flush_shows_pages_that_are_not_full(link):
 
 
 def test_without_a_flush_small_batches_share_a_page(link):
-    producer, consumer = link()
+    producer, consumer = link(buffer_timeout=-1)
     partition = producer.create_result_partition(1, schema=NUMBERS)
     [gate] = open_gates(partition, consumer)
     with hg.RecordWriter(partition) as writer:

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from array import array
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from tests.faults.patience import wait_until
 from headgate.spark.driver.kept import runs as kept_runs
 from headgate.spark.driver.kept.runs import DONE, RUNNING, KeptRuns, Outcome, failed
 from headgate.spark.driver.kept.stages import StageCounts
+from headgate.spark.progress.facts import Facts
 from headgate.spark.progress.stats import kept_snapshot
 from headgate.spark.progress.surfaces import Shown
 from headgate.spark.tasks.notice import Notice
@@ -82,6 +84,42 @@ def test_reports_of_one_execution_are_one_run(runs, began):
     assert [task.role for task in found.tasks] == ["map", "map", "reduce"]
     assert "kept: 500 B in files" in str(found)
     assert "ran again" not in str(found)
+
+
+def test_a_run_has_the_hosts_times_and_edges_of_its_tasks(runs, began, monkeypatch):
+    monkeypatch.setattr(kept_runs.time, "monotonic", lambda: 1000.0)
+    runs.reports.add([report(task=0, attempt=5, hostname="a", edges=array("q", [7, 0]))])
+    monkeypatch.setattr(kept_runs.time, "monotonic", lambda: 1002.0)
+    runs.reports.add([report(task=1, attempt=6, hostname="b", edges=array("q", [1, 2]))])
+    runs.reports.add([report("reduce", attempt=7, hostname="a")])
+    found = stats(runs, began[0])
+    assert [(t.host, t.attempt, t.started_ms, t.ended_ms) for t in found.tasks] == [
+        ("a", 5, 0, 600),
+        ("b", 6, 2000, 2600),
+        ("a", 7, 2000, 2600),
+    ]
+    assert found.edges["bytes"] == [[7, 0], [1, 2]]
+    assert (found.edges["producers"], found.edges["consumers"]) == ([0, 1], [0, 1])
+
+
+def test_a_producer_that_ran_again_has_its_newest_edges(runs, began):
+    runs.reports.add([report(task=0, attempt=1, edges=[1, 1])])
+    runs.reports.add([report(task=0, attempt=2, edges=[5, 0])])
+    assert stats(runs, began[0]).edges["bytes"] == [[5, 0]]
+
+
+def test_a_run_has_what_is_known_of_its_exchange(runs, began, monkeypatch):
+    facts = Facts({"memory": {"value": "64m", "source": "default"}}, {"headgate": "1"})
+    runs.reports.add([report(exchange="cd00")])
+    assert stats(runs, began[0]).options == {}
+    runs.know("ab", facts)
+    runs.reports.add([report(exchange="ab00")])
+    found = stats(runs, began[1])
+    assert (found.options, found.versions) == (facts.options, facts.versions)
+    monkeypatch.setattr(kept_runs, "_MOST_FACTS", 3)
+    for number in range(9):
+        runs.know(str(number), facts)
+    assert list(runs.facts) == ["6", "7", "8"]
 
 
 def test_another_execution_or_exchange_is_another_run(runs, began):

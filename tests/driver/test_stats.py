@@ -3,6 +3,7 @@
 import contextlib
 import json
 import socket
+import time
 from dataclasses import FrozenInstanceError, asdict, fields
 
 import pyarrow as pa
@@ -11,6 +12,9 @@ from tests.driver.actors import Theatre
 
 from headgate.control.cause import Cause
 from headgate.control.connection import WorkerConnection
+from headgate.observe.edges import matrix
+from headgate.spark.progress.facts import Facts
+from headgate.spark.progress.plain import plain
 from headgate.spark.progress.render import count, html, size
 from headgate.spark.progress.run_stats import SCHEMA_VERSION
 from headgate.spark.progress.stats import ExchangeStats, snapshot
@@ -236,6 +240,69 @@ def test_the_snapshot_of_a_run(run):
     with pytest.raises(FrozenInstanceError):
         stats.rows = 1
     assert not hasattr(stats, "__dict__")
+
+
+def test_tasks_have_hosts_and_times_in_the_run():
+    theatre = Theatre()
+    theatre.stage(1, 2)
+    consumers = [theatre.consumer(0)]
+    theatre.wait(5)
+    consumers.append(theatre.consumer(1))
+    (run,) = theatre.submitted
+    theatre.wait(2)
+    producer = theatre.producer(run, 0)
+    edges = {"edges": [30, 20], "edges_each": 1}
+    theatre.say(producer, "PROGRESS", {"rows": 1, "hostname": "node-a", **edges}, run.number)
+    theatre.wait(1)
+    theatre.say(consumers[0], "PROGRESS", {"hostname": "node-b"}, run.number)
+    theatre.done(producer, run.number)
+    theatre.wait(9)
+    stats = snapshot(run, theatre.now, Facts({"a": {"value": "1", "source": "conf"}}, {"b": "2"}))
+    assert [(t.host, t.attempt, t.started_ms, t.ended_ms) for t in stats.tasks] == [
+        ("node-a", 3, 2000, 3000),
+        ("node-b", 1, 0, None),
+        ("", 2, 0, None),
+    ]
+    assert stats.edges == matrix([(0, 1, [30, 20])])
+    assert (stats.options, stats.versions) == ({"a": {"value": "1", "source": "conf"}}, {"b": "2"})
+    assert abs(stats.started_at + 12 - time.time()) < 60
+
+
+def test_the_edges_of_an_epoch_that_ended_do_not_count(run):
+    theatre = run.theatre
+    (first, second) = (p.connection for p in run.roster.producers.values())
+    theatre.say(first, "PROGRESS", {"edges": [30, 20], "edges_each": 1}, run.number)
+    assert snapshot(run, 0).edges["bytes"] == [[30, 20]]
+    theatre.hang_up(second)
+    assert run.epoch == 1
+    assert snapshot(run, 0).edges is None
+
+
+def test_why_an_epoch_ended_is_told(run):
+    assert snapshot(run, 0).ended_epochs == ()
+    run.theatre.hang_up(run.roster.producers[0].connection)
+    (ended,) = snapshot(run, 0).ended_epochs
+    cause = run.epochs.causes.last
+    assert ended == {"epoch": 0, "error": cause.code, "summary": cause.summary}
+    assert plain(snapshot(run, 0))["ended_epochs"] == [ended]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"hostname": "x" * 256},
+        {"hostname": 7},
+        {"edges": [1] * 65},
+        {"edges": [-1]},
+        {"edges": ["1"]},
+        {"edges": 5},
+        {"edges": [1 << 63]},
+        {"edges_each": -1},
+        {"edges_each": None},
+    ],
+)
+def test_hosts_and_edges_that_are_none_are_dropped(bad):
+    assert progress_of(rows=5, **bad).fields == {"rows": 5}
 
 
 def test_a_percentage_only_where_the_total_is_known(run):

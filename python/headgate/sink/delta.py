@@ -314,7 +314,7 @@ class DeltaCommitter(StreamSinkCommitter):
                 remedy="commit it again: its rows come once",
             ) from error
 
-    def abort_unknown(self, known: Collection[bytes]) -> None:
+    def abort_unknown(self, known: Collection[bytes], before: str | None = None) -> None:
         """Remove files of checkpoints after the last committed one; others are left to VACUUM.
 
         A file of an earlier checkpoint may belong to an old version of the table.
@@ -327,7 +327,9 @@ class DeltaCommitter(StreamSinkCommitter):
                 name = info.path.rpartition("/")[2]
                 if not name.startswith(own) or name in kept:
                     continue
-                number = name.removeprefix(own).partition("-")[0]
+                number, _, attempt = name.removeprefix(own).partition("-")
+                if before is not None and attempt >= before:
+                    continue
                 if number.isdecimal() and (committed is None or int(number) > committed):
                     self._storage.delete_file(info.path)
 

@@ -152,9 +152,9 @@ class FileStreamCommitter(StreamSinkCommitter):
                 )
             self._batches.commit(number, batch)
 
-    def abort_unknown(self, known: Collection[bytes]) -> None:
+    def abort_unknown(self, known: Collection[bytes], before: str | None = None) -> None:
         """Remove staged files; see :meth:`StreamSinkCommitter.abort_unknown`."""
-        clean_unknown(self._storage, self._job, known)
+        clean_unknown(self._storage, self._job, known, before)
 
     def close(self) -> None:
         """Do nothing."""

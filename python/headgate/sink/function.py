@@ -97,7 +97,7 @@ class NoCommitter(StreamSinkCommitter):
     def commit(self, checkpoint_id: int, committables: Iterable[bytes]) -> None:
         """Do nothing."""
 
-    def abort_unknown(self, known: Collection[bytes]) -> None:
+    def abort_unknown(self, known: Collection[bytes], before: str | None = None) -> None:
         """Do nothing."""
 
     def close(self) -> None:

@@ -32,8 +32,17 @@ def clean_until(storage: Storage, job: str, last: int) -> None:
                 journals.clean(storage, batch_job(job, number))
 
 
-def clean_unknown(storage: Storage, job: str, known: Collection[bytes]) -> None:
-    """Remove the job's staged files but those of known committables; complete decided commits."""
+def clean_unknown(
+    storage: Storage, job: str, known: Collection[bytes], before: str | None = None
+) -> None:
+    """Remove the job's staged files but those of known committables; complete decided commits.
+
+    Args:
+        storage: the sink's folder.
+        job: its name.
+        known: committables whose files stay.
+        before: files of attempts that sort behind it stay.
+    """
     kept = {(one.job, one.attempt) for one in committables_of(known)}
     with failing("clean up", storage.at(STAGING)):
         for number in staged_numbers(storage, job):
@@ -44,6 +53,8 @@ def clean_unknown(storage: Storage, job: str, known: Collection[bytes]) -> None:
             inside = storage.list(storage.at(STAGING, name))
             attempts = {info.path.rpartition("/")[2] for info in inside}
             gone = {attempt for attempt in attempts if (name, attempt) not in kept}
+            if before is not None:
+                gone = {attempt for attempt in gone if attempt < before}
             journals.clean(storage, name, attempts=gone)
 
 

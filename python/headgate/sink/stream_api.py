@@ -15,7 +15,8 @@ stored in that checkpoint, and passed to its commit together with its own. A tas
 that a checkpoint is complete does the same with that one's, so a commit leaves out what is committed.
 
 After a restart from checkpoint n, before any writer is made: ``committer.start(n)``, then
-``committer.commit(n, ...)`` again with what checkpoint n stored, then ``committer.abort_unknown([])``.
+``committer.commit(n, ...)`` again with what checkpoint n stored, then
+``committer.abort_unknown([], before=attempt)``.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class StreamWriterContext:
             same after a restart.
         index: the task's number, from 0.
         parallelism: number of writers.
-        attempt: id of this run of the task, which no earlier run had.
+        attempt: id of this run of the task, which no earlier run had. In a job with checkpoints, ids of later runs sort
+            behind it as text.
         restored_checkpoint: the checkpoint that the job continues from; None at its first start.
 
     Raises:
@@ -151,11 +153,13 @@ class StreamSinkCommitter(ABC):
         """
 
     @abstractmethod
-    def abort_unknown(self, known: Collection[bytes]) -> None:
+    def abort_unknown(self, known: Collection[bytes], before: str | None = None) -> None:
         """Remove staged rows of this job that no checkpoint names; called before any writer is made.
 
         Args:
             known: committables that may still be committed.
+            before: rows of a writer whose ``attempt`` sorts behind this text stay: a newer driver of the
+                job has staged them. None if there can be no other driver.
         """
 
     @abstractmethod

@@ -6,9 +6,11 @@ Importing it does not import pyspark, so it also works with the client of Spark 
 from __future__ import annotations
 
 from headgate.spark.datasource.register import register
+from headgate.spark.doctor import doctor
 from headgate.spark.exchange import exchange, last_stats
 from headgate.spark.inputs import Input
 from headgate.spark.iterate import iterate
+from headgate.spark.live_page import ui
 from headgate.spark.plans.call import explain
 from headgate.spark.plans.explanation import Explanation
 from headgate.spark.progress.stats import ExchangeStats
@@ -23,10 +25,12 @@ __all__ = [
     "StageStats",
     "TaskStats",
     "Verdict",
+    "doctor",
     "exchange",
     "explain",
     "iterate",
     "last_stats",
     "register",
+    "ui",
     "write",
 ]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headgate.control.place import Place
     from headgate.options import EnvironmentOptions
     from headgate.spark.driver.kept.runs import KeptRuns
+    from headgate.spark.progress.facts import Facts
     from headgate.spark.request import Request
     from headgate.spark.tasks.notice import Listener
     from headgate.spark.tasks.planned_source import PlannedSource
@@ -201,11 +202,14 @@ def way_of(
     there = There(on_connect=is_connect(session), shares_files=shares_files(session))
     runs = None if there.on_connect else _runs(session)
     name = os.urandom(15).hex() if name is None else name
+    taken = task_options(request, partitions)
+    if runs is not None:
+        runs.know(name, _facts(request, partitions, taken))
     return Way(
         request=request,
         name=name,
         partitions=partitions,
-        options=task_options(request, partitions),
+        options=taken,
         keys=tuple(keys_of_partitions(partitions)) if by_hash else None,
         runs=runs,
         listener=_listener(request, name) if has_progress and runs is not None else None,
@@ -256,6 +260,13 @@ def _hosts(request: Request) -> HostPlan:
     tls = {name: request.options[name] for name in TLS_OPTIONS}
     owner.agree_on_tls(tls)
     return HostPlan(owner.data_id, owner.data_secret, owner.host, tls)
+
+
+def _facts(request: Request, partitions: int, taken: EnvironmentOptions) -> Facts:
+    from headgate.spark.progress.facts import facts_of  # noqa: PLC0415 - not on Spark Connect
+
+    segment_size = taken["segment_size"]
+    return facts_of(request.options, num_partitions=partitions, segment_size=segment_size)
 
 
 def task_options(request: Request, partitions: int) -> EnvironmentOptions:

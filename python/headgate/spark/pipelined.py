@@ -81,6 +81,7 @@ def pipeline(request: Request, wide: Widths, exchange_id: bytes) -> DataFrame:
     from headgate.spark.driver import application  # noqa: PLC0415
     from headgate.spark.driver.runs.formation import ExchangeFacts  # noqa: PLC0415
     from headgate.spark.driver.scheduler.jobs import Plan  # noqa: PLC0415
+    from headgate.spark.progress.facts import facts_of  # noqa: PLC0415
     from headgate.spark.tasks.producer import RESULT  # noqa: PLC0415
     from headgate.spark.tasks.task import ConsumerTask, ProducerTask  # noqa: PLC0415
 
@@ -118,8 +119,10 @@ def pipeline(request: Request, wide: Widths, exchange_id: bytes) -> DataFrame:
 
     by_order = request.by is None or isinstance(request.by, PLACED_BY_ORDER)
     consumers, rdd = _numbered(request.session, partitions)
-    plan = Plan(producers, words, options["progress"], rdd.id(), source, by_order)
-    facts = ExchangeFacts(partitions, place.heartbeat_timeout, wide.holds_slots)
+    found = {} if source is None else {"parallelism": readers}
+    facts = facts_of(options, num_partitions=partitions, **found)
+    plan = Plan(producers, words, options["progress"], rdd.id(), facts, source, by_order)
+    about = ExchangeFacts(partitions, place.heartbeat_timeout, wide.holds_slots)
     task = ConsumerTask(
         **common,
         reduce=request.reduce,
@@ -130,7 +133,7 @@ def pipeline(request: Request, wide: Widths, exchange_id: bytes) -> DataFrame:
     function = portable(task, _CONSUMER, f"{words}: reduce")
     profile = None if shares is None else shares.consumer
     result = consumers.mapInArrow(function, request.result, profile=profile)
-    owner.register(place, facts, plan, rdd)
+    owner.register(place, about, plan, rdd)
     return result
 
 

@@ -38,7 +38,7 @@ OF_WORKERS = {
     "retention": (SnapshotRetention, "complete"),
     "discard": (SnapshotRetention, "discard"),
     "read state": (KeyedStateBackend, "restore"),
-    "deploy": (Deployment, "__init__"),
+    "deploy": (StreamWorker, "_deploy"),
     "connect": (Deployment, "connect"),
     "finish": (StreamTask, "_finish"),
 }

@@ -32,10 +32,10 @@ def test_a_second_failure_before_the_restart_does_not_restore_under_the_next_att
     commits = []
     restore = SinkCommits.restore
 
-    def watched(self, restored):
+    def watched(self, restored, attempt):
         commits.append([attempt for attempt in running if not attempt.is_over])
         if len(commits) == 1:
-            return restore(self, restored)
+            return restore(self, restored, attempt)
         master = query._master
         if len(commits) == 2:
             # Another failure arrives while the restore is at work.
@@ -43,7 +43,7 @@ def test_a_second_failure_before_the_restart_does_not_restore_under_the_next_att
             done = threading.Event()
             master.call(done.set)
             assert done.wait(30)
-        return restore(self, restored)
+        return restore(self, restored, attempt)
 
     monkeypatch.setattr(SinkCommits, "restore", watched)
     deployed = JobMaster._deploy

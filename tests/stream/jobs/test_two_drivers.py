@@ -3,10 +3,16 @@
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 
 from headgate.errors import CheckpointError
+from headgate.sink import FileSink, StreamWriterContext
+from headgate.stream.job.commits import SinkCommits
+from headgate.stream.job.messages import text
 from headgate.stream.job.store import CheckpointStore
 
 #: The methods of a store that take one step on the file system.
@@ -235,3 +241,74 @@ def test_a_driver_whose_begun_claim_a_faster_one_deleted_claims_the_next_entry(
     slow.complete()
     with pytest.raises(CheckpointError, match="another driver"):
         fast.complete()
+
+
+class Committing:
+    """A sink whose committer calls a function before each step."""
+
+    def __init__(self, sink, before_step):
+        self.sink, self.before_step = sink, before_step
+
+    def create_stream_committer(self, job):
+        committer = self.sink.create_stream_committer(job)
+
+        def stepping(name):
+            call = getattr(committer, name)
+
+            def step(*args, **options):
+                self.before_step()
+                return call(*args, **options)
+
+            return step
+
+        steps = {name: stepping(name) for name in ("start", "commit", "abort_unknown", "close")}
+        return SimpleNamespace(**steps)
+
+
+def sinks_of(sink):
+    commits = SinkCommits(SimpleNamespace(stages=[]), "job")
+    commits._sinks["sink"] = sink
+    return commits
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_an_older_driver_that_restores_removes_no_rows_that_a_newer_one_has_staged(tmp_path, step):
+    folder, sink = str(tmp_path / "checkpoints"), FileSink(tmp_path / "rows", mode="append")
+    older, newer = CheckpointStore(folder), CheckpointStore(folder)
+    commits = sinks_of(sink)
+
+    def stage(store, n, checkpoint, restored, index=0):
+        attempt = f"{store.attempt(1)}-0-{index}"
+        context = StreamWriterContext("job.sink", index, 2, attempt, restored)
+        with sink.create_stream_writer(context) as writer:
+            writer.write(pa.record_batch({"n": [n]}))
+            found = writer.prepare_commit(checkpoint)
+        committables = [[checkpoint, text(found)]]
+        return {"checkpoint": checkpoint, "operators": {"sink": {"committables": committables}}}
+
+    def overtake():
+        """Be a newer driver up to the moment before it commits its first checkpoint."""
+        found = newer.claim()
+        commits.restore(found, newer.attempt(1))
+        fields = stage(newer, 2, 2, found.checkpoint)
+        newer.complete(fields)
+        staged.append(fields)
+
+    assert older.claim() is None
+    commits.restore(None, older.attempt(1))
+    fields = stage(older, 1, 1, None)
+    older.complete(fields)
+    stage(older, 99, 2, None, index=1)
+    staged, steps = [], []
+
+    def before_step():
+        if len(steps) == step:
+            overtake()
+        steps.append(step)
+
+    found = older.latest()
+    sinks_of(Committing(sink, before_step)).restore(found, older.attempt(2))
+    assert len(steps) == 3
+    commits.commit(2, staged[0])
+    assert sorted(ds.dataset(tmp_path / "rows").to_table()["n"].to_pylist()) == [1, 2]
+    assert not list((tmp_path / "rows").glob("_staging/*"))

@@ -95,9 +95,9 @@ class KafkaCommitter(StreamSinkCommitter):
             self._in_transaction(new, checkpoint_id + 1)
         clean_until(self._storage, self._job, checkpoint_id)
 
-    def abort_unknown(self, known: Collection[bytes]) -> None:
+    def abort_unknown(self, known: Collection[bytes], before: str | None = None) -> None:
         """Remove staged rows; see :meth:`StreamSinkCommitter.abort_unknown`."""
-        clean_unknown(self._storage, self._job, known)
+        clean_unknown(self._storage, self._job, known, before)
 
     def close(self) -> None:
         """Close the clients; an open transaction is aborted by the next committer or its timeout."""

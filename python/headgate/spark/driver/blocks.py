@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
 
+#: The consequence of folders that others may read.
+READABLE: Final = (
+    "other users of this host may read the secrets of exchanges in Spark's blocks on disk"
+)
+
 #: Rights of users who are neither the owner nor in the group.
 _OTHERS: Final = stat.S_IRWXO
 
@@ -57,10 +62,7 @@ def close_to_others(context: SparkContext) -> None:
     try:
         close(folders(context))
     except (OSError, Py4JError) as error:
-        words = (
-            "other users of this host may read the secrets of exchanges in Spark's blocks on disk; "
-            "set spark.io.encryption.enabled=true or the driver's umask to 077: %s"
-        )
+        words = f"{READABLE}; set spark.io.encryption.enabled=true or the driver's umask to 077: %s"
         say(logging.WARNING, words, error)
 
 

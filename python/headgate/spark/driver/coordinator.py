@@ -9,6 +9,7 @@ All tables are by exchange. An error in this code ends the exchange that it is a
 from __future__ import annotations
 
 import contextlib
+from array import array
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -128,6 +129,7 @@ class Coordinator:
             raise ProtocolError(f"a {message.kind} message of an exchange that is gone")
         try:
             self._message(connection, exchange_id, message, now)
+            self.members.heard(connection, now)
         except HeadgateError:
             raise
         except Exception as error:
@@ -350,6 +352,7 @@ class Coordinator:
             self._abort(producer, CANCELLED)
             return
         producer.run = run.number
+        run.fed(self.runs.values(), producer.stage)
         run.producer_arrived(producer)
 
     def _of_consumer(self, consumer: Consumer, message: Message) -> None:
@@ -493,4 +496,4 @@ class Coordinator:
 
 def _count(member: Member, message: Message) -> None:
     for name, value in message.fields.items():
-        setattr(member, name, value)
+        setattr(member, name, array("q", value) if name == "edges" else value)

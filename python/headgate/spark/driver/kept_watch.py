@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    from headgate.observe.runs import RunKey
     from headgate.spark.driver.kept.runs import KeptRun
 
 _LOG: Final = logging.getLogger("headgate.spark")
@@ -92,7 +93,9 @@ class KeptWatch:
                 if time.monotonic() < due:
                     continue
                 try:
-                    live = self._runs.live()
+                    before, live = live, self._runs.live()
+                    for key in {_key(run) for run in before} - {_key(run) for run in live}:
+                        latest.ended(key)
                     self._lifetimes.look()
                 except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
                     if not is_gone(self._context):
@@ -173,4 +176,8 @@ def live_with(session: SparkSession, exchange: str, part: Any) -> None:
 
 
 def _began(runs: KeptRuns, run: KeptRun) -> None:
-    latest.began(lambda: kept_snapshot(runs, run, time.monotonic()))
+    latest.began(_key(run), lambda: kept_snapshot(runs, run, time.monotonic()))
+
+
+def _key(run: KeptRun) -> RunKey:
+    return run.exchange, run.number

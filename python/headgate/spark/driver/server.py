@@ -395,7 +395,8 @@ class Server:
                 case Broken(exchange_id=exchange_id, cause=cause):
                     words = "exchange %s ends, the others go on: %s\n%s"
                     name = exchange_id.hex()[:4]
-                    say(logging.ERROR, words, name, cause.summary, cause.text)
+                    about = {"exchange": exchange_id.hex()}
+                    say(logging.ERROR, words, name, cause.summary, cause.text, about=about)
                 case Withdrawn(exchange_id=exchange_id):
                     self._side.withdrawn(exchange_id)
                 case Kill(member=member) | AskVerdict(member=member):

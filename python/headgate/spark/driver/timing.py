@@ -23,6 +23,7 @@ class Timing:
         deadlock: with waiting consumers on all slots, until one run fails.
         stall: without any movement beside free slots, until a run fails.
         report: of waiting, until the log says so, and between two reports.
+        repeat: between two reports on a run whose rows do not move.
         worrying: of waiting, until the report is a warning.
     """
 
@@ -37,4 +38,5 @@ class Timing:
     deadlock: float = 2.0
     stall: float = 60.0
     report: float = 10.0
+    repeat: float = 60.0
     worrying: float = 30.0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headgate.spark.progress.stats import kept_snapshot, snapshot
+from headgate.spark.progress import latest
+from headgate.spark.progress.facts import Facts
+from headgate.spark.progress.stats import kept_snapshot, key_of, snapshot
 
 if TYPE_CHECKING:
     from headgate.spark.driver.kept.runs import KeptRun, KeptRuns
@@ -21,15 +23,17 @@ class PipelinedRun:
     Attributes:
         run: the run.
         progress: value of the option of this name.
+        facts: about its exchange.
     """
 
     run: Run
-    progress: str
+    progress: str = "off"
+    facts: Facts = field(default_factory=Facts)
 
     @property
     def key(self) -> RunKey:
         """The run, among all of this process."""
-        return self.run.exchange_id.hex(), self.run.number
+        return key_of(self.run)
 
     @property
     def started(self) -> float:
@@ -38,7 +42,7 @@ class PipelinedRun:
 
     def stats(self, now: float) -> ExchangeStats:
         """Return its statistics at this time of the monotonic clock."""
-        return snapshot(self.run, now)
+        return latest.seen(self.key, snapshot(self.run, now, self.facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,4 +71,4 @@ class KeptDrawn:
 
     def stats(self, now: float) -> ExchangeStats:
         """Return its statistics at this time of the monotonic clock. Asks Spark."""
-        return kept_snapshot(self.runs, self.run, now)
+        return latest.seen(self.key, kept_snapshot(self.runs, self.run, now))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headgate.spark.progress.task_stats import StageStats, TaskStats
     from headgate.spark.progress.verdict import Verdict
 
 #: Version of the JSON form. It grows with each field that is added, removed or changed.
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,15 @@ class RunStats:
         consumers_total: all consumer tasks.
         made_again: producers of a kept exchange that Spark ran again, as their output was lost.
         failed_attempts: attempts at the tasks of a kept exchange that failed.
-        verdict: the slowest stage; None if no stage clearly is.
+        verdict: the slowest stage of this run and of those before and behind it; None if none clearly is.
+        started_at: when it started, in seconds since 1970 by the driver's clock.
+        options: name -> ``value`` as text or None, and ``source``: ``"argument"``, ``"conf"``,
+            ``"environment"`` or ``"default"``.
+        versions: of Python and the packages on the driver, by name.
+        edges: bytes from producers to consumers, see :func:`headgate.observe.edges.matrix`; of
+            producers that are done, and None before the first one is.
+        ended_epochs: why each epoch that did not come to its end ended, the oldest first: ``epoch``, the code of
+            the ``error``, and its ``summary``. Empty for a kept exchange, whose tasks Spark tries again.
         schema_version: version of the JSON form.
     """
 
@@ -76,6 +86,11 @@ class RunStats:
     made_again: int = 0
     failed_attempts: int = 0
     verdict: Verdict | None = None
+    started_at: float = 0.0
+    options: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict, repr=False)
+    versions: Mapping[str, str] = field(default_factory=dict, repr=False)
+    edges: Mapping[str, Any] | None = field(default=None, repr=False)
+    ended_epochs: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     schema_version: int = SCHEMA_VERSION
 
     @property

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from headgate.observe.edges import matrix
 from headgate.spark.driver.runs.epochs import RunState
 from headgate.spark.driver.runs.members import State
+from headgate.spark.progress.chain import Link, chain_verdict
+from headgate.spark.progress.facts import Facts
 from headgate.spark.progress.render import html, text
 from headgate.spark.progress.run_stats import RunStats
 from headgate.spark.progress.task_stats import TaskStats, stages
-from headgate.spark.progress.verdict import kept_verdict, verdict
+from headgate.spark.progress.verdict import kept_verdict
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headgate.observe.runs import RunKey
     from headgate.spark.driver.kept.runs import KeptRun, KeptRuns
     from headgate.spark.driver.runs.members import Member
     from headgate.spark.driver.runs.run import Run
@@ -35,10 +40,9 @@ class ExchangeStats(RunStats):
         """Return the tasks as a table with a row per task and a column per attribute."""
         import pyarrow as pa  # noqa: PLC0415 - slow to import
 
-        numbers = [name for name in TaskStats.__slots__ if name not in {"role", "state"}]
-        schema = pa.schema(
-            [("role", pa.string()), ("state", pa.string()), *((n, pa.int64()) for n in numbers)]
-        )
+        names = TaskStats.__slots__
+        words = {"role", "state", "host"}
+        schema = pa.schema([(n, pa.string() if n in words else pa.int64()) for n in names])
         return pa.Table.from_pylist([asdict(task) for task in self.tasks], schema=schema)
 
     def __str__(self) -> str:
@@ -49,30 +53,34 @@ class ExchangeStats(RunStats):
         return html(self)
 
 
-def snapshot(run: Run, now: float) -> ExchangeStats:
+def key_of(run: Run) -> RunKey:
+    """Return a run's key among all of this process."""
+    return run.exchange_id.hex(), run.number
+
+
+def snapshot(run: Run, now: float, facts: Facts | None = None) -> ExchangeStats:
     """Return the statistics of a run so far. Any thread may call it.
 
     Args:
         run: the run.
         now: seconds on the clock of ``run.started``.
+        facts: about its exchange, if they are known.
     """
+    facts = facts or Facts()
     producers, consumers = list(run.roster.producers.values()), list(run.roster.consumers.values())
     state = "done" if run.state is RunState.FINISHING else "running"
     if run.is_over:
         cancelled = run.cause is not None and run.cause.is_cancelled
         state = "done" if run.cause is None else "cancelled" if cancelled else "failed"
-    seconds = (run.ended_at or now) - run.started
-    tasks = (
-        *(_task("map", p.partition, p) for p in producers),
-        *(_task("reduce", c.index, c) for c in consumers),
-    )
+    chain = _link(run, now)
+    tasks = chain.tasks
     return ExchangeStats(
         exchange_id=run.exchange_id.hex(),
         run=run.number,
         epoch=run.epoch,
         state=state,
         error="" if run.cause is None else run.cause.code,
-        seconds=seconds,
+        seconds=chain.seconds,
         producers=sum(p.is_done for p in producers),
         consumers=len(consumers),
         rows=sum(p.rows for p in producers),
@@ -88,11 +96,14 @@ def snapshot(run: Run, now: float) -> ExchangeStats:
         producers_running=sum(p.state is State.LIVE for p in producers),
         consumers_running=sum(c.state is State.LIVE for c in consumers),
         consumers_total=len(consumers),
-        verdict=verdict(
-            tasks,
-            seconds,
-            reads_splits=run.reads_splits,
-            waits_for_slots=run.waits_for_slots,
+        verdict=chain_verdict(chain),
+        started_at=_epoch_seconds(run.started, now),
+        options=facts.options,
+        versions=facts.versions,
+        edges=matrix((p.partition, p.edges_each, p.edges) for p in producers),
+        ended_epochs=tuple(
+            {"epoch": epoch, "error": cause.code, "summary": cause.summary}
+            for epoch, cause in enumerate(run.epochs.causes.causes)
         ),
     )
 
@@ -108,7 +119,8 @@ def kept_snapshot(runs: KeptRuns, run: KeptRun, now: float) -> ExchangeStats:
     runs.look(run)
     outcome, spark = runs.outcome(run), run.stages
     producers, consumers = list(run.producers.values()), list(run.consumers.values())
-    tasks = tuple(_reported(report) for report in (*producers, *consumers))
+    facts = runs.facts.get(run.exchange) or Facts()
+    tasks = tuple(_reported(report, run) for report in (*producers, *consumers))
     seconds = (now if outcome.state == "running" else run.heard) - run.started
     return ExchangeStats(
         exchange_id=run.exchange,
@@ -137,10 +149,37 @@ def kept_snapshot(runs: KeptRuns, run: KeptRun, now: float) -> ExchangeStats:
         made_again=run.made_again,
         failed_attempts=max(run.failures, spark.failed),
         verdict=kept_verdict(tasks, seconds, reads_splits=any(p.splits for p in producers)),
+        started_at=_epoch_seconds(run.started, now),
+        options=facts.options,
+        versions=facts.versions,
+        edges=matrix((p.task, p.edges_each, p.edges) for p in producers),
     )
 
 
-def _reported(report: TaskReport) -> TaskStats:
+def _link(run: Run, now: float, *, down: bool = True, up: bool = True) -> Link:
+    """Return what a run's verdict is about: its tasks, and the runs before and behind it."""
+    return Link(
+        exchange=run.exchange_id.hex(),
+        tasks=(
+            *(
+                _task("map", p.partition, p, run.started)
+                for p in list(run.roster.producers.values())
+            ),
+            *(
+                _task("reduce", c.index, c, run.started)
+                for c in list(run.roster.consumers.values())
+            ),
+        ),
+        seconds=(run.ended_at or now) - run.started,
+        reads_splits=run.reads_splits,
+        waits_for_slots=run.waits_for_slots,
+        feeds=tuple(_link(r, now, up=False) for r in list(run.feeds)) if down else (),
+        fed_by=tuple(_link(r, now, down=False) for r in list(run.fed_by)) if up else (),
+    )
+
+
+def _reported(report: TaskReport, run: KeptRun) -> TaskStats:
+    ended = run.ended.get(report.attempt, run.started) - run.started
     return TaskStats(
         role=report.role,
         task=report.task,
@@ -148,11 +187,16 @@ def _reported(report: TaskReport) -> TaskStats:
         rows=report.rows,
         bytes=report.bytes,
         peak_bytes=report.peak_bytes,
+        host=report.hostname,
+        attempt=report.attempt,
+        started_ms=max(0, round(1000 * ended) - sum(report.times.values())),
+        ended_ms=round(1000 * ended),
         **report.times,
     )
 
 
-def _task(role: Role, number: int, member: Member) -> TaskStats:
+def _task(role: Role, number: int, member: Member, started: float) -> TaskStats:
+    began, heard = (max(0, round(1000 * (at - started))) for at in (member.began, member.heard))
     return TaskStats(
         role=role,
         task=number,
@@ -164,4 +208,13 @@ def _task(role: Role, number: int, member: Member) -> TaskStats:
         function_ms=member.function_ms,
         emit_ms=member.emit_ms,
         blocked_ms=member.blocked_ms,
+        host=member.hostname,
+        attempt=member.attempt,
+        started_ms=began,
+        ended_ms=None if member.is_present else heard,
     )
+
+
+def _epoch_seconds(at: float, now: float) -> float:
+    """Return a time of a clock whose time is ``now`` in seconds since 1970."""
+    return round(time.time() - (now - at), 3)

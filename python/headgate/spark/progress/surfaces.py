@@ -161,9 +161,13 @@ class Log:
             begin = now - shown.stats.seconds
             if now - self._logged.get(shown.key, begin) >= LOG_PERIOD:
                 self._logged[shown.key] = now
-                _LOG.info("%s", shown.line(_LOG_WIDTH))
+                _LOG.info("%s", shown.line(_LOG_WIDTH), extra=_about(shown.stats))
         for shown in ended:
             self._logged.pop(shown.key, None)
+
+
+def _about(stats: ExchangeStats) -> dict[str, Any]:
+    return {"exchange": stats.exchange_id, "run": stats.run, "epoch": stats.epoch}
 
 
 def of_this_process() -> Surface:

@@ -28,6 +28,10 @@ class TaskStats:
         function_ms: ms spent in the user's function.
         emit_ms: ms a producer spent writing rows into pages.
         blocked_ms: ms spent waiting for downstream to take its output.
+        host: name of its host, or ``""`` if it is not known.
+        attempt: id of Spark's task attempt; None if it is not known.
+        started_ms: when it began, in ms since the start of the run; None if that is not known.
+        ended_ms: when it ended, or the driver last heard of it; None while it runs.
     """
 
     role: Role
@@ -40,6 +44,10 @@ class TaskStats:
     function_ms: int = 0
     emit_ms: int = 0
     blocked_ms: int = 0
+    host: str = ""
+    attempt: int | None = None
+    started_ms: int | None = None
+    ended_ms: int | None = None
 
     @property
     def idle_ms(self) -> int:

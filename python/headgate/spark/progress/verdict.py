@@ -1,18 +1,20 @@
 """Name the slowest stage of an exchange in one sentence, or nothing if no stage clearly is.
 
 The rule is that of Flink's web interface: the cause is not a back-pressured task, but the first
-busy task downstream of it. The worst task decides, never the mean.
+busy task downstream of it. The worst task decides, never the mean. Only shares and ratios of times
+decide, above minimum times, so neither the order of the tasks nor a common factor matters.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from headgate.spark.progress.task_stats import TaskStats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 Kind = Literal[
     "source-busy",
@@ -22,6 +24,7 @@ Kind = Literal[
     "reduce-busy",
     "skew",
     "sink",
+    "slow-host",
     "waiting-for-slots",
 ]
 
@@ -41,6 +44,10 @@ _MIN_EXCHANGE_MS: Final = 5000
 _CLEARLY: Final = 1.5
 #: The reduce side is the tail if consumers run this many times as long as the finished producers.
 _TAIL: Final = 2.0
+#: A host is slow if each of its tasks takes this many times as long per row as any task elsewhere.
+SLOW_HOST: Final = 2.0
+#: Minimum tasks on a slow host, and on all others.
+_MIN_HOST_TASKS: Final = 2
 #: Task number that stands for all producers.
 _ALL: Final = -1
 
@@ -52,13 +59,14 @@ _ADVICE: Final[dict[str, str]] = {
     "reduce-busy": "make reduce faster, or use more partitions",
     "skew": "more partitions will not help; split the hot key, or aggregate in map first",
     "sink": "make the code after the exchange faster",
+    "slow-host": "look at that host: other load, a slower processor, a failing disk",
     "waiting-for-slots": "fewer partitions, or more slots",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The slowest stage of a run.
+    """The slowest stage of a run, or of the runs that feed it or that it feeds.
 
     Attributes:
         kind: kind of the cause.
@@ -67,6 +75,7 @@ class Verdict:
         share: share of the task's time spent in the stage, 0 to 1.
         text: the sentence, with its evidence.
         advice: a change that may help.
+        exchange: id of the exchange that has the stage; ``""`` if it is the one that was asked for.
     """
 
     kind: Kind
@@ -75,6 +84,7 @@ class Verdict:
     share: float
     text: str
     advice: str
+    exchange: str = ""
 
 
 def verdict(
@@ -83,6 +93,7 @@ def verdict(
     *,
     reads_splits: bool = False,
     waits_for_slots: bool = False,
+    is_awaited: bool = False,
 ) -> Verdict | None:
     """Return the slowest stage of a run, or None if it is too early or not clear.
 
@@ -91,6 +102,7 @@ def verdict(
         seconds: seconds since the start of the run.
         reads_splits: True if producers read a source themselves instead of rows of the JVM.
         waits_for_slots: True while consumers hold all slots and no producer can start.
+        is_awaited: True if another exchange waits for the rows of the consumers.
     """
     if seconds < MIN_SECONDS:
         return None
@@ -102,8 +114,8 @@ def verdict(
     longest = max((task.wall_ms for task in consumers), default=0)
     blocked = [task.blocked_ms / task.wall_ms for task in producers]
     are_blocked = bool(blocked) and max(blocked) > MOST
-    if are_blocked or _is_tail(tasks, longest):
-        found = _downstream(consumers, longest, blocked)
+    if are_blocked or is_awaited or _is_tail(tasks, longest):
+        found = _downstream(producers, consumers, longest)
         if are_blocked or found is not None:
             return found
     if longest and max(map(_load, consumers)) / longest > MOST:
@@ -129,7 +141,8 @@ def kept_verdict(
     producers = [task for task in tasks if task.role == "map"]
     consumers = [task for task in tasks if task.role == "reduce"]
     if sum(task.wall_ms for task in consumers) > sum(task.wall_ms for task in producers):
-        return _downstream(consumers, max(task.wall_ms for task in consumers), [])
+        longest = max(task.wall_ms for task in consumers)
+        return _downstream([], consumers, longest)
     return _upstream(_long_enough(producers), reads_splits=reads_splits)
 
 
@@ -151,10 +164,13 @@ def _is_tail(tasks: list[TaskStats], longest: int) -> bool:
     return needed > 0 and over and longest >= _TAIL * needed
 
 
-def _downstream(consumers: list[TaskStats], longest: int, blocked: list[float]) -> Verdict | None:
+def _downstream(
+    producers: list[TaskStats], consumers: list[TaskStats], longest: int
+) -> Verdict | None:
     if longest < _MIN_TASK_MS:
         return None
-    worst = max(consumers, key=_load)
+    blocked = [task.blocked_ms / task.wall_ms for task in producers]
+    worst = _most(consumers, _load)
     busy, taken = worst.function_ms / longest, worst.blocked_ms / longest
     if taken > MOST:
         text = f"consumer {worst.task} waits {_percent(taken)} of the time for the code after it"
@@ -172,6 +188,9 @@ def _reduce(
     consumers: list[TaskStats], worst: TaskStats, longest: int, blocked: list[float]
 ) -> Verdict:
     busy = worst.function_ms / longest
+    slow = _slow_host(consumers, "reduce", worst, busy)
+    if slow is not None:
+        return slow
     text = f"reduce {worst.task} is busy {_percent(busy)}"
     others = [task for task in consumers if task is not worst]
     if others:
@@ -188,32 +207,69 @@ def _reduce(
 
 
 def _upstream(producers: list[TaskStats], *, reads_splits: bool) -> Verdict | None:
-    worst: dict[str, tuple[float, int]] = {}
+    worst: dict[str, tuple[float, TaskStats]] = {}
     total = dict.fromkeys(("source", "map", "exchange"), 0)
-    for producer in producers:
-        for stage in total:
-            spent = producer.of(stage)[1]
-            share = spent / producer.wall_ms
-            total[stage] += spent
-            if share > max(MOST, worst.get(stage, (0.0, 0))[0]):
-                worst[stage] = share, producer.task
+    for stage in total if producers else ():
+        total[stage] = sum(task.of(stage)[1] for task in producers)
+        by = partial(_share, stage)
+        most = _most(producers, by)
+        share = by(most)
+        if share > MOST:
+            worst[stage] = share, most
     ranked = sorted(worst, key=lambda stage: total[stage], reverse=True)
     if not ranked or (len(ranked) > 1 and total[ranked[0]] < _CLEARLY * total[ranked[1]]):
         return None
     stage = ranked[0]
-    share, number = worst[stage]
-    who = "the producers" if number == _ALL else f"producer {number}"
-    task = None if number == _ALL else number
+    share, task = worst[stage]
+    who, number = _who(task), _number(task)
     if stage == "source" and not reads_splits:
         text = f"waiting for the JVM takes {_percent(share)} of the time of {who}"
-        return _made("jvm-feed", stage, task, share, text)
+        return _made("jvm-feed", stage, number, share, text)
+    slow = None if stage == "exchange" else _slow_host(producers, stage, task, share)
+    if slow is not None:
+        return slow
     kinds: dict[str, tuple[Kind, str]] = {
         "source": ("source-busy", "reading the source"),
         "map": ("map-busy", "map"),
         "exchange": ("exchange", "writing rows into pages"),
     }
     kind, work = kinds[stage]
-    return _made(kind, stage, task, share, f"{work} takes {_percent(share)} of the time of {who}")
+    return _made(kind, stage, number, share, f"{work} takes {_percent(share)} of the time of {who}")
+
+
+def _slow_host(
+    tasks: list[TaskStats], stage: str, worst: TaskStats, share: float
+) -> Verdict | None:
+    """Return a verdict if all tasks of the worst one's host take far longer per row than all others."""
+    paces = [(task.host, task.of(stage)[1] / task.rows) for task in tasks if task.rows]
+    here = [pace for host, pace in paces if host == worst.host]
+    there = [pace for host, pace in paces if host != worst.host]
+    if any(not task.host for task in tasks) or min(len(here), len(there)) < _MIN_HOST_TASKS:
+        return None
+    slow, other = min(here), max(there)
+    if not other or slow < SLOW_HOST * other:
+        return None
+    words = "reading the source" if stage == "source" else stage
+    text = f"{words} takes at least {slow / other:.1f} times as long per row on {worst.host} as elsewhere"
+    return _made("slow-host", stage, _number(worst), share, text)
+
+
+def _most(tasks: list[TaskStats], by: Callable[[TaskStats], float]) -> TaskStats:
+    """Return the task with the most; of equal ones the first by number, whatever their order."""
+    return max(tasks, key=lambda task: (by(task), -task.task))
+
+
+def _share(stage: str, task: TaskStats) -> float:
+    """Return the share of its time that a task spends in a stage."""
+    return task.of(stage)[1] / task.wall_ms
+
+
+def _who(task: TaskStats) -> str:
+    return "the producers" if task.task == _ALL else f"producer {task.task}"
+
+
+def _number(task: TaskStats) -> int | None:
+    return None if task.task == _ALL else task.task
 
 
 def _load(task: TaskStats) -> int:

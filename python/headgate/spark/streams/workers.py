@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import pickle
 import queue
-import re
 import secrets
 import threading
 import time
@@ -17,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.control.cause import Cause
 from headgate.errors import PeerLostError
 from headgate.spark.driver.scheduler.facts import is_gone
+from headgate.spark.driver.scheduler.placed import executors, row_at, submitted
 from headgate.spark.portable import portable
 from headgate.spark.tasks.stream_worker import StreamTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark import RDD, SparkContext
+    from pyspark import SparkContext
     from pyspark.resource import ResourceProfile
 
     from headgate.control.place import Place
@@ -39,7 +38,6 @@ _SAY: Final = 10.0
 _END: Final = 10.0
 #: Seconds in which cancelled Spark jobs have to end.
 _CANCELLED: Final = 20.0
-_PORT: Final = re.compile(r":\d+$")
 
 #: Workers of streaming jobs that are not over, by application.
 _resident: Final[Counter[str]] = Counter()
@@ -173,16 +171,16 @@ class SparkWorkers:
         if self._function is None:
             self._function = portable(StreamTask(place, self._job), _BODY, self._words)
         executor = self._least_loaded()
-        rdd = _number(self._context, number, executor)
+        rdd = row_at(self._context, number, executor)
         if self._profile is not None:
             rdd = rdd.withResources(self._profile)
         rdd = rdd.mapPartitions(self._function)
-        self._launches[number] = _Launch(serial, _submitted(rdd), executor, time.monotonic())
+        self._launches[number] = _Launch(serial, submitted(rdd), executor, time.monotonic())
 
     def _least_loaded(self) -> str:
         """Return the executor with the fewest workers, in Spark's words for a place; empty in ``local[n]``."""
         load = Counter(launch.executor for launch in self._launches.values())
-        places = _executors(self._context)
+        places = executors(self._context)
         return min(places, key=lambda place: load[place], default="")
 
     def _look(self) -> None:
@@ -266,41 +264,10 @@ class SparkWorkers:
             return False
 
 
-def _number(context: SparkContext, number: int, place: str) -> RDD[int]:
-    """Return an RDD with one row, whose task Spark starts at a place if it can."""
-    from pyspark import RDD  # noqa: PLC0415 - pyspark only where Spark is
-    from pyspark.serializers import CPickleSerializer  # noqa: PLC0415
-
-    # PySpark cannot say where a partition is best computed, Spark's makeRDD can.
-    jvm: Any = context._jvm  # noqa: SLF001
-    places = jvm.PythonUtils.toSeq([place] if place else [])
-    rows = jvm.PythonUtils.toSeq([jvm.scala.Tuple2(bytearray(pickle.dumps(number)), places)])
-    kind = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").AnyRef()
-    made = context._jsc.sc().makeRDD(rows, kind)  # noqa: SLF001
-    return RDD(made.toJavaRDD(), context, CPickleSerializer())
-
-
-def _submitted(rdd: RDD[Any]) -> Any:
-    """Submit a job with the rows of an RDD as its result, and return its future in the JVM."""
-    from pyspark.serializers import NoOpSerializer  # noqa: PLC0415 - pyspark only where Spark is
-
-    # The rows are plain bytes: the driver unpickles nothing that a worker sends.
-    rdd._jrdd_deserializer = NoOpSerializer()  # noqa: SLF001
-    return rdd._jrdd.collectAsync()  # noqa: SLF001
-
-
 def _result(future: Any) -> Cause | None:
     """Return the cause that a worker reported, or raise the error of the job."""
     rows = [bytes(row) for row in future.get()]
     return Cause.from_fields(json.loads(rows[0])) if rows else None
-
-
-def _executors(context: SparkContext) -> list[str]:
-    """Return the places of all executors, in Spark's words: ``executor_HOST_ID``."""
-    found = context._jsc.sc().statusStore().executorList(True)  # noqa: SLF001 - PySpark does not list them
-    executors = [found.apply(at) for at in range(found.size())]
-    named = [(str(one.id()), _PORT.sub("", str(one.hostPort()))) for one in executors]
-    return sorted(f"executor_{host}_{name}" for name, host in named if name != "driver")
 
 
 def _lost(number: int) -> Cause:

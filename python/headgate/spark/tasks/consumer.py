@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -74,7 +75,7 @@ class _Resident:
         self._task = task
         self._control = control
         self._index = index
-        self._counts = Counts()
+        self._counts = Counts(about={"hostname": socket.gethostname()})
         self._cause: Cause | None = None
         self._producers: set[int] = set()
         self._lock = threading.Lock()

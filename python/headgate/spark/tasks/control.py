@@ -36,12 +36,14 @@ class Counts:
     bytes: int = 0
     #: The clocks of the task's threads; the busiest one is reported.
     clocks: list[Clock] = field(default_factory=list)
+    #: Further fields of each PROGRESS message.
+    about: dict[str, Any] = field(default_factory=dict)
 
     def fields(self) -> dict[str, int]:
         """Return the fields of a PROGRESS message."""
         times = [clock.fields() for clock in self.clocks]
         busiest = min(times, key=lambda spent: spent["input_ms"], default={})
-        return {"rows": self.rows, "bytes": self.bytes, **busiest}
+        return {"rows": self.rows, "bytes": self.bytes, **busiest, **self.about}
 
 
 class Control:

@@ -204,6 +204,7 @@ def _settle(task: KeptProducerTask, place: Path, kept: Kept, clock: Clock, split
             splits=splits,
             times=clock.fields(),
             server=server,
+            sizes={one.subpartition: one.size for one in kept.subpartitions},
         )
         task.reports.add([told])
 

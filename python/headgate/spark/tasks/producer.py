@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import headgate as hg
 from headgate import errors
 from headgate.control.cause import CANCELLED, Cause
+from headgate.observe.edges import folded
 from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
 from headgate.spark.tasks.consumer import explain
 from headgate.spark.tasks.control import Control, Counts
@@ -81,7 +83,7 @@ class _Sender:
         self._task = task
         self._control = control
         self._wanted = wanted
-        self._counts = Counts()
+        self._counts = Counts(about={"hostname": socket.gethostname()})
         self._cause: Cause | None = None
         self._finish = threading.Event()
         #: True once the epoch has ended early, by ``_cause``.
@@ -165,9 +167,11 @@ class _Sender:
         self._partition.wait_consumed()
         stats = writer.stats()
         totals = {"rows": stats.rows, "bytes": stats.bytes, "pages": stats.buffers}
-        peak = self._environment.stats().get("peak_bytes", 0)
+        seen = self._environment.stats()
+        each, edges = folded([one["bytes"] for one in seen["partitions"][0]])
+        self._counts.about.update(edges=edges, edges_each=each)
         self._control.progress(self._counts)
-        self._control.send("DONE", {**totals, "peak": peak})
+        self._control.send("DONE", {**totals, "peak": seen["peak_bytes"]})
         self._control.await_message("OK", "ABORT", "FINISH", "EPOCH_ENDED")
         return totals
 

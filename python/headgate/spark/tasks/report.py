@@ -5,13 +5,18 @@ Spark brings an accumulator's updates to the driver with the result of each task
 
 from __future__ import annotations
 
+import socket
+from array import array
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from headgate._directories import local_directories
+from headgate.observe.edges import folded
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from headgate.spark.tasks.start_host import HostAddress
 
 Role = Literal["map", "reduce"]
@@ -42,6 +47,9 @@ class TaskReport:
         host: the host, as long as it runs.
         directories: Spark's local directories on this executor.
         server: the host that serves what a producer left; None if all executors are on one host.
+        hostname: name of the host.
+        edges: bytes for the consumers, as :func:`headgate.observe.edges.folded` returns them.
+        edges_each: consumers that share a number in ``edges``.
     """
 
     exchange: str
@@ -62,6 +70,9 @@ class TaskReport:
     host: str
     directories: tuple[str, ...]
     server: HostAddress | None
+    hostname: str = ""
+    edges: Sequence[int] = ()
+    edges_each: int = 1
 
 
 def name_of(run: str, number: int) -> str:
@@ -92,14 +103,19 @@ def report(
     file_bytes: int = 0,
     splits: int = 0,
     server: HostAddress | None = None,
+    sizes: Mapping[int, int] | None = None,
 ) -> TaskReport:
-    """Return the report of the task that this worker runs; for the arguments see :class:`TaskReport`."""
+    """Return the report of the task that this worker runs; for the arguments see :class:`TaskReport`.
+
+    ``sizes`` has the bytes for each consumer that a producer has rows for.
+    """
     from pyspark import TaskContext  # noqa: PLC0415 - pyspark only where Spark is
 
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("not in a Spark task")
     execution = context.getLocalProperty("spark.sql.execution.id")
+    each, edges = folded([sizes.get(n, 0) for n in range(partitions)] if sizes else [])
     return TaskReport(
         exchange=exchange,
         partitions=partitions,
@@ -119,6 +135,9 @@ def report(
         host=host(),
         directories=local_directories(),
         server=server,
+        hostname=socket.gethostname(),
+        edges=array("q", edges),
+        edges_each=each,
     )
 
 

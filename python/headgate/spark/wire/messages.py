@@ -32,6 +32,10 @@ MAX_INDEXES: Final = 8_000
 MAX_BYTES: Final = 32 * 1024
 #: Most characters of a split's id.
 MAX_SPLIT_ID: Final = 2_000
+#: Most characters of a host's name, as POSIX has it.
+MAX_HOSTNAME: Final = 255
+#: Most numbers of bytes that a producer tells, see headgate/observe/edges.py.
+MAX_EDGES: Final = 64
 #: Most characters of an event's name.
 MAX_EVENT_NAME: Final = 200
 #: Most splits, or ids of splits, in one message.
@@ -79,6 +83,14 @@ def _is_id(value: Any) -> bool:
 
 def _is_indexes(value: Any) -> bool:
     return isinstance(value, list) and len(value) <= MAX_INDEXES and all(map(_is_number, value))
+
+
+def _is_hostname(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_HOSTNAME
+
+
+def _is_edges(value: Any) -> bool:
+    return isinstance(value, list) and len(value) <= MAX_EDGES and all(map(_is_count, value))
 
 
 def _is_ms(value: Any) -> bool:
@@ -153,10 +165,14 @@ _TOTALS: Final[Checks] = {
     "pages": _is_count,
     "peak": _is_count,
 }
-#: Milliseconds of a task's thread by state, see timing.py; all optional.
-_TIMES: Final[Checks] = dict.fromkeys(
-    ("input_ms", "function_ms", "emit_ms", "blocked_ms"), _is_count
-)
+#: Milliseconds of a task's thread by state, see timing.py, and at the end of a producer the bytes for
+#: each consumer; all optional.
+_SEEN: Final[Checks] = {
+    **dict.fromkeys(("input_ms", "function_ms", "emit_ms", "blocked_ms"), _is_count),
+    "hostname": _is_hostname,
+    "edges": _is_edges,
+    "edges_each": _is_number,
+}
 _PLACE: Final[Checks] = {
     "host": _is_text,
     "port": _is_port,
@@ -175,7 +191,7 @@ FIELDS: Final[dict[str, Checks]] = {
     },
     "PRODUCER": {"stage": _is_number, "partition": _is_number, "attempt": _is_count},
     "REGISTERED": _PLACE,
-    "PROGRESS": {"rows": _is_count, "bytes": _is_count, **_TIMES},
+    "PROGRESS": {"rows": _is_count, "bytes": _is_count, **_SEEN},
     "DONE": _TOTALS,
     "STOPPED": _TOTALS,
     "FAILED": _CAUSE,

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headgate import _options
 from headgate.errors import OptionError, StreamError
+from headgate.observe.runs import RUNS
 from headgate.stream.api.graph import MAX_PARALLELISM, JobGraph, Shipping, plan
 from headgate.stream.job.checkpoints import CheckpointConfig
 from headgate.stream.job.config import BUFFER_TIMEOUT, Alignment, JobConfig, milliseconds
 from headgate.stream.job.local import ProcessWorkers, ThreadWorkers
 from headgate.stream.job.master import JobMaster
+from headgate.stream.job.plain import plain
 from headgate.stream.job.query import StreamingQuery
 from headgate.stream.job.store import CheckpointStore
 
@@ -130,6 +133,7 @@ class StreamingJob:
         store = None if checkpoint is None else CheckpointStore(checkpoint, retained)
         master = JobMaster(graph, config, store, pool)
         master.start()
+        _record(config.name, master)
         return StreamingQuery(master)
 
     def run(self, **options: Any) -> None:
@@ -167,6 +171,19 @@ def _refuse_broadcasts(graph: JobGraph) -> None:
                     f"the barriers of checkpoints cannot overtake rows of {edge.operator}, which go to all tasks",
                     remedy='alignment="aligned"',
                 )
+
+
+def _record(name: str, master: JobMaster) -> None:
+    """Let the record of this process show the job while it runs. It does not hold it."""
+    held = weakref.ref(master)
+
+    def look() -> dict[str, Any]:
+        job = held()
+        if job is None or job.state.is_over:
+            return {}
+        return plain(name, StreamingQuery(job).status)
+
+    RUNS.streams(name, look)
 
 
 def _name(checkpoint: str | None) -> str:

@@ -34,8 +34,12 @@ class SinkCommits:
         self._name = name
         self._committers: dict[str, Any] = {}
 
-    def restore(self, restored: Completed | None) -> None:
+    def restore(self, restored: Completed | None, attempt: str | None) -> None:
         """Make new committers, and commit again what a checkpoint has: the last driver may have died before.
+
+        Args:
+            restored: what the job continues from.
+            attempt: name of the attempt that comes next; None without a folder of checkpoints.
 
         Raises:
             SinkError: a sink cannot be used.
@@ -49,7 +53,7 @@ class SinkCommits:
             # A savepoint of a job that went on has output that this one has committed.
             if restored is not None and restored.number is not None:
                 committer.commit(restored.checkpoint, committables_of(restored.fields, uid))
-            committer.abort_unknown([])
+            committer.abort_unknown([], before=attempt)
 
     def commit(self, checkpoint: int, fields: Mapping[str, Any]) -> None:
         """Commit the output of a complete checkpoint.

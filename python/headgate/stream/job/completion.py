@@ -105,8 +105,8 @@ class Checkpointing:
         """True if a failed job can continue."""
         return self._store is not None
 
-    def restore(self, then: Callable[[Completed | None], None]) -> None:
-        """Read what to continue from, and commit what it has; then call a function with it."""
+    def restore(self, attempt: int, then: Callable[[Completed | None], None]) -> None:
+        """Read what the attempt continues from, and commit what that has; then call a function with it."""
 
         def read() -> Completed | None:
             found = None
@@ -116,7 +116,7 @@ class Checkpointing:
                 found = CheckpointStore.savepoint(self._config.savepoint)
             if found is not None:
                 self._check(found)
-            self._commits.restore(found)
+            self._commits.restore(found, None if self._store is None else self.name(attempt))
             self._completed = 0 if found is None else found.checkpoint
             return found
 

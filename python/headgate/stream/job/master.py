@@ -290,7 +290,8 @@ class JobMaster:
             return
         self._is_deploying = True
         delay = 0.0 if attempt is None else self._config.restart_delay
-        restore = lambda: self._checkpointing.restore(self._deploy)  # noqa: E731
+        number = self._attempts + 1
+        restore = lambda: self._checkpointing.restore(number, self._deploy)  # noqa: E731
         self._loop.call_later(delay, lambda: self._guarded(restore))
 
     def _deploy(self, restored: Completed | None) -> None:
@@ -376,12 +377,14 @@ class JobMaster:
         if self._over.is_set():
             return
         number, name = self._attempts, self._config.name
+        about = {"job": name, "attempt": number}
         if self.state is JobState.FINISHING and not is_final:
             # All output is committed. There is nothing that a new attempt could do.
-            _LOG.warning("%s has ended, though attempt %d failed: %s", name, number, cause.summary)
+            words = "%s has ended, though attempt %d failed: %s"
+            _LOG.warning(words, name, number, cause.summary, extra=about)
             self._end(self._goal or JobState.FINISHED)
             return
-        _LOG.warning("attempt %d of %s failed: %s", number, name, cause.summary)
+        _LOG.warning("attempt %d of %s failed: %s", number, name, cause.summary, extra=about)
         self._close_attempt(cause.summary)
         self._failures += 1
         is_lasting = (

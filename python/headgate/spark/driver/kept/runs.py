@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headgate.spark.driver.kept.stages import StageCounts
+    from headgate.spark.progress.facts import Facts
     from headgate.spark.tasks.notice import Notice
     from headgate.spark.tasks.report import TaskReport
 
@@ -35,6 +36,8 @@ _LOG: Final = logging.getLogger("headgate.spark")
 _CODE: Final = re.compile(r"\[(HG-\d{4})\]")
 #: Most runs that are kept at once; the oldest are forgotten.
 _MOST: Final = 100
+#: Most exchanges whose options are kept, as nobody tells of the end of each.
+_MOST_FACTS: Final = 1_000
 #: Task attempts that are remembered: more than end between two sweeps.
 _REMEMBERED: Final = 10_000
 #: Seconds between two looks at the files and at the application's end.
@@ -58,6 +61,7 @@ class KeptRun:
         consumers: the same for the consumers.
         made_again: reports of producers that had reported before.
         failures: attempts that failed, of the tasks that succeeded later.
+        ended: attempt -> when its report came.
         stages: those of its tasks, with the tasks that run.
     """
 
@@ -71,6 +75,7 @@ class KeptRun:
     consumers: dict[tuple[str, int], TaskReport] = field(default_factory=dict)
     made_again: int = 0
     failures: int = 0
+    ended: dict[int, float] = field(default_factory=dict)
     stages: RunStages = field(default_factory=RunStages)
 
     def add(self, report: TaskReport, now: float) -> None:
@@ -80,6 +85,7 @@ class KeptRun:
         if report.role == "map" and key in tasks:
             self.made_again += 1
         tasks[key] = report
+        self.ended[report.attempt] = now
         self.stages.roles[report.stage] = report.role
         self.failures += report.failures
         self.started = min(self.started, now - sum(report.times.values()) / 1000)
@@ -136,8 +142,17 @@ class KeptRuns:
         self._succeeded: deque[int] = deque(maxlen=_REMEMBERED)
         self._sweeps = False
         self.places = KeptPlaces()
+        #: Exchange -> what is known of it, for its statistics.
+        self.facts: dict[str, Facts] = {}
         #: Takes the reports of tasks to this object.
         self.reports = _accumulator(session.sparkContext, self._hear)
+
+    def know(self, exchange: str, facts: Facts) -> None:
+        """Take note of what is known of an exchange, for its statistics."""
+        with self._lock:
+            self.facts[exchange] = facts
+            while len(self.facts) > _MOST_FACTS:
+                del self.facts[next(iter(self.facts))]
 
     def live(self) -> list[KeptRun]:
         """Return the runs that go on. Asks Spark only about runs that did so the last time, or are new."""

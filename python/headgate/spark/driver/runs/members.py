@@ -7,6 +7,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headgate.control.cause import Cause
     from headgate.errors import HeadgateError
     from headgate.spark.wire.messages import Message
@@ -56,6 +58,12 @@ class Member:
         function_ms: ms in the user's function.
         emit_ms: ms of writing rows into pages.
         blocked_ms: ms of waiting for the receiver of its output.
+        hostname: of its host, once it has told it.
+        edges: bytes for the consumers, as :func:`headgate.observe.edges.folded` returns them; known at
+            the end.
+        edges_each: consumers that share a number in ``edges``.
+        began: when it was first heard of, in seconds of the coordinator's clock.
+        heard: when it was last heard of.
         broken: the error that its control connection was closed with.
     """
 
@@ -74,6 +82,11 @@ class Member:
     function_ms: int = 0
     emit_ms: int = 0
     blocked_ms: int = 0
+    hostname: str = ""
+    edges: Sequence[int] = ()
+    edges_each: int = 1
+    began: float = 0.0
+    heard: float = 0.0
     broken: HeadgateError | None = None
 
     @property

@@ -39,6 +39,13 @@ class Membership(dict[int, Member]):
         """The consumers that Spark has been seen to run."""
         return [consumer for consumer in self.consumers if consumer.is_confirmed]
 
+    def heard(self, connection: int, now: float) -> None:
+        """Take note of a message of a member."""
+        member = self.get(connection)
+        if member is not None:
+            member.began = member.began or now
+            member.heard = now
+
     def confirm(self, facts: Mapping[StageKey, StageFacts]) -> None:
         """Take note of the attempts that run in these stages, which are of their exchange."""
         for consumer in self.consumers:

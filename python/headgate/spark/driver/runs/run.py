@@ -20,6 +20,8 @@ from headgate.spark.driver.runs.members import (
 from headgate.spark.driver.runs.roster import Roster
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headgate.control.cause import Cause
     from headgate.spark.driver.runs.epoch_causes import Retries
     from headgate.spark.driver.runs.readers import Readers
@@ -65,6 +67,9 @@ class Run:
         self.splits_total: int | None = None
         self.reads_splits = False
         self.waits_for_slots = False
+        #: Runs whose producers are in the stage of its consumers, and the other way round.
+        self.feeds: list[Run] = []
+        self.fed_by: list[Run] = []
 
     @property
     def key(self) -> StageKey:
@@ -103,6 +108,16 @@ class Run:
         """Add a consumer while the run forms, or a further attempt of a lost one between epochs."""
         consumer.run = self.number
         self.roster.consumers[consumer.index] = consumer
+
+    def fed(self, others: Iterable[Run], stage: int) -> None:
+        """Note which of the other runs have their consumers in this stage of its producers.
+
+        What a worker names is enough here, as only the words of a verdict depend on it.
+        """
+        for other in others:
+            if other.stage == stage and other is not self and other not in self.fed_by:
+                self.fed_by.append(other)
+                other.feeds.append(self)
 
     def missing(self, consumer: Consumer) -> Consumer | None:
         """Return the lost consumer whose place a further attempt of its task can take."""

@@ -6,12 +6,12 @@ import logging
 import queue
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
 from headgate.control.cause import CANCELLED, Cause
-from headgate.spark.driver.logs import say
+from headgate.spark.driver.logs import of_run, say
 from headgate.spark.driver.runs.epochs import RunState
 from headgate.spark.driver.runs.losses import OURS
 from headgate.spark.driver.runs.members import ENDED, Producer
@@ -21,11 +21,13 @@ from headgate.spark.driver.scheduler.rows import rdd_of
 from headgate.spark.driver.scheduler.task_sets import run_with_action_of
 from headgate.spark.driver.scheduler.threads import python_stack
 from headgate.spark.driver.waits.stalls import Evidence, JobThread
+from headgate.spark.driver.waits.standing import Standing
 from headgate.spark.driver.waits.waiting import Snapshot, Waiting
 from headgate.spark.progress import latest
 from headgate.spark.progress.display import PROGRESS
 from headgate.spark.progress.drawn import PipelinedRun
-from headgate.spark.progress.stats import snapshot
+from headgate.spark.progress.facts import Facts
+from headgate.spark.progress.stats import key_of, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -59,6 +61,7 @@ class Plan:
         description: of the job, for Spark's UI.
         progress: the option of this name.
         rdd_id: of an RDD that is in each stage of consumers, and in no other one.
+        facts: about the exchange, for its statistics.
         source: the source that producers read; None where they have an input.
         places_by_order: True if the place of a row depends on the rows before it.
     """
@@ -67,6 +70,7 @@ class Plan:
     description: str
     progress: str
     rdd_id: int
+    facts: Facts = field(default_factory=Facts)
     source: SourcePlan | None = None
     places_by_order: bool = False
 
@@ -100,6 +104,7 @@ class Jobs:
         self._on_gone = on_gone
         self._facts = SparkFacts(context)
         self._waiting = Waiting(server.timing)
+        self._standing = Standing(server.timing)
         self._asked: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stages: set[StageKey] = set()
         #: Stages of the runs that form, and those with consumers that Spark has not been seen to run.
@@ -122,8 +127,9 @@ class Jobs:
 
     def submit(self, run: Run) -> None:
         """Start the producer job of a run in a new thread."""
-        latest.began(lambda: snapshot(run, time.monotonic()))
-        source = self._plans[run.exchange_id].source
+        plan = self._plans[run.exchange_id]
+        source, facts = plan.source, plan.facts
+        latest.began(key_of(run), lambda: snapshot(run, time.monotonic(), facts))
         if source is not None:
             self._enumerate(run, source)
         name = f"headgate-job-{run.number}"
@@ -147,15 +153,16 @@ class Jobs:
 
     def epoch_ended(self, run: Run, epoch: int, cause: Cause) -> None:
         """Log the end of an epoch."""
-        say(logging.WARNING, "run %d: epoch %d ended: %s", run.number, epoch, cause.summary)
+        words = "run %d: epoch %d ended: %s"
+        say(logging.WARNING, words, run.number, epoch, cause.summary, about=of_run(run, epoch))
 
     def ended(self, run: Run, cause: Cause | None) -> None:
         """Log the end of a run and close its readers."""
-        say(
-            logging.INFO, "run %d ended: %s", run.number, "well" if cause is None else cause.summary
-        )
+        how = "well" if cause is None else cause.summary
+        say(logging.INFO, "run %d ended: %s", run.number, how, about=of_run(run))
         if run.readers is not None:
             run.readers.close()
+        self._asked.put(lambda: latest.ended(key_of(run)))
 
     def _enumerate(self, run: Run, source: SourcePlan) -> None:
         from headgate.source.coordination import CoordinatorThread  # noqa: PLC0415 - sources only
@@ -178,12 +185,14 @@ class Jobs:
         self._awaited_outcomes = list(coordinator.outcomes.consumers.values())
         now = time.monotonic()
         PROGRESS.show(self, [self._drawn(run) for run in coordinator.live_runs], now)
+        for level, line in self._standing.lines(coordinator.live_runs, now, self._name):
+            say(level, "%s", line)
         if self._waiting.is_due(coordinator.live_runs, now):
             self._asked.put(self._say_who_waits)
 
     def _drawn(self, run: Run) -> PipelinedRun:
         plan = self._plans.get(run.exchange_id)
-        return PipelinedRun(run, "off" if plan is None else plan.progress)
+        return PipelinedRun(run) if plan is None else PipelinedRun(run, plan.progress, plan.facts)
 
     # In the watching thread.
 
@@ -400,7 +409,7 @@ class Jobs:
                 known = self._facts.stages([run.stage], {run.stage}).get(run.stage)
             except Exception as error:  # noqa: BLE001 - py4j's
                 words = "run %d: Spark did not say who runs, so its producers start unchecked: %s"
-                say(logging.WARNING, words, run.number, error)
+                say(logging.WARNING, words, run.number, error, about=of_run(run, epoch))
                 return
             running = frozenset() if known is None else known.running or frozenset()
             if self._reads(run.exchange_id, known) and running & consumers:
@@ -418,7 +427,7 @@ class Jobs:
             run_with_action_of(self._context, run.stage)
         except Exception as error:  # noqa: BLE001 - py4j's: the scheduler's insides differ by version
             words = "run %d: its producers run outside of the action's pool and group: %s"
-            say(logging.WARNING, words, run.number, error)
+            say(logging.WARNING, words, run.number, error, about=of_run(run))
 
     def _is_repeatable(self, plan: Plan, producers: RDD[Any]) -> bool:
         # Splits go to readers by timing, so the rows of a source have no order.

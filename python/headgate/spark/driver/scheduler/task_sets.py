@@ -105,7 +105,8 @@ def run_with_action_of(context: SparkContext, stage: int) -> None:
 
 def _task_sets(context: SparkContext) -> Iterator[Any]:
     scheduler = context._jsc.sc().taskScheduler()  # noqa: SLF001 - PySpark has no way to this
-    pools = [scheduler.rootPool()]
+    # An application that is stopping has none any more.
+    pools = [] if scheduler is None else [scheduler.rootPool()]
     while pools:
         for entry in pools.pop().schedulableQueue().toArray():
             if entry.getClass().getSimpleName() == "Pool":

@@ -1,0 +1,135 @@
+"""What every request must have: a Host that is ours, and the token. ASGI; nothing behind it is reached otherwise."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import socket
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import HTMLResponse, PlainTextResponse
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+#: Nothing of another origin is loaded, run, shown or sent to, and no page of another origin frames this one.
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {
+    "content-security-policy": POLICY,
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+#: Follows the link without its token. A redirect would not do: after a click on another site's page, such as a
+#: notebook, browsers leave out a SameSite=Strict cookie on redirects, but not where our own page leads on.
+_ENTER: Final = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><title>Headgate</title>'
+    '<meta http-equiv="refresh" content="0; url=./"><p><a href="./">Headgate</a></p></html>'
+)
+
+
+class Guard:
+    """Refuses each request without the token, and those for another host, before they reach the application.
+
+    Args:
+        app: the application.
+        token: its secret.
+        cookie: name of the cookie that holds the token; it has the port, since cookies do not tell ports apart.
+        host: the address that the server is bound to.
+        behind_proxy: True if a proxy of Jupyter's is in front, which passes on its own Host.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, token: str, cookie: str, host: str, behind_proxy: bool
+    ) -> None:
+        self._app = app
+        self._token = token.encode()
+        self._cookie = cookie
+        self._names = None if behind_proxy else _names_of(host)
+        self._any_address = host in {"", "0.0.0.0", "::"}  # noqa: S104 - compared, not bound to
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or pass it on; all answers get the headers that lock browsers in."""
+        if scope["type"] != "http":
+            return
+
+        async def locked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        await self._answer(scope)(scope, receive, locked)
+
+    def _answer(self, scope: Scope) -> ASGIApp:
+        headers = Headers(scope=scope)
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        if not self._is_ours(headers.get("host", "")):
+            return PlainTextResponse("this Host is not served here\n", 403)
+        if not any([self._is_token(given), self._has_cookie(headers), self._has_bearer(headers)]):
+            return PlainTextResponse("open the link that headgate.spark.ui() shows\n", 403)
+        if scope["method"] not in {"GET", "HEAD"}:
+            return PlainTextResponse("only GET and HEAD\n", 405)
+        if scope["path"] == "/" and self._is_token(given):
+            return self._enter()
+        return self._app
+
+    def _enter(self) -> HTMLResponse:
+        """Move the token from the address to a cookie. Its path is that of the link, also behind a proxy."""
+        response = HTMLResponse(_ENTER)
+        response.set_cookie(
+            self._cookie, self._token.decode(), path=None, httponly=True, samesite="strict"
+        )
+        return response
+
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._token)
+
+    def _has_cookie(self, headers: Headers) -> bool:
+        try:
+            found = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
+        except CookieError:
+            return False
+        return found is not None and self._is_token(found.value)
+
+    def _has_bearer(self, headers: Headers) -> bool:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and self._is_token(given.strip())
+
+    def _is_ours(self, given: str) -> bool:
+        """Return False for a name that somebody else's DNS may have pointed at this server."""
+        if self._names is None:
+            return True
+        name = _without_port(given).lower()
+        # Behind a wildcard address each address is ours: DNS can rebind names only.
+        return name in self._names or (self._any_address and _is_address(name))
+
+
+def _names_of(host: str) -> frozenset[str]:
+    local = {"127.0.0.1", "::1", "localhost"}
+    own = {socket.gethostname().lower(), socket.getfqdn().lower()}
+    if host in {"127.0.0.1", "::1", "localhost"}:
+        return frozenset(local)
+    return frozenset({*local, *own, host.lower()})
+
+
+def _without_port(given: str) -> str:
+    if given.startswith("["):
+        return given[1:].partition("]")[0]
+    return given.rpartition(":")[0] if ":" in given else given
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

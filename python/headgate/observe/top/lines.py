@@ -1,0 +1,216 @@
+"""The words of ``top``: plain text for a state. Whatever comes from outside loses its control characters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Columns of the table of tasks, in its order; those below are sorted from the largest on.
+COLUMNS: Final = (
+    *("role", "task", "host", "state", "busy", "blocked", "idle"),
+    *("rows", "bytes", "bytes/s", "peak", "note"),
+)
+_NUMBERS: Final = frozenset({"busy", "blocked", "idle", "rows", "bytes", "bytes/s", "peak"})
+#: Columns of the table of checkpoints.
+CHECKPOINTS: Final = (
+    "job",
+    "id",
+    "status",
+    "duration",
+    "bytes",
+    "alignment",
+    "in flight",
+    "reason",
+)
+#: Stages that the tasks of each side work for.
+_SIDES: Final = {
+    "map": frozenset({"source", "map", "exchange"}),
+    "reduce": frozenset({"reduce", "sink"}),
+}
+
+Row = tuple[str, ...]
+
+
+def plain(given: object) -> str:
+    """Return a text without control characters, which a terminal would obey."""
+    return "".join(c if c.isprintable() else "?" for c in str(given))
+
+
+def scaled(number: float, units: Sequence[str]) -> str:
+    """Return a number with one of the units, each a thousand times the one before."""
+    index = 0
+    while number >= 999.5 and index < len(units) - 1:
+        number /= 1000
+        index += 1
+    return f"{number:.{0 if index == 0 or number >= 99.95 else 1}f}{units[index]}"
+
+
+def count(number: float | None) -> str:
+    """Return a number of rows."""
+    return "-" if number is None else scaled(number, ("", "K", "M", "G", "T"))
+
+
+def size(number: float | None) -> str:
+    """Return a number of bytes."""
+    return "-" if number is None else scaled(number, ("B", "kB", "MB", "GB", "TB"))
+
+
+def percent(share: float | None) -> str:
+    """Return a share of time."""
+    return "N/A" if share is None else f"{100 * share:.0f}%"
+
+
+def title(view: dict[str, Any]) -> str:
+    """Return the line about the run."""
+    run = view["run"]
+    if run is None:
+        return "headgate top   no run yet"
+    slots = run.get("history") or []
+    is_live = run["state"] == "running" and slots
+    rate = slots[-1]["bytes"] / (slots[-1].get("seconds") or 1) if is_live else None
+    parts = [
+        f"headgate top  {run['exchange_id'][:4]}/{run['run']}  {run['mode']}",
+        f"{run['state']} {run['seconds']:.1f} s",
+        f"{count(run['rows'])} rows  {size(run['bytes'])}",
+        "" if rate is None else f"{size(rate)}/s",
+        f"pool {size(run['peak_bytes'])}",
+        f"failed attempts {run['failed_attempts']}" if run.get("failed_attempts") else "",
+    ]
+    return plain("  ".join(part for part in parts if part))
+
+
+def about(view: dict[str, Any]) -> list[str]:
+    """Return lines about the run: who waits for whom, the error, the verdict."""
+    run = view["run"]
+    if run is None:
+        return []
+    waits = [
+        f"{link['text']} {percent(link['share'])} {link['level']}"
+        for link in run["links"]
+        if link["level"] in {"LOW", "HIGH"}
+    ]
+    lines = [f"waits    {'; '.join(waits) or 'nobody'}"]
+    if run.get("error"):
+        lines.append(f"error    [{run['error']}] {run.get('error_summary', '')}")
+    if verdict := run.get("verdict"):
+        lines += [f"slowest  {verdict['text']}", f"may help {verdict['advice']}"]
+    else:
+        lines.append("slowest  no stage clearly is")
+    return [plain(line) for line in lines]
+
+
+def tasks(view: dict[str, Any], sort: str = "", words: str = "", *, up: bool = False) -> list[Row]:
+    """Return a row for each task that has these words in it.
+
+    Args:
+        view: as :func:`headgate.observe.view.view` makes it.
+        sort: one of COLUMNS; by default as the view has them.
+        words: what the text of a row must contain, in any case.
+        up: True to begin with the smallest number, or the last word.
+    """
+    run = view["run"]
+    if run is None:
+        return []
+    pairs = [(_values(task), _row(task, run.get("verdict"))) for task in run["tasks"]]
+    found = [pair for pair in pairs if words.lower() in "  ".join(pair[1]).lower()]
+    if sort in COLUMNS:
+        is_number = sort in _NUMBERS
+        place = COLUMNS.index(sort)
+        found.sort(
+            key=lambda pair: pair[0][sort] if sort in pair[0] else pair[1][place],
+            reverse=is_number is not up,
+        )
+    return [row for _, row in found]
+
+
+def _values(task: dict[str, Any]) -> dict[str, float]:
+    wall = sum(task.get(f"{part}_ms", 0) for part in ("input", "function", "emit", "blocked"))
+    return {
+        "task": task["task"],
+        "busy": -1.0 if task["busy"] is None else task["busy"],
+        "blocked": -1.0 if task["back_pressured"] is None else task["back_pressured"],
+        "idle": -1.0 if task["idle"] is None else task["idle"],
+        "rows": task["rows"],
+        "bytes": task["bytes"],
+        "bytes/s": 1000 * task["bytes"] / wall if wall else 0.0,
+        "peak": task.get("peak_bytes", 0),
+    }
+
+
+def _row(task: dict[str, Any], verdict: dict[str, Any] | None) -> Row:
+    is_slowest = (
+        verdict is not None
+        and not verdict.get("exchange")  # it may be about the one before or behind this one
+        and verdict["task"] == task["task"]
+        and verdict["stage"] in _SIDES.get(task["role"], ())
+    )
+    values = _values(task)
+    cells = (
+        task["role"],
+        task["task"],
+        task.get("host") or "-",
+        task["state"],
+        percent(task["busy"]),
+        percent(task["back_pressured"]),
+        percent(task["idle"]),
+        count(task["rows"]),
+        size(task["bytes"]),
+        f"{size(values['bytes/s'])}/s",
+        size(task.get("peak_bytes")),
+        "<- slowest" if is_slowest else "",
+    )
+    return tuple(plain(cell) for cell in cells)
+
+
+def channels(view: dict[str, Any]) -> tuple[Row, list[Row]]:
+    """Return the head and the rows of the matrix of bytes; both empty if it is not known."""
+    matrix = view["run"] and view["run"]["matrix"]
+    if not matrix:
+        return (), []
+    head = ("from \\ to", *(plain(name) for name in matrix["consumers"]))
+    rows = zip(matrix["producers"], matrix["bytes"], strict=True)
+    return head, [(plain(name), *map(size, numbers)) for name, numbers in rows]
+
+
+def checkpoints(view: dict[str, Any]) -> list[Row]:
+    """Return a row for each checkpoint of the streaming jobs, the newest of a job first."""
+    found = []
+    for stream in view["streams"]:
+        for one in reversed(stream["checkpoints"]):
+            duration = one.get("duration")
+            cells = (
+                stream.get("name", ""),
+                one["checkpoint"],
+                one["status"],
+                "-" if duration is None else f"{duration} ms",
+                size(one.get("bytes")),
+                f"{one.get('alignment', 0)} ms",
+                size(one.get("in_flight")),
+                one.get("reason", ""),
+            )
+            found.append(tuple(plain(cell) for cell in cells))
+    return found
+
+
+def table(head: Row, rows: Sequence[Row]) -> list[str]:
+    """Return aligned lines."""
+    if not head:
+        return []
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (tuple(name.upper() for name in head), *rows)
+    ]
+
+
+def page(view: dict[str, Any], sort: str = "", words: str = "") -> str:
+    """Return everything about the run, for ``--once``."""
+    lines = [title(view), *about(view), "", *table(COLUMNS, tasks(view, sort, words))]
+    left_out = view["run"]["tasks_left_out"] if view["run"] else 0
+    if left_out:
+        lines.append(f"{left_out} more tasks are not shown")
+    if rows := checkpoints(view):
+        lines += ["", *table(CHECKPOINTS, rows)]
+    return "\n".join(lines)

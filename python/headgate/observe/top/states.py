@@ -1,0 +1,115 @@
+"""Where ``top`` has its state from: the live page of a driver, or a file."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Never
+from urllib.error import HTTPError, URLError
+from urllib.parse import parse_qs, urlsplit
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+
+from headgate.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from http.client import HTTPMessage
+    from typing import IO
+
+    from headgate.observe.view import State
+
+#: Variable with the link, for a ``top`` without an argument.
+LINK: Final = "HEADGATE_UI"
+#: Seconds for one answer of the page.
+_TIMEOUT: Final = 5.0
+
+
+class Unreachable(Exception):
+    """The page does not answer, or not with a state."""
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """Follows no redirect: the token would go along."""
+
+    def redirect_request(
+        self,
+        req: Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,  # noqa: ARG002 - see the base
+    ) -> Never:
+        """Refuse."""
+        raise HTTPError(req.full_url, code, msg, headers, fp)
+
+
+def states(given: str) -> Callable[[], State]:
+    """Return a function that returns the state of now.
+
+    Args:
+        given: link of a live page with its token, or path of a JSON file.
+
+    Raises:
+        OptionError: it is neither.
+    """
+    scheme = urlsplit(given).scheme
+    if scheme in {"http", "https"}:
+        return _page(given)
+    path = Path(given)
+    if not path.is_file():
+        raise OptionError(
+            "top needs the link of a live page or a file with a state",
+            asked=given or "no argument",
+            have="no such file" if given else f"the variable {LINK} is not set",
+            remedy="python -m headgate top 'LINK' with the link of headgate.spark.ui() · "
+            'python -m headgate top run.json with a file of headgate.spark.report("run.json")',
+        )
+    state = _checked(path.read_bytes(), given)
+    return lambda: state
+
+
+def given_or_environment(given: str | None) -> str:
+    """Return the argument, or the link in the environment."""
+    return given or os.environ.get(LINK, "")
+
+
+def _page(link: str) -> Callable[[], State]:
+    parts = urlsplit(link)
+    token = parse_qs(parts.query).get("token", [""])[0]
+    url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}/state.json"
+    # No proxy: the page listens on this host, or behind an ssh tunnel.
+    opener = build_opener(ProxyHandler({}), _NoRedirect())
+    request = Request(url, headers={"Authorization": f"Bearer {token}"})  # noqa: S310 - http or https
+
+    def ask() -> State:
+        try:
+            with opener.open(request, timeout=_TIMEOUT) as answer:
+                body = answer.read()
+        except HTTPError as error:
+            why = "it refuses the token" if error.code == 403 else f"status {error.code}"
+            raise Unreachable(f"{parts.netloc}: {why}") from None
+        except (URLError, OSError, ValueError) as error:
+            reason = error.reason if isinstance(error, URLError) else error
+            raise Unreachable(f"{parts.netloc}: {reason}") from None
+        try:
+            return _checked(body, parts.netloc)
+        except OptionError as error:
+            raise Unreachable(error.summary) from None
+
+    return ask
+
+
+def _checked(body: bytes, given: str) -> State:
+    try:
+        state: Any = json.loads(body)
+    except ValueError:  # also of bytes that are no text
+        state = None
+    if not isinstance(state, dict) or not isinstance(state.get("runs"), list):
+        raise OptionError(
+            f"{given} is not a state of runs: it has no list of runs",
+            asked=f"python -m headgate top {given}",
+            remedy='a file of headgate.spark.report("run.json") · /state.json of a live page',
+        )
+    return state

@@ -1,0 +1,266 @@
+"""Clocks, limits, shared memory, disks and memory of the machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate._units import parse_size
+from headgate.errors import (
+    ClocksDiffer,
+    MemoryLimitTooSmall,
+    SlowDisk,
+    SpillError,
+    SystemLimitError,
+)
+from headgate.spark.doctor.context import those
+from headgate.spark.doctor.findings import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headgate.spark.doctor.context import Context, Facts
+    from headgate.spark.doctor.findings import Level
+
+_MB: Final = 1 << 20
+_GB: Final = 1 << 30
+#: Seconds of difference between two clocks that logs and event times can bear.
+_CLOCK: Final = 1.0
+#: Open files and processes of a user below which a busy host runs short.
+_FILES: Final = 1024
+_PROCESSES: Final = 2048
+#: Address space that Python, pyarrow and the user's data need beside the pool.
+_BESIDE: Final = 1 * _GB
+#: Free bytes and bytes per second below which spilling is worth a warning.
+_FREE: Final = 1 * _GB
+_WRITE: Final = 50 * _MB
+#: Spark's defaults: of the memory beside the heap, and of the heap.
+_LEAST_OVERHEAD: Final = 384 * _MB
+_OVERHEAD_FACTOR: Final = 0.1
+#: Of programs that are no JVM's, such as PySpark.
+_K8S_FACTOR: Final = 0.4
+_HEAP: Final = 1 * _GB
+#: Beginnings of masters whose containers are limited to heap and overhead.
+_CONTAINERS: Final = ("yarn", "k8s")
+
+
+def clocks(context: Context) -> list[Finding]:
+    """Compare the clocks of executors with the driver's."""
+    if not context.executors:
+        return []
+    known = context.clocks
+    off = {
+        name: offset
+        for name, (offset, unsure) in known.items()
+        if max(0.0, abs(offset) - unsure) > _CLOCK
+    }
+    remedy = "run chrony or another NTP client on all hosts"
+    if off:
+        name = max(off, key=lambda one: abs(off[one]))
+        said = f"the clock of executor {name} is {_seconds(off[name])} the driver's"
+        said += f"; those of {len(off)} executors are off by more than {_CLOCK:g} s"
+        return [Finding(ClocksDiffer.code, "warn", "clocks", said, remedy)]
+    if unknown := [name for name in context.executors if name not in known]:
+        said = f"the clock of executor {those(unknown)} is unknown"
+        return [Finding(ClocksDiffer.code, "warn", "clocks", said, remedy)]
+    worst = max((abs(offset) + unsure for offset, unsure in known.values()), default=0.0)
+    said = f"within {max(1, round(worst * 1000)):,} ms of the driver's"
+    return [Finding(ClocksDiffer.code, "ok", "clocks", said)]
+
+
+def limits(context: Context) -> list[Finding]:
+    """Look at the limits of open files, processes and address space of the tasks."""
+    check, code, found = "limits", SystemLimitError.code, []
+    processes, slots = context.processes, context.slots or 1
+    values = {name: facts.part("limits") for name, facts in processes.items()}
+    files = max(_FILES, 2 * slots + 128)
+    for limit, option, least, words in (
+        ("nofile", "ulimit -n", files, "open files"),
+        ("nproc", "ulimit -u", _PROCESSES, "processes and threads"),
+        ("pids", "pids.max of the container", _PROCESSES, "processes and threads in its container"),
+    ):
+        low = {n: v for n, v in _numbers(values, limit).items() if v < least}
+        if low:
+            name = min(low, key=low.__getitem__)
+            said = f"{_who(context, low)} may have {low[name]:,.0f} {words}, less than {least:,}"
+            found.append(
+                Finding(code, "warn", check, said, f"{option} of at least {max(least, 65_536):,}")
+            )
+    pool = _size(context.options.get("memory")) or 64 * _MB
+    low = {n: v for n, v in _numbers(values, "as").items() if v < pool + _BESIDE}
+    if low:
+        least_known = min(low.values())
+        said = (
+            f"the address space (RLIMIT_AS) of tasks of {_who(context, low)} is {_bytes(least_known)}; "
+            f"the pool takes {_bytes(pool)} of it, Python and pyarrow about {_bytes(_BESIDE)}"
+        )
+        remedy = "a larger spark.executor.pyspark.memory, which sets it · a larger ulimit -v · a smaller memory"
+        level: Level = "fail" if least_known < pool else "warn"
+        found.append(Finding(code, level, check, said, remedy))
+    if unknown := [name for name, facts in values.items() if not facts.has("nofile")]:
+        said = f"the limits of {_who(context, unknown)} are unknown"
+        found.append(Finding(code, "warn", check, said, "run it again"))
+    if not found and processes:
+        said = f"open files {_least(values, 'nofile')}, processes {_least(values, 'nproc')}, "
+        said += f"address space {_least(values, 'as', size=True)}"
+        found.append(Finding(code, "ok", check, said))
+    return found
+
+
+def shared_memory(context: Context) -> list[Finding]:
+    """Say if memory can be shared between the processes of a host."""
+    check, code, found = "memfd", SystemLimitError.code, []
+    known = {n: f for n, f in context.processes.items() if f.has("memfd_error")}
+    refused = {n: e for n, f in known.items() if (e := f.text("memfd_error")) is not None}
+    if refused:
+        why = next(iter(refused.values()))
+        said = f"{_who(context, refused)} cannot share memory (memfd_create): {why}; pages within a host go by TCP"
+        found.append(
+            Finding(code, "warn", check, said, "allow memfd_create in the seccomp profile")
+        )
+    if unknown := [name for name in context.processes if name not in known]:
+        said = f"it is unknown if {_who(context, unknown)} can share memory"
+        found.append(Finding(code, "warn", check, said, "run it again"))
+    if not found and known:
+        said = "memory is shared by memfd_create; /dev/shm is not needed"
+        found.append(Finding(code, "ok", check, said))
+    return found
+
+
+def disks(context: Context) -> list[Finding]:
+    """Look at Spark's local directories: may they be written, is there room, are they fast."""
+    if not context.executors:
+        return []
+    check, found = "disks", []
+    parts = {name: facts.parts("disks") for name, facts in context.executors.items()}
+    flat = [(name, disk) for name, found_there in parts.items() for disk in found_there]
+    rate = {(n, _path(d)): r for n, d in flat if (r := d.number("bytes_per_second")) is not None}
+    free = {(n, _path(d)): r for n, d in flat if (r := d.number("free")) is not None}
+    broken = {(n, _path(d)): e for n, d in flat if (e := d.text("error")) is not None}
+    remedy = "spark.local.dir (or the cluster manager's) on a fast local disk with room"
+    if broken:
+        (name, path), error = next(iter(broken.items()))
+        said = f"executor {name} cannot write to {path}: {error}"
+        said += f"; {len(broken)} of {len(flat)} directories" if len(flat) > 1 else ""
+        found.append(Finding(SpillError.code, "fail", check, said, remedy))
+    if full := {
+        where: left for where, left in free.items() if left < _FREE and where not in broken
+    }:
+        (name, path), left = min(full.items(), key=lambda one: one[1])
+        said = f"executor {name} has {_bytes(left)} left in {path}, less than {_bytes(_FREE)}"
+        found.append(Finding(SlowDisk.code, "warn", check, said, remedy))
+    if slow := {where: speed for where, speed in rate.items() if speed < _WRITE}:
+        (name, path), speed = min(slow.items(), key=lambda one: one[1])
+        said = f"executor {name} writes {_bytes(speed)}/s to {path}, less than {_bytes(_WRITE)}/s"
+        found.append(Finding(SlowDisk.code, "warn", check, said, remedy))
+    unknown = [
+        name
+        for name, found_there in parts.items()
+        if not found_there or any((name, _path(d)) not in rate | broken for d in found_there)
+    ]
+    if unknown:
+        said = f"the local directories of executor {those(unknown)}, or their speed, are unknown"
+        found.append(Finding(SlowDisk.code, "warn", check, said, "run it again"))
+    if not found:
+        said = f"{len(flat)} local directories; the fullest has {_bytes(min(free.values(), default=0))} left, "
+        said += f"the slowest writes {_bytes(min(rate.values(), default=0))}/s (16 MB probe)"
+        found.append(Finding(SlowDisk.code, "ok", check, said))
+    return found
+
+
+def memory(context: Context) -> list[Finding]:
+    """Compare what pools take with the memory of the container, or of the host."""
+    if not context.executors:
+        return []
+    check, code = "memory", MemoryLimitTooSmall.code
+    pool = _size(context.options.get("memory")) or 64 * _MB
+    found, known = [], []
+    for name, facts in context.executors.items():
+        processes = max(1, int(facts.number("slots") or 1))
+        need = pool * processes
+        words = f"executor {name}: pools take {processes} x {_bytes(pool)} = {_bytes(need)}"
+        room, of, remedy = _room(context, facts, need)
+        if room is not None:
+            known.append(f"{words} of {_bytes(max(0, room))} {of}")
+            if need > room:
+                said = f"{words}; there is {_bytes(max(0, room))} {of}"
+                found.append(Finding(code, "warn", check, said, remedy))
+                break  # the others are alike
+    if not found and not known:
+        said = "neither the limit of the container nor the memory of the host is known"
+        found.append(Finding(code, "warn", check, said, "run it again"))
+    return found or [Finding(code, "ok", check, known[0])]
+
+
+def _room(context: Context, facts: Facts, need: float) -> tuple[float | None, str, str]:
+    """Return the bytes for Python processes, of what they are, and what enlarges them."""
+    conf = context.confs
+    heap = _size(conf.get("spark.executor.memory"), _MB) or _HEAP
+    python = (_size(conf.get("spark.executor.pyspark.memory"), _MB)) or 0
+    if context.master.startswith(_CONTAINERS):
+        usual = _K8S_FACTOR if context.master.startswith("k8s") else _OVERHEAD_FACTOR
+        share = _factor(conf.get("spark.executor.memoryOverheadFactor"), usual) * heap
+        least = _size(conf.get("spark.executor.minMemoryOverhead"), _MB) or _LEAST_OVERHEAD
+        overhead = _size(conf.get("spark.executor.memoryOverhead"), _MB) or max(least, share)
+        wanted = -(-int(need * 1.5) // _MB)
+        of = "of spark.executor.memoryOverhead and spark.executor.pyspark.memory"
+        return overhead + python, of, f"spark.executor.memoryOverhead={wanted}m · a smaller memory"
+    remedy = "a larger limit of the container · a smaller memory · fewer cores per executor"
+    limit = facts.part("cgroup").number("limit")
+    if limit is not None:
+        return limit - heap, "of the container's limit beside the heap", remedy
+    return facts.number("memory_available"), "available on its host", remedy
+
+
+def _numbers(values: Mapping[str, Facts], limit: str) -> dict[str, float]:
+    """Return the limits that are known, by process; a limit that is not set is none."""
+    return {n: v for n, facts in values.items() if (v := facts.number(limit)) is not None}
+
+
+def _least(values: Mapping[str, Facts], limit: str, *, size: bool = False) -> str:
+    known = _numbers(values, limit)
+    if not known:
+        return "unlimited"
+    return _bytes(min(known.values())) if size else f"{min(known.values()):,.0f}"
+
+
+def _who(context: Context, names: Iterable[str]) -> str:
+    return f"executor {those(list(names))}" if context.master else "this process"
+
+
+def _path(disk: Facts) -> str:
+    return disk.text("path") or "an unknown directory"
+
+
+def _size(given: Any, unit: int = 1) -> int | None:
+    """Return bytes of an option or of a conf of Spark; None if there are none, or they make no sense."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        return given if given > 0 else None
+    if not isinstance(given, str) or not given.strip():
+        return None
+    text = given.strip().lower()
+    try:
+        return int(text) * unit if text.isdecimal() else parse_size(text)
+    except (TypeError, ValueError):
+        return None
+
+
+def _factor(given: str | None, usual: float) -> float:
+    try:
+        found = float(given or usual)
+    except ValueError:
+        return usual
+    return found if 0 <= found < 1000 else usual
+
+
+def _seconds(offset: float) -> str:
+    return f"{abs(offset):,.1f} s {'ahead of' if offset > 0 else 'behind'}"
+
+
+def _bytes(count: float) -> str:
+    """Return bytes for people, with two or three digits."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:,.1f} TiB"

@@ -1,0 +1,73 @@
+"""How the session is configured: slots, allocation, copies of tasks, files that others may read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import FilesReadable, NotEnoughSlots
+from headgate.spark.doctor.context import those
+from headgate.spark.doctor.findings import Finding
+from headgate.spark.driver.blocks import READABLE
+
+if TYPE_CHECKING:
+    from headgate.spark.doctor.context import Context
+
+_CLOSE: Final = "spark.io.encryption.enabled=true · executors with a umask of 077"
+
+
+def scheduling(context: Context) -> list[Finding]:
+    """Compare slots and partitions; say what Spark does by itself."""
+    if not context.master:
+        return []
+    check, found = "scheduling", []
+    slots, asked = context.slots, context.options.get("num_partitions")
+    if not slots:
+        said = "the number of slots is unknown" if slots is None else "there is no slot"
+        remedy = "run it again once executors have registered"
+        return [Finding(NotEnoughSlots.code, "warn", check, said, remedy)]
+    is_pipelined = context.options.get("mode") == "pipelined"
+    if is_pipelined and isinstance(asked, int) and asked >= slots:
+        said = f"num_partitions={asked} of a pipelined exchange may need more than {slots} slots"
+        remedy = f'mode="kept" · num_partitions={max(1, slots - 1)} · more slots'
+        found.append(Finding(NotEnoughSlots.code, "warn", check, said, remedy))
+    if is_pipelined and slots < 2:
+        said = "a pipelined exchange needs two slots, and the application has one"
+        found.append(Finding(NotEnoughSlots.code, "fail", check, said, 'mode="kept" · more slots'))
+    threshold = (context.confs.get("spark.speculation.task.duration.threshold") or "").strip()
+    if threshold and context.is_set("spark.speculation"):
+        said = (
+            f"spark.speculation.task.duration.threshold={threshold}: "
+            "Spark copies the tasks of streaming jobs that run longer"
+        )
+        remedy = "leave it unset where streaming jobs run"
+        found.append(Finding(NotEnoughSlots.code, "warn", check, said, remedy))
+    if not found:
+        dynamic = "on" if context.is_set("spark.dynamicAllocation.enabled") else "off"
+        speculation = "on" if context.is_set("spark.speculation") else "off"
+        said = f"{slots} slots; dynamic allocation {dynamic}, speculation {speculation}"
+        found.append(Finding(NotEnoughSlots.code, "ok", check, said))
+    return found
+
+
+def files(context: Context) -> list[Finding]:
+    """Say if others may read what Spark and Headgate write to local disks."""
+    if not context.master:
+        return []
+    check = "files"
+    if context.is_set("spark.io.encryption.enabled"):
+        said = "Spark encrypts the blocks that it writes to local disks"
+        return [Finding(FilesReadable.code, "ok", check, said)]
+    disks = {name: facts.parts("disks") for name, facts in context.executors.items()}
+    known = {
+        name: [one.part("access").number("others") for one in found]
+        for name, found in disks.items()
+    }
+    readable = [name for name, found in known.items() if any(found)]
+    if readable:
+        said = f"{READABLE} (local directories of executor {those(readable)})"
+        return [Finding(FilesReadable.code, "warn", check, said, _CLOSE)]
+    unknown = [name for name, found in known.items() if not found or None in found]
+    if unknown:
+        said = f"it is unknown who may read the local directories of executor {those(unknown)}"
+        return [Finding(FilesReadable.code, "warn", check, said, _CLOSE)]
+    return [Finding(FilesReadable.code, "ok", check, "local directories are closed to other users")]

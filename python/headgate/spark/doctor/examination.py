@@ -1,0 +1,234 @@
+"""An examination: gathers all facts, each step within a time, and asks the checks."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import headgate
+from headgate import _options
+from headgate._directories import local_directories
+from headgate._option import CONF_PREFIX
+from headgate._option_table import TASK_OPTIONS, TLS_OPTIONS
+from headgate.errors import InternalError, OptionError
+from headgate.spark.confs import context_confs, session_confs
+from headgate.spark.doctor.checks import CHECKS
+from headgate.spark.doctor.context import Context, Crew, Facts
+from headgate.spark.doctor.findings import Finding, Report
+from headgate.spark.doctor.probe import facts
+from headgate.spark.encryption import with_tls
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from headgate._options import Options
+    from headgate.spark.doctor.context import Check
+    from headgate.spark.doctor.gather import Executor
+    from headgate.spark.driver.scheduler.slots import Slots
+
+#: Parts of the time for executors to register, for their facts, and for the pairs.
+_REGISTER, _FACTS, _PAIRS = 0.15, 0.3, 0.5
+#: Seconds for a task of the pairs to reach the driver.
+_CONNECT: Final = 10.0
+
+
+def of_this_machine(checks: Sequence[Check] = CHECKS) -> Report:
+    """Examine this process and its machine, without Spark."""
+    begin = time.monotonic()
+    directories = local_directories() or (tempfile.gettempdir(),)
+    options = _options.resolve("environment", {})
+    context = Context(driver=Facts(facts(directories, {})), options=options)
+    found = asked(context, checks)
+    return Report(headgate.__version__, "this machine", 0, time.monotonic() - begin, found)
+
+
+def asked(context: Context, checks: Sequence[Check]) -> tuple[Finding, ...]:
+    """Return the findings of all checks; a check that fails is a finding too."""
+    found: list[Finding] = []
+    for check in checks:
+        try:
+            found += check(context)
+        except Exception as error:  # noqa: BLE001 - a check, maybe the user's own
+            name = getattr(check, "__name__", "check")
+            said = f"this check failed: {type(error).__name__}: {error}"
+            found.append(
+                Finding(InternalError.code, "fail", name, said, InternalError.default_remedy)
+            )
+    return tuple(found)
+
+
+@dataclass(slots=True)
+class Examination:
+    """An examination of a cluster.
+
+    Attributes:
+        session: of the application.
+        size: bytes for each pair of executors; 0 for no such step.
+        seconds: most seconds for all of it.
+        given: options of an exchange, as arguments.
+        checks: to ask.
+        own: findings of the examination itself, when a step fails.
+    """
+
+    session: SparkSession
+    size: int
+    seconds: float
+    given: Mapping[str, Any]
+    checks: Sequence[Check] = CHECKS
+    own: list[Finding] = field(default_factory=list)
+
+    def report(self) -> Report:
+        """Gather the facts and ask the checks.
+
+        Raises:
+            OptionError: an argument is none of an exchange, or outside its limits.
+        """
+        from headgate.spark.doctor.gather import probe, registered  # noqa: PLC0415 - pyspark only where Spark is
+
+        begin = time.monotonic()
+        spark = self.session.sparkContext
+        options = self._options()
+        there = registered(spark, self._expected(), begin + _REGISTER * self.seconds)
+        missing = max(0, self._expected() - len(there))
+        context = Context(
+            driver=Facts(facts((), {})),
+            missing=missing,
+            confs=context_confs(spark),
+            options=options,
+            master=spark.master or "unknown",
+        )
+        there = there or self._of_one_process()
+        try:
+            tls = self._paths(options)
+            deadline = time.monotonic() + _FACTS * self.seconds
+            values, silent, clocks = probe(spark, there, tls, deadline)
+            slots = self._slots()
+            each = {"slots": slots.each or slots.number}
+            executors = {name: Facts({**one, **each}) for name, one in values.items()}
+            context = replace(
+                context, executors=executors, silent=silent, clocks=clocks, slots=slots.number
+            )
+            end = min(begin + self.seconds, time.monotonic() + _PAIRS * self.seconds)
+            context = self._with_pairs(context, there, options, end)
+        except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
+            self._note(InternalError.code, "examination", error)
+        found = (*self.own, *asked(context, self.checks))
+        seconds = time.monotonic() - begin
+        return Report(headgate.__version__, context.master, len(there), seconds, found)
+
+    def _note(self, code: str, step: str, error: Exception) -> None:
+        said = f"this step failed: {type(error).__name__}: {error}"
+        remedy = "look at the driver's log · run it again"
+        self.own.append(Finding(code, "fail", step, said, remedy))
+
+    def _options(self) -> Options:
+        confs = session_confs(self.session, CONF_PREFIX)
+        try:
+            return with_tls(_options.resolve("exchange", self.given, confs), self.session)
+        except OptionError as error:
+            _options.resolve("exchange", self.given)  # raises if it is about an argument
+            said = error.summary
+            self.own.append(Finding(error.code, "fail", "options", said, error.remedy))
+        return with_tls(_options.resolve("exchange", self.given, {}), self.session)
+
+    def _expected(self) -> int:
+        """Return the number of executors that the configuration asks for; 0 if it does not say."""
+        from headgate.spark.driver.scheduler.slots import executors_of, is_dynamic  # noqa: PLC0415
+
+        context = self.session.sparkContext
+        confs = context_confs(context)
+        if is_dynamic(confs) or (context.master or "").startswith("local["):
+            return 0
+        return executors_of(context.master or "", confs).most or 1
+
+    def _of_one_process(self) -> list[Executor]:
+        from headgate.spark.doctor.gather import Executor  # noqa: PLC0415
+
+        is_local = (self.session.sparkContext.master or "").split("[", maxsplit=1)[0] == "local"
+        return [Executor.at("")] if is_local else []
+
+    def _slots(self) -> Slots:
+        from headgate.spark.driver.scheduler.slots import slots_of  # noqa: PLC0415
+
+        return slots_of(self.session.sparkContext)
+
+    @staticmethod
+    def _paths(options: Options) -> dict[str, str]:
+        """Return the files of the deployment's certificates, if there are any and they are used."""
+        is_own = options["tls"] == "require" and options["tls_certificate"]
+        return {name: str(options[name]) for name in TLS_OPTIONS[1:]} if is_own else {}
+
+    def _with_pairs(
+        self, context: Context, there: Sequence[Executor], options: Options, deadline: float
+    ) -> Context:
+        """Exchange rows between all pairs of executors that have the driver's headgate."""
+        able = [
+            one
+            for one in there
+            if one.name in context.executors
+            and context.executors[one.name].text("headgate") == headgate.__version__
+            and context.executors[one.name].text("pyarrow")
+        ]
+        slots = context.slots or 0
+        if not self.size or not able or (len(able) == 1 and slots < 2):
+            return context
+        try:
+            crew, clocks = self._exchanged(able, options, deadline)
+        except OSError as error:
+            self._note("HG-3008", "driver", error)
+            return context
+        return replace(context, crew=crew, clocks={**context.clocks, **clocks})
+
+    def _exchanged(
+        self, able: Sequence[Executor], options: Options, deadline: float
+    ) -> tuple[Crew, dict[str, tuple[float, float]]]:
+        import pyarrow as pa  # noqa: PLC0415 - slow to import
+
+        from headgate.spark.doctor.crew import Invited, Post, examine  # noqa: PLC0415
+        from headgate.spark.doctor.gather import Jobs  # noqa: PLC0415
+        from headgate.spark.doctor.peer import PeerTask  # noqa: PLC0415
+        from headgate.spark.portable import portable  # noqa: PLC0415
+
+        spark = self.session.sparkContext
+        confs = context_confs(spark)
+        host = confs.get("spark.driver.host") or "127.0.0.1"
+        bind_host = confs.get("spark.driver.bindAddress") or host
+        is_alone = len(able) == 1
+        places = {n: one.place for n, one in enumerate([able[0], able[0]] if is_alone else able)}
+        names = {n: one.name for n, one in enumerate(able)}
+        if is_alone:
+            names = {n: f"{able[0].name} process {n + 1}" for n in places}
+        is_encrypted = options["tls"] == "require"
+        with (
+            Post(bind_host, host, _CONNECT, tls=is_encrypted) as post,
+            Jobs(spark, "headgate doctor: rows between executors") as jobs,
+        ):
+            task = PeerTask(
+                post.place,
+                {name: options[name] for name in TASK_OPTIONS},  # type: ignore[arg-type]
+                pa.schema([("value", pa.int64())]),
+            )
+            function = portable(task, "headgate.spark.doctor.peer", "headgate_doctor")
+            for number, place in places.items():
+                jobs.start(number, place, function)
+            by_id = {one.id: one.name for one in able}
+            invited = Invited(names, by_id, is_alone, jobs.errors)
+            found = examine(post, invited, self.size, deadline)
+            post.close()  # ends the tasks, before their jobs are cancelled
+        return found
+
+
+def checked_seconds(seconds: float) -> float:
+    """Return the seconds of an examination.
+
+    Raises:
+        OptionError: fewer than five, or infinitely many.
+    """
+    if not (math.isfinite(seconds) and seconds >= 5):
+        raise OptionError(f"seconds={seconds!r} is not 5 or more", asked=f"seconds={seconds!r}")
+    return float(seconds)

@@ -1,0 +1,161 @@
+"""What the doctor has found: findings and the report that holds them, as text, HTML and JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from html import escape
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from headgate.errors import from_code
+
+if TYPE_CHECKING:
+    from headgate.errors import HeadgateError
+
+#: ``ok``: nothing to do. ``warn``: an exchange may be slow or fail, or the fact is unknown. ``fail``: it will not work.
+Level = Literal["ok", "warn", "fail"]
+#: Version of the form of :meth:`Report.to_json`; it grows when a field changes its meaning or goes.
+SCHEMA_VERSION: Final = 1
+
+_RANKS: Final[dict[str, int]] = {"ok": 0, "warn": 1, "fail": 2}
+_MARKS: Final[dict[str, str]] = {"ok": "ok", "warn": "WARN", "fail": "FAIL"}
+_COLUMNS: Final = 100
+#: Characters before the sentence of a finding.
+_MARGIN: Final = 27
+#: Most characters of a sentence: error texts come from outside.
+_LONGEST: Final = 600
+_STYLE: Final = "text-align:left;vertical-align:top;padding:2px 8px"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding.
+
+    Attributes:
+        code: names the page of the catalogue, such as ``"HG-1102"``.
+        level: ``"ok"``, ``"warn"`` or ``"fail"``.
+        check: the check that found it.
+        summary: one sentence with values and limits.
+        remedy: alternatives separated by " · "; empty if there is nothing to do.
+    """
+
+    code: str
+    level: Level
+    check: str
+    summary: str
+    remedy: str = ""
+
+    def error(self) -> HeadgateError:
+        """Return the error of the finding's code."""
+        return from_code(self.code, self.summary, remedy=self.remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The findings of one examination.
+
+    Attributes:
+        headgate: version of the driver.
+        master: of the application; ``"this machine"`` without Spark.
+        executors: number of executors that Spark named.
+        seconds: how long it took.
+        findings: in the order of the checks.
+    """
+
+    headgate: str
+    master: str
+    executors: int
+    seconds: float
+    findings: tuple[Finding, ...]
+
+    @property
+    def level(self) -> Level:
+        """The worst level of all findings."""
+        return max((one.level for one in self.findings), key=_RANKS.__getitem__, default="ok")
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all is well, 1 with warnings, 2 with failures."""
+        return _RANKS[self.level]
+
+    def raise_for_failure(self) -> None:
+        """Raise the error of the first failure; warnings raise nothing.
+
+        Raises:
+            HeadgateError: the class of the failure's code.
+        """
+        for one in self.findings:
+            if one.level == "fail":
+                raise one.error()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values: ``schema_version``, the attributes, ``level``, ``exit_code``, and a dict per finding."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "headgate": self.headgate,
+            "master": self.master,
+            "executors": self.executors,
+            "seconds": round(self.seconds, 3),
+            "level": self.level,
+            "exit_code": self.exit_code,
+            "findings": [asdict(one) for one in self.findings],
+        }
+
+    def __str__(self) -> str:
+        """Return the report as lines of at most 100 columns."""
+        lines = [_cut(self._title())]
+        for one in self.findings:
+            head = f" {_MARKS[one.level]:<5} {one.code:<8} {printable(one.check):<11}"
+            said = _wrapped(one.summary)
+            lines.append(f"{head[: _MARGIN - 1]:<{_MARGIN}}{said[0]}")
+            lines += [" " * _MARGIN + line for line in said[1:]]
+            if one.remedy:
+                said = _wrapped(one.remedy, 3)
+                lines.append(" " * _MARGIN + "-> " + said[0])
+                lines += [" " * (_MARGIN + 3) + line for line in said[1:]]
+        lines.append(self._verdict())
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(_row(one) for one in self.findings)
+        head = "".join(
+            f'<th scope="col" style="{_STYLE}">{name}</th>'
+            for name in ("level", "code", "check", "finding", "what to do")
+        )
+        return (
+            f"<table><caption>{escape(printable(self._title()))}</caption>"
+            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+            f"<p>{escape(self._verdict().strip())}</p>"
+        )
+
+    def _title(self) -> str:
+        executors = f"{self.executors} executor{'' if self.executors == 1 else 's'}"
+        return (
+            f"headgate doctor {self.headgate} · {self.master} · {executors} · {self.seconds:.1f} s"
+        )
+
+    def _verdict(self) -> str:
+        counts = {level: sum(one.level == level for one in self.findings) for level in _RANKS}
+        said = f"{counts['ok']} ok, {counts['warn']} warnings, {counts['fail']} failures"
+        more = "; more: python -m headgate explain CODE" if self.exit_code else ""
+        return f" {said}{more}"
+
+
+def printable(text: str) -> str:
+    """Return a text from outside without control characters, and not longer than a few lines."""
+    shown = "".join(c if c.isprintable() else " " for c in text)
+    return _cut(" ".join(shown.split()), _LONGEST)
+
+
+def _cut(text: str, most: int = _COLUMNS) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _wrapped(text: str, indent: int = 0) -> list[str]:
+    return wrap(printable(text), _COLUMNS - _MARGIN - indent) or [""]
+
+
+def _row(one: Finding) -> str:
+    cells = (_MARKS[one.level], one.code, one.check, one.summary, one.remedy)
+    texts = "".join(f'<td style="{_STYLE}">{escape(printable(cell))}</td>' for cell in cells)
+    return f"<tr>{texts}</tr>"

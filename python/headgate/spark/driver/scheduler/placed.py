@@ -1,0 +1,43 @@
+"""Spark jobs of one task that is meant for a certain executor."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark import RDD, SparkContext
+
+_PORT: Final = re.compile(r":\d+$")
+
+
+def row_at(context: SparkContext, number: int, place: str) -> RDD[int]:
+    """Return an RDD with one row, whose task Spark starts at a place if it can."""
+    from pyspark import RDD  # noqa: PLC0415 - pyspark only where Spark is
+    from pyspark.serializers import CPickleSerializer  # noqa: PLC0415
+
+    # PySpark cannot say where a partition is best computed, Spark's makeRDD can.
+    jvm: Any = context._jvm  # noqa: SLF001
+    places = jvm.PythonUtils.toSeq([place] if place else [])
+    rows = jvm.PythonUtils.toSeq([jvm.scala.Tuple2(bytearray(pickle.dumps(number)), places)])
+    kind = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").AnyRef()
+    made = context._jsc.sc().makeRDD(rows, kind)  # noqa: SLF001
+    return RDD(made.toJavaRDD(), context, CPickleSerializer())
+
+
+def submitted(rdd: RDD[Any]) -> Any:
+    """Submit a job with the rows of an RDD as its result, and return its future in the JVM."""
+    from pyspark.serializers import NoOpSerializer  # noqa: PLC0415 - pyspark only where Spark is
+
+    # The rows are plain bytes: the driver unpickles nothing that a worker sends.
+    rdd._jrdd_deserializer = NoOpSerializer()  # noqa: SLF001
+    return rdd._jrdd.collectAsync()  # noqa: SLF001
+
+
+def executors(context: SparkContext) -> list[str]:
+    """Return the places of all executors, in Spark's words: ``executor_HOST_ID``."""
+    found = context._jsc.sc().statusStore().executorList(True)  # noqa: SLF001 - PySpark does not list them
+    there = [found.apply(at) for at in range(found.size())]
+    named = [(str(one.id()), _PORT.sub("", str(one.hostPort()))) for one in there]
+    return sorted(f"executor_{host}_{name}" for name, host in named if name != "driver")

@@ -1,0 +1,63 @@
+"""What is known of an exchange before it runs: its options, and the versions that plan it."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from headgate import __version__
+from headgate._option import ENV_PREFIX
+from headgate._option_table import OPTIONS
+from headgate._options import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headgate._options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of an exchange before it runs; the attributes are those of ``RunStats``."""
+
+    options: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def facts_of(options: Options, **found: Any) -> Facts:
+    """Return what is known of an exchange.
+
+    Args:
+        options: of the call. Those that are no text are left out.
+        found: values in force that are not those of the call.
+    """
+    known = {}
+    for name, source in options.sources.items():
+        value = found.get(name, options[name])
+        if OPTIONS[name].kind != "schema":
+            words = None if value is None else describe(name, value)
+            known[name] = {"value": words, "source": _word(source)}
+    return Facts(known, versions())
+
+
+def _word(source: str) -> str:
+    """Return the kind of a source, which may be the name of any conf of Spark."""
+    if source in {"argument", "default"}:
+        return source
+    return "environment" if source.startswith(ENV_PREFIX) else "conf"
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions on the driver."""
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
+    import pyspark  # noqa: PLC0415 - only where Spark is
+
+    return {
+        "headgate": __version__,
+        "python": platform.python_version(),
+        "pyarrow": pa.__version__,
+        "pyspark": pyspark.__version__,
+    }

@@ -1,0 +1,59 @@
+"""The statistics of a run as values that JSON has, of a bounded size: the record has them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from headgate.spark.progress.run_stats import RunStats
+    from headgate.spark.progress.task_stats import TaskStats
+
+#: Most tasks of a run that are listed one by one.
+MOST_TASKS: Final = 512
+#: Numbers that are added up of the others.
+_SUMS: Final = ("rows", "bytes", "input_ms", "function_ms", "emit_ms", "blocked_ms")
+
+
+def plain(stats: RunStats) -> dict[str, Any]:
+    """Return the statistics as values that JSON has.
+
+    ``tasks`` has at most 512 tasks: those that failed, then of producers and consumers alike those that
+    worked or waited for downstream the longest. ``more_tasks`` has for each role the sums over the others.
+    """
+    listed, others = _parted(stats.tasks)
+    told = asdict(replace(stats, tasks=tuple(listed)))
+    told["tasks"] = list(told["tasks"])
+    told["stages"] = list(told["stages"])
+    told["ended_epochs"] = list(told["ended_epochs"])
+    told["more_tasks"] = [
+        {"role": role, "tasks": len(some), **{n: sum(getattr(t, n) for t in some) for n in _SUMS}}
+        for role in ("map", "reduce")
+        if (some := [task for task in others if task.role == role])
+    ]
+    return told
+
+
+def shares(stats: RunStats) -> dict[str, Any]:
+    """Return what the history of a run needs of its statistics."""
+    stages = [asdict(stage) for stage in stats.stages]
+    return {"state": stats.state, "rows": stats.rows, "bytes": stats.bytes, "stages": stages}
+
+
+def _parted(tasks: tuple[TaskStats, ...]) -> tuple[list[TaskStats], list[TaskStats]]:
+    """Return the tasks to list, in their order, and the others."""
+    if len(tasks) <= MOST_TASKS:
+        return list(tasks), []
+    sides = [
+        sorted((t for t in tasks if t.role == role), key=_weight, reverse=True)
+        for role in ("map", "reduce")
+    ]
+    # A short side leaves its places to the other one.
+    half = MOST_TASKS // 2
+    places = [max(half, MOST_TASKS - len(other)) for other in reversed(sides)]
+    listed = {id(t) for side, most in zip(sides, places, strict=True) for t in side[:most]}
+    return [t for t in tasks if id(t) in listed], [t for t in tasks if id(t) not in listed]
+
+
+def _weight(task: TaskStats) -> tuple[bool, int, int]:
+    return task.state in {"failed", "lost"}, task.busy_ms + task.back_pressured_ms, task.rows

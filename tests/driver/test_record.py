@@ -1,0 +1,134 @@
+"""What the driver puts into the record of runs."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+from tests.driver.actors import Theatre, started
+
+from headgate import __version__
+from headgate._options import resolve
+from headgate.observe import runs as observed
+from headgate.observe.runs import Runs
+from headgate.spark.driver.kept.runs import KeptRun
+from headgate.spark.progress import latest
+from headgate.spark.progress.drawn import PipelinedRun
+from headgate.spark.progress.facts import Facts, facts_of
+from headgate.spark.progress.plain import MOST_TASKS, plain
+from headgate.spark.progress.stats import ExchangeStats, key_of, snapshot
+from headgate.spark.progress.task_stats import TaskStats
+
+
+@pytest.fixture
+def record(monkeypatch):
+    runs = Runs()
+    monkeypatch.setattr(latest, "RUNS", runs)
+    monkeypatch.setattr(latest, "_latest", None)
+    return runs
+
+
+def stats_of(*tasks, **about):
+    return ExchangeStats("ab", 1, 0, "done", "", 1.0, 0, 0, 0, 0, 0, 0, 0, tasks=tasks, **about)
+
+
+def test_options_have_their_values_in_a_users_words_and_their_sources():
+    options = resolve(
+        "exchange",
+        {"memory": 1 << 26, "map_schema": "a int"},
+        {"spark.headgate.heartbeatTimeout": "4s"},
+        {"HEADGATE_COMPRESSION": "lz4"},
+    )
+    facts = facts_of(options, num_partitions=7)
+    assert facts.options["memory"] == {"value": "64m", "source": "argument"}
+    assert facts.options["heartbeat_timeout"] == {"value": "4s", "source": "conf"}
+    assert facts.options["compression"] == {"value": "lz4", "source": "environment"}
+    assert facts.options["num_partitions"] == {"value": "7", "source": "default"}
+    assert facts.options["parallelism"] == {"value": None, "source": "default"}
+    assert "map_schema" not in facts.options
+    assert set(facts.options) == set(options) - {"map_schema"}
+    assert set(facts.versions) == {"headgate", "python", "pyarrow", "pyspark"}
+    assert facts.versions["headgate"] == __version__
+    by_conf_of_spark = facts_of(
+        type(options)(options.values_by_name, {**options.sources, "tls": "spark.authenticate"})
+    )
+    assert by_conf_of_spark.options["tls"]["source"] == "conf"
+
+
+def test_statistics_as_plain_values():
+    stats = stats_of(TaskStats("map", 0, rows=5), TaskStats("reduce", 0))
+    told = plain(stats)
+    assert told["tasks"] == [asdict(task) for task in stats.tasks]
+    assert told["more_tasks"] == []
+    assert json.loads(json.dumps(told)) == told
+    assert set(told) == {*json.loads(stats.to_json()), "more_tasks"}
+
+
+def test_many_tasks_are_folded_to_the_worst_and_the_sums():
+    maps = [TaskStats("map", n, rows=1, bytes=2, function_ms=n % 977) for n in range(10_000)]
+    maps[3] = TaskStats("map", 3, state="failed")
+    told = plain(stats_of(*maps, TaskStats("reduce", 0, blocked_ms=1)))
+    assert len(told["tasks"]) == MOST_TASKS
+    listed = {task["task"]: task for task in told["tasks"] if task["role"] == "map"}
+    assert listed[3]["state"] == "failed"
+    assert [task["role"] for task in told["tasks"]].count("reduce") == 1
+    assert sorted(listed) == list(listed), "they stay in their order"
+    (more,) = told["more_tasks"]
+    assert more["tasks"] + len(listed) == 10_000
+    for name in ("rows", "bytes", "function_ms"):
+        total = sum(getattr(task, name) for task in maps)
+        assert more[name] + sum(task[name] for task in listed.values()) == total
+    worst_left_out = max(t.function_ms for t in maps if t.task not in listed)
+    assert worst_left_out <= min(t["function_ms"] for n, t in listed.items() if n != 3)
+
+
+def test_a_pipelined_run_is_in_the_record_until_its_end_and_after(record, monkeypatch):
+    theatre = Theatre()
+    _, run, producer = started(theatre)
+    facts = Facts({"memory": {"value": "64m", "source": "default"}}, {"headgate": "1"})
+    latest.began(key_of(run), lambda: snapshot(run, theatre.now, facts))
+    assert latest.last_stats().options == facts.options
+    (seen,) = record.state()["runs"]
+    assert (seen["exchange_id"], seen["state"], seen["history"]) == ("78" * 16, "running", [])
+    later = observed.time.time() + 5
+    monkeypatch.setattr(record, "_now", lambda: later)
+    theatre.say(producer, "PROGRESS", {"rows": 5, "bytes": 50}, run.number)
+    PipelinedRun(run, "log", facts).stats(theatre.now)
+    assert [slot["rows"] for slot in record.look(key_of(run))["history"]] == [5]
+    theatre.fail(producer, "HG-6001", run.number, "map raised <ValueError>")
+    theatre.wait(1)
+    latest.ended(key_of(run))
+    theatre.wait(60)
+    (seen,) = record.state()["runs"]
+    assert (seen["state"], seen["error_summary"]) == ("failed", "map raised <ValueError>")
+    assert record._runs[key_of(run)].look is None
+
+
+def test_statistics_of_runs_that_are_not_in_the_record_go_nowhere(record):
+    theatre = Theatre()
+    _, run, _ = started(theatre)
+    PipelinedRun(run, "log").stats(theatre.now)
+    latest.ended(("cd", 5))
+    assert record.state()["runs"] == []
+
+
+def test_the_watch_of_kept_exchanges_tells_of_their_end(record, monkeypatch):
+    from tests.driver.test_kept_watch import Context
+    from tests.driver.test_kept_watch import Runs as Some
+    from tests.faults.leftovers import our_threads
+    from tests.faults.patience import wait_until
+
+    from headgate.spark.driver import kept_watch
+
+    class Ending(Some):
+        def live(self):
+            self.looks += 1
+            return [KeptRun("ab", 1, 1, 7, -10.0, 0.0)] if self.looks < 3 else []
+
+    monkeypatch.setattr(kept_watch.PROGRESS, "show", lambda *_: None)
+    ended = []
+    monkeypatch.setattr(kept_watch.latest, "ended", ended.append)
+    context = Context()
+    kept_watch.KeptWatch(context, Ending())
+    wait_until(lambda: ended == [("ab", 1)], "the end of the run", 20)
+    context._jsc = None
+    wait_until(lambda: "headgate-notices" not in our_threads(), "the thread ends", 10)

@@ -1,0 +1,106 @@
+"""What a display draws of a state."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.observe.recorded import FAILED, RUNNING, state, wide
+
+from headgate.observe.view import MAX_SIDE, MAX_TASKS, level, matrix, shares_of_stages, view
+
+
+def test_the_newest_run_is_drawn_unless_another_is_asked_for():
+    assert view(state())["run"]["key"] == RUNNING
+    assert view(state(), FAILED)["run"]["key"] == FAILED
+    assert view(state(), "gone/9")["run"]["key"] == RUNNING
+    assert [run["key"] for run in view(state(), FAILED)["runs"]] == [RUNNING, FAILED]
+
+
+def test_a_state_without_runs_has_none_to_draw():
+    shown = view({"runs": []})
+    assert (shown["run"], shown["runs"], shown["streams"]) == (None, [], [])
+
+
+def test_a_view_is_json_and_leaves_the_state_alone():
+    given_state = state()
+    shown = view(given_state)
+    assert json.loads(json.dumps(shown)) == shown
+    assert given_state == state()
+
+
+@pytest.mark.parametrize(
+    ("share", "word"),
+    [(None, "N/A"), (0.0, "OK"), (0.1, "OK"), (0.11, "LOW"), (0.5, "LOW"), (0.51, "HIGH")],
+)
+def test_levels_are_those_of_flink(share, word):
+    assert level(share) == word
+
+
+def test_who_waits_for_whom():
+    links = view(state())["run"]["links"]
+    assert [(link["text"], link["kind"], link["level"]) for link in links] == [
+        ("source waits for map", "pressed", "HIGH"),
+        ("map waits for exchange", "pressed", "HIGH"),
+        ("exchange waits for reduce", "pressed", "HIGH"),
+        ("sink waits for reduce", "starved", "HIGH"),
+    ]
+
+
+def test_stages_that_do_not_wait_and_those_without_times():
+    found = state()
+    run = found["runs"][0]
+    run["history"] = []
+    for stage in run["stages"]:
+        stage.update(idle_ms=0, busy_ms=1000, back_pressured_ms=0)
+    assert {link["kind"] for link in view(found)["run"]["links"]} == {"flows"}
+    for stage in run["stages"]:
+        stage.update(busy_ms=0)
+    assert {link["text"] for link in view(found)["run"]["links"]} == {"no times yet"}
+
+
+def test_shares_are_of_the_last_seconds_while_a_run_goes_on_and_of_all_its_time_after():
+    run = state()["runs"][0]
+    assert shares_of_stages(run)["map"] == {"idle": 0.1, "busy": 0.3, "back_pressured": 0.6}
+    run["state"] = "done"
+    assert shares_of_stages(run)["map"] == {"idle": 0.1, "busy": 0.275, "back_pressured": 0.625}
+
+
+def test_of_many_tasks_those_that_worked_and_waited_longest_are_drawn():
+    found = wide(2000)
+    run = view(found)["run"]
+    assert (len(run["tasks"]), run["tasks_left_out"]) == (MAX_TASKS, 3000)
+
+    def load(task):
+        return task["function_ms"] + task["emit_ms"] + task["blocked_ms"]
+
+    all_loads = sorted(map(load, found["runs"][0]["tasks"]), reverse=True)
+    assert [load(task) for task in run["tasks"]] == all_loads[:MAX_TASKS]
+
+
+def test_names_of_a_folded_matrix_are_spans():
+    folded = view(wide(6400))["run"]["matrix"]
+    assert (folded["producers"][0], folded["consumers"][-1]) == ("0-199", "6200-6399")
+    assert view(state())["run"]["matrix"]["producers"] == ["0", "1"]
+    assert view(state(), FAILED)["run"]["matrix"] is None
+
+
+@settings(deadline=None)
+@given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 8), st.integers(1, MAX_SIDE))
+def test_a_folded_matrix_has_all_bytes_and_covers_all_tasks(rows, columns, each, side):
+    numbers = [[row * columns + column for column in range(columns)] for row in range(rows)]
+    edges = {
+        "producers": [n * each for n in range(rows)],
+        "consumers": list(range(columns)),
+        "producers_each": each,
+        "consumers_each": 1,
+        "bytes": numbers,
+    }
+    found = matrix(edges, side)
+    assert max(len(found["producers"]), len(found["consumers"])) <= side
+    assert sum(map(sum, found["bytes"])) == sum(map(sum, numbers))
+    covered = []
+    for name in found["producers"]:
+        first, _, last = name.partition("-")
+        covered += range(int(first), int(last or first) + 1)
+    assert covered == list(range(rows * each))

@@ -1,0 +1,109 @@
+"""The command ``python -m headgate doctor``, as scripts run it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+MASTER = "local-cluster[2,1,1024]"
+LIMIT = 400
+
+pytestmark = pytest.mark.timeout(LIMIT + 100)
+
+
+def environ(folder, **changes):
+    """Return the environment of a command that keeps its files in a folder."""
+    kept = {name: value for name, value in os.environ.items() if name != "HADOOP_CONF_DIR"}
+    own = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(folder), "TMPDIR": str(folder)}
+    return {**kept, **own, "PYSPARK_PYTHON": sys.executable, **changes}
+
+
+def started(folder, *words, **changes):
+    command = [sys.executable, "-m", "headgate", "doctor", *words]
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environ(folder, **changes),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def run(folder, *words, **changes):
+    """Return the exit code and the report."""
+    process = started(folder, *words, "--json", **changes)
+    out, err = process.communicate(timeout=LIMIT)
+    assert not group(process.pid), "processes are left"
+    assert process.returncode in {0, 1, 2}, err
+    return process.returncode, json.loads(out)
+
+
+def group(leader):
+    """Return the processes of a session."""
+    found = subprocess.run(
+        ["ps", "-o", "pid=", "-s", str(leader)], check=False, capture_output=True, text=True
+    )
+    return found.stdout.split()
+
+
+def by_check(report):
+    return {one["check"]: one for one in report["findings"]}
+
+
+def test_a_cluster_of_two_executors(tmp_path):
+    code, report = run(tmp_path, "--master", MASTER, "--conf", "spark.headgate.memory=16m")
+    found = by_check(report)
+    assert (report["schema_version"], report["exit_code"]) == (1, code)
+    assert code < 2, report
+    assert report["executors"] == 2
+    assert found["pairs"]["summary"] == "2 of 2 pairs reach each other"
+    assert "2 pairs within a host; the slowest, " in found["speed"]["summary"]
+    assert "16.0 MiB" in found["memory"]["summary"] or "16 MiB" in found["memory"]["summary"]
+
+
+def test_executors_that_lack_headgate(tmp_path):
+    bare = Path(sys.base_prefix, "bin", f"python3.{sys.version_info[1]}")
+    code, report = run(tmp_path, "--master", MASTER, PYSPARK_PYTHON=str(bare))
+    assert code == 2
+    assert by_check(report)["headgate"]["code"] == "HG-1102"
+
+
+def test_spark_that_does_not_start(tmp_path):
+    code, report = run(tmp_path, "--master", "yarn")
+    (found,) = report["findings"]
+    assert (code, found["code"], found["level"]) == (2, "HG-1205", "fail")
+    assert found["remedy"]
+
+
+def test_ctrl_c_ends_it_and_leaves_no_process_and_no_file(tmp_path):
+    process = started(tmp_path, "--master", MASTER)
+    end = time.monotonic() + LIMIT
+    while not any("python" in words for words in commands(process.pid)):
+        assert time.monotonic() < end, "no executor runs a Python worker"
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=LIMIT)
+    assert process.returncode == 130, err
+    assert "interrupted" in err
+    assert not out
+    end = time.monotonic() + 60
+    while left := group(process.pid):
+        assert time.monotonic() < end, left
+        time.sleep(0.1)
+    assert not [path for path in tmp_path.rglob("*headgate*") if "work" not in path.parts]
+
+
+def commands(leader):
+    """Return the commands of the Python workers of a session."""
+    found = subprocess.run(
+        ["ps", "-o", "args=", "-s", str(leader)], check=False, capture_output=True, text=True
+    )
+    return [line for line in found.stdout.splitlines() if "pyspark.daemon" in line]

@@ -1,0 +1,129 @@
+"""The doctor on hosts that reach the driver, and not each other; and on a slow link."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from namespaces import Network, ip, why_not
+
+PROGRAM = Path(__file__).with_name("doctor_program.py")
+HOSTS = ("one", "two", "three")
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture
+def hosts():
+    """Yield three hosts, and one of the driver."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with Network("driver", *HOSTS) as network:
+        yield network
+    assert network.names() == []
+
+
+def examined(network, folder, size=4 << 20, seconds=120):
+    """Return the report and the pairs of the doctor, by the numbers of the hosts; all processes end."""
+    place = folder / "place"
+
+    def start(host, *words):
+        command = [sys.executable, str(PROGRAM), *map(str, words)]
+        return network.start(
+            host, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    post = start("driver", "post", place, len(HOSTS), size, seconds)
+    tasks = [start(host, "task", place, number) for number, host in enumerate(HOSTS)]
+    said, wrong = post.communicate(timeout=600)
+    assert post.returncode == 0, wrong
+    for one in tasks:
+        _, wrong = one.communicate(timeout=60)
+        assert one.returncode == 0, wrong
+    assert not any(network.connections(host, "python") for host in ("driver", *HOSTS))
+    found = json.loads(said)
+    return found["report"], {(w, r): rest for w, r, *rest in found["pairs"]}
+
+
+def finding(report, check):
+    (found,) = [one for one in report["findings"] if one["check"] == check and one["level"] != "ok"]
+    return found
+
+
+def test_hosts_that_reach_each_other(hosts, tmp_path):
+    report, pairs = examined(hosts, tmp_path)
+    assert report["level"] == "ok", report
+    assert {link for _, link, _ in pairs.values()} == {"tcp"}
+    assert len(pairs) == 6
+
+
+def test_a_host_that_another_one_cannot_reach_is_named(hosts, tmp_path):
+    address = hosts.addresses["two"]
+    ip("-n", hosts.name("one"), "route", "add", "unreachable", f"{address}/32")
+    report, pairs = examined(hosts, tmp_path)
+    assert report["exit_code"] == 2
+    found = finding(report, "pairs")
+    assert found["code"] == "HG-3007"
+    assert found["summary"].startswith("2 of 6 pairs failed")
+    assert {pair for pair, (*_, error) in pairs.items() if error} == {("1", "0"), ("0", "1")}
+    assert "No route to host" in pairs["1", "0"][2]
+    assert f"{address}:" in pairs["1", "0"][2]
+    assert all(rate for rate, _, error in pairs.values() if not error)
+
+
+def test_a_host_that_does_not_reach_the_driver_is_named(hosts, tmp_path):
+    hosts.cut("three")
+    report, _ = examined_without(hosts, tmp_path, "three")
+    found = finding(report, "driver")
+    assert found["code"] == "HG-3008"
+    assert "executor 2 did not reach the driver" in found["summary"]
+
+
+def examined_without(network, folder, host):
+    """Return as :func:`examined` does, and let the task of a host be killed, as Spark does at the end."""
+    place = folder / "place"
+    words = [sys.executable, str(PROGRAM)]
+    post = network.start(
+        "driver",
+        [*words, "post", str(place), str(len(HOSTS)), str(1 << 20), "60"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    tasks = {h: network.start(h, [*words, "task", str(place), str(n)]) for n, h in enumerate(HOSTS)}
+    said, _ = post.communicate(timeout=300)
+    network.kill(host)
+    for one in tasks.values():
+        one.wait(60)
+    found = json.loads(said)
+    return found["report"], found["pairs"]
+
+
+def test_the_slow_link_is_named(hosts, tmp_path):
+    for host in HOSTS:
+        # Slow enough that the speed of this machine does not matter.
+        rate = "2mbit" if host == "two" else "40mbit"
+        words = ("root", "tbf", "rate", rate, "burst", "64k", "latency", "400ms")
+        command = [
+            "ip",
+            "netns",
+            "exec",
+            hosts.name(host),
+            "tc",
+            "qdisc",
+            "add",
+            "dev",
+            "eth0",
+            *words,
+        ]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"this machine has no tc: {done.stderr.strip()}")
+    report, pairs = examined(hosts, tmp_path, size=2 << 20)
+    found = finding(report, "speed")
+    assert found["code"] == "HG-3101"
+    assert "the slowest, 1 -> " in found["summary"]
+    slowest = min((pair for pair in pairs if pairs[pair][0]), key=lambda pair: pairs[pair][0])
+    assert slowest[0] == "1", pairs
