@@ -377,7 +377,13 @@ def test_dynamic_allocation_and_speculation():
 
 def test_the_python_of_the_workers_is_seen_on_this_host_only():
     assert check(said(an_exchange(there=LOCAL), master="local[4]"), "versions").ok is True
-    assert check(said(an_exchange(), master="yarn"), "versions").ok is None
+    elsewhere = check(said(an_exchange(), master="yarn"), "versions")
+    assert elsewhere.ok is None
+    assert "doctor(spark) examines it" in elsewhere.why
+    # There is no doctor on Spark Connect.
+    on_server = check(said(an_exchange(there=CONNECT), master="local[4]"), "versions")
+    assert on_server.ok is None
+    assert "doctor" not in on_server.why
 
 
 # --- Advice, and what is not known ---
