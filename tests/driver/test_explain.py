@@ -26,9 +26,9 @@ from headgate import (
     RoundRobinSelector,
     ShuffleSelector,
 )
+from headgate.spark.executor_memory import conf_size
 from headgate.spark.plans.explanation import Explanation
 from headgate.spark.plans.facts import Placement, placement
-from headgate.spark.plans.memory import spark_size
 from headgate.spark.plans.say import placed
 from headgate.spark.plans.show import WIDTH, rows_of
 from headgate.spark.plans.tables import Table
@@ -276,7 +276,8 @@ def test_rows_that_wait_to_be_sorted_take_as_much_again():
         ("yarn", {"spark.executor.memory": "10g"}, 1 << 30, "memoryOverhead"),
         ("yarn", {"spark.executor.pyspark.memory": "1g"}, 1 << 30, "pyspark.memory"),
         ("k8s://x", {"spark.executor.memoryOverhead": "1g"}, 1 << 30, "memoryOverhead"),
-        ("k8s://x", {}, None, "memoryOverhead"),
+        ("k8s://x", {"spark.executor.memory": "10g"}, 4 << 30, "memoryOverhead"),
+        ("yarn", {"spark.executor.memoryOverhead": "no size"}, 384 * MIB, "memoryOverhead"),
         ("spark://x", {"spark.executor.memoryOverhead": "1g"}, None, ""),
         ("spark://x", {"spark.executor.pyspark.memory": "1g"}, 1 << 30, "pyspark.memory"),
         ("local[4]", {}, None, ""),
@@ -316,7 +317,8 @@ def test_spark_takes_no_memory_of_ours():
 
 
 def test_sizes_without_a_unit_are_mebibytes():
-    assert [spark_size(text) for text in ("384", "1g", "512m")] == [384 * MIB, 1 << 30, 512 * MIB]
+    sizes = {"384": 384 * MIB, "1g": 1 << 30, "512m": 512 * MIB, "-1": None, "": None}
+    assert {text: conf_size(text, MIB) for text in sizes} == sizes
 
 
 def test_bytes_on_disk():
