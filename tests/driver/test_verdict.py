@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import event, given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from headgate.spark.progress.task_stats import STAGES, TaskStats, stages
@@ -299,6 +299,7 @@ TASKS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(TASKS, st.floats(-10, 1e9), st.booleans())
 def test_any_numbers_of_workers_are_taken(tasks, seconds, reads_splits):
     found = verdict(tasks, seconds, reads_splits=reads_splits)
@@ -380,6 +381,7 @@ def holds(found, tasks, *, is_kept=False):  # noqa: PLR0911 - one per kind
     return False
 
 
+@settings(deadline=None)
 @given(RUNS, st.booleans())
 def test_what_is_said_holds_by_its_definition(tasks, reads_splits):
     found = verdict(tasks, 20.0, reads_splits=reads_splits)
@@ -387,6 +389,7 @@ def test_what_is_said_holds_by_its_definition(tasks, reads_splits):
     assert found is None or holds(found, tasks)
 
 
+@settings(deadline=None)
 @given(RUNS, st.booleans())
 def test_what_is_said_of_a_kept_exchange_holds_by_its_definition(tasks, reads_splits):
     found = kept_verdict(tasks, 20.0, reads_splits=reads_splits)
@@ -400,6 +403,7 @@ def test_what_is_said_of_a_kept_exchange_holds_by_its_definition(tasks, reads_sp
     assert found is None or holds(found, calm, is_kept=True)
 
 
+@settings(deadline=None)
 @given(RUNS, st.booleans(), st.randoms(use_true_random=False))
 def test_the_order_of_tasks_does_not_matter(tasks, reads_splits, random):
     mixed = list(tasks)
@@ -409,6 +413,7 @@ def test_the_order_of_tasks_does_not_matter(tasks, reads_splits, random):
         assert judge(mixed, 20.0, reads_splits=reads_splits) == there
 
 
+@settings(deadline=None)
 @given(RUNS, st.integers(2, 1000))
 def test_a_common_factor_of_all_times_does_not_matter(tasks, factor):
     # Above the minimum times, which the tasks of these runs may be below.
@@ -429,6 +434,7 @@ def halves_at_most(draw, number):
     return draw(st.permutations(times))
 
 
+@settings(deadline=None)
 @given(
     st.lists(halves_at_most(4), min_size=1, max_size=6),
     st.lists(halves_at_most(3), min_size=1, max_size=6),
@@ -442,6 +448,7 @@ def test_nothing_is_said_below_the_thresholds(producers, consumers):
     assert verdict(tasks, 10.0) is None
 
 
+@settings(deadline=None)
 @given(TASKS)
 def test_the_stages_of_a_task_share_its_time(tasks):
     for made in tasks:

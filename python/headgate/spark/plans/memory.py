@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from headgate._options import describe
 from headgate._units import size_text
+from headgate.observe.words import size
 from headgate.spark.executor_memory import OVERHEAD, PYTHON, beside_heap, python_memory
 from headgate.spark.plans.model import Disk, Memory
-from headgate.spark.progress.render import size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -27,7 +27,7 @@ _GB: Final = 1 << 30
 _CLOCK: Final = 1.0
 #: Open files and processes of a user below which a busy host runs short.
 _FILES: Final = 1024
-_PROCESSES: Final = 2048
+_PROCESSES: Final = 1024
 #: Address space that Python, pyarrow and the user's data need beside the pool.
 _BESIDE: Final = 1 * _GB
 #: Free bytes and bytes per second below which spilling is worth a warning.
