@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.observe.worst import worst
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -72,11 +74,8 @@ def _worth(task: Plain) -> tuple[bool, int, int]:
 
 def _worst(tasks: Sequence[Plain], most: int) -> tuple[list[Plain], list[Plain]]:
     """Return the first tasks of both roles alike, at most so many, and the others."""
-    sides = [[task for task in tasks if task["role"] == role] for role in PARTS]
-    # A short side leaves its places to the other one.
-    places = [max(most // 2, most - len(other)) for other in reversed(sides)]
-    pairs = list(zip(sides, places, strict=True))
-    return [t for side, n in pairs for t in side[:n]], [t for side, n in pairs for t in side[n:]]
+    producers, consumers = ([task for task in tasks if task["role"] == role] for role in PARTS)
+    return worst((producers, consumers), most)
 
 
 def _in_order(tasks: Iterable[Plain]) -> list[Plain]:
