@@ -91,6 +91,17 @@ TABLE = {
         0,
         "map takes at least 3.0 times as long per row on slow as elsewhere",
     ),
+    "one host maps slowly, and others are as busy": (
+        [
+            *(producer(n, 1, 99, 0, rows=930, host="a") for n in range(2)),
+            *(producer(n, 4, 93, 3, rows=310, host="slow") for n in (2, 3)),
+            *IDLE,
+        ],
+        {},
+        "slow-host",
+        2,
+        "map takes at least 2.8 times as long per row on slow as elsewhere",
+    ),
     "one host reads slowly": (
         [
             *(producer(n, 90, 7, 3, rows=300, host="slow") for n in range(2)),
