@@ -1,8 +1,7 @@
-"""Executes the notebooks of ``docs/notebooks``, and stores what they print, or compares it with what is stored.
+"""Executes notebooks of ``docs/notebooks`` and stores what they print, or tells what they print otherwise.
 
-    notebooks.py              all notebooks: store their outputs
-    notebooks.py sessions     this one
-    notebooks.py --check      store nothing; the status is 1 if an output differs or a cell fails
+    python -m scripts.notebooks             all notebooks
+    python -m scripts.notebooks sessions    this one
 
 A stored notebook has nothing that another run would change: see `stored`. Decision: ADR 0042, in docs/adr.
 """
@@ -11,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import os
 import re
 import sys
 import tempfile
@@ -22,8 +20,6 @@ import nbformat
 from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from scripts.page_blocks import ROOT, activated
 
 FOLDER = ROOT / "docs" / "notebooks"
@@ -35,52 +31,53 @@ _STYLE = re.compile(r"<style.*?</style>\n?", re.DOTALL)
 
 
 def main() -> int:
-    """Execute the notebooks that were asked for; return the exit status."""
+    """Execute and store the notebooks that were asked for; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     names = [path.stem for path in sorted(FOLDER.glob("*.ipynb"))]
     parser.add_argument("names", nargs="*", metavar="NAME", help=" ".join(names))
-    parser.add_argument("--check", action="store_true", help="compare, and store nothing")
-    options = parser.parse_args()
-    if unknown := sorted(set(options.names) - set(names)):
+    asked = parser.parse_args().names or names
+    if unknown := sorted(set(asked) - set(names)):
         parser.error(f"no notebook {', '.join(unknown)}; there are: {' '.join(names)}")
-    wrong = [name for name in options.names or names if not is_good(name, check=options.check)]
-    print(f"notebooks: {len(options.names or names)}, wrong: {', '.join(wrong) or 'none'}")
-    return 1 if wrong else 0
+    failed = []
+    for name in asked:
+        path, begun = FOLDER / f"{name}.ipynb", time.monotonic()
+        try:
+            path.write_text(again(path), encoding="utf-8")
+        except CellExecutionError as error:
+            print(f"{name}: {error}")
+            failed.append(name)
+        print(f"{name}: {time.monotonic() - begun:.0f} s", flush=True)
+    print(f"notebooks: {len(asked)}, failed: {', '.join(failed) or 'none'}")
+    return 1 if failed else 0
 
 
-def is_good(name: str, *, check: bool) -> bool:
-    """Execute a notebook, and store or compare it; return False if a cell failed or an output differs."""
-    path, begun = FOLDER / f"{name}.ipynb", time.monotonic()
-    before = path.read_text(encoding="utf-8")
-    try:
-        after = stored(executed(nbformat.reads(before, as_version=4)))
-    except CellExecutionError as error:
-        print(f"{name}: {error}")
-        return False
-    print(f"{name}: {time.monotonic() - begun:.0f} s", flush=True)
-    if not check:
-        path.write_text(after, encoding="utf-8")
-        return True
-    lines = difflib.unified_diff(
-        before.splitlines(), after.splitlines(), "stored", "executed", lineterm=""
-    )
-    found = list(lines)
-    print(*found, sep="\n", end="\n" * bool(found), flush=True)
-    return not found
-
-
-def executed(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Return a notebook after its cells ran in a new kernel, in a new folder, as in an activated environment.
+def difference(path: Path) -> list[str]:
+    """Execute a notebook; return the lines in which it differs from what is stored.
 
     Raises:
         CellExecutionError: a cell raised.
     """
+    before, after = path.read_text(encoding="utf-8"), again(path)
+    lines = before.splitlines(), after.splitlines()
+    return list(difflib.unified_diff(*lines, "stored", "executed", lineterm=""))
+
+
+def again(path: Path) -> str:
+    """Execute a notebook; return it as it is stored.
+
+    Raises:
+        CellExecutionError: a cell raised.
+    """
+    return stored(executed(nbformat.read(path, as_version=4)))
+
+
+def executed(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Return a notebook after its cells ran in a new kernel, in a new folder, as in an activated environment."""
     with tempfile.TemporaryDirectory(prefix="headgate-notebook-") as folder:
         work = Path(folder) / "work"
         work.mkdir()
         # A line of progress has times, and is drawn anew until it ends.
         shown = {"HEADGATE_PROGRESS": "off", "IPYTHONDIR": folder}
-        os.environ.update({**activated(Path(sys.executable)), **shown})
         # A port that is free now may be taken when the kernel binds it, so there is none.
         kernel = AsyncKernelManager(
             kernel_name="python3", transport="ipc", connection_file=f"{folder}/kernel.json"
@@ -93,7 +90,8 @@ def executed(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
             record_timing=False,
             resources={"metadata": {"path": str(work)}},
         )
-        return client.execute(cleanup_kc=True)
+        environment = activated(Path(sys.executable)) | shown
+        return client.execute(cleanup_kc=True, env=environment)
 
 
 def stored(notebook: nbformat.NotebookNode) -> str:

@@ -222,9 +222,15 @@ PARTS = (
     Part(
         "notebooks",
         "a notebook that fails, or prints something else than is stored",
-        ("scripts/notebooks.sh", "--check"),
+        ("scripts/notebooks.sh", "--check", "tests/soak/notebooks"),
         4,
-        ("docs/notebooks/*", "docs/cookbook.md", "python/headgate/*.py", "scripts/notebooks.*"),
+        (
+            "docs/notebooks/*",
+            "docs/cookbook.md",
+            "python/headgate/*.py",
+            "scripts/notebooks.*",
+            "tests/soak/notebooks/*",
+        ),
     ),
     Part(
         "site",
