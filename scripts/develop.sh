@@ -7,7 +7,12 @@ scripts/venv.sh test
 now="$(fingerprint Cargo.toml Cargo.lock pyproject.toml rust_core) $("$VENV_PYTHON" --version)"
 if ! current native "$now" || ! "$VENV_PYTHON" -c 'import headgate._native' 2>/dev/null; then
     say "building the native module"
-    # Drop the line that pip prints for each extra that was not requested.
-    VIRTUAL_ENV="$PWD/.venv" .venv/bin/maturin develop --release --locked 2>&1 | sed '/^Ignoring /d' >&2
+    # One clone at a time: maturin moves the module within the folder of builds. The filter drops the line that pip prints for
+    # each extra that was not requested.
+    (
+        flock 9
+        own_builds
+        VIRTUAL_ENV="$PWD/.venv" .venv/bin/maturin develop --release --locked 9>&- 2>&1 | sed '/^Ignoring /d' >&2
+    ) 9<"$CARGO_TARGET_DIR"
     stamp native "$now"
 fi

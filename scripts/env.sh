@@ -18,10 +18,13 @@ fi
 export CARGO_TARGET_DIR
 
 # Cargo names our crates alike in every clone and compares times: it would take another clone's build for this one's.
-if [[ "$(cat "$CARGO_TARGET_DIR/.clone" 2>/dev/null)" != "$PWD" ]]; then
-    find rust_core -name '*.rs' -exec touch {} +
-    mkdir -p "$CARGO_TARGET_DIR" && printf '%s' "$PWD" >"$CARGO_TARGET_DIR/.clone"
-fi
+own_builds() {
+    if [[ "$(cat "$CARGO_TARGET_DIR/.clone" 2>/dev/null)" != "$PWD" ]]; then
+        find rust_core -name '*.rs' -exec touch {} +
+        mkdir -p "$CARGO_TARGET_DIR" && printf '%s' "$PWD" >"$CARGO_TARGET_DIR/.clone"
+    fi
+}
+own_builds
 
 say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }
 
