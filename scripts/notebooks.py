@@ -23,8 +23,8 @@ from nbclient.exceptions import CellExecutionError
 from scripts.page_blocks import ROOT, activated
 
 FOLDER = ROOT / "docs" / "notebooks"
-#: Seconds that one cell may take.
-_SECONDS = 300
+#: Seconds after which a cell counts as hung; a busy machine makes one of seconds take minutes.
+_SECONDS = 900
 #: Kinds of output that are stored: a table is both.
 _KEPT = ("text/html", "text/plain")
 _STYLE = re.compile(r"<style.*?</style>\n?", re.DOTALL)

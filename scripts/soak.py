@@ -230,7 +230,7 @@ PARTS = (
         "notebooks",
         "a notebook that fails, or prints something else than is stored",
         ("scripts/notebooks.sh", "--check", "tests/soak/notebooks"),
-        4,
+        6,
         (
             "docs/notebooks/*",
             "docs/cookbook.md",

@@ -11,7 +11,7 @@ from scripts import notebooks
 PATHS = sorted(notebooks.FOLDER.glob("*.ipynb"))
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_a_notebook_prints_what_is_stored(path):
     assert notebooks.difference(path) == []
