@@ -1,5 +1,6 @@
 """The command ``python -m headgate doctor``, as scripts run it."""
 
+import contextlib
 import json
 import os
 import signal
@@ -24,8 +25,14 @@ def environ(folder, **changes):
 
 
 def started(folder, *words, **changes):
-    command = [sys.executable, "-m", "headgate", "doctor", *words]
-    return subprocess.Popen(
+    return session(folder, "-m", "headgate", "doctor", *words, **changes)
+
+
+@contextlib.contextmanager
+def session(folder, *words, **changes):
+    """Yield a process of Python in a session of its own, of which nothing is left at the end."""
+    command = [sys.executable, *words]
+    with subprocess.Popen(
         command,
         cwd=folder,
         env=environ(folder, **changes),
@@ -33,14 +40,30 @@ def started(folder, *words, **changes):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            kill(process)
+
+
+def kill(process):
+    """Kill what is left of a session. Its process group is too little: Spark's Python workers have their own."""
+    end = time.monotonic() + 60
+    while left := group(process.pid):
+        assert time.monotonic() < end, left
+        for one in map(int, left):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
+        process.poll()  # a child that nobody has waited for stays in its session
+        time.sleep(0.1)
 
 
 def run(folder, *words, **changes):
     """Return the exit code and the report."""
-    process = started(folder, *words, "--json", "--seconds", "600", **changes)
-    out, err = process.communicate(timeout=LIMIT)
-    wait_for_the_end_of(process.pid)
+    with started(folder, *words, "--json", "--seconds", "600", **changes) as process:
+        out, err = process.communicate(timeout=LIMIT)
+        wait_for_the_end_of(process.pid)
     assert process.returncode in {0, 1, 2}, err
     return process.returncode, json.loads(out)
 
@@ -91,19 +114,43 @@ def test_spark_that_does_not_start(tmp_path):
 
 
 def test_ctrl_c_ends_it_and_leaves_no_process_and_no_file(tmp_path):
-    process = started(tmp_path, "--master", MASTER)
+    with started(tmp_path, "--master", MASTER) as process:
+        wait_for_a_worker_of(process)
+        os.kill(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=LIMIT)
+        assert process.returncode == 130, err
+        assert "interrupted" in err
+        assert not out
+        wait_for_the_end_of(process.pid)
+    assert not [path for path in tmp_path.rglob("*headgate*") if "work" not in path.parts]
+
+
+#: As the doctor's command: a child in a process group of its own, which does not end with its parent.
+WITH_A_CHILD = """
+import os, time
+if os.fork() == 0:
+    os.setpgid(0, 0)
+print(os.getpid(), flush=True)
+time.sleep(3600)
+"""
+
+
+def test_a_command_that_these_tests_give_up_leaves_no_process(tmp_path):
+    with session(tmp_path, "-c", WITH_A_CHILD) as process:
+        found = {process.stdout.readline().strip() for _ in range(2)}
+        assert set(group(process.pid)) == found
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.communicate(timeout=0)
+    assert group(process.pid) == []
+
+
+def wait_for_a_worker_of(process):
+    """Wait until an executor runs a Python worker."""
     end = time.monotonic() + LIMIT
-    while not any("python" in words for words in commands(process.pid)):
+    while not commands(process.pid):
         assert time.monotonic() < end, "no executor runs a Python worker"
         assert process.poll() is None
         time.sleep(0.05)
-    os.kill(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=LIMIT)
-    assert process.returncode == 130, err
-    assert "interrupted" in err
-    assert not out
-    wait_for_the_end_of(process.pid)
-    assert not [path for path in tmp_path.rglob("*headgate*") if "work" not in path.parts]
 
 
 def commands(leader):
