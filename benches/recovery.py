@@ -147,10 +147,13 @@ def is_first(marker: Path) -> bool:
 
 def kill_executor() -> None:
     # A worker is a child of a daemon, which is a child of the executor.
-    daemon = Path(f"/proc/{os.getppid()}/status").read_text(encoding="ascii")
-    executor = next(line for line in daemon.splitlines() if line.startswith("PPid"))
-    os.kill(int(executor.split()[1]), signal.SIGKILL)
+    os.kill(parent(os.getppid()), signal.SIGKILL)
     time.sleep(READY)
+
+
+def parent(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    return int(next(line for line in lines if line.startswith("PPid")).split()[1])
 
 
 def wait_for_executors(spark: SparkSession) -> None:

@@ -137,7 +137,7 @@ def throughput(folder: Path, turns: int, *, quick: bool) -> None:
 
 
 def named(mode: str, subtasks: int) -> str:
-    return f"pyflink {mode}, {subtasks} subtask{'s'[: subtasks - 1]}"
+    return f"pyflink {mode}, parallelism {subtasks}"
 
 
 def pyflink_seconds(mode: str, records: int, rows: int, subtasks: int) -> float:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from benches import harness, stream_jobs
-from benches.recovery import wait_for_executors
+from benches.recovery import parent, wait_for_executors
 from benches.spark import session
 from benches.stream import against, complete
 from benches.stream_jobs import COUNTED, Count, ScheduledSource, SlowSink, enrich
@@ -85,8 +85,8 @@ def lose(kind: str, query: StreamingQuery, folder: Path) -> float:
     before = len(complete(query))
     while len(complete(query)) <= before or query.state is not JobState.RUNNING:
         wait(query, end)
-    places = sorted((folder / "present").iterdir(), key=lambda path: path.stat().st_mtime)
-    worker, daemon = map(int, places[-1].name.split("-"))
+    newest = max((folder / "present").iterdir(), key=lambda path: path.stat().st_mtime)
+    worker, daemon = map(int, newest.name.split("-"))
     attempt, lost = query.status.attempt, time.time()
     if kind == "executor":
         os.kill(parent(daemon), signal.SIGKILL)
@@ -105,8 +105,3 @@ def wait(query: StreamingQuery, end: float) -> None:
     query.await_termination(0.01)
     if time.monotonic() > end:
         raise TimeoutError(f"no row for {READY} s; the job is {query.state.value}")
-
-
-def parent(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
-    return int(next(line for line in lines if line.startswith("PPid")).split()[1])

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Alignment: TypeAlias = Literal["aligned", "unaligned", "timeoutable", "at_least_once"]
-#: What a recovery may do to records.
+#: Guarantee for records after a recovery.
 CheckpointingMode: TypeAlias = Literal["exactly_once", "at_least_once"]
 #: Numbers that travel have 64 bits.
 _LARGEST = 2**63 - 1

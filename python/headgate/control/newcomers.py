@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from typing import Final
+from collections.abc import Hashable
+from typing import Final, Generic, TypeVar
 
 #: Most connections that have named no exchange, and no streaming job, of this process.
 MAX_STRANGERS: Final = 64
@@ -11,17 +12,20 @@ MAX_STRANGERS: Final = 64
 MAX_NAMED: Final = 256
 
 
-class _Pool:
+ConnectionT = TypeVar("ConnectionT", bound=Hashable)
+
+
+class _Pool(Generic[ConnectionT]):
     """Connections by their host, the oldest first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._hosts: defaultdict[str, OrderedDict[int, None]] = defaultdict(OrderedDict)
+        self._hosts: defaultdict[str, OrderedDict[ConnectionT, None]] = defaultdict(OrderedDict)
         self._count = 0
 
-    def add(self, number: int, host: str) -> int | None:
+    def add(self, connection: ConnectionT, host: str) -> ConnectionT | None:
         """Add a connection. If there are too many, remove and return the oldest of the host with the most."""
-        self._hosts[host][number] = None
+        self._hosts[host][connection] = None
         self._count += 1
         if self._count <= self._limit:
             return None
@@ -30,37 +34,37 @@ class _Pool:
         self.discard(oldest, crowd)
         return oldest
 
-    def discard(self, number: int, host: str) -> None:
+    def discard(self, connection: ConnectionT, host: str) -> None:
         """Remove a connection, if it is here."""
         numbers = self._hosts.get(host)
-        if numbers is None or number not in numbers:
+        if numbers is None or connection not in numbers:
             return
-        del numbers[number]
+        del numbers[connection]
         self._count -= 1
         if not numbers:
             del self._hosts[host]
 
 
-class Newcomers:
+class Newcomers(Generic[ConnectionT]):
     """Connections before their proof: those that named an exchange or job of this process, and all others.
 
-    Each method that adds one returns the number of a connection that must be closed to make room, or None.
+    Each method that adds one returns a connection that must be closed to make room, or None.
     """
 
     def __init__(self) -> None:
-        self._strangers = _Pool(MAX_STRANGERS)
-        self._named = _Pool(MAX_NAMED)
+        self._strangers = _Pool[ConnectionT](MAX_STRANGERS)
+        self._named = _Pool[ConnectionT](MAX_NAMED)
 
-    def came(self, number: int, host: str) -> int | None:
+    def came(self, connection: ConnectionT, host: str) -> ConnectionT | None:
         """Add a new connection from a host."""
-        return self._strangers.add(number, host)
+        return self._strangers.add(connection, host)
 
-    def named(self, number: int, host: str) -> int | None:
+    def named(self, connection: ConnectionT, host: str) -> ConnectionT | None:
         """Move a connection to those that named an exchange."""
-        self._strangers.discard(number, host)
-        return self._named.add(number, host)
+        self._strangers.discard(connection, host)
+        return self._named.add(connection, host)
 
-    def left(self, number: int, host: str) -> None:
+    def left(self, connection: ConnectionT, host: str) -> None:
         """Forget a connection that has proved itself or is closed."""
-        self._strangers.discard(number, host)
-        self._named.discard(number, host)
+        self._strangers.discard(connection, host)
+        self._named.discard(connection, host)

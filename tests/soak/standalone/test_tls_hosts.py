@@ -10,7 +10,7 @@ from standalone_cluster import WORKERS
 ROWS = 300_000
 #: What every row has, 180 times.
 MARK = b"x" * 40
-#: What a task that starts tells the driver by a datagram, unless rows are encrypted.
+#: The datagram by which a task that starts tells the driver; none is sent if rows are encrypted.
 NOTICE = re.compile(rb'\["[0-9a-f]{30,32}", [0-9]+, "(map|reduce)"')
 #: Writes each frame of Ethernet that passes the device eth0 to standard output, until it is killed.
 CAPTURE = """

@@ -127,7 +127,7 @@ class Server:
         self._keys = keys
         self._places = places
         self._connections: dict[int, _Connection] = {}
-        self._newcomers = Newcomers()
+        self._newcomers = Newcomers[int]()
         self._numbers = 0
         self._refused = 0
         self._failures = 0

@@ -49,7 +49,7 @@ class JobConfig:
 
     @property
     def mode(self) -> CheckpointingMode:
-        """What a restart may do to rows."""
+        """Guarantee for rows after a restart."""
         return "at_least_once" if self.alignment == "at_least_once" else "exactly_once"
 
 

@@ -177,11 +177,10 @@ def in_flight(
     for node in stage.operators:
         for edge in _edges_before(node.uid, fields):
             shipping, keys = _shipping(graph, stage, node, edge) or (Shipping.FORWARD, ())
-            if edge.receivers == stage.parallelism:
-                keys = ()
+            is_rescaled = edge.receivers != stage.parallelism
             for sender, receiver in product(range(edge.senders), range(edge.receivers)):
                 groups = key_group_range(receiver, edge.receivers, most)
-                if edge.receivers == stage.parallelism:
+                if not is_rescaled:
                     is_own = receiver == index
                 elif shipping is Shipping.HASH:
                     is_own = groups.start < own.stop and own.start < groups.stop
@@ -189,7 +188,8 @@ def in_flight(
                     is_own = (sender * edge.receivers + receiver) % stage.parallelism == index
                 files = edge.files(sender, receiver, base) if is_own else []
                 if files:
-                    found.append({"operator": node.uid, "keys": list(keys), "files": files})
+                    own_keys = list(keys) if is_rescaled else []
+                    found.append({"operator": node.uid, "keys": own_keys, "files": files})
     return found
 
 

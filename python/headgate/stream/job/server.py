@@ -29,42 +29,37 @@ class Strangers:
     """The connections that have not proved themselves: limited in number, and no address crowds out another."""
 
     def __init__(self) -> None:
-        self._newcomers = Newcomers()
-        self._peers: dict[int, WorkerPeer] = {}
-        self._numbers: dict[WorkerPeer, tuple[int, str]] = {}
-        self._next = 0
+        self._newcomers = Newcomers[WorkerPeer]()
+        self._hosts: dict[WorkerPeer, str] = {}
 
     def __iter__(self) -> Iterator[WorkerPeer]:
         """Yield all of them."""
-        return iter(tuple(self._numbers))
+        return iter(tuple(self._hosts))
 
     def __len__(self) -> int:
         """Count them."""
-        return len(self._numbers)
+        return len(self._hosts)
 
     def came(self, peer: WorkerPeer, host: str) -> None:
         """Add a connection; close the one that it crowds out."""
-        self._next += 1
-        self._peers[self._next] = peer
-        self._numbers[peer] = self._next, host
-        self._make_room(self._newcomers.came(self._next, host))
+        self._hosts[peer] = host
+        self._make_room(self._newcomers.came(peer, host))
 
     def named(self, peer: WorkerPeer) -> None:
         """Note that a connection has named the job; close the one that it crowds out."""
-        if peer in self._numbers:
-            self._make_room(self._newcomers.named(*self._numbers[peer]))
+        if peer in self._hosts:
+            self._make_room(self._newcomers.named(peer, self._hosts[peer]))
 
     def left(self, peer: WorkerPeer) -> None:
         """Forget a connection that has proved itself, or is closed."""
-        known = self._numbers.pop(peer, None)
-        if known is not None:
-            del self._peers[known[0]]
-            self._newcomers.left(*known)
+        host = self._hosts.pop(peer, None)
+        if host is not None:
+            self._newcomers.left(peer, host)
 
-    def _make_room(self, crowded_out: int | None) -> None:
+    def _make_room(self, crowded_out: WorkerPeer | None) -> None:
         # A worker that is closed so dials again.
         if crowded_out is not None:
-            self._peers[crowded_out].drop()
+            crowded_out.drop()
 
 
 class Listener(Protocol):

@@ -78,7 +78,7 @@ pub trait CheckpointedInput {
     }
 }
 
-/// What a recovery may do to records.
+/// Guarantee for records after a recovery.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CheckpointingMode {
     /// Each record counts once: barriers wait for each other or overtake.
@@ -90,7 +90,7 @@ pub enum CheckpointingMode {
 /// How the reader of an input takes checkpoints.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CheckpointingOptions {
-    /// What a recovery may do to records.
+    /// Guarantee for records after a recovery.
     pub mode: CheckpointingMode,
     /// True if a channel that ends counts as one whose barrier arrived; false if its end aborts the
     /// checkpoint.

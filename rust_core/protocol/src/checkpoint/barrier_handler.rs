@@ -15,8 +15,8 @@ use crate::{CheckpointId, Sequence};
 ///
 /// Channels are numbered across all gates of the task. `now` is in milliseconds since 1970, by the
 /// clock that stamps barriers. Barriers of [`Alignment::AtLeastOnce`] are for
-/// [`CheckpointBarrierTracker`](super::CheckpointBarrierTracker) only. `EndOfData` is no event for the handler: the channel still delivers
-/// barriers until its `EndOfPartition`.
+/// [`CheckpointBarrierTracker`](super::CheckpointBarrierTracker) only. `EndOfData` is no event for
+/// the handler: the channel still delivers barriers until its `EndOfPartition`.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct CheckpointBarrierHandler<S> {
     /// True if a channel that ends counts as one whose barrier arrived, false if its end aborts the
