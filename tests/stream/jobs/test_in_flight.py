@@ -16,10 +16,17 @@ ROWS = 10_000
 
 
 class Slow:
-    """Passes batches on, so slowly that those behind it wait, however many rows a batch has."""
+    """Passes batches on, so slowly that those behind it wait, however many rows a batch has, until ``finish`` is near.
+
+    A job takes several seconds at this pace: a busy machine completes checkpoints before its end too.
+    """
+
+    def __init__(self, folder):
+        self.enough = folder / "enough"
 
     def __call__(self, batch):
-        time.sleep(batch.num_rows * 1e-4)
+        if not self.enough.exists():
+            time.sleep(min(batch.num_rows * 1e-3, 0.3))
         return batch
 
 
@@ -51,6 +58,7 @@ def stop_with_rows_on_their_way(make, tmp_path, to, **options):
 
 
 def finish(stream, tmp_path, **options):
+    (tmp_path / "enough").touch()
     query = start(stream, tmp_path, alignment="unaligned", **options)
     assert query.await_termination(60)
 
@@ -58,7 +66,7 @@ def finish(stream, tmp_path, **options):
 @pytest.mark.parametrize(("before", "after"), [(2, 2), (2, 3), (3, 5), (5, 2), (3, 1), (1, 4)])
 def test_rows_by_key(tmp_path, before, after):
     def make():
-        return counts().key_by("id").map(Slow(), name="slow")
+        return counts().key_by("id").map(Slow(tmp_path), name="slow")
 
     stop_with_rows_on_their_way(make, tmp_path, "slow", parallelism=before)
     finish(make(), tmp_path, parallelism=after)
@@ -68,7 +76,7 @@ def test_rows_by_key(tmp_path, before, after):
 @pytest.mark.parametrize(("before", "after"), [(2, 2), (3, 5), (5, 2)])
 def test_rows_in_turn(tmp_path, before, after):
     def make():
-        return counts().rebalance().map(Slow(), name="slow")
+        return counts().rebalance().map(Slow(tmp_path), name="slow")
 
     stop_with_rows_on_their_way(make, tmp_path, "slow", parallelism=before)
     finish(make(), tmp_path, parallelism=after)
@@ -79,7 +87,7 @@ def test_rows_in_turn(tmp_path, before, after):
 def test_rows_to_an_operator_that_needs_no_exchange_any_more(tmp_path, workers):
     def make():
         counted = counts().map(kit.same, name="before")
-        return counted.map(Slow(), name="slow", parallelism=2).map(kit.same, name="behind")
+        return counted.map(Slow(tmp_path), name="slow", parallelism=2).map(kit.same, name="behind")
 
     stop_with_rows_on_their_way(make, tmp_path, "slow", parallelism=3, workers=workers)
     finish(make(), tmp_path, parallelism=2, workers=workers)
@@ -88,7 +96,7 @@ def test_rows_to_an_operator_that_needs_no_exchange_any_more(tmp_path, workers):
 
 def test_rows_to_an_operator_that_is_now_in_the_task_of_the_source(tmp_path):
     def make():
-        return kit.numbers(ROWS).map(Slow(), name="slow", parallelism=2)
+        return kit.numbers(ROWS).map(Slow(tmp_path), name="slow", parallelism=2)
 
     stop_with_rows_on_their_way(make, tmp_path, "slow", parallelism=3)
     finish(make(), tmp_path, parallelism=2)
@@ -99,7 +107,7 @@ def test_rows_to_an_operator_that_is_now_in_the_task_of_the_source(tmp_path):
 def test_rows_by_key_beside_rows_in_turn(tmp_path, before, after):
     def make():
         counted, whole = two()
-        return counted.key_by("id").union(whole.rebalance()).map(Slow(), name="slow")
+        return counted.key_by("id").union(whole.rebalance()).map(Slow(tmp_path), name="slow")
 
     stop_with_rows_on_their_way(make, tmp_path, "slow", parallelism=before)
     finish(make(), tmp_path, parallelism=after)
@@ -113,7 +121,7 @@ def test_rows_by_key_beside_rows_in_turn(tmp_path, before, after):
 def test_rows_by_two_keys(tmp_path, before, after):
     def make():
         counted, whole = two()
-        return counted.key_by("id").union(whole.key_by("key")).map(Slow(), name="slow")
+        return counted.key_by("id").union(whole.key_by("key")).map(Slow(tmp_path), name="slow")
 
     stop_with_rows_on_their_way(make, tmp_path, "slow", parallelism=before)
     finish(make(), tmp_path, parallelism=after)
@@ -124,7 +132,7 @@ def test_rows_by_two_keys(tmp_path, before, after):
 def test_rows_of_a_stream_that_is_joined_with_itself(tmp_path):
     def make():
         counted = counts()
-        return counted.key_by("id").union(counted.key_by("id")).map(Slow(), name="slow")
+        return counted.key_by("id").union(counted.key_by("id")).map(Slow(tmp_path), name="slow")
 
     stop_with_rows_on_their_way(make, tmp_path, "slow")
     finish(make(), tmp_path, parallelism=3)
@@ -138,35 +146,35 @@ def with_count(batch):
     return pa.RecordBatch.from_arrays([batch["key"], batch["id"], count], schema=kit.COUNTED)
 
 
-def renamed(sender="again", receiver="slow"):
-    return counts().map(kit.same, name=sender).key_by("id").map(Slow(), name=receiver)
+def renamed(tmp_path, sender="again", receiver="slow"):
+    return counts().map(kit.same, name=sender).key_by("id").map(Slow(tmp_path), name=receiver)
 
 
 def test_an_operator_that_rows_are_on_their_way_to_must_be_there(tmp_path):
-    stop_with_rows_on_their_way(renamed, tmp_path, "slow")
+    stop_with_rows_on_their_way(lambda: renamed(tmp_path), tmp_path, "slow")
     with pytest.raises(errors.CheckpointError, match="rows on their way to slow, which the job"):
-        start(renamed(receiver="late"), tmp_path)
-    finish(renamed(), tmp_path)
+        start(renamed(tmp_path, receiver="late"), tmp_path)
+    finish(renamed(tmp_path), tmp_path)
     kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
 
 
 def test_rows_to_an_operator_that_is_gone_may_be_dropped(tmp_path):
-    stop_with_rows_on_their_way(renamed, tmp_path, "slow")
-    finish(renamed(receiver="late"), tmp_path, allow_dropped_state=True)
+    stop_with_rows_on_their_way(lambda: renamed(tmp_path), tmp_path, "slow")
+    finish(renamed(tmp_path, receiver="late"), tmp_path, allow_dropped_state=True)
     ids = kit.rows_of(tmp_path / "out")["id"].to_pylist()
     assert len(ids) == len(set(ids)) < ROWS
 
 
 def test_the_sender_of_rows_may_have_another_name(tmp_path):
-    stop_with_rows_on_their_way(renamed, tmp_path, "slow")
-    finish(renamed(sender="other"), tmp_path, parallelism=3)
+    stop_with_rows_on_their_way(lambda: renamed(tmp_path), tmp_path, "slow")
+    finish(renamed(tmp_path, sender="other"), tmp_path, parallelism=3)
     kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
 
 
 def test_a_new_name_of_a_sender_is_refused_where_rows_come_in_two_ways(tmp_path):
     def make(name="other"):
         counted, whole = two(name)
-        return counted.key_by("id").union(whole.rebalance()).map(Slow(), name="slow")
+        return counted.key_by("id").union(whole.rebalance()).map(Slow(tmp_path), name="slow")
 
     stop_with_rows_on_their_way(make, tmp_path, "slow")
     with pytest.raises(errors.CheckpointError, match="from other to slow"):
@@ -175,7 +183,7 @@ def test_a_new_name_of_a_sender_is_refused_where_rows_come_in_two_ways(tmp_path)
 
 
 def test_a_job_of_other_operators_has_no_rows_in_flight(tmp_path):
-    stop_with_rows_on_their_way(renamed, tmp_path, "slow")
+    stop_with_rows_on_their_way(lambda: renamed(tmp_path), tmp_path, "slow")
     found = CheckpointStore(str(tmp_path / "checkpoints")).claim()
     graph = counts().key_by("id").map(kit.same, name="another").sink(print).plan(2)
     parts = [
