@@ -6,7 +6,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
 from headgate import _native, _options
 from headgate._directories import local_directories
@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 
     from headgate.address import ChannelAddress
     from headgate.options import Compression, EnvironmentOptions
+
+
+class Waits(NamedTuple):
+    """Waits of an environment, each including one that lasts.
+
+    Attributes:
+        disk_ns: ns in which a file of pages was written, or a kept one read.
+        link_ns: ns in which a connection had more to send than it took.
+    """
+
+    disk_ns: int
+    link_ns: int
 
 
 class ShuffleEnvironment:
@@ -279,6 +291,10 @@ class ShuffleEnvironment:
             (4, 8)
         """
         return self._native.stats()
+
+    def waits(self) -> Waits:
+        """Return the time of waits for files and connections so far. It costs less than :meth:`stats`."""
+        return Waits(*self._native.waits())
 
     def abort(self, cause: BaseException | str) -> None:
         """End every reader and writer of this environment with this cause."""

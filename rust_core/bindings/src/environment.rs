@@ -108,6 +108,15 @@ impl Environment {
         released(py, || self.inner.close());
     }
 
+    /// Ns of waits for files and for connections.
+    fn waits(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        blocking(py, |_| {
+            self.inner.check_fork()?;
+            let waits = self.inner.waits();
+            Ok((waits.disk_ns, waits.link_ns))
+        })
+    }
+
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = blocking(py, |_| {
             self.inner.check_fork()?;

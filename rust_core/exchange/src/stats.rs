@@ -134,6 +134,15 @@ pub struct DebloatStats {
     pub time_to_consume: Duration,
 }
 
+/// Waits of an environment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// Time in ns in which a file of pages was written, or a kept one read.
+    pub disk_ns: u64,
+    /// Time in ns in which a connection had more to send than its stream took.
+    pub link_ns: u64,
+}
+
 /// Data spilled to disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpillStats {

@@ -24,6 +24,8 @@ Kind = Literal[
     "reduce-busy",
     "skew",
     "sink",
+    "disk",
+    "network",
     "slow-host",
     "waiting-for-slots",
 ]
@@ -59,6 +61,8 @@ _ADVICE: Final[dict[str, str]] = {
     "reduce-busy": "make reduce faster, or use more partitions",
     "skew": "more partitions will not help; split the hot key, or aggregate in map first",
     "sink": "make the code after the exchange faster",
+    "disk": 'use faster local disks, or compression; mode="pipelined" writes no files',
+    "network": "send fewer or narrower columns, or compress them",
     "slow-host": "look at that host: other load, a slower processor, a failing disk",
     "waiting-for-slots": "fewer partitions, or more slots",
 }
@@ -142,17 +146,19 @@ def kept_verdict(
     consumers = [task for task in tasks if task.role == "reduce"]
     if sum(task.wall_ms for task in consumers) > sum(task.wall_ms for task in producers):
         longest = max(task.wall_ms for task in consumers)
-        return _downstream([], consumers, longest)
-    return _upstream(_long_enough(producers), reads_splits=reads_splits)
+        return _disk(_long_enough(consumers), "reading") or _downstream([], consumers, longest)
+    long = _long_enough(producers)
+    return _disk(long, "writing") or _upstream(long, reads_splits=reads_splits)
 
 
-def _long_enough(producers: list[TaskStats]) -> list[TaskStats]:
+def _long_enough(tasks: list[TaskStats]) -> list[TaskStats]:
     """Return the tasks that ran long enough, or their sum if many short ones ran in waves."""
-    long = [task for task in producers if task.wall_ms >= _MIN_TASK_MS]
-    if long:
+    long = [task for task in tasks if task.wall_ms >= _MIN_TASK_MS]
+    if long or not tasks:
         return long
-    names = ("input_ms", "function_ms", "emit_ms", "blocked_ms")
-    total = TaskStats("map", _ALL, **{n: sum(getattr(t, n) for t in producers) for n in names})
+    names = ("input_ms", "function_ms", "emit_ms", "blocked_ms", "disk_ms", "link_ms")
+    sums = {name: sum(getattr(task, name) for task in tasks) for name in names}
+    total = TaskStats(tasks[0].role, _ALL, **sums)
     return [total] if total.wall_ms >= MIN_SECONDS * 1000 else []
 
 
@@ -179,9 +185,33 @@ def _downstream(
         return _reduce(consumers, worst, longest, blocked)
     both_wait = blocked and min(blocked) > MOST and _load(worst) / longest < MOST
     if both_wait and longest >= _MIN_EXCHANGE_MS:
-        text = f"producers wait {_percent(max(blocked))} of the time, and consumers are idle"
-        return _made("exchange", "exchange", None, max(blocked), text)
+        return _between(producers, max(blocked))
     return None
+
+
+def _between(producers: list[TaskStats], blocked: float) -> Verdict:
+    """Return the cause if all producers wait and no consumer works: the connections, if they were full."""
+    text = f"producers wait {_percent(blocked)} of the time, and consumers are idle"
+    full = _most(producers, lambda task: task.link_ms / task.wall_ms)
+    share = min(1.0, full.link_ms / full.wall_ms)
+    if share > MOST:
+        who = _who(full)
+        text = (
+            f"connections of {who} are full {_percent(share)} of the time, and consumers are idle"
+        )
+        return _made("network", "exchange", _number(full), share, text)
+    return _made("exchange", "exchange", None, blocked, text)
+
+
+def _disk(tasks: list[TaskStats], doing: str) -> Verdict | None:
+    if not tasks:
+        return None
+    worst = _most(tasks, lambda task: task.disk_ms / task.wall_ms)
+    share = min(1.0, worst.disk_ms / worst.wall_ms)
+    if share <= MOST:
+        return None
+    text = f"{doing} files takes {_percent(share)} of the time of {_who(worst)}"
+    return _made("disk", "exchange", _number(worst), share, text)
 
 
 def _reduce(
@@ -265,7 +295,8 @@ def _share(stage: str, task: TaskStats) -> float:
 
 
 def _who(task: TaskStats) -> str:
-    return "the producers" if task.task == _ALL else f"producer {task.task}"
+    name = "producer" if task.role == "map" else "consumer"
+    return f"the {name}s" if task.task == _ALL else f"{name} {task.task}"
 
 
 def _number(task: TaskStats) -> int | None:

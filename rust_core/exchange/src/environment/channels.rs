@@ -58,7 +58,8 @@ impl Channels {
         kept: &[u8],
         file: Option<PathBuf>,
     ) -> Result<usize> {
-        let make = |index| Ok(Arc::new(KeptChannel::new(kept, file, gate.queue(), index)?));
+        let disk = &gate.metrics().disk;
+        let make = |index| Ok(Arc::new(KeptChannel::new(kept, file, gate.queue(), index, disk)?));
         let placed = gate.place_channel(Place::New, make)?;
         let (at, channel) = placed.expect("a new channel is not known yet");
         channel.announce();

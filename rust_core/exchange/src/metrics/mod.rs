@@ -15,4 +15,4 @@ pub use activity::{TaskTimes, Times};
 pub(crate) use idle::Idle;
 pub use passed::Passed;
 pub(crate) use task_io::TaskIoMetrics;
-pub(crate) use timer::{Timer, Wait};
+pub(crate) use timer::{Held, Timer, Wait};

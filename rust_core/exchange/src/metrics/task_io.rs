@@ -10,6 +10,10 @@ use crate::counters::Counters;
 #[derive(Debug, Default)]
 pub(crate) struct TaskIoMetrics {
     pub(crate) timer: Arc<Timer>,
+    /// Time in which a file of pages is read or written.
+    pub(crate) disk: Arc<Timer>,
+    /// Time in which a connection has more to send than its stream takes.
+    pub(crate) link: Arc<Timer>,
     in_local: Counters,
     in_remote: Counters,
     out: Counters,

@@ -7,6 +7,7 @@ use headgate_protocol::{HandshakeConfig, Key};
 
 use crate::copies::Copies;
 use crate::manager::PartitionManager;
+use crate::metrics::Timer;
 use crate::net::loans::Loans;
 use crate::net::mailbox::Mailbox;
 use crate::net::tls::Tls;
@@ -27,6 +28,8 @@ pub(crate) struct Context {
     pub(crate) tls: Option<Tls>,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) copies: Arc<Copies>,
+    /// Time in which a connection has more to send than its stream takes.
+    pub(crate) link: Arc<Timer>,
     pub(crate) loans: Arc<Loans>,
     pub(crate) mailbox: Arc<Mailbox>,
 }

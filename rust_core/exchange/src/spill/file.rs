@@ -11,6 +11,8 @@ use headgate_memory::SEGMENT_ALIGNMENT;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, fallocate, linkat};
 use rustix::io::{Errno, preadv, pwritev};
 
+use crate::metrics::Timer;
+
 /// Slices per system call, far below the limit of the kernel.
 const MAX_SLICES: usize = 64;
 
@@ -23,6 +25,8 @@ pub(super) struct SpillCounters {
     pub(super) read: AtomicU64,
     /// Open files.
     pub(super) files: AtomicU64,
+    /// Time in which a file is written.
+    pub(super) disk: Arc<Timer>,
 }
 
 /// A range of the file that holds one block.
@@ -70,6 +74,7 @@ impl SpillFile {
 
     /// Writes all pieces at `offset`, one behind the other. Returns the offset behind them.
     pub(super) fn write(&self, mut offset: u64, pieces: &[&[u8]]) -> io::Result<u64> {
+        let _writes = self.counters.disk.held();
         for pieces in pieces.chunks(MAX_SLICES) {
             let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
             let mut rest = &mut slices[..];

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::file::{SpillCounters, SpillFile};
 use super::read_thread::ReadThread;
 use crate::error::Result;
+use crate::metrics::Timer;
 use crate::spill_dirs::SpillDirectories;
 use crate::stats::SpillStats;
 
@@ -17,9 +18,10 @@ pub(crate) struct SpillManager {
 }
 
 impl SpillManager {
-    /// Creates a manager that opens and starts nothing yet.
-    pub(crate) fn new(directories: Arc<SpillDirectories>) -> Self {
-        Self { directories, reads: Arc::default(), counters: Arc::default() }
+    /// Creates a manager that opens and starts nothing yet. The timer counts the time of writes.
+    pub(crate) fn new(directories: Arc<SpillDirectories>, disk: Arc<Timer>) -> Self {
+        let counters = Arc::new(SpillCounters { disk, ..SpillCounters::default() });
+        Self { directories, reads: Arc::default(), counters }
     }
 
     pub(super) fn create_file(&self) -> Result<SpillFile> {

@@ -58,6 +58,7 @@ class Member:
         function_ms: ms in the user's function.
         emit_ms: ms of writing rows into pages.
         blocked_ms: ms of waiting for the receiver of its output.
+        link_ms: ms in which a connection had more to send than it took.
         hostname: of its host, once it has told it.
         edges: bytes for the consumers, as :func:`headgate.observe.edges.folded` returns them; known at
             the end.
@@ -82,6 +83,7 @@ class Member:
     function_ms: int = 0
     emit_ms: int = 0
     blocked_ms: int = 0
+    link_ms: int = 0
     hostname: str = ""
     edges: Sequence[int] = ()
     edges_each: int = 1

@@ -11,6 +11,7 @@ mod transport;
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headgate_protocol::{Frame, FrameDecoder, Limits, MAX_HANDSHAKE_LEN, Peer, Side};
@@ -70,7 +71,7 @@ impl<S: Stream> Connection<S> {
         let (peer, deadline) = (dial.peer, dial.deadline);
         let dialing = Dialing::start(dial, context, &mut outbox)?;
         let phase = Phase::Dialing(Box::new(dialing), std::mem::take(client));
-        Ok(Self::new(token, stream, peer, phase, outbox, deadline))
+        Ok(Self::new(token, stream, peer, phase, outbox, deadline, context))
     }
 
     pub(crate) fn accept(
@@ -82,7 +83,7 @@ impl<S: Stream> Connection<S> {
     ) -> Result<Self> {
         let phase = Phase::Answering(Answering::new(context)?);
         let deadline = now + HANDSHAKE_TIMEOUT;
-        Ok(Self::new(token, stream, peer, phase, Outbox::default(), deadline))
+        Ok(Self::new(token, stream, peer, phase, Outbox::default(), deadline, context))
     }
 
     fn new(
@@ -92,11 +93,12 @@ impl<S: Stream> Connection<S> {
         phase: Phase,
         outbox: Outbox,
         handshake_deadline: Instant,
+        context: &Context,
     ) -> Self {
         Self {
             token,
             peer,
-            transport: Transport::new(stream),
+            transport: Transport::new(stream, Arc::clone(&context.link)),
             phase,
             outbox,
             staging: vec![0; STAGING].into_boxed_slice(),
