@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak schedules chaos fuzz check bench wheel develop clean
+.PHONY: help demo test soak schedules chaos fuzz check bench docs wheel develop clean
 
 NAME ?=
 ARGS ?=
@@ -39,6 +39,9 @@ check: ## formats, clippy, ruff, mypy, stubs, floors: everything that needs no t
 bench: ## all benches, or one: make bench NAME=loopback
 	@scripts/java.sh
 	@scripts/bench.sh $(NAME) $(ARGS)
+
+docs: ## dist/docs, the site: pages and reference, without a warning or a link that leads nowhere
+	@scripts/docs.sh
 
 wheel: ## dist/*.whl for manylinux, checked in a clean environment
 	@scripts/wheel.sh

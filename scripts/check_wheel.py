@@ -22,7 +22,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from readme_blocks import README, blocks, wrong_with
+from page_blocks import README, blocks, wrong_with
 
 MAX_BYTES = 10 * 1024 * 1024
 MAX_IMPORT_SECONDS = 0.050
@@ -182,8 +182,8 @@ def check_demo(python: Path) -> list[str]:
 def check_readme(python: Path, wheel: Path) -> list[str]:
     """Install the extra "spark"; return the defects of the README's blocks."""
     subprocess.run([python, "-m", "pip", "install", "-q", f"{wheel}[spark]"], check=True)
-    found = blocks(README.read_text(encoding="utf-8"))
-    wrong = [line for block in found for line in wrong_with(block, python)]
+    found = [block for block in blocks(README.read_text(encoding="utf-8")) if block.runs]
+    wrong = [line for block in found for line in wrong_with([block], python, times=2)]
     print(f"  readme    {len(found)} blocks, each by itself and twice")
     return wrong if found else ["the README has no Python block"]
 

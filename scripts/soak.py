@@ -203,11 +203,14 @@ PARTS = (
     ),
     Part(
         "programs",
-        "the demo, the doctor, the benches and a client of Spark Connect, run as a whole",
+        "the demo, the doctor, the long pages, the benches and a client of Spark Connect, run as a whole",
         pytest("tests/soak/programs"),
         3,
         (
             "benches/*",
+            "docs/iterate.md",
+            "docs/migrate.md",
+            "docs/tutorial.md",
             "python/headgate/demo.py",
             "python/headgate/spark/con*.py",
             "python/headgate/spark/doctor/*",
@@ -215,6 +218,13 @@ PARTS = (
             "python/headgate/spark/shuffle.py",
             "tests/soak/programs/*",
         ),
+    ),
+    Part(
+        "site",
+        "a page or docstring that Sphinx warns of, a link of the site that leads nowhere",
+        ("scripts/docs.sh",),
+        2,
+        ("docs/*", "*.md", "python/headgate/*.py", "scripts/docs.sh", "scripts/check_site.py"),
     ),
     Part(
         "wheel",

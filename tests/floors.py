@@ -178,6 +178,7 @@ WITH_NUMPY = "headgate.stream"
 CLIENTS = {
     "confluent_kafka": ("headgate.sink.kafka", "headgate.source.kafka"),
     "deltalake": ("headgate.sink.delta",),
+    "jinja2": ("headgate.observe.report.page",),
     "opentelemetry": ("headgate.observe.otel",),
     "prometheus_client": ("headgate.observe.prometheus",),
     "rich": ("headgate.observe.top.app",),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from scripts import page_blocks
 
 from headgate.__main__ import main
 
@@ -168,16 +168,6 @@ def test_help_lists_every_target():
         assert f"make {target} " in said
 
 
-def test_the_example_of_the_exchange_runs():
-    page = (ROOT / "docs" / "exchange-and-flink.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    done = subprocess.run(
-        [sys.executable, "-c", example], check=True, capture_output=True, text=True, timeout=60
-    )
-    rows = [{"user": "a", "n": 1}, {"user": "a", "n": 3}]
-    assert sorted(done.stdout.splitlines()) == [str(rows), str([{"user": "b", "n": 2}])]
-
-
 def uncited(page):
     """Return the number of files and folders that a decision binds, and those that do not name it."""
     number = page.name[:4]
@@ -207,17 +197,10 @@ def test_decisions_and_the_code_that_they_bind_name_each_other(tmp_path):
     assert uncited(page) == (2, ["0001-x.md: b.rs"])
 
 
-def readme_blocks():
-    path = ROOT / "scripts" / "readme_blocks.py"
-    spec = importlib.util.spec_from_file_location("readme_blocks", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["readme_blocks"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-README = readme_blocks()
-EXAMPLES = README.blocks(README.README.read_text(encoding="utf-8"))
+FOUND = page_blocks.blocks(page_blocks.README.read_text(encoding="utf-8"))
+EXAMPLES = [block for block in FOUND if block.runs]
+#: The three lines of PySpark and the call of Headgate at the top, with the names of the first example.
+PLAIN, CALL = (block.code for block in FOUND if block.language == "python" and block.mark)
 
 
 def test_the_readme_has_short_examples_with_their_output():
@@ -229,29 +212,29 @@ def test_the_readme_has_short_examples_with_their_output():
 
 @pytest.mark.timeout(400)
 def test_the_example_with_files_prints_what_the_readme_says():
-    assert not README.wrong_with(EXAMPLES[1], Path(sys.executable), times=1)
+    assert not page_blocks.wrong_with([EXAMPLES[1]], Path(sys.executable))
 
 
 def test_the_example_of_a_stream_prints_what_the_readme_says():
-    assert not README.wrong_with(EXAMPLES[2], Path(sys.executable))
+    assert not page_blocks.wrong_with([EXAMPLES[2]], Path(sys.executable), times=2)
 
 
 @pytest.mark.timeout(400)
-def test_the_first_example_and_the_error_print_what_the_readme_says(tmp_path):
-    text = README.README.read_text(encoding="utf-8")
+def test_the_first_example_the_lines_above_it_and_the_error_print_what_the_readme_says(tmp_path):
+    text = page_blocks.README.read_text(encoding="utf-8")
     (call,) = re.findall(r"A misspelled column, `(.*)`:", text)
     (shown,) = re.findall(r"^```text\n(headgate\.errors\..*?)^```$", text, re.MULTILINE | re.DOTALL)
-    done = README.run(EXAMPLES[0].code + call, Path(sys.executable), tmp_path)
+    where = "print([sorted(part) for part in result.rdd.glom().collect()] == plain)\n"
+    plain = f"{PLAIN}plain = [sorted(part) for part in result.rdd.glom().collect()]\n"
+    code = f"{EXAMPLES[0].code}\n{plain}\n{CALL}\n{where}\n{call}"
+    done = page_blocks.run(code, Path(sys.executable), tmp_path)
     assert EXAMPLES[0].output.strip() in done.stdout, done.stderr
+    assert done.stdout.splitlines()[-1] == "True"
     assert done.stderr.rstrip().endswith(shown.rstrip())
 
 
-def test_an_example_that_fails_or_prints_something_else_is_found():
-    python = Path(sys.executable)
-    assert not README.wrong_with(README.Block("print(1)", "1"), python)
-    (other,) = README.wrong_with(README.Block("print(1)", "2"), python, times=1)
-    assert other.startswith("run 1 of the block that ends 'print(1)' prints:")
-    second = README.Block("import os\nos.mkdir('a')", None)
-    (again,) = README.wrong_with(second, python)
-    assert again.startswith("run 2 ")
+def test_a_second_run_that_fails_is_found():
+    second = page_blocks.Block(0, "python", "", "import os\nos.mkdir('a')")
+    (again,) = page_blocks.wrong_with([second], Path(sys.executable), times=2)
+    assert again.startswith("run 2:")
     assert "FileExistsError" in again

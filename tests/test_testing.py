@@ -87,8 +87,9 @@ def test_the_page_lists_each_part_of_the_soak():
 @pytest.mark.parametrize(
     ("changed", "parts"),
     [
-        (["README.md"], {"wheel"}),
-        (["docs/metrics.md"], set()),
+        (["README.md"], {"site", "wheel"}),
+        (["docs/metrics.md"], {"site"}),
+        (["tests/test_site.py"], set()),
         (["rust_core/memory/src/pool.rs"], {"loom", "instructions", "sanitize", "schedules"}),
         (["tests/soak/chaos/plan.py"], {"chaos"}),
     ],

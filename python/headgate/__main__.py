@@ -1,4 +1,4 @@
-"""The command line: ``python -m headgate {demo,docs,doctor,explain,top}``."""
+"""The command line: ``python -m headgate {demo,docs,doctor,explain,report,top}``."""
 
 from __future__ import annotations
 
@@ -49,6 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         "doctor", help="examine a cluster, and say what to change before a job runs", add_help=False
     )
     commands.add_parser(
+        "report",
+        help="make a page of the JSON that headgate.spark.report() wrote",
+        add_help=False,
+    )
+    commands.add_parser(
         "top", help="show the runs of a driver, from its live page or a file", add_help=False
     )
     options, rest = parser.parse_known_args(argv)
@@ -56,6 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _demo(rest)
     if options.command == "doctor":
         return int(import_module("headgate.spark.doctor.command").main(rest))
+    if options.command == "report":
+        return int(import_module("headgate.observe.report.command").main(rest))
     if options.command == "top":
         return int(import_module("headgate.observe.top.command").main(rest))
     if rest:

@@ -116,8 +116,8 @@ def decode_channel_state(parts: bytes, schema: pa.Schema | None) -> list[Any]:
     A restored task processes them before all others.
 
     Args:
-        parts: what the consumer's :meth:`RecordReader.take_channel_state` has of the channel, and
-            behind it what the producer's :meth:`RecordWriter.take_channel_state` has of its
+        parts: what the consumer's ``RecordReader.take_channel_state`` has of the channel, and
+            behind it what the producer's ``RecordWriter.take_channel_state`` has of its
             subpartition. A record may be cut between the two, so they are decoded together.
         schema: schema of the batches; None for bytes records.
 

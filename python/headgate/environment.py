@@ -245,7 +245,7 @@ class ShuffleEnvironment:
 
         Args:
             partition_id: 16 bytes that name the partition from now on.
-            indexes: the file that :func:`headgate.kept.write_indexes` returned, in this process or
+            indexes: the file that ``headgate.kept.write_indexes`` returned, in this process or
                 another one of this host.
 
         Raises:

@@ -247,7 +247,7 @@ class RecordReader(AbstractReader, Pollable[Any]):
             if it is not given. If the gate takes checkpoints, also with :class:`CheckpointBarrier`,
             :class:`CheckpointComplete` and :class:`CheckpointAborted`.
         iterative: stop iterating at the end of each superstep, once every channel has reached it;
-            :meth:`start_next_superstep` continues. A reader that is not iterative raises at the end
+            ``start_next_superstep`` continues. A reader that is not iterative raises at the end
             of a superstep.
         batch_bytes: join pages into batches of up to this size, as ``"1m"`` or a number of bytes; 0
             returns each page as a batch. A batch may have rows of several channels, those of each
@@ -319,7 +319,7 @@ class RecordReader(AbstractReader, Pollable[Any]):
     def poll_next(self, default: Any = None) -> Any:
         """Return the next record, or `default` if there is none yet or any more; never blocks.
 
-        :attr:`is_finished` and :attr:`has_reached_end_of_superstep` distinguish the two. Raises the
+        ``is_finished`` and ``has_reached_end_of_superstep`` distinguish the two. Raises the
         errors of iterating.
         """
         while (record := self._native.poll_next()) is not None:

@@ -174,7 +174,7 @@ class HashSelector:
 class KeyGroupSelector:
     """Sends each row to the subpartition where Flink's ``keyBy`` would put it.
 
-    See :mod:`headgate.key_groups`. Source: Flink's KeyGroupStreamPartitioner.
+    Source: Flink's KeyGroupStreamPartitioner.
 
     >>> KeyGroupSelector("user", max_parallelism=128)
     KeyGroupSelector(column='user', max_parallelism=128)
@@ -183,7 +183,7 @@ class KeyGroupSelector:
         column: name of the key column: boolean, integers of 8 to 64 bits, float, double or string.
             No key may be null.
         max_parallelism: number of key groups, from the number of subpartitions to 32768;
-            :func:`~headgate.key_groups.default_max_parallelism` if None.
+            ``headgate.key_groups.default_max_parallelism`` if None.
     """
 
     column: str

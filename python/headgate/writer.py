@@ -63,7 +63,7 @@ class RecordWriter(FlinkRecordWriter):
     Args:
         partition: the partition to write to.
         schema: schema of the batches with ``serializer="arrow"``; the partition's if not given.
-        selector: chooses the subpartition of each row; one of :mod:`headgate.selectors`, or a
+        selector: chooses the subpartition of each row; one of :mod:`headgate`, or a
             callable. A callable gets a batch and returns one number per row, or gets a bytes record
             or object and returns one number. Round-robin by records if not given.
         serializer: ``"arrow"`` for record batches, from any object with Arrow PyCapsules.

@@ -19,9 +19,10 @@ PARTS = ("busy", "idle", "backPressured")
 
 
 def on_the_page():
-    """Return the names that docs/metrics.md lists, by node."""
+    """Return the names that docs/metrics.md lists under "The metrics", by node."""
     names = {}
     page = PAGE.read_text(encoding="utf-8")
+    page = page.partition("\n## The metrics\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| ([a-z, ]+) \|", page, re.MULTILINE)
     for name, of in rows:
         for node in of.split(", "):

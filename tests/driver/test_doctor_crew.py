@@ -90,7 +90,7 @@ class StopSoon(BaseException):
     """As Ctrl-C is, an exception that nothing catches."""
 
 
-@pytest.mark.parametrize("options", [{}, {"same_host_link": "off"}, {"tls": "require"}])
+@pytest.mark.parametrize("options", [{}, {"same_host_link": "off", "tls": "require"}])
 def test_each_reads_from_each(options):
     with post(tls=options.get("tls") == "require") as made:
         for number in range(3):
@@ -148,7 +148,8 @@ def test_an_executor_whose_task_spark_started_elsewhere_is_busy():
     assert list(crew.pairs) == []
 
 
-def test_an_address_that_refuses_is_named():
+def test_an_address_that_refuses_is_named(monkeypatch):
+    monkeypatch.setattr(crew_module, "_ROUND", 1.0)  # the played task reads nothing
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     with post() as made:
@@ -219,9 +220,6 @@ def test_an_interrupt_ends_all_tasks():
 
     stop = threading.Event()
 
-    def failed():
-        return {}
-
     with contextlib.suppress(StopSoon), post() as made:
         task(made, 0)
         actor(made, 1, interrupt)
@@ -233,7 +231,7 @@ def test_an_interrupt_ends_all_tasks():
             return pump(seconds)
 
         made.pump = interrupted
-        examined(made, invited(2, failed=failed))
+        examined(made, invited(2))
     for thread in made.threads:
         thread.join()
     assert stop.is_set()
@@ -251,7 +249,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.one_of(VALUES.map(lambda value: json.dumps(value).encode()), st.binary(max_size=40)))
 def test_bytes_are_a_message_or_an_error(data):
     codec = JsonCodec()
@@ -263,7 +261,7 @@ def test_bytes_are_a_message_or_an_error(data):
     assert codec.decode(codec.encode(message)) == message
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.dictionaries(WORDS, VALUES, max_size=4), st.dictionaries(WORDS, VALUES, max_size=4))
 def test_any_answers_of_a_member_give_pairs(here, said):
     here = {k: v for k, v in here.items() if k not in {"do", "number", "port", "host", "process"}}

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headgate import errors
 from headgate.__main__ import main
 from headgate.errors import ERRORS
+from headgate.spark.doctor import command
 from headgate.spark.doctor.findings import Finding, Report
 
 OK = Finding("HG-3003", "ok", "headgate", "headgate 0.5.0 on the driver and 2 of 2 executors")
@@ -38,12 +39,12 @@ def test_the_worst_finding_decides(findings, level, code):
 def test_the_text():
     assert str(report(OK, WARN, FAIL)).splitlines() == [
         "headgate doctor 0.5.0 · spark://host:7077 · 2 executors · 1.3 s",
-        " ok    HG-3003  headgate    headgate 0.5.0 on the driver and 2 of 2 executors",
-        " WARN  HG-1203  clocks      the clock of executor 1 is 3.0 s behind",
-        "                            -> run chrony",
-        " FAIL  HG-3007  pairs       1 of 2 pairs failed",
-        "                            -> open the ports · another listen",
-        " 1 ok, 1 warnings, 1 failures; more: python -m headgate explain CODE",
+        " ok    HG-3003  headgate   headgate 0.5.0 on the driver and 2 of 2 executors",
+        " WARN  HG-1203  clocks     the clock of executor 1 is 3.0 s behind",
+        "                           -> run chrony",
+        " FAIL  HG-3007  pairs      1 of 2 pairs failed",
+        "                           -> open the ports · another listen",
+        " 1 ok, 1 warning, 1 failure; more: python -m headgate explain CODE",
     ]
 
 
@@ -86,7 +87,7 @@ class Tags(HTMLParser):
 
 
 TEXTS = st.one_of(
-    st.text(max_size=900),
+    st.text(max_size=30),
     st.sampled_from(["<script>alert(1)</script>", '"><img src=x onerror=y>', "\x1b[2Jx\r\ny", "a" * 700]),
 )  # fmt: skip
 FINDINGS = st.builds(
@@ -94,7 +95,7 @@ FINDINGS = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.builds(
         Report,
@@ -118,7 +119,7 @@ def test_texts_from_outside_stay_texts(made):
 def test_html_says_what_the_text_says():
     tags = Tags()
     tags.feed(report(OK, FAIL)._repr_html_())
-    for words in (OK.summary, FAIL.summary, FAIL.remedy, "FAIL", "HG-3007", "1 failures"):
+    for words in (OK.summary, FAIL.summary, FAIL.remedy, "FAIL", "HG-3007", "1 failure"):
         assert words in tags.text
 
 
@@ -165,7 +166,7 @@ def test_without_java_the_finding_says_so(capsys, monkeypatch):
     def missing():
         raise errors.JavaNotFound("Spark needs Java 17 or newer, and none was found")
 
-    monkeypatch.setattr("headgate.spark.doctor.command.require_java", missing)
+    monkeypatch.setattr(command, "require_java", missing)
     assert main(["doctor", "--master", "local[2]", "--json"]) == 2
     (found,) = json.loads(capsys.readouterr().out)["findings"]
     assert (found["code"], found["level"], found["check"]) == ("HG-1101", "fail", "spark")
@@ -174,11 +175,13 @@ def test_without_java_the_finding_says_so(capsys, monkeypatch):
 def test_the_doctor_of_this_machine_needs_neither_pyspark_nor_pyarrow():
     program = (
         "import sys\n"
+        "sys.modules |= dict.fromkeys(['pyarrow', 'pyspark', 'numpy', 'pandas'])\n"
         "from headgate.__main__ import main\n"
-        "main(['doctor', '--local'])\n"
-        "print([name for name in ('py4j', 'numpy', 'pandas') if name in sys.modules])"
+        "sys.exit(main(['doctor', '--local']))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
     )
+    assert done.returncode in {0, 1}, done.stderr
+    assert "pyarrow not there, pyspark not there" in done.stdout
     assert re.search(r"^ ok .*memfd", done.stdout, re.MULTILINE), done.stdout

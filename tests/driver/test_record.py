@@ -8,8 +8,11 @@ from tests.driver.actors import Theatre, started
 
 from headgate import __version__
 from headgate._options import resolve
+from headgate.errors import OptionError
 from headgate.observe import runs as observed
+from headgate.observe.report.files import read, write
 from headgate.observe.runs import Runs
+from headgate.spark import report_file
 from headgate.spark.driver.kept.runs import KeptRun
 from headgate.spark.progress import latest
 from headgate.spark.progress.drawn import PipelinedRun
@@ -132,3 +135,33 @@ def test_the_watch_of_kept_exchanges_tells_of_their_end(record, monkeypatch):
     wait_until(lambda: ended == [("ab", 1)], "the end of the run", 20)
     context._jsc = None
     wait_until(lambda: "headgate-notices" not in our_threads(), "the thread ends", 10)
+
+
+def test_the_calls_of_a_user_write_the_runs_of_the_record(record, monkeypatch, tmp_path):
+    monkeypatch.setattr(report_file, "RUNS", record)
+    theatre = Theatre()
+    _, run, _ = started(theatre)
+    latest.began(key_of(run), lambda: snapshot(run, theatre.now))
+    record.began(("cd", 9), lambda: plain(stats_of(TaskStats("map", 0))))
+    place = report_file.report(tmp_path / "run.json")
+    told = json.loads(place.read_text(encoding="utf-8"))
+    assert [seen["exchange_id"] for seen in told["runs"]] == ["ab", "78" * 16]
+    newest = json.loads(report_file.report(place, runs=1).read_text(encoding="utf-8"))
+    assert [seen["exchange_id"] for seen in newest["runs"]] == ["ab"]
+    with pytest.raises(OptionError, match="runs=0 is not above 0"):
+        report_file.report(place, runs=0)
+    page = report_file.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count("<section") == 2
+
+
+def test_statistics_write_a_report_of_their_run_alone(tmp_path):
+    stats = stats_of(TaskStats("map", 0, host="node-a"))
+    told = json.loads(stats.report(tmp_path / "run.json").read_text(encoding="utf-8"))
+    assert [(r["exchange_id"], r["history"]) for r in told["runs"]] == [("ab", [])]
+    assert "node-a" in stats.report(tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_what_is_written_of_the_record_can_be_read_again(record, tmp_path):
+    stats = plain(stats_of(*(TaskStats("map", n) for n in range(1_000))))
+    record.began(("ab", 1), lambda: stats)
+    assert read(write(record.state(), tmp_path / "run.json"))["runs"][0]["more_tasks"]

@@ -1,7 +1,7 @@
 """The matrix of bytes per edge: sums of neighbours, at most 64 x 64."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.observe.edges import MOST, folded, matrix
@@ -42,6 +42,7 @@ def test_the_neighbours_of_many_consumers_are_added_up(tasks, each):
     assert sum(sums) == tasks
 
 
+@settings(deadline=None, max_examples=50)
 @given(
     st.dictionaries(st.integers(0, 20_000), st.none(), min_size=1, max_size=100),
     SIZES,

@@ -7,7 +7,7 @@ import threading
 import weakref
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate import __version__
@@ -149,6 +149,7 @@ def test_a_slot_has_what_was_added(runs, now):
     assert runs.look(("ab", 1))["history"] == history
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0.01, 3), st.integers(0, 1000)), max_size=200))
 def test_the_slots_add_up(steps):
     now = Time()

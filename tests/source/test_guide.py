@@ -1,36 +1,15 @@
-"""The guide's blocks run in order, and its tests pass."""
-
-import re
-import sys
-import types
-from pathlib import Path
+"""The tests of the guide pass. Its blocks run with the other pages: tests/spark/test_pages.py."""
 
 import pytest
+from tests.pages import ROOT, found_in
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "write-a-source.md"
-BLOCKS = re.findall(r"^```python( spark)?\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
-
-
-@pytest.fixture(scope="module")
-def guide():
-    """Return a module with all blocks of the guide."""
-    module = types.ModuleType("guide")
-    sys.modules["guide"] = module
-    for place, (on_spark, text) in enumerate(BLOCKS):
-        if not on_spark:
-            exec(compile(text, f"{GUIDE.name} block {place}", "exec"), module.__dict__)
-    yield module
-    del sys.modules["guide"]
+BLOCKS = [block for block in found_in(ROOT / "docs" / "write-a-source.md") if block.runs]
 
 
-def test_the_blocks_run(guide):
-    assert len(BLOCKS) >= 10
-    assert guide.StationSource().schema == guide.SCHEMA
-
-
-def test_the_tests_of_the_guide_pass(guide, tmp_path):
-    text = "\n".join(text for on_spark, text in BLOCKS if not on_spark)
+def test_the_tests_of_the_guide_pass(tmp_path):
+    plain = [block.code for block in BLOCKS if not block.uses_spark]
+    assert (len(BLOCKS), len(plain)) == (10, 8)
     path = tmp_path / "test_stations.py"
-    path.write_text(text)
+    path.write_text("\n".join(plain))
     code = pytest.main([str(path), "-q", "-p", "no:cacheprovider", f"--rootdir={tmp_path}"])
     assert code == 0

@@ -11,10 +11,14 @@ from tests.spark.masters import MASTER, in_executors
 from headgate import errors
 from headgate.spark import doctor
 from headgate.spark.doctor import crew
+from headgate.spark.doctor.findings import Finding
 from headgate.spark.doctor.gather import Jobs
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+#: Seconds that no test needs, also on a machine that is busy.
+LONG = 600
 
 
 def by_check(report):
@@ -22,8 +26,12 @@ def by_check(report):
 
 
 def test_a_sound_application(spark):
-    report = doctor(spark, size="4m")
+    def count(context):
+        return [Finding("HG-1201", "ok", "count", f"{len(context.executors)} processes")]
+
+    report = doctor(spark, size="4m", seconds=LONG, checks=[count])
     found = by_check(report)
+    assert found["count"].summary.endswith(" processes")
     assert report.level != "fail", str(report)
     assert report.master == MASTER
     if MASTER.startswith("local-cluster"):
@@ -52,7 +60,7 @@ def test_a_sound_application(spark):
 def test_executors_without_headgate_are_named(spark, monkeypatch):
     bare = Path(sys.base_prefix, "bin", f"python3.{sys.version_info[1]}")
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(bare))
-    report = doctor(spark)
+    report = doctor(spark, seconds=LONG)
     found = by_check(report)
     assert report.exit_code == 2
     assert (found["headgate"].code, found["headgate"].level) == ("HG-1102", "fail")
@@ -67,20 +75,25 @@ def test_executors_without_headgate_are_named(spark, monkeypatch):
 @in_executors
 def test_executors_without_a_python_are_named(spark, monkeypatch):
     monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python")
-    found = by_check(doctor(spark, size=0))
+    found = by_check(doctor(spark, size=0, seconds=LONG))
     assert (found["executors"].code, found["executors"].level) == ("HG-1102", "fail")
     assert "/nowhere/python" in found["executors"].summary
 
 
-def test_busy_executors_are_silent_and_it_ends_in_time(spark):
+def test_busy_executors_are_silent_and_it_ends_in_time(spark, tmp_path):
+    running = tmp_path / "running"
+    running.touch()
+
     def sleep(numbers):
-        time.sleep(600)
+        while running.exists():
+            time.sleep(0.05)
         return numbers
 
     with Jobs(spark.sparkContext, "busy") as busy:
         for number in range(4):
             busy.start(number, "", sleep)
         report = doctor(spark, seconds=5)
+        running.unlink()
     found = by_check(report)
     assert report.exit_code == 2
     assert found["executors"].code == "HG-1201"
@@ -93,7 +106,7 @@ def test_an_interrupt_leaves_nothing(spark, monkeypatch):
 
     monkeypatch.setattr(crew, "_clocks", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        doctor(spark)
+        doctor(spark, seconds=LONG)
 
 
 def test_wrong_arguments_are_refused_before_anything_runs(spark):

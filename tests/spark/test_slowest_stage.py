@@ -128,18 +128,6 @@ def test_a_slow_stage_in_the_jvm(spark):
     assert (stats.verdict.kind, stats.verdict.stage) == ("sink", "sink")
 
 
-def test_a_slow_reduce_behind_another_exchange(spark):
-    wide = spark.range(0, 10_000, 1, 2).selectExpr("id", "repeat('x', 4000) as s")
-    options = {**SMALL, "num_partitions": 1}
-    inner = exchange(wide, by="id", **options)
-    outer = exchange(inner, by="id", reduce=slow(50, 0.03), schema=wide.schema, **options)
-    stats = final(outer, 10_000)
-    # The newest run is the inner one, whose consumer waits for the outer one.
-    assert (stats.verdict.kind, stats.verdict.task) == ("reduce-busy", 0)
-    assert stats.verdict.exchange not in {"", stats.exchange_id}
-    assert stats.verdict.text.startswith(f"exchange {stats.verdict.exchange[:4]}: reduce 0 is busy")
-
-
 def test_a_run_whose_progress_messages_are_lost_still_ends(spark, watched):
     dropped = []
 

@@ -4,7 +4,7 @@ import inspect
 import re
 
 import pytest
-from tests.stream.pages import DOCS
+from tests.pages import ROOT
 
 import headgate.sink
 import headgate.source
@@ -56,7 +56,9 @@ def unknown_names(page):
 
 
 def test_each_name_exists():
-    looked, unknown = unknown_names((DOCS / "streams-and-flink.md").read_text(encoding="utf-8"))
+    looked, unknown = unknown_names(
+        (ROOT / "docs" / "streams-and-flink.md").read_text(encoding="utf-8")
+    )
     assert looked > 120
     assert unknown == []
 

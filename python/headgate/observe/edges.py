@@ -1,4 +1,7 @@
-"""Bytes from each producer to each consumer, in a matrix of at most 64 x 64."""
+"""Bytes from each producer to each consumer, in a matrix of at most 64 x 64.
+
+Decision: ADR 0040.
+"""
 
 from __future__ import annotations
 

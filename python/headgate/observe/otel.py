@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from headgate.observe._extras import require
 from headgate.observe.metrics import METRICS, samples
 from headgate.observe.runs import RUNS
-from headgate.observe.view import key_of
+from headgate.observe.view import key_of, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -187,7 +187,7 @@ def _trace(tracer: Tracer, run: State) -> None:
     from opentelemetry import trace  # noqa: PLC0415 - an extra
 
     begin, length = run["started_at"], 1000 * run["seconds"]
-    tasks = sorted(run.get("tasks") or [], key=_load, reverse=True)
+    tasks = sorted(run.get("tasks") or [], key=load, reverse=True)
     attributes = {
         "headgate.mode": run["mode"],
         "headgate.state": run["state"],
@@ -246,10 +246,6 @@ def _of_task(task: State) -> dict[str, Any]:
     more = ("emit_ms", "blocked_ms", "peak_bytes")
     found = {f"headgate.{name}": task.get(name) for name in (*names, *more)}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _load(task: State) -> float:
-    return float(sum(task.get(name, 0) for name in ("function_ms", "emit_ms", "blocked_ms")))
 
 
 def _ns(begin: float, ms: float) -> int:

@@ -158,17 +158,33 @@ class Runs:
         ``history`` of a run has up to 60 slots, the oldest first. A slot says what was added in the
         ``seconds`` before ``at``: rows and bytes sent, and ms of its tasks for each stage.
         """
-        from headgate import __version__  # noqa: PLC0415 - loads the native module
-
         with self._lock:
             keys, streams = list(reversed(self._runs)), list(self._streams.items())
         runs = [run for key in keys if (run := self.look(key)) is not None]
+        found = [status for name, look in streams if (status := _status(name, look))]
+        return self._state(runs, found)
+
+    def state_of(self, seen: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a state as :meth:`state` does, with one run only.
+
+        Args:
+            seen: the run in the form of ``ExchangeStats.to_json()``. If the record knows the run, it adds the
+                history.
+        """
+        with self._lock:
+            known = self._runs.get((seen["exchange_id"], seen["run"]))
+            slots = [] if known is None else list(known.slots)
+        return self._state([{**seen, "history": slots}], [])
+
+    def _state(self, runs: list[dict[str, Any]], streams: list[dict[str, Any]]) -> dict[str, Any]:
+        from headgate import __version__  # noqa: PLC0415 - loads the native module
+
         return {
             "schema_version": SCHEMA_VERSION,
             "headgate": __version__,
             "now": round(self._now(), 3),
             "runs": runs,
-            "streams": [status for name, look in streams if (status := _status(name, look))],
+            "streams": streams,
         }
 
 

@@ -101,7 +101,7 @@ def _shares(idle: float, busy: float, pressed: float) -> dict[str, float | None]
 
 def _drawn(run: State) -> dict[str, Any]:
     tasks: list[dict[str, Any]] = [{**task, **shares(task)} for task in run.get("tasks") or []]
-    tasks.sort(key=_load, reverse=True)
+    tasks.sort(key=load, reverse=True)
     boxes = _boxes(run)
     return {
         **{name: value for name, value in run.items() if name not in {"tasks", "edges"}},
@@ -114,7 +114,8 @@ def _drawn(run: State) -> dict[str, Any]:
     }
 
 
-def _load(task: State) -> float:
+def load(task: State) -> float:
+    """Return the ms that a task worked or waited for downstream."""
     return float(sum(task.get(name, 0) for name in ("function_ms", "emit_ms", "blocked_ms")))
 
 

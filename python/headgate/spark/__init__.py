@@ -16,6 +16,7 @@ from headgate.spark.plans.explanation import Explanation
 from headgate.spark.progress.stats import ExchangeStats
 from headgate.spark.progress.task_stats import StageStats, TaskStats
 from headgate.spark.progress.verdict import Verdict
+from headgate.spark.report_file import report
 from headgate.spark.write import write
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "iterate",
     "last_stats",
     "register",
+    "report",
     "ui",
     "write",
 ]

@@ -44,7 +44,8 @@ def keep(
     """Return the DataFrame of a kept exchange.
 
     Args:
-        requests: the call of exchange() for each of its inputs, which can be kept; they have ``reduce``, the result and the options in common.
+        requests: the call of exchange() for each of its inputs, which can be kept; they have ``reduce``,
+            the result and the options in common.
         partitions: number of partitions of the result.
         sources: for each input the source with its splits; None for a DataFrame.
         name: of the exchange, 30 digits in hex.

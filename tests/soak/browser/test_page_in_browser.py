@@ -148,12 +148,16 @@ def test_light_and_dark(visitor, record, scheme, ground):
     assert (sum(tone) > 384) == (scheme == "dark"), "the text stands out from the ground"
 
 
-def slow(batches):
-    """Take a fifth of a second for 2,000 rows."""
-    for batch in batches:
-        for start in range(0, batch.num_rows, 2_000):
-            time.sleep(0.2)
-            yield batch.slice(start, 2_000)
+def slow(rows, seconds):
+    """Return a function that sleeps ``seconds`` for every ``rows`` rows."""
+
+    def function(batches):
+        for batch in batches:
+            for start in range(0, batch.num_rows, rows):
+                time.sleep(seconds)
+                yield batch.slice(start, rows)
+
+    return function
 
 
 @pytest.mark.timeout(1500)
@@ -161,7 +165,7 @@ def test_a_run_of_spark_is_seen_while_it_goes_on(visitor, spark):
     rows = 400_000
     numbers = spark.range(0, rows, 1, 2).selectExpr("id", "repeat('x', 300) as s")
     small = {"num_partitions": 2, "memory": "4m", "segment_size": "64k", "mode": "pipelined"}
-    result = exchange(numbers, by="id", reduce=slow, schema=numbers.schema, **small)
+    result = exchange(numbers, by="id", reduce=slow(2_000, 0.2), schema=numbers.schema, **small)
     counted = []
     job = threading.Thread(target=lambda: counted.append(result.count()))
     with ui() as page:
@@ -172,9 +176,8 @@ def test_a_run_of_spark_is_seen_while_it_goes_on(visitor, spark):
         before = visitor.texts("#numbers dd")
         visitor.until(lambda: visitor.texts("#numbers dd") != before)
         assert visitor.text("#run-title").endswith("pipelined: running")
-        visitor.until(
-            lambda: visitor.run("return document.querySelectorAll('rect.busy').length > 9")
-        )
+        points = "return document.querySelector('.spark').points.length"
+        visitor.until(lambda: visitor.run(points) >= 12)
         visitor.shoot("page-light", 1010)
         visitor.scheme("dark")
         visitor.shoot("page-dark", 1010)

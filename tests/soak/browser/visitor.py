@@ -1,11 +1,13 @@
 """What a test does with the live page in a browser."""
 
 import base64
+import io
 import json
 import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from PIL import Image
 from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
@@ -92,4 +94,5 @@ class Visitor:
         clip = {"x": 0, "y": 0, "width": WIDTH, "height": height, "scale": 1}
         shot = {"format": "png", "clip": clip, "captureBeyondViewport": True}
         data = self.driver.execute_cdp_cmd("Page.captureScreenshot", shot)["data"]
-        (Path(FOLDER) / f"{name}.png").write_bytes(base64.b64decode(data))
+        picture = Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB")
+        picture.quantize(96).save(Path(FOLDER) / f"{name}.png", optimize=True)

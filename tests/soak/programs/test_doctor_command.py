@@ -38,11 +38,19 @@ def started(folder, *words, **changes):
 
 def run(folder, *words, **changes):
     """Return the exit code and the report."""
-    process = started(folder, *words, "--json", **changes)
+    process = started(folder, *words, "--json", "--seconds", "600", **changes)
     out, err = process.communicate(timeout=LIMIT)
-    assert not group(process.pid), "processes are left"
+    wait_for_the_end_of(process.pid)
     assert process.returncode in {0, 1, 2}, err
     return process.returncode, json.loads(out)
+
+
+def wait_for_the_end_of(leader):
+    """Wait until no process of a session is left: the JVM of a driver ends after its Python."""
+    end = time.monotonic() + 60
+    while left := group(leader):
+        assert time.monotonic() < end, left
+        time.sleep(0.1)
 
 
 def group(leader):
@@ -94,10 +102,7 @@ def test_ctrl_c_ends_it_and_leaves_no_process_and_no_file(tmp_path):
     assert process.returncode == 130, err
     assert "interrupted" in err
     assert not out
-    end = time.monotonic() + 60
-    while left := group(process.pid):
-        assert time.monotonic() < end, left
-        time.sleep(0.1)
+    wait_for_the_end_of(process.pid)
     assert not [path for path in tmp_path.rglob("*headgate*") if "work" not in path.parts]
 
 

@@ -49,13 +49,15 @@ def examined(network, folder, size=4 << 20, seconds=120):
 
 
 def finding(report, check):
-    (found,) = [one for one in report["findings"] if one["check"] == check and one["level"] != "ok"]
-    return found
+    bad = [one for one in report["findings"] if one["check"] == check and one["level"] != "ok"]
+    assert bad, report
+    return bad[0]
 
 
 def test_hosts_that_reach_each_other(hosts, tmp_path):
     report, pairs = examined(hosts, tmp_path)
-    assert report["level"] == "ok", report
+    # On a busy machine a link may look slow.
+    assert {one["level"] for one in report["findings"] if one["check"] != "speed"} == {"ok"}, report
     assert {link for _, link, _ in pairs.values()} == {"tcp"}
     assert len(pairs) == 6
 
@@ -102,26 +104,18 @@ def examined_without(network, folder, host):
 
 
 def test_the_slow_link_is_named(hosts, tmp_path):
-    for host in HOSTS:
-        # Slow enough that the speed of this machine does not matter.
-        rate = "2mbit" if host == "two" else "40mbit"
-        words = ("root", "tbf", "rate", rate, "burst", "64k", "latency", "400ms")
-        command = [
-            "ip",
-            "netns",
-            "exec",
-            hosts.name(host),
-            "tc",
-            "qdisc",
-            "add",
-            "dev",
-            "eth0",
-            *words,
-        ]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"this machine has no tc: {done.stderr.strip()}")
-    report, pairs = examined(hosts, tmp_path, size=2 << 20)
+    # Slow enough that the speed of this machine does not matter.
+    shape = ("root", "tbf", "rate", "1mbit", "burst", "64k", "latency", "400ms")
+    netns = ("ip", "netns", "exec", hosts.name("two"))
+    done = subprocess.run(
+        [*netns, "tc", "qdisc", "add", "dev", "eth0", *shape],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        pytest.skip(f"this machine has no tc: {done.stderr.strip()}")
+    report, pairs = examined(hosts, tmp_path, size=3 << 20)
     found = finding(report, "speed")
     assert found["code"] == "HG-3101"
     assert "the slowest, 1 -> " in found["summary"]

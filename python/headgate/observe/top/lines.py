@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.observe import words
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -38,23 +40,14 @@ def plain(given: object) -> str:
     return "".join(c if c.isprintable() else "?" for c in str(given))
 
 
-def scaled(number: float, units: Sequence[str]) -> str:
-    """Return a number with one of the units, each a thousand times the one before."""
-    index = 0
-    while number >= 999.5 and index < len(units) - 1:
-        number /= 1000
-        index += 1
-    return f"{number:.{0 if index == 0 or number >= 99.95 else 1}f}{units[index]}"
-
-
 def count(number: float | None) -> str:
     """Return a number of rows."""
-    return "-" if number is None else scaled(number, ("", "K", "M", "G", "T"))
+    return "-" if number is None else words.count(number)
 
 
 def size(number: float | None) -> str:
     """Return a number of bytes."""
-    return "-" if number is None else scaled(number, ("B", "kB", "MB", "GB", "TB"))
+    return "-" if number is None else words.size(number)
 
 
 def percent(share: float | None) -> str:
@@ -101,20 +94,20 @@ def about(view: dict[str, Any]) -> list[str]:
     return [plain(line) for line in lines]
 
 
-def tasks(view: dict[str, Any], sort: str = "", words: str = "", *, up: bool = False) -> list[Row]:
-    """Return a row for each task that has these words in it.
+def tasks(view: dict[str, Any], sort: str = "", having: str = "", *, up: bool = False) -> list[Row]:
+    """Return a row for each task that has this text in it.
 
     Args:
         view: as :func:`headgate.observe.view.view` makes it.
         sort: one of COLUMNS; by default as the view has them.
-        words: what the text of a row must contain, in any case.
+        having: what the text of a row must contain, in any case.
         up: True to begin with the smallest number, or the last word.
     """
     run = view["run"]
     if run is None:
         return []
     pairs = [(_values(task), _row(task, run.get("verdict"))) for task in run["tasks"]]
-    found = [pair for pair in pairs if words.lower() in "  ".join(pair[1]).lower()]
+    found = [pair for pair in pairs if having.lower() in "  ".join(pair[1]).lower()]
     if sort in COLUMNS:
         is_number = sort in _NUMBERS
         place = COLUMNS.index(sort)
@@ -205,9 +198,9 @@ def table(head: Row, rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def page(view: dict[str, Any], sort: str = "", words: str = "") -> str:
+def page(view: dict[str, Any], sort: str = "", having: str = "") -> str:
     """Return everything about the run, for ``--once``."""
-    lines = [title(view), *about(view), "", *table(COLUMNS, tasks(view, sort, words))]
+    lines = [title(view), *about(view), "", *table(COLUMNS, tasks(view, sort, having))]
     left_out = view["run"]["tasks_left_out"] if view["run"] else 0
     if left_out:
         lines.append(f"{left_out} more tasks are not shown")

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from headgate.spark.doctor.gather import Executor
     from headgate.spark.driver.scheduler.slots import Slots
 
-#: Parts of the time for executors to register, for their facts, and for the pairs.
-_REGISTER, _FACTS, _PAIRS = 0.15, 0.3, 0.5
+#: Parts of the time for executors to register, for their facts, for the pairs, and until the pairs end.
+_REGISTER, _FACTS, _PAIRS, _END = 0.15, 0.3, 0.5, 0.95
 #: Seconds for a task of the pairs to reach the driver.
-_CONNECT: Final = 10.0
+_CONNECT: Final = 15.0
 
 
 def of_this_machine(checks: Sequence[Check] = CHECKS) -> Report:
@@ -109,11 +109,12 @@ class Examination:
             values, silent, clocks = probe(spark, there, tls, deadline)
             slots = self._slots()
             each = {"slots": slots.each or slots.number}
-            executors = {name: Facts({**one, **each}) for name, one in values.items()}
+            answered = [one.name for one in there if one.name in values]
+            executors = {name: Facts({**values[name], **each}) for name in answered}
             context = replace(
                 context, executors=executors, silent=silent, clocks=clocks, slots=slots.number
             )
-            end = min(begin + self.seconds, time.monotonic() + _PAIRS * self.seconds)
+            end = min(begin + _END * self.seconds, time.monotonic() + _PAIRS * self.seconds)
             context = self._with_pairs(context, there, options, end)
         except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
             self._note(InternalError.code, "examination", error)
@@ -205,8 +206,9 @@ class Examination:
             names = {n: f"{able[0].name} process {n + 1}" for n in places}
         is_encrypted = options["tls"] == "require"
         with (
-            Post(bind_host, host, _CONNECT, tls=is_encrypted) as post,
             Jobs(spark, "headgate doctor: rows between executors") as jobs,
+            # Closed first, which ends the tasks.
+            Post(bind_host, host, _CONNECT, tls=is_encrypted) as post,
         ):
             task = PeerTask(
                 post.place,
@@ -218,9 +220,7 @@ class Examination:
                 jobs.start(number, place, function)
             by_id = {one.id: one.name for one in able}
             invited = Invited(names, by_id, is_alone, jobs.errors)
-            found = examine(post, invited, self.size, deadline)
-            post.close()  # ends the tasks, before their jobs are cancelled
-        return found
+            return examine(post, invited, self.size, deadline)
 
 
 def checked_seconds(seconds: float) -> float:

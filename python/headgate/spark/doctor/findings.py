@@ -103,7 +103,7 @@ class Report:
 
     def __str__(self) -> str:
         """Return the report as lines of at most 100 columns."""
-        lines = [_cut(self._title())]
+        lines = [_cut(printable(self._title()))]
         for one in self.findings:
             head = f" {_MARKS[one.level]:<5} {one.code:<8} {printable(one.check):<11}"
             said = _wrapped(one.summary)
@@ -129,14 +129,14 @@ class Report:
         )
 
     def _title(self) -> str:
-        executors = f"{self.executors} executor{'' if self.executors == 1 else 's'}"
+        executors = _count(self.executors, "executor")
         return (
             f"headgate doctor {self.headgate} · {self.master} · {executors} · {self.seconds:.1f} s"
         )
 
     def _verdict(self) -> str:
         counts = {level: sum(one.level == level for one in self.findings) for level in _RANKS}
-        said = f"{counts['ok']} ok, {counts['warn']} warnings, {counts['fail']} failures"
+        said = f"{counts['ok']} ok, {_count(counts['warn'], 'warning')}, {_count(counts['fail'], 'failure')}"
         more = "; more: python -m headgate explain CODE" if self.exit_code else ""
         return f" {said}{more}"
 
@@ -145,6 +145,10 @@ def printable(text: str) -> str:
     """Return a text from outside without control characters, and not longer than a few lines."""
     shown = "".join(c if c.isprintable() else " " for c in text)
     return _cut(" ".join(shown.split()), _LONGEST)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _cut(text: str, most: int = _COLUMNS) -> str:

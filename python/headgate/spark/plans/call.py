@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate._kinds import kind_of
@@ -72,16 +71,6 @@ def explain(df: DataFrame) -> Explanation:
 
 
 def _versions(session: Any) -> dict[str, str]:
-    import pyarrow as pa  # noqa: PLC0415 - slow to import
-    import pyspark  # noqa: PLC0415 - pyspark only where Spark is
+    from headgate.spark.progress.facts import versions  # noqa: PLC0415 - loads the native module
 
-    import headgate  # noqa: PLC0415 - loads the native module
-
-    return {
-        "headgate": headgate.__version__,
-        "python": ".".join(map(str, sys.version_info[:3])),
-        "pyarrow": pa.__version__,
-        "pyspark": pyspark.__version__,
-        "spark": str(session.version),
-        "platform": platform.platform(),
-    }
+    return {**versions(), "spark": str(session.version), "platform": platform.platform()}

@@ -19,8 +19,9 @@ _SPECULATION: Final = "spark.speculation"
 _ATTEMPT: Final = "of two attempts at a task exactly one counts"
 _WORKERS: Final = "the driver's and the workers' Python are of one version, and import headgate: checked on this host"
 _ELSEWHERE: Final = (
-    "the Python of the workers is on other hosts, and not seen before a task runs there"
+    "the Python of the workers is on other hosts; headgate.spark.doctor(spark) examines it there"
 )
+_SERVER: Final = "the Python of the workers is on the server, and not seen by its client"
 
 
 def checks_of(
@@ -41,8 +42,11 @@ def checks_of(
         sizes = f"{size_text(memory.total)} of {size_text(memory.limit)} by {memory.limited_by}"
         less = "" if memory.fits else ': memory="16m", or a larger limit'
         checks.append(Check("memory", memory.fits, sizes + less))
-    is_here = master.startswith("local") and not facts.there.on_connect
-    checks.append(Check("versions", is_here or None, _WORKERS if is_here else _ELSEWHERE))
+    if facts.there.on_connect:
+        checks.append(Check("versions", None, _SERVER))
+    else:
+        is_here = master.startswith("local")
+        checks.append(Check("versions", is_here or None, _WORKERS if is_here else _ELSEWHERE))
     return tuple(checks)
 
 

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headgate._options import describe
-from headgate._units import parse_size, size_text
+from headgate._units import size_text
+from headgate.observe.words import size
+from headgate.spark.executor_memory import OVERHEAD, PYTHON, beside_heap, python_memory
 from headgate.spark.plans.model import Disk, Memory
-from headgate.spark.progress.render import size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headgate.spark.plans.facts import ExchangeFacts
     from headgate.spark.plans.tables import Table
-
-_MIB: Final = 1 << 20
-_OVERHEAD: Final = "spark.executor.memoryOverhead"
-_FACTOR: Final = "spark.executor.memoryOverheadFactor"
-_LEAST: Final = "spark.executor.minMemoryOverhead"
-_PYTHON: Final = "spark.executor.pyspark.memory"
-#: Spark's defaults on YARN.
-_DEFAULTS: Final = {_FACTOR: "0.10", _LEAST: "384m", "spark.executor.memory": "1g"}
-#: Masters that end an executor whose processes take more than it asked for.
-_ENFORCED: Final = ("yarn", "k8s")
 
 
 def memory_of(facts: ExchangeFacts, master: str, conf: Mapping[str, str]) -> Memory:
@@ -56,8 +47,6 @@ def memory_of(facts: ExchangeFacts, master: str, conf: Mapping[str, str]) -> Mem
         said += f"; with {workers} workers {size_text(total)} {where}"
     if limit is not None:
         said += f", of {size_text(limit)} by {limited_by}"
-    elif limited_by:
-        said += f"; {limited_by} is not set, and its default there is not known"
     return Memory(facts.segment_size, pool, sort, workers, total, limit, limited_by, fits, said)
 
 
@@ -108,25 +97,9 @@ def _workers(facts: ExchangeFacts, master: str) -> int | None:
 
 
 def _limit(master: str, conf: Mapping[str, str]) -> tuple[int | None, str]:
-    """Return the memory of an executor for Python, and its conf; the conf alone if the memory is not known."""
-    if conf.get(_PYTHON):
-        return spark_size(conf[_PYTHON]), _PYTHON
-    if not master.startswith(_ENFORCED):
-        return None, ""
-    if conf.get(_OVERHEAD):
-        return spark_size(conf[_OVERHEAD]), _OVERHEAD
-    if master.startswith("k8s"):
-        return None, _OVERHEAD  # its default is another one for Python, if Spark knew of it
-    given = {**_DEFAULTS, **conf}
-    share = int(float(given[_FACTOR]) * spark_size(given["spark.executor.memory"]))
-    share -= share % _MIB  # as Spark counts
-    return max(share, spark_size(given[_LEAST])), _OVERHEAD
-
-
-def spark_size(text: str) -> int:
-    """Return bytes of a memory in Spark's notation; without a unit it is MiB.
-
-    Raises:
-        ValueError: The text is not a size.
-    """
-    return int(text) * _MIB if text.strip().isdigit() else parse_size(text)
+    """Return the memory of an executor for Python, and its conf."""
+    python = python_memory(conf)
+    if python is not None:
+        return python, PYTHON
+    container = beside_heap(master, conf)
+    return container, "" if container is None else OVERHEAD

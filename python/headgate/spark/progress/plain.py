@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.observe.worst import worst
+
 if TYPE_CHECKING:
     from headgate.spark.progress.run_stats import RunStats
     from headgate.spark.progress.task_stats import TaskStats
@@ -44,14 +46,11 @@ def _parted(tasks: tuple[TaskStats, ...]) -> tuple[list[TaskStats], list[TaskSta
     """Return the tasks to list, in their order, and the others."""
     if len(tasks) <= MOST_TASKS:
         return list(tasks), []
-    sides = [
+    producers, consumers = (
         sorted((t for t in tasks if t.role == role), key=_weight, reverse=True)
         for role in ("map", "reduce")
-    ]
-    # A short side leaves its places to the other one.
-    half = MOST_TASKS // 2
-    places = [max(half, MOST_TASKS - len(other)) for other in reversed(sides)]
-    listed = {id(t) for side, most in zip(sides, places, strict=True) for t in side[:most]}
+    )
+    listed = {id(task) for task in worst((producers, consumers), MOST_TASKS)[0]}
     return [t for t in tasks if id(t) in listed], [t for t in tasks if id(t) not in listed]
 
 

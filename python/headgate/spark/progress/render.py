@@ -8,6 +8,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
+from headgate.observe.words import count, size
+
 if TYPE_CHECKING:
     from headgate.spark.progress.run_stats import RunStats
     from headgate.spark.progress.task_stats import StageStats, TaskStats
@@ -22,16 +24,6 @@ _WORTH_SAYING: Final = 0.1
 #: Flink's colours. Each stands beside its word, for readers who cannot tell colours apart.
 _COLOURS: Final = (("idle", "#5db1ff"), ("busy", "#ee6464"), ("blocked", "#333333"))
 _CELL: Final = "padding:1px 8px;text-align:left"
-
-
-def count(number: float) -> str:
-    """Return a number of rows with a unit: ``950``, ``12.3K``, ``4.0M``."""
-    return _scaled(number, ("", "K", "M", "G", "T"))
-
-
-def size(number: float) -> str:
-    """Return a number of bytes with a unit: ``950 B``, ``12.3 kB``, ``4.0 GB``."""
-    return _scaled(number, (" B", " kB", " MB", " GB", " TB"))
 
 
 def line(stats: RunStats, rows_rate: float, bytes_rate: float, width: int) -> str:
@@ -216,15 +208,6 @@ def _wall(stage: StageStats) -> int:
 
 def _share(ms: int, stage: StageStats) -> str:
     return f"{100 * ms / _wall(stage):.0f} %"
-
-
-def _scaled(number: float, units: tuple[str, ...]) -> str:
-    index = 0
-    while number >= 999.5 and index < len(units) - 1:
-        number /= 1000
-        index += 1
-    digits = 0 if index == 0 or number >= 99.95 else 1
-    return f"{number:.{digits}f}{units[index]}"
 
 
 def _fitting(sentence: str, width: int) -> str:

@@ -8,16 +8,22 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from headgate.observe.edges import matrix
+from headgate.observe.report.files import write
+from headgate.observe.runs import RUNS
 from headgate.spark.driver.runs.epochs import RunState
 from headgate.spark.driver.runs.members import State
 from headgate.spark.progress.chain import Link, chain_verdict
 from headgate.spark.progress.facts import Facts
+from headgate.spark.progress.plain import plain
 from headgate.spark.progress.render import html, text
 from headgate.spark.progress.run_stats import RunStats
 from headgate.spark.progress.task_stats import TaskStats, stages
 from headgate.spark.progress.verdict import kept_verdict
 
 if TYPE_CHECKING:
+    import os
+    from pathlib import Path
+
     import pyarrow as pa
 
     from headgate.observe.runs import RunKey
@@ -44,6 +50,10 @@ class ExchangeStats(RunStats):
         words = {"role", "state", "host"}
         schema = pa.schema([(n, pa.string() if n in words else pa.int64()) for n in names])
         return pa.Table.from_pylist([asdict(task) for task in self.tasks], schema=schema)
+
+    def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
+        """Write this run into one file, as :func:`headgate.spark.report` writes the last runs."""
+        return write(RUNS.state_of(plain(self)), path)
 
     def __str__(self) -> str:
         """Return a few lines: state and numbers, stages, verdict."""

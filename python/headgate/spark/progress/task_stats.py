@@ -103,7 +103,7 @@ class StageStats:
     """One stage of a run: the sum over its tasks, and its busiest task.
 
     Attributes:
-        name: one of :data:`STAGES`.
+        name: one of ``STAGES``.
         tasks: number of tasks that work for the stage.
         idle_ms: ms the tasks spent waiting for the upstream stages.
         busy_ms: ms the tasks worked; for source and sink, ms the tasks waited for these.

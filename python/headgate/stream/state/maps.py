@@ -125,7 +125,7 @@ class MapState(ColumnState):
         return self._counts > 0
 
     def freeze(self, snapshot: int | None, *, full: bool) -> FrozenState:
-        """Return the entries of a snapshot: see :meth:`Column.freeze`."""
+        """Return the entries of a snapshot: see ``Column.freeze``."""
         if self.column.ttl is not None:
             entries = np.flatnonzero(self.column.present)
             self._drop(entries[~self.column.alive(entries)])

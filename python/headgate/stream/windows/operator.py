@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class WindowOperator:
     """Tumbling or sliding windows by key.
 
-    The state is :attr:`backend`, of which snapshots are taken; an operator over a restored backend continues. Rows are
+    The state is ``backend``, of which snapshots are taken; an operator over a restored backend continues. Rows are
     late, and timers fire, by the watermark that was given last; a restored operator has none.
 
     Args:

@@ -61,7 +61,7 @@ class SessionWindowOperator:
     """Session windows by key.
 
     The rows of a batch arrive at the same time: sessions are merged with all of them, and then those that are over
-    are late. The state is :attr:`backend`, as for :class:`WindowOperator`.
+    are late. The state is ``backend``, as for :class:`WindowOperator`.
 
     Args:
         schema: schema of the batches.

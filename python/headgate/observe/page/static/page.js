@@ -93,20 +93,20 @@
     const graph = byId("graph");
     const parts = [];
     boxes.forEach((box, i) => {
-      const x = 10 + i * 210, rgb = mixed(box);
+      const x = 10 + i * 216, rgb = mixed(box);
       const tone = 0.3 * rgb[0] + 0.59 * rgb[1] + 0.11 * rgb[2] > 140 ? "on-light" : "on-dark";
       const words = [[box.name, "name"], [`busy ${percent(box.busy)}`, ""], [`pressed ${percent(box.back_pressured)}`, ""], [`idle ${percent(box.idle)}`, ""]];
-      parts.push(draw("rect", { class: "box", x, y: 20, width: 120, height: 92, rx: 6, fill: `rgb(${rgb.join(",")})` }));
-      words.forEach(([text, kind], line) => parts.push(draw("text", { x: x + 60, y: 42 + 20 * line, class: `${tone} ${kind}` }, text)));
+      parts.push(draw("rect", { class: "box", x, y: 20, width: 112, height: 92, rx: 6, fill: `rgb(${rgb.join(",")})` }));
+      words.forEach(([text, kind], line) => parts.push(draw("text", { x: x + 56, y: 42 + 20 * line, class: `${tone} ${kind}` }, text)));
       const busiest = box.busiest == null || box.tasks < 2 ? "" : `busiest: task ${box.busiest}, ${percent(box.busiest_share)}`;
-      parts.push(draw("text", { x: x + 60, y: 132 }, busiest || `${box.tasks} task${box.tasks === 1 ? "" : "s"}`));
+      parts.push(draw("text", { x: x + 56, y: 132 }, busiest || `${box.tasks} task${box.tasks === 1 ? "" : "s"}`));
     });
     links.forEach((link, i) => {
-      const x = 130 + i * 210;
+      const x = 122 + i * 216;
       const waits = link.kind === "pressed" ? `${link.from} waits` : link.kind === "starved" ? `${link.to} waits` : link.kind === "flows" ? "nobody waits" : "";
-      parts.push(draw("path", { class: `edge ${link.kind}`, d: `M${x + 3} 66H${x + 76}` }),
-        draw("path", { class: `head ${link.kind}`, d: `M${x + 74} 58l13 8l-13 8z` }),
-        draw("text", { x: x + 45, y: 52 }, waits), draw("text", { x: x + 45, y: 90 }, link.share == null ? "" : `${percent(link.share)} ${link.level}`));
+      parts.push(draw("path", { class: `edge ${link.kind}`, d: `M${x + 4} 66H${x + 90}` }),
+        draw("path", { class: `head ${link.kind}`, d: `M${x + 87} 58l13 8l-13 8z` }),
+        draw("text", { x: x + 52, y: 52, class: "small" }, waits), draw("text", { x: x + 52, y: 86, class: "small" }, link.share == null ? "" : `${percent(link.share)} ${link.level}`));
     });
     graph.replaceChildren(...parts);
     byId("links").replaceChildren(...links.filter((link) => link.share != null && link.level !== "OK").map((link) =>
@@ -161,6 +161,7 @@
     ["bytes", (task) => size(task.bytes), (task) => task.bytes],
     ["pool peak", (task) => size(task.peak_bytes), (task) => task.peak_bytes],
   ];
+  const worded = (name) => (["host", "state"].includes(name) ? { class: "words" } : {});
   function makeHead() {
     byId("tasks").tHead.rows[0].replaceChildren(...COLUMNS.map(([name]) => {
       const button = make("button", { type: "button" }, name);
@@ -168,7 +169,7 @@
         sort = { column: name, down: sort.column === name ? !sort.down : true };
         if (shown?.run) drawTasks(shown.run);
       });
-      return make("th", { scope: "col", "data-column": name }, button);
+      return make("th", { scope: "col", "data-column": name, ...worded(name) }, button);
     }));
   }
   const compare = (a, b) => Array.isArray(a) ? compare(a[0], b[0]) || compare(a[1], b[1]) : a < b ? -1 : a > b ? 1 : 0;
@@ -182,7 +183,7 @@
     const left = run.tasks_left_out ? `, and ${run.tasks_left_out} with less work and waiting that are not shown` : "";
     byId("tasks-caption").textContent = `${tasks.length} tasks${left}. A header sorts by its column.`;
     byId("tasks").tBodies[0].replaceChildren(...tasks.map((task) => make("tr", {}, ...COLUMNS.map(([name, words]) =>
-      make("td", ["host", "state"].includes(name) ? { class: "words" } : {}, words(task))))));
+      make("td", worded(name), words(task))))));
   }
 
   function drawMatrix(matrix) {

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from headgate._units import parse_size
 from headgate.errors import (
     ClocksDiffer,
     MemoryLimitTooSmall,
@@ -14,6 +13,7 @@ from headgate.errors import (
 )
 from headgate.spark.doctor.context import those
 from headgate.spark.doctor.findings import Finding
+from headgate.spark.executor_memory import beside_heap, conf_size, heap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,20 +27,12 @@ _GB: Final = 1 << 30
 _CLOCK: Final = 1.0
 #: Open files and processes of a user below which a busy host runs short.
 _FILES: Final = 1024
-_PROCESSES: Final = 2048
+_PROCESSES: Final = 1024
 #: Address space that Python, pyarrow and the user's data need beside the pool.
 _BESIDE: Final = 1 * _GB
 #: Free bytes and bytes per second below which spilling is worth a warning.
 _FREE: Final = 1 * _GB
 _WRITE: Final = 50 * _MB
-#: Spark's defaults: of the memory beside the heap, and of the heap.
-_LEAST_OVERHEAD: Final = 384 * _MB
-_OVERHEAD_FACTOR: Final = 0.1
-#: Of programs that are no JVM's, such as PySpark.
-_K8S_FACTOR: Final = 0.4
-_HEAP: Final = 1 * _GB
-#: Beginnings of masters whose containers are limited to heap and overhead.
-_CONTAINERS: Final = ("yarn", "k8s")
 
 
 def clocks(context: Context) -> list[Finding]:
@@ -85,7 +77,7 @@ def limits(context: Context) -> list[Finding]:
             found.append(
                 Finding(code, "warn", check, said, f"{option} of at least {max(least, 65_536):,}")
             )
-    pool = _size(context.options.get("memory")) or 64 * _MB
+    pool = conf_size(context.options.get("memory")) or 64 * _MB
     low = {n: v for n, v in _numbers(values, "as").items() if v < pool + _BESIDE}
     if low:
         least_known = min(low.values())
@@ -172,7 +164,7 @@ def memory(context: Context) -> list[Finding]:
     if not context.executors:
         return []
     check, code = "memory", MemoryLimitTooSmall.code
-    pool = _size(context.options.get("memory")) or 64 * _MB
+    pool = conf_size(context.options.get("memory")) or 64 * _MB
     found, known = [], []
     for name, facts in context.executors.items():
         processes = max(1, int(facts.number("slots") or 1))
@@ -194,20 +186,15 @@ def memory(context: Context) -> list[Finding]:
 def _room(context: Context, facts: Facts, need: float) -> tuple[float | None, str, str]:
     """Return the bytes for Python processes, of what they are, and what enlarges them."""
     conf = context.confs
-    heap = _size(conf.get("spark.executor.memory"), _MB) or _HEAP
-    python = (_size(conf.get("spark.executor.pyspark.memory"), _MB)) or 0
-    if context.master.startswith(_CONTAINERS):
-        usual = _K8S_FACTOR if context.master.startswith("k8s") else _OVERHEAD_FACTOR
-        share = _factor(conf.get("spark.executor.memoryOverheadFactor"), usual) * heap
-        least = _size(conf.get("spark.executor.minMemoryOverhead"), _MB) or _LEAST_OVERHEAD
-        overhead = _size(conf.get("spark.executor.memoryOverhead"), _MB) or max(least, share)
+    container = beside_heap(context.master, conf)
+    if container is not None:
         wanted = -(-int(need * 1.5) // _MB)
         of = "of spark.executor.memoryOverhead and spark.executor.pyspark.memory"
-        return overhead + python, of, f"spark.executor.memoryOverhead={wanted}m · a smaller memory"
+        return container, of, f"spark.executor.memoryOverhead={wanted}m · a smaller memory"
     remedy = "a larger limit of the container · a smaller memory · fewer cores per executor"
     limit = facts.part("cgroup").number("limit")
     if limit is not None:
-        return limit - heap, "of the container's limit beside the heap", remedy
+        return limit - heap(conf), "of the container's limit beside the heap", remedy
     return facts.number("memory_available"), "available on its host", remedy
 
 
@@ -229,27 +216,6 @@ def _who(context: Context, names: Iterable[str]) -> str:
 
 def _path(disk: Facts) -> str:
     return disk.text("path") or "an unknown directory"
-
-
-def _size(given: Any, unit: int = 1) -> int | None:
-    """Return bytes of an option or of a conf of Spark; None if there are none, or they make no sense."""
-    if isinstance(given, int) and not isinstance(given, bool):
-        return given if given > 0 else None
-    if not isinstance(given, str) or not given.strip():
-        return None
-    text = given.strip().lower()
-    try:
-        return int(text) * unit if text.isdecimal() else parse_size(text)
-    except (TypeError, ValueError):
-        return None
-
-
-def _factor(given: str | None, usual: float) -> float:
-    try:
-        found = float(given or usual)
-    except ValueError:
-        return usual
-    return found if 0 <= found < 1000 else usual
 
 
 def _seconds(offset: float) -> str:

@@ -51,7 +51,7 @@ def scheduling(context: Context) -> list[Finding]:
 
 def files(context: Context) -> list[Finding]:
     """Say if others may read what Spark and Headgate write to local disks."""
-    if not context.master:
+    if not context.executors:
         return []
     check = "files"
     if context.is_set("spark.io.encryption.enabled"):

@@ -146,7 +146,8 @@ def versions(context: Context) -> list[Finding]:
         names = (("Python", "python"), ("pyarrow", "pyarrow"), ("pyspark", "pyspark"))
         parts = [f"{words} {d.text(name) or 'not there'}" for words, name in names]
         parts += [d.text("machine") or "unknown architecture", _libcs(everyone)]
-        where = " on the driver and all executors" if context.executors else ""
+        where = " on the driver" if context.master else ""
+        where += " and all executors" if context.executors else ""
         found.append(Finding(VersionsDiffer.code, "ok", check, ", ".join(parts) + where))
     return found
 

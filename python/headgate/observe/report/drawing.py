@@ -1,0 +1,240 @@
+"""What the page draws of one run: numbers and coordinates, no markup."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.observe.worst import worst
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    #: A task, a stage or a run, as the record has it.
+    Plain = Mapping[str, Any]
+
+#: Most tasks in the table of a run, and most of them in its timeline.
+MOST_ROWS: Final = 128
+MOST_BARS: Final = 48
+#: Most rows and columns of a matrix that is a table of numbers; a larger one is drawn.
+MOST_NUMBERS: Final = 8
+#: Most lines in the lists of the largest edges and of the consumers with the most rows.
+MOST_LARGEST: Final = 10
+#: Width of a timeline, and of its smallest part with a text, in units of the drawing.
+WIDTH: Final = 1000
+_LABELLED: Final = 90
+#: Shades of the drawn matrix.
+SHADES: Final = 5
+#: Role -> its times, in the order of the bars: field, and name of the part.
+PARTS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
+    "map": (
+        ("input_ms", "input"),
+        ("function_ms", "map"),
+        ("emit_ms", "emit"),
+        ("blocked_ms", "blocked"),
+    ),
+    "reduce": (("input_ms", "wait"), ("function_ms", "reduce"), ("blocked_ms", "output")),
+}
+_TIMES: Final = ("input_ms", "function_ms", "emit_ms", "blocked_ms")
+_BAD: Final = ("failed", "lost")
+
+
+def drawn(run: Plain, number: int) -> dict[str, Any]:
+    """Return what the page draws of a run.
+
+    Args:
+        run: the run.
+        number: its place in the report, for the ids of elements.
+    """
+    tasks = sorted(run["tasks"], key=_worth, reverse=True)
+    more = run.get("more_tasks") or []
+    listed, left = _worst(tasks, MOST_ROWS)
+    return {
+        "id": f"run-{number}",
+        "run": run,
+        "name": f"exchange {run['exchange_id'][:4]}, run {run['run']}",
+        "stages": [_stage(stage) for stage in run["stages"]],
+        "timeline": _timeline(_worst(tasks, MOST_BARS)[0], run),
+        "tasks": [_numbers(task) for task in _in_order(listed)],
+        "others": _others(left, more),
+        "all_tasks": len(tasks) + sum(one["tasks"] for one in more),
+        "edges": _edges(run.get("edges")),
+        "skew": _skew(tasks, more),
+        "rates": _rates(run.get("history") or []),
+        "options": sorted(
+            (run.get("options") or {}).items(), key=lambda pair: pair[1]["source"] == "default"
+        ),
+        "versions": run.get("versions") or {},
+    }
+
+
+def _worth(task: Plain) -> tuple[bool, int, int]:
+    """Rank a task by what it tells about the run."""
+    return task["state"] in _BAD, sum(task[name] for name in _TIMES[1:]), task["rows"]
+
+
+def _worst(tasks: Sequence[Plain], most: int) -> tuple[list[Plain], list[Plain]]:
+    """Return the first tasks of both roles alike, at most so many, and the others."""
+    producers, consumers = ([task for task in tasks if task["role"] == role] for role in PARTS)
+    return worst((producers, consumers), most)
+
+
+def _in_order(tasks: Iterable[Plain]) -> list[Plain]:
+    return sorted(tasks, key=lambda task: (task["role"], task["task"]))
+
+
+def _numbers(task: Plain) -> dict[str, Any]:
+    """Return a task with the share of each part of its time."""
+    wall = sum(task[name] for name in _TIMES)
+    parts = [
+        {"name": name, "ms": task[field], "share": task[field] / wall if wall else 0.0}
+        for field, name in PARTS[task["role"]]
+    ]
+    return {**task, "parts": parts}
+
+
+def _stage(stage: Plain) -> dict[str, Any]:
+    times = [stage[name] for name in ("idle_ms", "busy_ms", "back_pressured_ms")]
+    wall = sum(times)
+    shares = [ms / wall if wall else 0.0 for ms in times]
+    names = ("idle", "busy", "back-pressured")
+    return {**stage, "parts": list(zip(names, shares, strict=True)), "wall": wall}
+
+
+def _timeline(tasks: Sequence[Plain], run: Plain) -> dict[str, Any] | None:
+    """Return a bar for each task, from its start to its end in the run; None without a task."""
+    if not tasks:
+        return None
+    now = 1000 * run["seconds"]
+    times = (task.get(name) or 0 for task in tasks for name in ("started_ms", "ended_ms"))
+    length = max([now, 1.0, *times])
+    bars = []
+    for task in _in_order(tasks):
+        told = _numbers(task)
+        end = task.get("ended_ms")
+        end = now if end is None else end
+        wall = sum(part["ms"] for part in told["parts"])
+        start = task.get("started_ms")
+        start = max(0, end - wall) if start is None else start
+        x, scale = WIDTH * start / length, WIDTH * max(0, end - start) / length
+        bar = {"x": round(x, 1), "width": round(scale, 1), "parts": []}
+        for part in told["parts"]:
+            width = scale * part["share"]
+            if width >= 0.1:
+                fits = width >= _LABELLED
+                bar["parts"].append(
+                    {**part, "x": round(x, 1), "width": round(width, 1), "labelled": fits}
+                )
+            x += width
+        bars.append({**told, **bar, "parts": bar["parts"], "all_parts": told["parts"]})
+    ticks = [
+        {"x": round(WIDTH * step / 5), "ms": length * step / 5, "last": step == 5}
+        for step in range(6)
+    ]
+    return {"bars": bars, "ticks": ticks, "width": WIDTH}
+
+
+def _others(left: Sequence[Plain], more: Sequence[Plain]) -> list[dict[str, Any]]:
+    """Return for each role the sums over the tasks that the table leaves out."""
+    found = []
+    for role in PARTS:
+        sums = [one for one in more if one["role"] == role]
+        sums += [{**task, "tasks": 1} for task in left if task["role"] == role]
+        if sums:
+            names = ("tasks", "rows", "bytes", *_TIMES)
+            total = {name: sum(one[name] for one in sums) for name in names}
+            found.append(_numbers({**total, "role": role}))
+    return found
+
+
+def _span(first: int, each: int) -> str:
+    return str(first) if each == 1 else f"{first}-{first + each - 1}"
+
+
+def _edges(edges: Plain | None) -> dict[str, Any] | None:
+    """Return the matrix with its sums, and its largest edges."""
+    if not edges:
+        return None
+    producers = [_span(n, edges.get("producers_each", 1)) for n in edges["producers"]]
+    consumers = [_span(n, edges.get("consumers_each", 1)) for n in edges["consumers"]]
+    matrix = edges["bytes"]
+    most = max((n for row in matrix for n in row), default=0)
+    total = sum(map(sum, matrix))
+    every = [
+        {"producer": producers[i], "consumer": consumers[j], "bytes": n, "share": n / total}
+        for i, row in enumerate(matrix)
+        for j, n in enumerate(row)
+        if n
+    ]
+    every.sort(key=lambda edge: edge["bytes"], reverse=True)
+    return {
+        "producers": producers,
+        "consumers": consumers,
+        "rows": [
+            {
+                "name": name,
+                "total": sum(row),
+                "cells": [{"bytes": n, "share": n / most if most else 0.0} for n in row],
+            }
+            for name, row in zip(producers, matrix, strict=True)
+        ],
+        "columns": [sum(column) for column in zip(*matrix, strict=True)],
+        "total": total,
+        "most": most,
+        "as_numbers": max(len(producers), len(consumers)) <= MOST_NUMBERS,
+        "paths": _paths(matrix, most),
+        "largest": every[:MOST_LARGEST],
+        "folded": edges.get("producers_each", 1) > 1 or edges.get("consumers_each", 1) > 1,
+    }
+
+
+def _paths(matrix: Sequence[Sequence[int]], most: int) -> list[dict[str, Any]]:
+    """Return a path of squares for each shade; cells with nothing are left out."""
+    squares: list[list[str]] = [[] for _ in range(SHADES)]
+    for y, row in enumerate(matrix):
+        for x, n in enumerate(row):
+            if n:
+                squares[min(SHADES - 1, SHADES * n // most)].append(f"M{x} {y}h1v1h-1z")
+    return [
+        {"shade": shade, "from": most * shade / SHADES, "to": most * (shade + 1) / SHADES, "d": d}
+        for shade, path in enumerate(squares)
+        if (d := "".join(path))
+    ]
+
+
+def _skew(tasks: Sequence[Plain], more: Sequence[Plain]) -> dict[str, Any] | None:
+    """Return the consumers with the most rows; None if no consumer has read any."""
+    consumers = [task for task in tasks if task["role"] == "reduce"]
+    sums = [one for one in more if one["role"] == "reduce"]
+    rows = sum(one["rows"] for one in [*consumers, *sums])
+    if not rows:
+        return None
+    number = len(consumers) + sum(one["tasks"] for one in sums)
+    mean = rows / number
+    ranked = sorted(consumers, key=lambda task: task["rows"], reverse=True)
+    return {
+        "number": number,
+        "rows": rows,
+        "mean": mean,
+        "ratio": ranked[0]["rows"] / mean if ranked else 1.0,
+        "largest": [
+            {
+                "task": task["task"],
+                "rows": task["rows"],
+                "share": task["rows"] / rows,
+                "ratio": task["rows"] / mean,
+                "bar": task["rows"] / (ranked[0]["rows"] or 1),
+            }
+            for task in ranked[:MOST_LARGEST]
+        ],
+    }
+
+
+def _rates(history: Sequence[Plain]) -> dict[str, Any] | None:
+    """Return the bytes per second of each slot as the points of a line; None without two slots."""
+    rates = [slot["bytes"] / slot["seconds"] for slot in history if slot["seconds"] > 0]
+    most = max(rates, default=0.0)
+    if len(rates) < 2 or not most:
+        return None
+    step = WIDTH / (len(rates) - 1)
+    points = " ".join(f"{i * step:.1f},{60 - 56 * rate / most:.1f}" for i, rate in enumerate(rates))
+    return {"points": points, "most": most, "last": rates[-1], "slots": len(rates)}

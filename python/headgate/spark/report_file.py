@@ -1,0 +1,42 @@
+"""The user's call for a report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.errors import OptionError
+from headgate.observe.report.files import write
+from headgate.observe.runs import RUNS
+
+if TYPE_CHECKING:
+    import os
+    from pathlib import Path
+
+
+def report(path: str | os.PathLike[str] = "report.html", runs: int | None = None) -> Path:
+    """Write what the driver knows of its last runs into one file, also of runs that failed or go on.
+
+    The page needs nothing else: no network and no server. It has no rows, no secrets and no environment
+    variables; it has error texts, host names and the values of options. Read docs/report.md for its parts.
+
+    Args:
+        path: of the file, which is replaced at once when the new one is complete. ``.html`` or ``.htm`` writes
+            the page; ``.json`` writes the same as data, of which ``python -m headgate report`` makes the page.
+        runs: number of runs, the newest ones; all that the record has if not given, at most 32.
+
+    Returns:
+        The absolute path.
+
+    Raises:
+        OptionError: the path has another suffix, or ``runs`` is not above 0.
+        PackageNotFound: the extra "ui" is not installed, which a page needs and JSON does not.
+        OSError: the file cannot be written.
+    """
+    if runs is not None and runs < 1:
+        raise OptionError(
+            f"runs={runs!r} is not above 0",
+            asked=f"runs={runs!r} (argument)",
+            remedy="a number of runs from 1 · no runs, for all",
+        )
+    state = RUNS.state()
+    return write({**state, "runs": state["runs"][:runs]}, path)

@@ -1,0 +1,76 @@
+"""The report of real runs: what it has of both modes, of a run that failed, and that no secret is in it."""
+
+import json
+
+import pytest
+from pyspark.errors import PythonException
+from tests.faults.patience import wait_until
+
+from headgate.errors import HeadgateError
+from headgate.observe import runs as observed
+from headgate.spark import exchange, last_stats, report
+from headgate.spark.progress import latest
+
+
+@pytest.fixture
+def record(monkeypatch):
+    """Give this test a record of its own."""
+    found = observed.Runs()
+    monkeypatch.setattr(latest, "RUNS", found)
+    monkeypatch.setattr("headgate.spark.report_file.RUNS", found)
+    return found
+
+
+def run_of(out, path, runs=None):
+    rows = out.count()
+    told = json.loads(report(path, runs).read_text(encoding="utf-8"))
+    return rows, told["runs"][0], told
+
+
+def test_both_modes_have_the_same_in_their_reports(spark, numbers, secrets, record, tmp_path):
+    for mode in ("pipelined", "kept"):
+        out = exchange(numbers, by="k", num_partitions=2, mode=mode, memory="32m", progress="off")
+        rows, seen, told = run_of(out, tmp_path / "run.json")
+        assert seen["run"] == last_stats().run
+        assert (seen["mode"], seen["state"], seen["rows"]) == (mode, "done", rows)
+        assert seen["options"]["memory"] == {"value": "32m", "source": "argument"}
+        assert seen["options"]["num_partitions"]["value"] == "2"
+        assert seen["versions"]["pyspark"] == spark.version
+        assert seen["edges"]["consumers"] == [0, 1]
+        assert sum(map(sum, seen["edges"]["bytes"])) > 0
+        assert {task["role"] for task in seen["tasks"]} == {"map", "reduce"}
+        for task in seen["tasks"]:
+            assert task["host"]
+            assert task["attempt"] is not None
+            assert 0 <= task["started_ms"] <= task["ended_ms"]
+        assert abs(seen["started_at"] - told["now"]) < 600
+    assert [run["mode"] for run in told["runs"]] == ["kept", "pipelined"]
+    page = report(tmp_path / "report.html", 1).read_text(encoding="utf-8")
+    assert (page.count("<section"), "Bytes per edge" in page) == (1, True)
+    assert last_stats().report(tmp_path / "one.html").read_text(encoding="utf-8")
+    assert secrets
+    for path in tmp_path.iterdir():
+        assert not any(secret.hex() in path.read_text(encoding="utf-8") for secret in secrets)
+
+
+@pytest.mark.parametrize("mode", ["pipelined", "kept"])
+def test_a_failed_run_is_in_the_report_with_its_error(numbers, record, tmp_path, mode):
+    def bad(batches):
+        for _ in batches:
+            raise ValueError("<b>no</b>")
+        yield from ()
+
+    schema = numbers.schema
+    out = exchange(
+        numbers, by="k", map=bad, schema=schema, num_partitions=1, mode=mode, progress="log"
+    )
+    with pytest.raises((HeadgateError, PythonException)):
+        out.collect()
+
+    def has_failed():
+        return [run["state"] for run in record.state()["runs"]] == ["failed"]
+
+    wait_until(has_failed, "Spark has written it down", 60)
+    page = report(tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;no&lt;/b&gt;" in page
+    assert "<b>no</b>" not in page

@@ -1,0 +1,90 @@
+"""The recipes for clusters: Spark has their confs, and the image copies files that there are."""
+
+import re
+import zipfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+from scripts.page_blocks import ROOT, blocks
+
+PAGES = sorted([*(ROOT / "docs" / "deploy").glob("*.md"), ROOT / "docs" / "clusters.md"])
+#: Jars with the confs of the core, of YARN and of Kubernetes.
+JARS = ("spark-core_", "spark-yarn_", "spark-kubernetes_", "spark-network-common_")
+INSTRUCTIONS = {"ARG", "COPY", "ENV", "FROM", "RUN", "USER"}
+
+
+@cache
+def constants():
+    """Return the texts in Spark's classes that begin like a conf, or continue one."""
+    pyspark = pytest.importorskip("pyspark")
+    found = set()
+    for path in (Path(pyspark.__file__).parent / "jars").glob("spark-*.jar"):
+        if path.name.startswith(JARS):
+            with zipfile.ZipFile(path) as jar:
+                for name in jar.namelist():
+                    if re.search(r"(onf|package\$|SparkLauncher).*\.class$", name):
+                        words = re.findall(rb"(?:spark)?\.[A-Za-z][\w.]*", jar.read(name))
+                        found.update(word.decode() for word in words)
+    return found
+
+
+def exists(conf):
+    """Return whether Spark has a conf, whole or as a prefix that it completes."""
+    known = constants()
+    ends = [place for place, letter in enumerate(conf) if letter == "."][1:]
+    return conf in known or any(conf[:end] in known and conf[end:] in known for end in ends)
+
+
+def confs(page):
+    """Return the confs of Spark that the blocks and the words of a page name, but for Headgate's."""
+    text = page.read_text(encoding="utf-8")
+    lines = "\n".join(block.code for block in blocks(text) if block.language == "properties")
+    named = [
+        *re.findall(r"^(spark\.\S+)", lines, re.MULTILINE),
+        *re.findall(r"`(spark\.[\w.]+)", text),
+    ]
+    return {name for name in named if not name.startswith("spark.headgate.")}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_spark_has_the_confs_of_the_recipes(page):
+    assert sorted(conf for conf in confs(page) if not exists(conf)) == []
+
+
+def test_a_conf_that_spark_lacks_is_found():
+    assert sum(len(confs(page)) for page in PAGES) >= 30
+    assert len(constants()) > 500
+    assert exists("spark.executor.instances")
+    assert not exists("spark.executor.instance")
+    assert not exists("spark.kubernetes.authenticate.driver.serviceAccount")
+
+
+def wrong_lines(text):
+    """Return the lines of a Dockerfile with an unknown instruction, or that copy what `make wheel` does not make."""
+    lines = text.strip().splitlines()
+    wrong = [line for line in lines if line.split()[0] not in INSTRUCTIONS]
+    if next(line.split()[0] for line in lines if line.split()[0] != "ARG") != "FROM":
+        wrong.append(lines[0])
+    for line in lines:
+        words = line.split()
+        if words[0] == "COPY" and not made(words[1]):
+            wrong.append(line)
+        if words[0] == "USER" and line is lines[-1] and words[1] == "root":
+            wrong.append(line)
+    return wrong
+
+
+def made(path):
+    """Return whether a path is in the repository, or is what the scripts say that `make wheel` leaves."""
+    wheel = (ROOT / "scripts" / "wheel.sh").read_text(encoding="utf-8")
+    return (ROOT / path).exists() or ("dist/*.whl" in wheel and path == "dist/headgate-*.whl")
+
+
+def test_the_image_has_the_form_of_a_dockerfile():
+    text = (ROOT / "docs" / "deploy" / "docker.md").read_text(encoding="utf-8")
+    (image,) = [block.code for block in blocks(text) if block.language == "dockerfile"]
+    assert wrong_lines(image) == []
+    assert wrong_lines("RUN a\nFROM b\n") == ["RUN a"]
+    assert wrong_lines("FROM b\nCOPPY LICENSE /\n") == ["COPPY LICENSE /"]
+    assert wrong_lines("FROM b\nCOPY nowhere /\nUSER root") == ["COPY nowhere /", "USER root"]
