@@ -24,11 +24,14 @@ if TYPE_CHECKING:
 
 
 class Waits(NamedTuple):
-    """Waits of an environment, each including one that lasts.
+    """Times in ns that an environment has waited for files and the network so far.
+
+    The last one is up to half a second old.
 
     Attributes:
-        disk_ns: ns in which a file of pages was written, or a kept one read.
-        link_ns: ns in which a connection had more to send than it took.
+        disk_ns: ns in which threads slept while they wrote a file of pages or read a kept one.
+        link_ns: ns in which the network limited a TCP connection that had more to send, for the one where it
+            was longest: neither the receiver nor the send buffer was full. 0 before Linux 4.10.
     """
 
     disk_ns: int
@@ -293,7 +296,7 @@ class ShuffleEnvironment:
         return self._native.stats()
 
     def waits(self) -> Waits:
-        """Return the time of waits for files and connections so far. It costs less than :meth:`stats`."""
+        """Return what this environment has waited for so far. It costs less than :meth:`stats`."""
         return Waits(*self._native.waits())
 
     def abort(self, cause: BaseException | str) -> None:

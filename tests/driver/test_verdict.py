@@ -19,9 +19,10 @@ def consumer(task=0, idle=0, reduce=0, sink=0, rows=0, state="running", **more):
     return made("reduce", task, state, (idle, reduce, 0, sink), rows=rows, **more)
 
 
-def made(role, task, state, times, link=0, disk=0, rows=0, host=""):
-    times = (*times, disk, link)
-    return TaskStats(role, task, state, rows, 0, 0, *(100 * part for part in times), host=host)
+def made(role, task, state, times, rows=0, host="", **waits):
+    waits = {f"{name}_ms": 100 * part for name, part in waits.items()}
+    times = (100 * part for part in times)
+    return TaskStats(role, task, state, rows, 0, 0, *times, host=host, **waits)
 
 
 IDLE = [consumer(0, idle=95, reduce=5), consumer(1, idle=97, reduce=3)]
@@ -78,17 +79,17 @@ TABLE = {
         {},
         "network",
         0,
-        "connections of producer 0 are full 80 % of the time, and consumers are idle",
+        "rows of producer 0 are on the network 80 % of the time, and consumers are idle",
     ),
-    "connections are full, but consumers work": (
+    "the network is in use, but consumers work": (
         [producer(0, 10, 20, 8, 62, link=80), consumer(0, 10, 58), consumer(1, 50, 50)],
         {},
         None,
         None,
         "",
     ),
-    "memory or connections, who knows": (
-        [producer(0, 10, 20, 8, 62, link=30), producer(1, 10, 25, 10, 55), *IDLE],
+    "memory or the network, who knows": (
+        [producer(0, 10, 20, 8, 62, link=30), *IDLE],
         {},
         "exchange",
         None,

@@ -16,7 +16,8 @@ def run_of(seed):
     tasks = []
     for role in ("map", "reduce"):
         usual, count = random.randrange(4), random.randint(1, 4)
-        has_link, has_disk = random.random() < 0.5, random.random() < 0.2
+        has_disk = random.random() < 0.2
+        link = random.choice([0, 0.1, 1])
         for number in range(count):
             parts = [random.randint(0, 1500) for _ in range(4)]
             parts[usual if random.random() < 0.8 else random.randrange(4)] += random.randint(
@@ -34,7 +35,7 @@ def run_of(seed):
                     0,
                     *parts,
                     disk_ms=has_disk * random.randint(0, wall),
-                    link_ms=has_link * random.randint(0, wall),
+                    link_ms=int(link * random.randint(0, wall)),
                     host=host,
                 )
             )
@@ -42,6 +43,13 @@ def run_of(seed):
 
 
 RUNS = st.integers(0, 1 << 32).map(run_of)
+
+
+def between(producers):
+    """Return the kind of what lies between producers that all wait and consumers that are idle."""
+    if any(2 * t.link_ms > t.wall_ms for t in producers):
+        return "network"
+    return "exchange"
 
 
 def holds(found, tasks, *, is_kept=False):  # noqa: PLR0911 - one per kind
@@ -74,7 +82,7 @@ def holds(found, tasks, *, is_kept=False):  # noqa: PLR0911 - one per kind
         case "sink":
             return awaits_consumers and 2 * worst.blocked_ms > longest
         case "network":
-            return are_idle and all(blocked) and 2 * worst.link_ms > worst.wall_ms
+            return are_idle and all(blocked) and found.kind == between(producers)
         case "exchange":
             emits = [2 * t.emit_ms > t.wall_ms for t in producers]
             return are_idle and (all(blocked) if worst is None else any(emits) and not any(blocked))
@@ -94,6 +102,32 @@ def test_what_is_said_holds_by_its_definition(tasks, reads_splits):
     found = verdict(tasks, 20.0, reads_splits=reads_splits)
     event(f"{found and found.kind}")
     assert found is None or holds(found, tasks)
+
+
+SHARES = st.fixed_dictionaries(
+    {
+        "link_ms": st.integers(0, 2500) | st.integers(0, 10_000),
+    }
+)
+
+
+@settings(deadline=None)
+@given(st.lists(SHARES, min_size=1, max_size=3), st.integers(0, 100))
+def test_the_network_is_named_if_all_else_waits(shares, busy):
+    producers = [
+        TaskStats("map", number, input_ms=1000, function_ms=3000, blocked_ms=6000, **waits)
+        for number, waits in enumerate(shares)
+    ]
+    consumer = TaskStats(
+        "reduce", 0, input_ms=10_000 - 100 * busy, function_ms=90 * busy, blocked_ms=10 * busy
+    )
+    found = verdict([*producers, consumer], 20.0)
+    kind = between(producers)
+    event(kind)
+    if busy < 50:
+        assert found.kind == kind
+    else:
+        assert found is None or found.kind == "reduce-busy"
 
 
 @settings(deadline=None)
@@ -124,7 +158,8 @@ def test_the_order_of_tasks_does_not_matter(tasks, reads_splits, random):
 @given(RUNS, st.integers(2, 1000))
 def test_a_common_factor_of_all_times_does_not_matter(tasks, factor):
     # Above the minimum times, which the tasks of these runs may be below.
-    names = ("input_ms", "function_ms", "emit_ms", "blocked_ms", "disk_ms", "link_ms")
+    thread = ("input_ms", "function_ms", "emit_ms", "blocked_ms")
+    names = (*thread, "disk_ms", "link_ms")
     long = [replace(task, **{n: 5 * getattr(task, n) for n in names}) for task in tasks]
     longer = [replace(task, **{n: factor * getattr(task, n) for n in names}) for task in long]
     for judge in (verdict, kept_verdict):

@@ -108,7 +108,7 @@ impl Environment {
         released(py, || self.inner.close());
     }
 
-    /// Ns of waits for files and for connections.
+    /// Ns of waits for files and for the network.
     fn waits(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
         blocking(py, |_| {
             self.inner.check_fork()?;

@@ -137,9 +137,10 @@ pub struct DebloatStats {
 /// Waits of an environment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// Time in ns in which a file of pages was written, or a kept one read.
+    /// Time in ns in which threads slept while they wrote a file of pages or read a kept one.
     pub disk_ns: u64,
-    /// Time in ns in which a connection had more to send than its stream took.
+    /// Time in ns in which the network limited a connection that had more to send, for the one where it
+    /// was longest.
     pub link_ns: u64,
 }
 

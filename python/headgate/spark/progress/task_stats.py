@@ -28,8 +28,8 @@ class TaskStats:
         function_ms: ms spent in the user's function.
         emit_ms: ms a producer spent writing rows into pages.
         blocked_ms: ms spent waiting for downstream to take its output.
-        disk_ms: ms of these in which the task wrote or read files; 0 if it is pipelined.
-        link_ms: ms in which a connection of the task had more to send than it took; 0 if it is kept.
+        disk_ms: ms of these in which the task waited for its files; 0 if it is pipelined.
+        link_ms: ms in which the network limited a connection of a producer; 0 if it is kept.
         host: name of its host, or ``""`` if it is not known.
         attempt: id of Spark's task attempt; None if it is not known.
         started_ms: when it began, in ms since the start of the run; None if that is not known.

@@ -146,9 +146,9 @@ def kept_verdict(
     consumers = [task for task in tasks if task.role == "reduce"]
     if sum(task.wall_ms for task in consumers) > sum(task.wall_ms for task in producers):
         longest = max(task.wall_ms for task in consumers)
-        return _disk(_long_enough(consumers), "reading") or _downstream([], consumers, longest)
+        return _disk(_long_enough(consumers), "read") or _downstream([], consumers, longest)
     long = _long_enough(producers)
-    return _disk(long, "writing") or _upstream(long, reads_splits=reads_splits)
+    return _disk(long, "written") or _upstream(long, reads_splits=reads_splits)
 
 
 def _long_enough(tasks: list[TaskStats]) -> list[TaskStats]:
@@ -156,7 +156,8 @@ def _long_enough(tasks: list[TaskStats]) -> list[TaskStats]:
     long = [task for task in tasks if task.wall_ms >= _MIN_TASK_MS]
     if long or not tasks:
         return long
-    names = ("input_ms", "function_ms", "emit_ms", "blocked_ms", "disk_ms", "link_ms")
+    thread = ("input_ms", "function_ms", "emit_ms", "blocked_ms")
+    names = (*thread, "disk_ms", "link_ms")
     sums = {name: sum(getattr(task, name) for task in tasks) for name in names}
     total = TaskStats(tasks[0].role, _ALL, **sums)
     return [total] if total.wall_ms >= MIN_SECONDS * 1000 else []
@@ -190,27 +191,31 @@ def _downstream(
 
 
 def _between(producers: list[TaskStats], blocked: float) -> Verdict:
-    """Return the cause if all producers wait and no consumer works: the connections, if they were full."""
-    text = f"producers wait {_percent(blocked)} of the time, and consumers are idle"
-    full = _most(producers, lambda task: task.link_ms / task.wall_ms)
-    share = min(1.0, full.link_ms / full.wall_ms)
+    """Return the cause if all producers wait and no consumer works: the network, or it is not certain."""
+    idle = "and consumers are idle"
+    slow = _most(producers, partial(_waited, "link_ms"))
+    share = _waited("link_ms", slow)
     if share > MOST:
-        who = _who(full)
-        text = (
-            f"connections of {who} are full {_percent(share)} of the time, and consumers are idle"
-        )
-        return _made("network", "exchange", _number(full), share, text)
+        text = f"rows of {_who(slow)} are on the network {_percent(share)} of the time, {idle}"
+        return _made("network", "exchange", _number(slow), share, text)
+    text = f"producers wait {_percent(blocked)} of the time, {idle}"
     return _made("exchange", "exchange", None, blocked, text)
+
+
+def _waited(name: str, task: TaskStats) -> float:
+    """Return the share of its time that a task has waited, which threads beside it may have too."""
+    waited: int = getattr(task, name)
+    return min(1.0, waited / task.wall_ms)
 
 
 def _disk(tasks: list[TaskStats], doing: str) -> Verdict | None:
     if not tasks:
         return None
-    worst = _most(tasks, lambda task: task.disk_ms / task.wall_ms)
-    share = min(1.0, worst.disk_ms / worst.wall_ms)
+    worst = _most(tasks, partial(_waited, "disk_ms"))
+    share = _waited("disk_ms", worst)
     if share <= MOST:
         return None
-    text = f"{doing} files takes {_percent(share)} of the time of {_who(worst)}"
+    text = f"waiting for files to be {doing} takes {_percent(share)} of the time of {_who(worst)}"
     return _made("disk", "exchange", _number(worst), share, text)
 
 

@@ -50,7 +50,7 @@ class Kept:
         rows: rows of each of them.
         totals: of the rows, pages and their bytes.
         peak_bytes: peak usage of the pool.
-        disk_ms: ms in which files were written.
+        disk_ms: ms of waiting for files to be written.
     """
 
     subpartitions: Sequence[KeptSubpartition]

@@ -99,7 +99,7 @@ class KeptReader:
 
     @property
     def disk_ms(self) -> int:
-        """Ms in which files were read so far."""
+        """Ms of waiting for files to be read so far."""
         return self._environment.waits().disk_ns // 1_000_000
 
     def read(self, source: KeptInput, pieces: Iterable[list[Row]]) -> Iterator[pa.RecordBatch]:

@@ -44,7 +44,7 @@ class TaskReport:
         splits: splits of a source that a producer has read.
         peak_bytes: peak usage of the pool.
         times: ms by state of the task's thread, as :meth:`Clock.fields` names them.
-        disk_ms: ms of these in which the task wrote or read files.
+        disk_ms: ms of these in which the task waited for its files.
         host: the host, as long as it runs.
         directories: Spark's local directories on this executor.
         server: the host that serves what a producer left; None if all executors are on one host.

@@ -13,7 +13,7 @@ use crate::descriptors;
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
 use crate::manager::PartitionManager;
-use crate::metrics::Timer;
+use crate::metrics::WaitTimes;
 use crate::net::{Context, Listeners, Loans, Mailbox, Network, Traffic};
 
 /// Starts the I/O thread, and has what the thread needs.
@@ -28,7 +28,7 @@ pub(super) struct LazyNetwork {
     partitions: Arc<PartitionManager>,
     gates: Arc<Gates>,
     copies: Arc<Copies>,
-    link: Arc<Timer>,
+    waits: Arc<WaitTimes>,
     traffic: Arc<Traffic>,
     loans: Arc<Loans>,
     /// Why the I/O thread panicked. Set before gates and partitions are failed with it.
@@ -43,7 +43,7 @@ impl LazyNetwork {
         partitions: Arc<PartitionManager>,
         gates: Arc<Gates>,
         copies: Arc<Copies>,
-        link: Arc<Timer>,
+        waits: Arc<WaitTimes>,
     ) -> Self {
         Self {
             network: Mutex::default(),
@@ -54,7 +54,7 @@ impl LazyNetwork {
             partitions,
             gates,
             copies,
-            link,
+            waits,
             traffic: Arc::default(),
             loans: Arc::default(),
             broken: Arc::default(),
@@ -149,7 +149,7 @@ impl LazyNetwork {
             tls: self.config.tls.clone(),
             traffic: Arc::clone(&self.traffic),
             copies: Arc::clone(&self.copies),
-            link: Arc::clone(&self.link),
+            waits: Arc::clone(&self.waits),
             loans: Arc::clone(&self.loans),
             mailbox,
         }

@@ -64,9 +64,9 @@ impl ShuffleEnvironment {
             Arc::clone(&partitions),
             Arc::clone(&gates),
             Arc::clone(&shared.copies),
-            Arc::clone(&shared.metrics.link),
+            Arc::clone(&shared.metrics.waits),
         );
-        let disk = Arc::clone(&shared.metrics.disk);
+        let waits = Arc::clone(&shared.metrics.waits);
         Ok(Self {
             owner: Process::current(),
             channels: Channels::new(Arc::clone(&config), Arc::clone(&partitions)),
@@ -77,7 +77,7 @@ impl ShuffleEnvironment {
             network,
             flusher: OutputFlusher::default(),
             shared,
-            disk: Arc::new(SpillManager::new(Arc::clone(&spill_directories), disk)),
+            disk: Arc::new(SpillManager::new(Arc::clone(&spill_directories), waits)),
             spill_directories,
             closed: AtomicBool::new(false),
             config,
@@ -322,14 +322,9 @@ impl ShuffleEnvironment {
         ForeignMemory::process_ends();
     }
 
-    /// Returns the times of waits so far, including waits that last. The cost does not depend on the
-    /// number of channels.
+    /// Returns the times of waits so far. The cost does not depend on the number of channels.
     pub fn waits(&self) -> Waits {
-        let metrics = &self.shared.metrics;
-        Waits {
-            disk_ns: metrics.disk.back_pressured_ns(),
-            link_ns: metrics.link.back_pressured_ns(),
-        }
+        self.shared.metrics.waits.totals()
     }
 
     /// Returns a snapshot of the statistics.

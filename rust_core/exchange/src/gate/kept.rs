@@ -15,7 +15,7 @@ use crate::gate::local::compare_totals;
 use crate::gate::queue::GateQueue;
 use crate::kept::Reading;
 use crate::lock::lock;
-use crate::metrics::{Passed, Timer};
+use crate::metrics::{Passed, WaitTimes};
 use crate::stats::{ChannelStats, Origin, Queued};
 
 struct State {
@@ -31,8 +31,7 @@ pub(crate) struct KeptChannel {
     state: Mutex<State>,
     queue: Arc<GateQueue>,
     index: usize,
-    /// Time in which the file is read.
-    disk: Arc<Timer>,
+    waits: Arc<WaitTimes>,
     failure: OnceLock<ExchangeError>,
     released: AtomicBool,
 }
@@ -48,7 +47,7 @@ impl KeptChannel {
         file: Option<PathBuf>,
         queue: &Arc<GateQueue>,
         index: usize,
-        disk: &Arc<Timer>,
+        waits: &Arc<WaitTimes>,
     ) -> Result<Self> {
         let name = match &file {
             Some(path) => format!("kept channel {index} of {}", path.display()),
@@ -61,7 +60,7 @@ impl KeptChannel {
             state: Mutex::new(State { reading, taken: Totals::default() }),
             queue: Arc::clone(queue),
             index,
-            disk: Arc::clone(disk),
+            waits: Arc::clone(waits),
             failure: OnceLock::new(),
             released: AtomicBool::new(false),
         })
@@ -97,7 +96,7 @@ impl InputChannel for KeptChannel {
             return Ok(None);
         }
         let mut state = lock(&self.state);
-        let reads = self.disk.held();
+        let reads = self.waits.disk();
         let read = state.reading.read()?;
         drop(reads);
         let Some(read) = read else {

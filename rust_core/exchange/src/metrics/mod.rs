@@ -9,10 +9,12 @@ mod idle;
 mod passed;
 mod task_io;
 mod timer;
+mod waits;
 
 pub(crate) use activity::Activity;
 pub use activity::{TaskTimes, Times};
 pub(crate) use idle::Idle;
 pub use passed::Passed;
 pub(crate) use task_io::TaskIoMetrics;
-pub(crate) use timer::{Held, Timer, Wait};
+pub(crate) use timer::{Timer, Wait};
+pub(crate) use waits::{DiskWait, WaitTimes};

@@ -1,7 +1,7 @@
 //! The time of a task by the system's clock, which is read only when a wait begins or ends, or when a
 //! snapshot is taken.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
 use super::activity::{Activity, TaskTime, TaskTimes};
@@ -21,16 +21,6 @@ pub(crate) struct Timer {
 pub(crate) struct Wait<'a> {
     timer: &'a Timer,
     activity: Activity,
-}
-
-/// A wait for output that is counted until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Held(Arc<Timer>);
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.leave(Activity::HardBackPressured);
-    }
 }
 
 impl Drop for Wait<'_> {
@@ -71,12 +61,6 @@ impl Timer {
             let mut time = lock(&self.time);
             time.leave(activity, self.now());
         }
-    }
-
-    /// Counts a wait for output until the returned guard is dropped, for an owner of the timer.
-    pub(crate) fn held(self: &Arc<Self>) -> Held {
-        self.enter(Activity::HardBackPressured);
-        Held(Arc::clone(self))
     }
 
     /// Time in ns of soft and hard back-pressure, including a wait that lasts.

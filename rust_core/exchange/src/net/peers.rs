@@ -301,8 +301,11 @@ impl<L: Link> Peers<L> {
                 (false, true) => self.monitor.unmonitor(name),
                 _ => {}
             }
-            if ends && connection.end_round(quiet) {
-                self.monitor.heard(name);
+            if ends {
+                self.context.waits.note_link(connection.transport.network_limited());
+                if connection.end_round(quiet) {
+                    self.monitor.heard(name);
+                }
             }
         }
         if ends {
@@ -334,7 +337,7 @@ impl<L: Link> Peers<L> {
         self.monitor.unmonitor(token as u64);
         self.newcomers.left(token);
         fail_point!("connection.ended");
-        L::close(connection.transport.stream_mut());
+        self.close(&mut connection);
         if let Some(redial) = connection.redial(cause, now) {
             self.redials.insert(token, redial);
             return;
@@ -342,6 +345,11 @@ impl<L: Link> Peers<L> {
         self.forget(token, connection.peer());
         let outstanding = connection.disconnected(cause);
         self.watch(token, outstanding);
+    }
+
+    fn close(&self, connection: &mut Connection<L::Stream>) {
+        self.context.waits.note_link(connection.transport.network_limited());
+        L::close(connection.transport.stream_mut());
     }
 
     /// Keeps lent buffers until their lease ends.
@@ -387,7 +395,7 @@ impl<L: Link> Peers<L> {
         }
         for token in ended {
             if let Some(mut connection) = self.connections.remove(&token) {
-                L::close(connection.transport.stream_mut());
+                self.close(&mut connection);
             }
         }
     }

@@ -11,7 +11,7 @@ use headgate_memory::SEGMENT_ALIGNMENT;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, fallocate, linkat};
 use rustix::io::{Errno, preadv, pwritev};
 
-use crate::metrics::Timer;
+use crate::metrics::{DiskWait, WaitTimes};
 
 /// Slices per system call, far below the limit of the kernel.
 const MAX_SLICES: usize = 64;
@@ -25,8 +25,7 @@ pub(super) struct SpillCounters {
     pub(super) read: AtomicU64,
     /// Open files.
     pub(super) files: AtomicU64,
-    /// Time in which a file is written.
-    pub(super) disk: Arc<Timer>,
+    pub(super) waits: Arc<WaitTimes>,
 }
 
 /// A range of the file that holds one block.
@@ -72,9 +71,13 @@ impl SpillFile {
         Self { file, live: AtomicU64::new(0), counters }
     }
 
+    /// Counts the time in which the caller uses the file.
+    pub(super) fn used(&self) -> DiskWait<'_> {
+        self.counters.waits.disk()
+    }
+
     /// Writes all pieces at `offset`, one behind the other. Returns the offset behind them.
     pub(super) fn write(&self, mut offset: u64, pieces: &[&[u8]]) -> io::Result<u64> {
-        let _writes = self.counters.disk.held();
         for pieces in pieces.chunks(MAX_SLICES) {
             let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
             let mut rest = &mut slices[..];

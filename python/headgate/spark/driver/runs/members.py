@@ -58,7 +58,7 @@ class Member:
         function_ms: ms in the user's function.
         emit_ms: ms of writing rows into pages.
         blocked_ms: ms of waiting for the receiver of its output.
-        link_ms: ms in which a connection had more to send than it took.
+        link_ms: ms in which the network limited a connection.
         hostname: of its host, once it has told it.
         edges: bytes for the consumers, as :func:`headgate.observe.edges.folded` returns them; known at
             the end.

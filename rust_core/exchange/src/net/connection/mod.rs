@@ -11,7 +11,6 @@ mod transport;
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headgate_protocol::{Frame, FrameDecoder, Limits, MAX_HANDSHAKE_LEN, Peer, Side};
@@ -71,7 +70,7 @@ impl<S: Stream> Connection<S> {
         let (peer, deadline) = (dial.peer, dial.deadline);
         let dialing = Dialing::start(dial, context, &mut outbox)?;
         let phase = Phase::Dialing(Box::new(dialing), std::mem::take(client));
-        Ok(Self::new(token, stream, peer, phase, outbox, deadline, context))
+        Ok(Self::new(token, stream, peer, phase, outbox, deadline))
     }
 
     pub(crate) fn accept(
@@ -83,7 +82,7 @@ impl<S: Stream> Connection<S> {
     ) -> Result<Self> {
         let phase = Phase::Answering(Answering::new(context)?);
         let deadline = now + HANDSHAKE_TIMEOUT;
-        Ok(Self::new(token, stream, peer, phase, Outbox::default(), deadline, context))
+        Ok(Self::new(token, stream, peer, phase, Outbox::default(), deadline))
     }
 
     fn new(
@@ -93,12 +92,11 @@ impl<S: Stream> Connection<S> {
         phase: Phase,
         outbox: Outbox,
         handshake_deadline: Instant,
-        context: &Context,
     ) -> Self {
         Self {
             token,
             peer,
-            transport: Transport::new(stream, Arc::clone(&context.link)),
+            transport: Transport::new(stream),
             phase,
             outbox,
             staging: vec![0; STAGING].into_boxed_slice(),

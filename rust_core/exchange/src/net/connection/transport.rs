@@ -1,9 +1,9 @@
 //! The stream of one connection and its readiness.
 
 use std::io::{self, ErrorKind, IoSliceMut};
-use std::sync::Arc;
+use std::time::Duration;
 
-use crate::metrics::{Held, Timer};
+use crate::net::limits::NetworkLimits;
 use crate::net::link::Stream;
 use crate::net::outbox::Outbox;
 
@@ -17,15 +17,23 @@ pub(crate) struct Transport<S> {
     readable: bool,
     /// True once the peer has closed its end or the connection broke; the last read tells which.
     ended: bool,
-    /// Time in which a connection has more to send than its stream takes.
-    link: Arc<Timer>,
-    /// Held while this one has.
-    full: Option<Held>,
+    limits: NetworkLimits,
 }
 
 impl<S: Stream> Transport<S> {
-    pub(super) fn new(stream: S, link: Arc<Timer>) -> Self {
-        Self { stream, writable: false, readable: false, ended: false, link, full: None }
+    pub(super) fn new(stream: S) -> Self {
+        Self {
+            stream,
+            writable: false,
+            readable: false,
+            ended: false,
+            limits: NetworkLimits::default(),
+        }
+    }
+
+    /// Looks at the kernel's times; returns the time so far for which the network has limited this stream.
+    pub(crate) fn network_limited(&mut self) -> Duration {
+        self.limits.look(self.stream.tcp_times())
     }
 
     pub(crate) fn stream_mut(&mut self) -> &mut S {
@@ -41,7 +49,6 @@ impl<S: Stream> Transport<S> {
     /// Records that there may be room to write.
     pub(crate) fn can_write(&mut self) {
         self.writable = true;
-        self.full = None;
     }
 
     pub(crate) fn is_readable(&self) -> bool {
@@ -90,9 +97,6 @@ impl<S: Stream> Transport<S> {
             Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
-        }
-        if !self.writable && self.full.is_none() {
-            self.full = Some(self.link.held());
         }
         Ok(written)
     }
