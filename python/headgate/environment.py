@@ -24,18 +24,23 @@ if TYPE_CHECKING:
 
 
 class Waits(NamedTuple):
-    """Times in ns that an environment has waited for files and the network so far.
+    """Times in ns that an environment has waited for files, memory and the network so far.
 
-    The last one is up to half a second old.
+    The last two are up to half a second old.
 
     Attributes:
         disk_ns: ns in which threads slept while they wrote a file of pages or read a kept one.
+        memory_ns: ns in which writers waited for a segment of their pool while each subpartition had its
+            reader in another process, and no connection had pages that it could not send.
         link_ns: ns in which the network limited a TCP connection that had more to send, for the one where it
             was longest: neither the receiver nor the send buffer was full. 0 before Linux 4.10.
+        io_ns: processor time of the I/O thread in ns.
     """
 
     disk_ns: int
+    memory_ns: int
     link_ns: int
+    io_ns: int
 
 
 class ShuffleEnvironment:

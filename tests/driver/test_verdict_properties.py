@@ -16,7 +16,7 @@ def run_of(seed):
     tasks = []
     for role in ("map", "reduce"):
         usual, count = random.randrange(4), random.randint(1, 4)
-        has_disk = random.random() < 0.2
+        has_disk, lacks_memory = random.random() < 0.2, random.random() < 0.7
         link = random.choice([0, 0.1, 1])
         for number in range(count):
             parts = [random.randint(0, 1500) for _ in range(4)]
@@ -35,7 +35,9 @@ def run_of(seed):
                     0,
                     *parts,
                     disk_ms=has_disk * random.randint(0, wall),
+                    memory_ms=int(lacks_memory * random.uniform(0.4, 1) * parts[3]),
                     link_ms=int(link * random.randint(0, wall)),
+                    io_ms=int(random.choice([0.6, 1]) * random.randint(0, wall)),
                     host=host,
                 )
             )
@@ -49,7 +51,9 @@ def between(producers):
     """Return the kind of what lies between producers that all wait and consumers that are idle."""
     if any(2 * t.link_ms > t.wall_ms for t in producers):
         return "network"
-    return "exchange"
+    has_room = all(5 * t.link_ms <= t.wall_ms for t in producers)
+    lack = all(2 * t.memory_ms > t.blocked_ms and 2 * t.io_ms <= t.wall_ms for t in producers)
+    return "pool" if has_room and lack else "exchange"
 
 
 def holds(found, tasks, *, is_kept=False):  # noqa: PLR0911 - one per kind
@@ -81,7 +85,7 @@ def holds(found, tasks, *, is_kept=False):  # noqa: PLR0911 - one per kind
             return awaits_consumers and others and 2 * max(others) <= worst.function_ms
         case "sink":
             return awaits_consumers and 2 * worst.blocked_ms > longest
-        case "network":
+        case "network" | "pool":
             return are_idle and all(blocked) and found.kind == between(producers)
         case "exchange":
             emits = [2 * t.emit_ms > t.wall_ms for t in producers]
@@ -106,14 +110,16 @@ def test_what_is_said_holds_by_its_definition(tasks, reads_splits):
 
 SHARES = st.fixed_dictionaries(
     {
+        "memory_ms": st.integers(2500, 6000),
         "link_ms": st.integers(0, 2500) | st.integers(0, 10_000),
+        "io_ms": st.integers(0, 5500) | st.integers(0, 10_000),
     }
 )
 
 
 @settings(deadline=None)
 @given(st.lists(SHARES, min_size=1, max_size=3), st.integers(0, 100))
-def test_the_network_is_named_if_all_else_waits(shares, busy):
+def test_the_network_or_the_pools_are_named_if_all_else_waits(shares, busy):
     producers = [
         TaskStats("map", number, input_ms=1000, function_ms=3000, blocked_ms=6000, **waits)
         for number, waits in enumerate(shares)
@@ -159,7 +165,7 @@ def test_the_order_of_tasks_does_not_matter(tasks, reads_splits, random):
 def test_a_common_factor_of_all_times_does_not_matter(tasks, factor):
     # Above the minimum times, which the tasks of these runs may be below.
     thread = ("input_ms", "function_ms", "emit_ms", "blocked_ms")
-    names = (*thread, "disk_ms", "link_ms")
+    names = (*thread, "disk_ms", "memory_ms", "link_ms", "io_ms")
     long = [replace(task, **{n: 5 * getattr(task, n) for n in names}) for task in tasks]
     longer = [replace(task, **{n: factor * getattr(task, n) for n in names}) for task in long]
     for judge in (verdict, kept_verdict):

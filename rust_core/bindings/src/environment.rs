@@ -108,12 +108,12 @@ impl Environment {
         released(py, || self.inner.close());
     }
 
-    /// Ns of waits for files and for the network.
-    fn waits(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+    /// Ns of waits for files, for memory and for the network, and of the I/O thread's work.
+    fn waits(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u64)> {
         blocking(py, |_| {
             self.inner.check_fork()?;
             let waits = self.inner.waits();
-            Ok((waits.disk_ns, waits.link_ns))
+            Ok((waits.disk_ns, waits.memory_ns, waits.link_ns, waits.io_ns))
         })
     }
 

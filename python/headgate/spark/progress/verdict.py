@@ -26,6 +26,7 @@ Kind = Literal[
     "sink",
     "disk",
     "network",
+    "pool",
     "slow-host",
     "waiting-for-slots",
 ]
@@ -50,6 +51,8 @@ _TAIL: Final = 2.0
 SLOW_HOST: Final = 2.0
 #: Minimum tasks on a slow host, and on all others.
 _MIN_HOST_TASKS: Final = 2
+#: Share of its time for which the network may limit a producer that lacks memory.
+_FREE_LINK: Final = 0.2
 #: Task number that stands for all producers.
 _ALL: Final = -1
 
@@ -63,6 +66,7 @@ _ADVICE: Final[dict[str, str]] = {
     "sink": "make the code after the exchange faster",
     "disk": 'use faster local disks, or compression; mode="pipelined" writes no files',
     "network": "send fewer or narrower columns, or compress them",
+    "pool": "raise memory, or use smaller segments or fewer partitions",
     "slow-host": "look at that host: other load, a slower processor, a failing disk",
     "waiting-for-slots": "fewer partitions, or more slots",
 }
@@ -157,7 +161,7 @@ def _long_enough(tasks: list[TaskStats]) -> list[TaskStats]:
     if long or not tasks:
         return long
     thread = ("input_ms", "function_ms", "emit_ms", "blocked_ms")
-    names = (*thread, "disk_ms", "link_ms")
+    names = (*thread, "disk_ms", "memory_ms", "link_ms", "io_ms")
     sums = {name: sum(getattr(task, name) for task in tasks) for name in names}
     total = TaskStats(tasks[0].role, _ALL, **sums)
     return [total] if total.wall_ms >= MIN_SECONDS * 1000 else []
@@ -191,15 +195,27 @@ def _downstream(
 
 
 def _between(producers: list[TaskStats], blocked: float) -> Verdict:
-    """Return the cause if all producers wait and no consumer works: the network, or it is not certain."""
+    """Return the cause if all producers wait and no consumer works: the network, the pools, or neither for certain."""
     idle = "and consumers are idle"
     slow = _most(producers, partial(_waited, "link_ms"))
     share = _waited("link_ms", slow)
     if share > MOST:
         text = f"rows of {_who(slow)} are on the network {_percent(share)} of the time, {idle}"
         return _made("network", "exchange", _number(slow), share, text)
+    if share <= _FREE_LINK and all(map(_lacks_memory, producers)):
+        short = _most(producers, partial(_waited, "memory_ms"))
+        share = _waited("memory_ms", short)
+        text = (
+            f"waiting for free memory takes {_percent(share)} of the time of {_who(short)}, {idle}"
+        )
+        return _made("pool", "exchange", _number(short), share, text)
     text = f"producers wait {_percent(blocked)} of the time, {idle}"
     return _made("exchange", "exchange", None, blocked, text)
+
+
+def _lacks_memory(task: TaskStats) -> bool:
+    """Return True if a producer waits mostly for its pool, and its I/O thread could send more."""
+    return task.memory_ms > MOST * task.blocked_ms and _waited("io_ms", task) <= MOST
 
 
 def _waited(name: str, task: TaskStats) -> float:

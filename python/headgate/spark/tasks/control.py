@@ -46,8 +46,14 @@ class Counts:
         """Return the fields of a PROGRESS message."""
         times = [clock.fields() for clock in self.clocks]
         busiest = min(times, key=lambda spent: spent["input_ms"], default={})
-        waited = {} if self.waits is None else {"link_ms": self.waits().link_ns // 1_000_000}
-        return {"rows": self.rows, "bytes": self.bytes, **busiest, **waited, **self.about}
+        return {"rows": self.rows, "bytes": self.bytes, **busiest, **self._waited(), **self.about}
+
+    def _waited(self) -> dict[str, int]:
+        if self.waits is None:
+            return {}
+        waits = self.waits()
+        ns = {"memory_ms": waits.memory_ns, "link_ms": waits.link_ns, "io_ms": waits.io_ns}
+        return {name: value // 1_000_000 for name, value in ns.items()}
 
 
 class Control:

@@ -169,7 +169,7 @@ _TOTALS: Final[Checks] = {
 #: each consumer; all optional.
 _SEEN: Final[Checks] = {
     **dict.fromkeys(("input_ms", "function_ms", "emit_ms", "blocked_ms"), _is_count),
-    "link_ms": _is_count,
+    **dict.fromkeys(("memory_ms", "link_ms", "io_ms"), _is_count),
     "hostname": _is_hostname,
     "edges": _is_edges,
     "edges_each": _is_number,

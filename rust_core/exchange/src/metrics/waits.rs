@@ -1,6 +1,7 @@
-//! What an environment waits for: files and connections.
+//! What an environment waits for: files, memory, connections, its I/O thread.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -12,7 +13,13 @@ use crate::stats::Waits;
 #[derive(Debug, Default)]
 pub(crate) struct WaitTimes {
     disk: AtomicU64,
+    memory: AtomicU64,
     link: AtomicU64,
+    io: AtomicU64,
+    /// Connections that have pages and cannot send them: without credit, or with a full send buffer.
+    held_up: AtomicUsize,
+    /// Number of times that a connection was held up.
+    hold_ups: AtomicU64,
 }
 
 /// The use of a file that lasts until this is dropped.
@@ -23,6 +30,18 @@ pub(crate) struct DiskWait<'a> {
     worked: Duration,
 }
 
+/// A writer's wait for a segment, which lasts until this is dropped.
+pub(crate) struct MemoryWait<'a> {
+    waits: &'a WaitTimes,
+    began: Instant,
+    /// Value of `hold_ups` at the beginning; none if a connection was held up.
+    hold_ups: Option<u64>,
+}
+
+/// Counts a connection as held up until it is dropped.
+#[derive(Debug)]
+pub(crate) struct HoldUp(Arc<WaitTimes>);
+
 impl WaitTimes {
     /// Counts the use of a file, without the processor time of this thread: a disk is slow if threads
     /// sleep.
@@ -30,15 +49,40 @@ impl WaitTimes {
         DiskWait { waits: self, began: Instant::now(), worked: thread_time() }
     }
 
+    /// Counts a wait for a segment if no connection is held up from its beginning to its end.
+    pub(crate) fn memory(&self) -> MemoryWait<'_> {
+        MemoryWait { waits: self, began: Instant::now(), hold_ups: self.without_hold_up() }
+    }
+
+    /// Counts a connection as held up.
+    pub(crate) fn hold_up(self: &Arc<Self>) -> HoldUp {
+        // In this order: a wait that sees no connection held up sees the new number at its end.
+        self.held_up.fetch_add(1, Ordering::SeqCst);
+        self.hold_ups.fetch_add(1, Ordering::SeqCst);
+        HoldUp(Arc::clone(self))
+    }
+
     /// Notes the time for which the network has limited one connection.
     pub(crate) fn note_link(&self, limited: Duration) {
         self.link.fetch_max(nanoseconds(limited), Ordering::Relaxed);
     }
 
+    /// Notes the processor time of the I/O thread, which calls this.
+    pub(crate) fn note_io(&self) {
+        self.io.store(nanoseconds(thread_time()), Ordering::Relaxed);
+    }
+
     /// All times so far.
     pub(crate) fn totals(&self) -> Waits {
-        let [disk_ns, link_ns] = [&self.disk, &self.link].map(|at| at.load(Ordering::Relaxed));
-        Waits { disk_ns, link_ns }
+        let [disk_ns, memory_ns, link_ns, io_ns] =
+            [&self.disk, &self.memory, &self.link, &self.io].map(|at| at.load(Ordering::Relaxed));
+        Waits { disk_ns, memory_ns, link_ns, io_ns }
+    }
+
+    /// Returns how often a connection was held up so far; none if one is now.
+    fn without_hold_up(&self) -> Option<u64> {
+        let hold_ups = self.hold_ups.load(Ordering::SeqCst);
+        (self.held_up.load(Ordering::SeqCst) == 0).then_some(hold_ups)
     }
 }
 
@@ -47,6 +91,20 @@ impl Drop for DiskWait<'_> {
         let worked = thread_time().saturating_sub(self.worked);
         let waited = self.began.elapsed().saturating_sub(worked);
         add(&self.waits.disk, waited);
+    }
+}
+
+impl Drop for MemoryWait<'_> {
+    fn drop(&mut self) {
+        if self.hold_ups.is_some() && self.hold_ups == self.waits.without_hold_up() {
+            add(&self.waits.memory, self.began.elapsed());
+        }
+    }
+}
+
+impl Drop for HoldUp {
+    fn drop(&mut self) {
+        self.0.held_up.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -67,6 +125,8 @@ fn thread_time() -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
@@ -97,5 +157,39 @@ mod tests {
         waits.note_link(5 * MS);
         waits.note_link(3 * MS);
         assert_eq!(waits.totals().link_ns, 5_000_000);
+    }
+
+    proptest! {
+        /// Steps: 0 begins a wait, 1 ends it, 2 and above hold up a connection or let it go on.
+        #[test]
+        fn a_wait_counts_only_if_no_connection_is_held_up_during_it(
+            steps in prop::collection::vec(0_usize..5, 1..60),
+        ) {
+            let waits = Arc::<WaitTimes>::default();
+            let mut held = [const { None }; 3];
+            let (mut waiting, mut was_held) = (None::<MemoryWait<'_>>, false);
+            for step in steps {
+                match step {
+                    0 => {
+                        was_held = held.iter().any(Option::is_some);
+                        waiting = Some(waits.memory());
+                    }
+                    1 => {
+                        let before = waits.totals().memory_ns;
+                        let Some(wait) = waiting.take() else { continue };
+                        // So that the time of the wait is not zero.
+                        while wait.began.elapsed().is_zero() {}
+                        drop(wait);
+                        let counted = waits.totals().memory_ns > before;
+                        prop_assert_eq!(counted, COUNTS && !was_held);
+                    }
+                    connection => {
+                        let held = &mut held[connection - 2];
+                        *held = if held.is_some() { None } else { Some(waits.hold_up()) };
+                        was_held |= held.is_some();
+                    }
+                }
+            }
+        }
     }
 }

@@ -285,10 +285,10 @@ impl<L: Link> Peers<L> {
     }
 
     /// Ends a round of heartbeats if it is due: watches the connections that have channels, sends
-    /// heartbeats on quiet ones, and drops silent peers.
-    pub(crate) fn beat(&mut self, now: Instant) {
+    /// heartbeats on quiet ones, and drops silent peers. Returns true if a round has ended.
+    pub(crate) fn beat(&mut self, now: Instant) -> bool {
         if self.round.is_some_and(|end| now < end) {
-            return;
+            return false;
         }
         // Counted in rounds, so that a process that was stopped itself takes no peer for silent.
         let quiet = self.context.idle_timeout.as_nanos() / 4 / HEARTBEAT_INTERVAL.as_nanos();
@@ -314,6 +314,7 @@ impl<L: Link> Peers<L> {
         }
         let next = (!self.connections.is_empty()).then_some(now + HEARTBEAT_INTERVAL);
         self.round = next.filter(|_| !self.monitor.is_idle());
+        ends
     }
 
     fn drop_silent(&mut self, now: Instant) {
