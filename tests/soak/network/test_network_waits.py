@@ -68,6 +68,7 @@ env.close()
 CASES = {
     "slow network": (10, "8m", 0, "rows of producer 0 are on the network"),
     "slow network and slower consumer": (20, "8m", 0.2, "reduce 0 is busy"),
+    "slow network and small pool": (10, "192k", 0, "rows of producer 0 are on the network"),
     "small pool": (None, "192k", 0, "waiting for free memory takes"),
     "small pool and slow consumer": (None, "192k", 0.02, "reduce 0 is busy"),
     "slow consumer": (None, "8m", 0.02, "reduce 0 is busy"),
