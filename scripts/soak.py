@@ -99,6 +99,13 @@ PARTS = (
         (*SPARK, "tests/soak/spark/*"),
     ),
     Part(
+        "ends",
+        "jobs that are cancelled or interrupted, files that are damaged, what is kept of an exchange after it",
+        pytest("tests/soak/ends"),
+        4,
+        (*SPARK, "tests/soak/ends/*"),
+    ),
+    Part(
         "slots",
         "executors that come, go and are lost; pools, and copies of tasks",
         pytest("tests/soak/slots"),
@@ -142,9 +149,9 @@ PARTS = (
     Part(
         "one-process",
         "the tests on Spark again, on local[4], which tries no task twice",
-        pytest("--numprocesses", "2", "--dist", "loadfile", "tests/spark"),
+        pytest("--numprocesses", "2", "--dist", "loadfile", "tests/spark", "tests/soak/ends"),
         6,
-        SPARK,
+        (*SPARK, "tests/soak/ends/*"),
         {"HEADGATE_TEST_MASTER": "local[4]"},
     ),
     Part(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from headgate import _native
 from headgate.errors import OptionError
@@ -10,7 +10,9 @@ from headgate.errors import OptionError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Alignment: TypeAlias = Literal["aligned", "unaligned", "timeoutable"]
+Alignment: TypeAlias = Literal["aligned", "unaligned", "timeoutable", "at_least_once"]
+#: What a recovery may do to records.
+CheckpointingMode: TypeAlias = Literal["exactly_once", "at_least_once"]
 #: Numbers that travel have 64 bits.
 _LARGEST = 2**63 - 1
 
@@ -28,7 +30,8 @@ class CheckpointBarrier(NamedTuple):
         timestamp: time of the trigger, in ms since 1970.
         alignment: ``"aligned"``: the barriers of all channels wait for each other. ``"unaligned"``:
             barriers overtake records, which become part of the checkpoint. ``"timeoutable"``:
-            aligned until the timeout has passed, unaligned from then on.
+            aligned until the timeout has passed, unaligned from then on. ``"at_least_once"``:
+            barriers neither wait nor overtake, so records behind them may be in the snapshot.
         timeout: of ``"timeoutable"``, ms from the trigger; 1 or more.
         body: description of the snapshot, passed on with the barrier.
 
@@ -155,10 +158,10 @@ def checked(barrier: CheckpointBarrier) -> tuple[int, int, Alignment, int, bytes
         OptionError: a field that no barrier can have.
     """
     checkpoint_id, timestamp, alignment, timeout, body = barrier
-    if alignment not in {"aligned", "unaligned", "timeoutable"}:
+    if alignment not in get_args(Alignment):
         raise OptionError(
             f"alignment={alignment!r} is unknown",
-            remedy='"aligned" · "unaligned" · "timeoutable"',
+            remedy=" · ".join(f'"{known}"' for known in get_args(Alignment)),
         )
     lowest = 1 if alignment == "timeoutable" else 0
     # The largest number stands for a checkpoint that never times out.
@@ -202,22 +205,34 @@ class Checkpointed:
 
     _native: Any
 
-    def enable_checkpointing(self, *, after_finish: bool = True) -> None:
-        """Have the reader handle the barriers of checkpoints, each exactly once.
+    def enable_checkpointing(
+        self, *, mode: CheckpointingMode = "exactly_once", after_finish: bool = True
+    ) -> None:
+        """Have the reader handle the barriers of checkpoints.
 
         From now on ``on_event`` of :class:`RecordReader` gets :class:`CheckpointBarrier`,
         :class:`CheckpointComplete` and :class:`CheckpointAborted`. The reader blocks and resumes
         channels by itself. Source: Flink's ``CheckpointedInputGate``.
 
         Args:
+            mode: ``"exactly_once"``: barriers wait for each other or overtake, so a snapshot has the
+                records before its barriers and no other. ``"at_least_once"``: they are only counted, and
+                block nothing. The snapshot is due at the last one, so records behind the others may be in
+                it, and come again after a recovery. Barriers must be of that mode.
             after_finish: count a channel that ends as one whose barrier has arrived. If False, its
                 end aborts the checkpoint.
 
         Raises:
+            OptionError: no such mode.
             ClosedError: a channel can still be added, the gate was read before, or it was called
                 before. The gates of a union take no checkpoints of their own.
         """
-        self._native.enable_checkpointing(after_finish)
+        if mode not in get_args(CheckpointingMode):
+            raise OptionError(
+                f"mode={mode!r} is unknown",
+                remedy=" · ".join(f'"{known}"' for known in get_args(CheckpointingMode)),
+            )
+        self._native.enable_checkpointing(mode == "at_least_once", after_finish)
 
     def abort_checkpoint(self, checkpoint_id: int, reason: str) -> None:
         """Give up a checkpoint, as its coordinator did; any thread may call it.

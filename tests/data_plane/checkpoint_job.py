@@ -20,7 +20,9 @@ def barrier(number, alignment="aligned", **fields):
 class Job:
     """Writers, a task that reads all of them by polling, and what it read and heard."""
 
-    def __init__(self, link, writers=2, *, union=False, after_finish=True, **reader):
+    def __init__(
+        self, link, writers=2, *, union=False, mode="exactly_once", after_finish=True, **reader
+    ):
         self.producer, self.consumer = link()
         partitions = [self.producer.create_result_partition(1) for _ in range(writers)]
         self.writers = [hg.RecordWriter(one, serializer="bytes") for one in partitions]
@@ -30,7 +32,7 @@ class Job:
             self.gate = hg.UnionInputGate(gates)
         else:
             self.gate = self.consumer.create_input_gate(addresses)
-        self.gate.enable_checkpointing(after_finish=after_finish)
+        self.gate.enable_checkpointing(mode=mode, after_finish=after_finish)
         self.got = []
         self.triggered = []
         self.reader = hg.RecordReader(

@@ -101,16 +101,15 @@ def test_rows_of_complete_checkpoints_are_there_at_least_once(broker):
 def test_a_checkpoint_fails_if_a_row_is_not_delivered():
     broker = Broker()
     topic = broker.fill(1)
-    sink = KafkaSink(
-        topic, broker.servers, properties={"delivery.timeout.ms": 1000, "linger.ms": 0}
-    )
-    writer = sink.create_stream_writer(CONTEXT)
-    writer.write(pa.record_batch({"value": ["a"]}))
-    writer.prepare_commit(1)
+    with KafkaSink(topic, broker.servers).create_stream_writer(CONTEXT) as writer:
+        writer.write(pa.record_batch({"value": ["a"]}))
+        writer.prepare_commit(1)
+    hasty = {"delivery.timeout.ms": 1000, "linger.ms": 0}
+    writer = KafkaSink(topic, broker.servers, properties=hasty).create_stream_writer(CONTEXT)
     del broker
     writer.write(pa.record_batch({"value": ["b"]}))
     with pytest.raises(SinkError, match="was not delivered"):
-        writer.prepare_commit(2)
+        writer.prepare_commit(1)
     writer.close()
     writer.close()
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use headgate_exchange::{
     Alignment, Barrier, ChannelRecord, ChannelStates, CheckpointId, CheckpointNotice,
-    CheckpointOptions, DataInput, ShuffleEnvironment,
+    CheckpointOptions, CheckpointingMode, CheckpointingOptions, DataInput, ShuffleEnvironment,
 };
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
@@ -24,6 +24,7 @@ pub(crate) fn barrier(fields: Fields) -> PyResult<Barrier> {
         "aligned" => Alignment::Aligned,
         "timeoutable" => Alignment::Timeoutable { timeout },
         "unaligned" => Alignment::Unaligned,
+        "at_least_once" => Alignment::AtLeastOnce,
         other => return Err(PyValueError::new_err(format!("{other} is no alignment"))),
     };
     let options = CheckpointOptions { alignment, snapshot: Bytes::from(body) };
@@ -38,6 +39,7 @@ pub(crate) fn notice_tuple(py: Python<'_>, notice: CheckpointNotice) -> PyResult
                 Alignment::Aligned => ("aligned", 0),
                 Alignment::Timeoutable { timeout } => ("timeoutable", timeout),
                 Alignment::Unaligned => ("unaligned", 0),
+                Alignment::AtLeastOnce => ("at_least_once", 0),
             };
             let body = PyBytes::new(py, &barrier.options.snapshot);
             ("trigger", barrier.id.0, barrier.timestamp, alignment, timeout, body)
@@ -65,11 +67,13 @@ pub(crate) fn enable(
     py: Python<'_>,
     environment: &ShuffleEnvironment,
     input: &dyn DataInput,
-    after_finish: bool,
+    (at_least_once, after_finish): (bool, bool),
 ) -> PyResult<()> {
+    let mode =
+        if at_least_once { CheckpointingMode::AtLeastOnce } else { CheckpointingMode::ExactlyOnce };
     blocking(py, |_| {
         environment.check()?;
-        input.enable_checkpointing(after_finish)
+        input.enable_checkpointing(CheckpointingOptions { mode, after_finish })
     })
 }
 

@@ -166,8 +166,13 @@ impl InputGate {
         })
     }
 
-    fn enable_checkpointing(&self, py: Python<'_>, after_finish: bool) -> PyResult<()> {
-        checkpoints::enable(py, &self.environment, &*self.inner, after_finish)
+    fn enable_checkpointing(
+        &self,
+        py: Python<'_>,
+        at_least_once: bool,
+        after_finish: bool,
+    ) -> PyResult<()> {
+        checkpoints::enable(py, &self.environment, &*self.inner, (at_least_once, after_finish))
     }
 
     fn abort_checkpoint(&self, py: Python<'_>, checkpoint: i64, reason: String) -> PyResult<()> {

@@ -5,8 +5,6 @@ use headgate_protocol::{Alignment, CheckpointBarrier, CheckpointId, CheckpointOp
 use headgate_record::Event;
 use headgate_record::event::{self, AlignmentType, SnapshotType};
 
-use crate::error::{ExchangeError, Result};
-
 /// A barrier whose snapshot is described by bytes that only the task reads.
 pub type Barrier = CheckpointBarrier<Bytes>;
 
@@ -20,6 +18,7 @@ pub(crate) fn to_event(barrier: &Barrier) -> Event {
             (AlignmentType::Aligned, i64::try_from(timeout).unwrap_or(NEVER))
         }
         Alignment::Unaligned => (AlignmentType::Unaligned, NEVER),
+        Alignment::AtLeastOnce => (AlignmentType::AtLeastOnce, NEVER),
     };
     let description = &barrier.options.snapshot;
     Event::CheckpointBarrier(event::CheckpointBarrier {
@@ -35,11 +34,8 @@ pub(crate) fn to_event(barrier: &Barrier) -> Event {
 }
 
 /// Returns the barrier of an event.
-///
-/// # Errors
-/// [`ExchangeError::Event`] for a barrier that does not wait for the others and does not overtake
-/// either: a checkpoint would hold records twice.
-pub(crate) fn of_event(barrier: event::CheckpointBarrier) -> Result<Barrier> {
+#[must_use]
+pub(crate) fn of_event(barrier: event::CheckpointBarrier) -> Barrier {
     let options = barrier.options;
     let alignment = match options.alignment {
         AlignmentType::Aligned if options.is_timeoutable() => {
@@ -47,14 +43,9 @@ pub(crate) fn of_event(barrier: event::CheckpointBarrier) -> Result<Barrier> {
         }
         AlignmentType::Aligned | AlignmentType::ForcedAligned => Alignment::Aligned,
         AlignmentType::Unaligned => Alignment::Unaligned,
-        AlignmentType::AtLeastOnce => {
-            let id = barrier.id;
-            let text =
-                format!("the barrier of checkpoint {id} is of at least once, not exactly once");
-            return Err(ExchangeError::Event(text));
-        }
+        AlignmentType::AtLeastOnce => Alignment::AtLeastOnce,
     };
     let snapshot = options.location.unwrap_or_default();
     let options = CheckpointOptions { alignment, snapshot };
-    Ok(Barrier { id: CheckpointId(barrier.id), timestamp: barrier.timestamp, options })
+    Barrier { id: CheckpointId(barrier.id), timestamp: barrier.timestamp, options }
 }

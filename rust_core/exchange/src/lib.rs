@@ -72,7 +72,8 @@ pub use error::{ExchangeError, Interrupt, Result};
 pub use event::data_type_of;
 pub use gate::{
     AvailabilityListener, CheckpointedChannel, CheckpointedChannels, CheckpointedInput,
-    Checkpointing, DataInput, EndOfDataStatus, InputGate, Received, SuperstepInput, UnionInputGate,
+    Checkpointing, CheckpointingMode, CheckpointingOptions, DataInput, EndOfDataStatus, InputGate,
+    Received, SuperstepInput, UnionInputGate,
 };
 pub use heartbeat::HeartbeatManager;
 pub use kept::{KeptFile, SmallLimits, SmallSubpartition, keep_small};

@@ -20,6 +20,7 @@ use crate::event;
 use crate::gate::{DataInput, Received};
 use crate::spanning::SpanningOptions;
 
+mod barriers;
 mod channel;
 mod checkpoints;
 mod coalescing;
@@ -368,8 +369,8 @@ impl RecordReader {
 
     /// Starts the barrier handler if the gate has come to take checkpoints.
     fn take_checkpointed(&mut self) {
-        if let Some(channels) = self.gate.take_checkpointed() {
-            self.checkpoints = Some(Box::new(Checkpoints::new(channels)));
+        if let Some((options, channels)) = self.gate.take_checkpointed() {
+            self.checkpoints = Some(Box::new(Checkpoints::new(options, channels)));
         }
     }
 

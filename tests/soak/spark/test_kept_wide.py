@@ -77,14 +77,14 @@ def test_a_full_disk_is_an_error_with_its_numbers_and_leaves_nothing(tmp_path, s
         def same(batches):
             yield from batches
         disk = Path.cwd() / "disk"
-        wide = numbers.selectExpr("*", "repeat(string(id), 600) as s")
+        # One producer: of two, Spark's own write may be the first that finds the disk full.
+        wide = numbers.coalesce(1).selectExpr("*", "repeat(string(id), 600) as s")
         def free():
             return os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
         spark.range(10).repartition(2).count()
         before = free()
         out = exchange(wide, by="k", num_partitions=2, map=same, schema=wide.schema)
         failed = outcome(out.collect)
-        # Files of producers that had succeeded live as long as the plan.
         del out
         def files():
             return [[str(path), path.stat().st_size] for path in disk.rglob("kept-*")]
@@ -92,8 +92,7 @@ def test_a_full_disk_is_an_error_with_its_numbers_and_leaves_nothing(tmp_path, s
             import gc
             gc.collect()
             context._jvm.System.gc()
-            # A task that ended after the job had failed is in no report, and its file is old after 10 minutes.
-            return len(files()) <= 1 and free() > before - 2_000_000 - sum(size for _, size in files())
+            return not files() and free() > before - 2_000_000
         eventually(is_free, 60)
         left = files()
         works = outcome(exchange(numbers, by="k", num_partitions=2, map=same, schema=numbers.schema).collect)
@@ -107,6 +106,5 @@ def test_a_full_disk_is_an_error_with_its_numbers_and_leaves_nothing(tmp_path, s
     )
     assert "[HG-5003]" in told["error"]
     assert "No space left on device" in told["error"]
-    print(told["error"][:1500])
-    assert len(told["left"]) <= 1, "two slots: one task failed, the other may have ended later"
+    assert told["left"] == []
     assert told["works"]["right"], told["works"]

@@ -146,6 +146,21 @@ class Program:
         owned = {row["p"]: row[1] for row in own}
         self.say(**answer, own=owned, made_again=stats.made_again, ran=ran)
 
+    def slow_host(self, address, seconds, slow_seconds):
+        """Exchange rows by a map that is slow on one host. Answer with the line of the slowest stage.
+
+        Args:
+            address: of the host.
+            seconds: of the map per batch on all other hosts.
+            slow_seconds: the same on this one.
+        """
+        df = self._spark.range(0, 12 * 40_000, 1, 12)
+        pace = sleeping(address, seconds, slow_seconds)
+        out = exchange(df, by="id", map=pace, schema="id long", num_partitions=6, mode="kept")
+        rows = out.count()
+        verdict = last_stats().verdict
+        self.say(rows=rows, kind=verdict and verdict.kind, text=verdict and verdict.text)
+
     def _watch(self, flows, ended):
         """Answer once rows flow."""
         while not ended.wait(0.1):
@@ -199,6 +214,20 @@ def counting(folder, does):
         yield pa.RecordBatch.from_pylist([row], schema=schema)
 
     return count
+
+
+def sleeping(address, seconds, slow_seconds):
+    """Return a function that sleeps at each batch, on one host longer than elsewhere."""
+
+    def sleep(batches):
+        import os
+
+        pause = slow_seconds if os.environ["SPARK_LOCAL_IP"] == address else seconds
+        for batch in batches:
+            time.sleep(pause)
+            yield batch
+
+    return sleep
 
 
 def counted(table, reducing):

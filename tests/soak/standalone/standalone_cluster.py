@@ -43,10 +43,10 @@ def spark_home() -> Path:
 
 
 def recipe() -> dict[str, str]:
-    """Return the configuration that docs/clusters.md recommends."""
+    """Return the configuration that docs/clusters.md recommends for a packed environment."""
     blocks = re.findall(r"^```properties\n(.*?)^```$", RECIPE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 1
-    return dict(line.split(maxsplit=1) for line in blocks[0].splitlines() if line.strip())
+    (block,) = (block for block in blocks if "spark.archives" in block)
+    return dict(line.split(maxsplit=1) for line in block.splitlines() if line.strip())
 
 
 class Cluster:

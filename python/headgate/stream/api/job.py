@@ -13,7 +13,13 @@ from headgate.errors import OptionError, StreamError
 from headgate.observe.runs import RUNS
 from headgate.stream.api.graph import MAX_PARALLELISM, JobGraph, Shipping, plan
 from headgate.stream.job.checkpoints import CheckpointConfig
-from headgate.stream.job.config import BUFFER_TIMEOUT, Alignment, JobConfig, milliseconds
+from headgate.stream.job.config import (
+    ALIGNMENTS,
+    BUFFER_TIMEOUT,
+    Alignment,
+    JobConfig,
+    milliseconds,
+)
 from headgate.stream.job.local import ProcessWorkers, ThreadWorkers
 from headgate.stream.job.master import JobMaster
 from headgate.stream.job.plain import plain
@@ -75,6 +81,8 @@ class StreamingJob:
             savepoint: folder of a savepoint to start from, if ``checkpoint`` has none.
             alignment: ``"aligned"``: barriers wait for each other. ``"unaligned"``: they overtake rows, which become part
                 of the checkpoint. ``"timeoutable"``: aligned up to ``aligned_timeout``, then unaligned.
+                ``"at_least_once"``: they do neither, so no task waits for a slow one, and after a restart rows may
+                count twice, in state and in output.
             aligned_timeout: see ``alignment``.
             checkpoint_timeout: time after which a checkpoint is given up.
             min_pause: time from the end of one checkpoint to the start of the next.
@@ -115,13 +123,13 @@ class StreamingJob:
             retained=retained,
             heartbeat_timeout=milliseconds("heartbeat_timeout", heartbeat_timeout) / 1000,
         )
-        if alignment not in {"aligned", "unaligned", "timeoutable"}:
+        if alignment not in ALIGNMENTS:
             raise OptionError(
                 f"alignment={alignment!r} is unknown",
-                remedy='"aligned" · "unaligned" · "timeoutable"',
+                remedy=" · ".join(f'"{known}"' for known in ALIGNMENTS),
             )
         graph = self.plan(parallelism, max_parallelism)
-        if alignment != "aligned":
+        if alignment in {"unaligned", "timeoutable"}:
             _refuse_broadcasts(graph)
         if spark is None:
             pool = _local_workers(graph, config.name, workers or 0, options or {})

@@ -230,7 +230,9 @@ class Checkpointing:
         attempt.enumerators[checkpoint] = {}
         # Savepoints and the last checkpoint have no rows in flight.
         may_overtake = self._store is not None and trigger.savepoint is None and not trigger.stop
-        alignment = self._config.alignment if may_overtake else "aligned"
+        alignment = self._config.alignment
+        if self._config.mode == "exactly_once" and not may_overtake:
+            alignment = "aligned"
         fields = {
             "checkpoint": checkpoint,
             "timestamp": now,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, TypeAlias, get_args
 
+from headgate import checkpoints
 from headgate._units import parse_duration
 from headgate.errors import OptionError
 
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
 
 #: Longest time that rows wait for a page to fill, unless the user says otherwise.
 BUFFER_TIMEOUT: Final = "5ms"
-Alignment = Literal["aligned", "unaligned", "timeoutable"]
+Alignment: TypeAlias = checkpoints.Alignment
+CheckpointingMode: TypeAlias = checkpoints.CheckpointingMode
+ALIGNMENTS: Final = get_args(Alignment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,11 @@ class JobConfig:
     savepoint: str | None = None
     allow_dropped_state: bool = False
     retained: int = 1
+
+    @property
+    def mode(self) -> CheckpointingMode:
+        """What a restart may do to rows."""
+        return "at_least_once" if self.alignment == "at_least_once" else "exactly_once"
 
 
 def milliseconds(option: str, raw: float | str, least: int = 1) -> int:

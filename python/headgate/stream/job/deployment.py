@@ -72,6 +72,7 @@ class Deployment:
         self._graph = graph
         self._name = name
         self._listener = listener
+        self._mode = message["mode"]
         self._restored: int | None = message["restored"]
         self._deployed = {tuple(one["task"]): one for one in message["tasks"]}
         self._outputs: dict[TaskKey, list[TaskOutput]] = {}
@@ -158,7 +159,7 @@ class Deployment:
         groups = key_group_range(key[1], stage.parallelism, most)
         in_flight = self._deployed[key]["in_flight"]
         rows = () if in_flight is None else InFlight.of(in_flight).rows(schema, groups, most)
-        return GateInput(gate, schema, task, task.mailbox, _BATCH_BYTES, rows)
+        return GateInput(gate, schema, task, task.mailbox, _BATCH_BYTES, rows, self._mode)
 
     def _context(
         self,

@@ -329,7 +329,12 @@ class JobMaster:
         checkpoint = None if restored is None else restored.checkpoint
         for worker, own_tasks in tasks.items():
             self._crew.send(
-                worker, "DEPLOY", attempt=attempt.number, restored=checkpoint, tasks=own_tasks
+                worker,
+                "DEPLOY",
+                attempt=attempt.number,
+                mode=self._config.mode,
+                restored=checkpoint,
+                tasks=own_tasks,
             )
 
     def _connect(self, attempt: Attempt) -> None:

@@ -34,7 +34,7 @@ FIELDS: Final[dict[str, dict[str, type | tuple[type, ...]]]] = {
     "WATERMARK": {"attempt": int, "task": list, "ms": int},
     "SOURCE_EVENT": {"attempt": int, "task": list, "name": str, "payload": str},
     # coordinator -> worker
-    "DEPLOY": {"attempt": int, "restored": (int, type(None)), "tasks": list},
+    "DEPLOY": {"attempt": int, "mode": str, "restored": (int, type(None)), "tasks": list},
     "CONNECT": {"attempt": int, "inputs": list},
     "TRIGGER": {
         "attempt": int,

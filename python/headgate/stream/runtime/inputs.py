@@ -7,7 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from headgate.checkpoints import CheckpointAborted, CheckpointBarrier, CheckpointComplete
+from headgate.checkpoints import (
+    CheckpointAborted,
+    CheckpointBarrier,
+    CheckpointComplete,
+    CheckpointingMode,
+)
 from headgate.data_types import EndOfDataStatus
 from headgate.errors import HeadgateError, SourceError
 from headgate.reader import Event, RecordReader
@@ -175,6 +180,7 @@ class GateInput(TaskInput):
         mailbox: of the task.
         batch_bytes: bytes up to which small pages are joined.
         recovered: rows that were in flight at the checkpoint.
+        mode: of checkpoints.
     """
 
     def __init__(
@@ -185,12 +191,13 @@ class GateInput(TaskInput):
         mailbox: Mailbox,
         batch_bytes: int,
         recovered: Iterable[pa.RecordBatch],
+        mode: CheckpointingMode,
     ) -> None:
         self._gate = gate
         self._recovered = recovered
         self._handler = handler
         self._valve = StatusWatermarkValve(gate.num_channels)
-        gate.enable_checkpointing()
+        gate.enable_checkpointing(mode=mode)
         self._reader = RecordReader(
             gate, schema=schema, on_event=self._on_event, batch_bytes=batch_bytes
         )

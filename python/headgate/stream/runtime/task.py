@@ -350,7 +350,7 @@ class StreamTask:
         delay = max(0, wall_clock() - barrier.timestamp)
         sync = (time.perf_counter_ns() - started) // 1_000_000
         snapshot = TaskSnapshot(checkpoint, savepoint, operators, splits, delay, sync)
-        if barrier.alignment == "aligned":
+        if barrier.alignment in {"aligned", "at_least_once"}:
             self._listener.on_snapshot(self, snapshot)
         else:
             state.waiting = snapshot

@@ -14,11 +14,11 @@ pub trait CheckpointedInput {
     /// The wishes of the owner.
     fn checkpointing(&self) -> &Checkpointing;
 
-    /// Returns the channels for a barrier handler, which has them `after_finish`.
+    /// Returns the channels for a barrier handler.
     ///
     /// # Errors
     /// [`ExchangeError::State`]: channels can be added.
-    fn checkpointed_channels(&self, after_finish: bool) -> Result<CheckpointedChannels>;
+    fn checkpointed_channels(&self) -> Result<CheckpointedChannels>;
 
     /// Returns a channel, which may have ended; `None` if its producer is not known yet.
     ///
@@ -31,14 +31,13 @@ pub trait CheckpointedInput {
     fn wake_up(&self);
 
     /// Hands barriers, their announcements, cancel markers and ends of channels to a barrier handler
-    /// in the reader. With `after_finish` a channel that ends counts as one whose barrier arrived;
-    /// without, its end aborts the checkpoint.
+    /// in the reader.
     ///
     /// # Errors
     /// [`ExchangeError::State`]: channels can be added, the input was read, or it was called before.
-    fn enable_checkpointing(&self, after_finish: bool) -> Result<()> {
-        self.checkpointed_channels(after_finish)?;
-        self.checkpointing().enable(after_finish)
+    fn enable_checkpointing(&self, options: CheckpointingOptions) -> Result<()> {
+        self.checkpointed_channels()?;
+        self.checkpointing().enable(options)
     }
 
     /// Aborts a checkpoint that the coordinator gave up, before more data is read. One that has not
@@ -72,11 +71,30 @@ pub trait CheckpointedInput {
         Ok(channel.0.convert_to_priority(sequence))
     }
 
-    /// Returns the channels for the barrier handler if checkpoints are enabled; once only.
-    fn take_checkpointed(&self) -> Option<CheckpointedChannels> {
-        let after_finish = self.checkpointing().take()?;
-        self.checkpointed_channels(after_finish).ok()
+    /// Returns the options and the channels for the barrier handler if checkpoints are enabled; once only.
+    fn take_checkpointed(&self) -> Option<(CheckpointingOptions, CheckpointedChannels)> {
+        let options = self.checkpointing().take()?;
+        self.checkpointed_channels().ok().map(|channels| (options, channels))
     }
+}
+
+/// What a recovery may do to records.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum CheckpointingMode {
+    /// Each record counts once: barriers wait for each other or overtake.
+    ExactlyOnce,
+    /// A record may count twice: barriers are only counted.
+    AtLeastOnce,
+}
+
+/// How the reader of an input takes checkpoints.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct CheckpointingOptions {
+    /// What a recovery may do to records.
+    pub mode: CheckpointingMode,
+    /// True if a channel that ends counts as one whose barrier arrived; false if its end aborts the
+    /// checkpoint.
+    pub after_finish: bool,
 }
 
 const UNKNOWN: ExchangeError = ExchangeError::State("the channel's producer is not known yet");
@@ -109,8 +127,6 @@ pub struct CheckpointedChannels {
     pub count: usize,
     /// Channels that have ended.
     pub ended: Vec<usize>,
-    /// True if a channel that ends counts as one whose barrier arrived.
-    pub after_finish: bool,
 }
 
 /// The wishes of one input's owner.
@@ -129,7 +145,7 @@ enum Phase {
     #[default]
     Off,
     /// Nothing was read, and no reader knows of it yet.
-    Enabled { after_finish: bool },
+    Enabled(CheckpointingOptions),
     /// A reader has the barrier handler.
     On,
     /// The input is read without checkpoints.
@@ -137,11 +153,11 @@ enum Phase {
 }
 
 impl Checkpointing {
-    fn enable(&self, after_finish: bool) -> Result<()> {
+    fn enable(&self, options: CheckpointingOptions) -> Result<()> {
         let mut state = lock(&self.0);
         match state.phase {
-            Phase::Off => state.phase = Phase::Enabled { after_finish },
-            Phase::Enabled { .. } | Phase::On => {
+            Phase::Off => state.phase = Phase::Enabled(options),
+            Phase::Enabled(_) | Phase::On => {
                 return Err(ExchangeError::State("checkpoints are enabled already"));
             }
             Phase::ReadWithout => {
@@ -165,12 +181,12 @@ impl Checkpointing {
         Ok(())
     }
 
-    /// Returns `after_finish` to the reader that takes checkpoints.
-    fn take(&self) -> Option<bool> {
+    /// Returns the options to the reader that takes checkpoints.
+    fn take(&self) -> Option<CheckpointingOptions> {
         let mut state = lock(&self.0);
-        let Phase::Enabled { after_finish } = state.phase else { return None };
+        let Phase::Enabled(options) = state.phase else { return None };
         state.phase = Phase::On;
-        Some(after_finish)
+        Some(options)
     }
 
     /// Records that a reader has read something.
@@ -181,7 +197,7 @@ impl Checkpointing {
         let mut state = lock(&self.0);
         match state.phase {
             Phase::Off => state.phase = Phase::ReadWithout,
-            Phase::Enabled { .. } => {
+            Phase::Enabled(_) => {
                 return Err(ExchangeError::State(
                     "the gate takes checkpoints: read it, or the union, by a reader of records",
                 ));

@@ -419,7 +419,7 @@ impl CheckpointedInput for InputGate {
         &self.checkpointing
     }
 
-    fn checkpointed_channels(&self, after_finish: bool) -> Result<CheckpointedChannels> {
+    fn checkpointed_channels(&self) -> Result<CheckpointedChannels> {
         let state = self.queue.lock();
         if !state.sealed {
             return Err(ExchangeError::State(
@@ -428,7 +428,7 @@ impl CheckpointedInput for InputGate {
         }
         let count = state.channels.len();
         let ended = (0..count).filter(|index| state.channels[*index].ended).collect();
-        Ok(CheckpointedChannels { count, ended, after_finish })
+        Ok(CheckpointedChannels { count, ended })
     }
 
     fn checkpointed_channel(&self, channel: usize) -> Result<Option<CheckpointedChannel>> {

@@ -32,7 +32,8 @@ mod wake;
 
 pub(crate) use channel::UpstreamMessage;
 pub use checkpointing::{
-    CheckpointedChannel, CheckpointedChannels, CheckpointedInput, Checkpointing,
+    CheckpointedChannel, CheckpointedChannels, CheckpointedInput, Checkpointing, CheckpointingMode,
+    CheckpointingOptions,
 };
 pub use data_input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
 pub(crate) use debloat::Debloating;

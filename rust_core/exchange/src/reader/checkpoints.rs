@@ -1,4 +1,4 @@
-//! Runs the barrier handler of a reader, and carries out what it asks for (spec 10.5).
+//! Carries out what the barriers of a reader ask for (spec 10.5).
 //!
 //! Decisions: ADR 0032, ADR 0039.
 
@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use headgate_protocol::{
-    AlignmentMetrics, ChannelNotOpen, ChannelStateBuilder, CheckpointBarrierHandler,
-    CheckpointEffect, CheckpointFailureReason, CheckpointId, DataType, Sequence,
+    AlignmentMetrics, ChannelStateBuilder, CheckpointEffect, CheckpointFailureReason, CheckpointId,
+    DataType, Sequence,
 };
 use headgate_record::Event;
 
 use crate::barrier::{self, Barrier};
 use crate::clock::{self, now};
 use crate::error::{ExchangeError, Result};
-use crate::gate::{CheckpointedChannels, DataInput};
+use crate::gate::{CheckpointedChannels, CheckpointingOptions, DataInput};
+use crate::reader::barriers::Barriers;
 
 /// What a task is told of a checkpoint, in its place among the records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +58,7 @@ pub(super) struct Reading<'a> {
 
 /// The checkpoints of one reader. All calls are made by the thread that reads.
 pub(super) struct Checkpoints {
-    handler: CheckpointBarrierHandler<Bytes>,
+    barriers: Barriers,
     num_channels: usize,
     /// Steps that are not carried out yet. No data is read before them.
     steps: VecDeque<CheckpointEffect<Bytes>>,
@@ -78,21 +79,11 @@ pub(super) struct Checkpoints {
     event_bytes: u64,
 }
 
-fn not_open(error: ChannelNotOpen) -> ExchangeError {
-    ExchangeError::Event(error.to_string())
-}
-
 impl Checkpoints {
-    pub(super) fn new(channels: CheckpointedChannels) -> Self {
-        let CheckpointedChannels { count, ended, after_finish } = channels;
-        let mut handler = CheckpointBarrierHandler::new(count, after_finish);
-        for channel in ended {
-            let effects = handler.on_end_of_partition(channel, now());
-            debug_assert_eq!(effects, Ok(Vec::new()), "no checkpoint is pending");
-        }
+    pub(super) fn new(options: CheckpointingOptions, channels: CheckpointedChannels) -> Self {
         Self {
-            handler,
-            num_channels: count,
+            barriers: Barriers::new(options, &channels, now()),
+            num_channels: channels.count,
             steps: VecDeque::new(),
             reasons: BTreeMap::new(),
             timer: None,
@@ -120,20 +111,20 @@ impl Checkpoints {
     ) -> Result<Option<Event>> {
         let effects = match event {
             Event::CheckpointBarrier(barrier) => {
-                let barrier = barrier::of_event(barrier)?;
+                let barrier = barrier::of_event(barrier);
                 if self.aligning.is_none_or(|(newest, _)| barrier.id > newest) {
                     self.aligning = Some((barrier.id, bytes - self.event_bytes));
                 }
-                self.handler.on_barrier(channel, &barrier, now())
+                self.barriers.on_barrier(channel, &barrier, now())?
             }
             Event::CancelCheckpointMarker { checkpoint_id } => {
-                self.handler.on_cancellation(channel, CheckpointId(checkpoint_id))
+                self.barriers.on_cancellation(channel, CheckpointId(checkpoint_id), now())?
             }
             Event::EventAnnouncement { sequence_number, announced } => match *announced {
                 Event::CheckpointBarrier(barrier) => {
                     let sequence = Sequence(sequence_number.cast_unsigned());
-                    let barrier = barrier::of_event(barrier)?;
-                    self.handler.on_announcement(channel, sequence, &barrier, now())
+                    let barrier = barrier::of_event(barrier);
+                    self.barriers.on_announcement(channel, sequence, &barrier, now())?
                 }
                 announced => {
                     let announced = Box::new(announced);
@@ -142,14 +133,13 @@ impl Checkpoints {
             },
             event => return Ok(Some(event)),
         };
-        self.steps.extend(effects.map_err(not_open)?);
+        self.steps.extend(effects);
         Ok(None)
     }
 
     /// Handles the end of a channel.
     pub(super) fn on_end_of_partition(&mut self, channel: usize) -> Result<()> {
-        let effects = self.handler.on_end_of_partition(channel, now());
-        self.steps.extend(effects.map_err(not_open)?);
+        self.steps.extend(self.barriers.on_end_of_partition(channel, now())?);
         Ok(())
     }
 
@@ -172,10 +162,10 @@ impl Checkpoints {
                 }
             }
             if let Some((checkpoint, reason)) = self.refused.take() {
-                self.steps.extend(self.handler.abort(checkpoint, reason));
+                self.steps.extend(self.barriers.abort(checkpoint, reason));
             }
             for (checkpoint, reason) in reading.input.checkpointing().take_aborts() {
-                let effects = self.handler.abort(checkpoint, CheckpointFailureReason::Expired);
+                let effects = self.barriers.abort(checkpoint, CheckpointFailureReason::Expired);
                 if !effects.is_empty() {
                     self.reasons.insert(checkpoint, reason);
                 }
@@ -186,7 +176,7 @@ impl Checkpoints {
                     return Ok(None);
                 };
                 self.timer = None;
-                let effects = self.handler.on_timer(checkpoint, now());
+                let effects = self.barriers.on_timer(checkpoint, now());
                 self.steps.extend(effects);
             }
         }

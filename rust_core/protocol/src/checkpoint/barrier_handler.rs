@@ -14,7 +14,8 @@ use crate::{CheckpointId, Sequence};
 /// pending at a time: a newer one subsumes it.
 ///
 /// Channels are numbered across all gates of the task. `now` is in milliseconds since 1970, by the
-/// clock that stamps barriers. `EndOfData` is no event for the handler: the channel still delivers
+/// clock that stamps barriers. Barriers of [`Alignment::AtLeastOnce`] are for
+/// [`CheckpointBarrierTracker`](super::CheckpointBarrierTracker) only. `EndOfData` is no event for the handler: the channel still delivers
 /// barriers until its `EndOfPartition`.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct CheckpointBarrierHandler<S> {

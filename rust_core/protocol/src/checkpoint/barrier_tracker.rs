@@ -117,6 +117,25 @@ impl<S: Clone> CheckpointBarrierTracker<S> {
         self.take_complete(now)
     }
 
+    /// Aborts a checkpoint that the coordinator gave up. Its barriers are only counted from now on; one
+    /// that has not begun never will. Ignored if it is over.
+    pub fn abort(
+        &mut self,
+        checkpoint: CheckpointId,
+        reason: CheckpointFailureReason,
+    ) -> Effects<S> {
+        let abort = CheckpointEffect::AbortCheckpoint { checkpoint, reason };
+        if Some(checkpoint) > self.latest {
+            self.begin(checkpoint, None);
+            // No barrier will come if all channels have ended.
+            self.pending.retain(|count| !count.missing.is_empty());
+            return vec![abort];
+        }
+        let pending = self.pending.iter_mut().find(|count| count.id == checkpoint);
+        let begun = pending.and_then(|count| count.begun.take());
+        begun.map(|_| abort).into_iter().collect()
+    }
+
     /// Ends the tracker: aborts all pending checkpoints.
     pub fn close(mut self) -> Effects<S> {
         self.abort_all(CheckpointFailureReason::Closed)

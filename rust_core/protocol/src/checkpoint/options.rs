@@ -38,19 +38,22 @@ pub enum Alignment {
     },
     /// Barriers overtake records, which become part of the checkpoint.
     Unaligned,
+    /// Barriers neither wait nor overtake: records behind one may be in the snapshot, and are processed
+    /// again after a recovery.
+    AtLeastOnce,
 }
 
 impl Alignment {
     /// Returns true if the producer stops behind such a barrier until the channel is resumed.
     #[must_use]
     pub const fn blocks_channel(self) -> bool {
-        !matches!(self, Self::Unaligned)
+        matches!(self, Self::Aligned | Self::Timeoutable { .. })
     }
 
     /// Returns true if records in flight can become part of the checkpoint.
     #[must_use]
     pub const fn needs_channel_state(self) -> bool {
-        !matches!(self, Self::Aligned)
+        matches!(self, Self::Timeoutable { .. } | Self::Unaligned)
     }
 }
 
@@ -63,7 +66,7 @@ impl<S> CheckpointBarrier<S> {
             Alignment::Timeoutable { timeout } => {
                 Some(self.timestamp.saturating_add_unsigned(timeout))
             }
-            Alignment::Aligned | Alignment::Unaligned => None,
+            Alignment::Aligned | Alignment::Unaligned | Alignment::AtLeastOnce => None,
         }
     }
 

@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 
 use headgate_protocol::{
-    ChannelNotOpen, CheckpointBarrierTracker, CheckpointEffect, CheckpointId,
+    Alignment, ChannelNotOpen, CheckpointBarrierTracker, CheckpointEffect, CheckpointId,
     MAX_CHECKPOINTS_TO_TRACK,
 };
 use proptest::prelude::*;
 
 use crate::task::effects::{abort, received, trigger};
-use crate::task::{Cancelled, Closed, Effect, InputEndOfStream, UNALIGNED, barrier};
+use crate::task::{Cancelled, Closed, Effect, Expired, InputEndOfStream, barrier};
+
+const AT_LEAST_ONCE: Alignment = Alignment::AtLeastOnce;
 
 /// Barriers of a tracker block nothing, whatever their alignment.
 struct Task(CheckpointBarrierTracker<()>);
@@ -20,7 +22,7 @@ impl Task {
     }
 
     fn barrier(&mut self, channel: usize, id: i64) -> Vec<Effect> {
-        self.0.on_barrier(channel, &barrier(id, UNALIGNED), 0).unwrap()
+        self.0.on_barrier(channel, &barrier(id, AT_LEAST_ONCE), 0).unwrap()
     }
 
     fn cancel(&mut self, channel: usize, id: i64) -> Vec<Effect> {
@@ -38,17 +40,17 @@ impl Task {
 
 /// The effects of a checkpoint that is triggered.
 fn complete(id: i64) -> [Effect; 2] {
-    [trigger(id, UNALIGNED), received(id, 0, 0)]
+    [trigger(id, AT_LEAST_ONCE), received(id, 0, 0)]
 }
 
 #[test]
 fn spec_section_10_4_the_last_barrier_triggers() {
     let mut tracker = CheckpointBarrierTracker::new(3, true);
-    let barrier = barrier(1, UNALIGNED);
+    let barrier = barrier(1, AT_LEAST_ONCE);
     assert_eq!(tracker.on_barrier(1, &barrier, 3), Ok(vec![]));
     assert_eq!(tracker.on_barrier(1, &barrier, 4), Ok(vec![]), "a channel counts once");
     assert_eq!(tracker.on_barrier(0, &barrier, 5), Ok(vec![]));
-    let complete = [trigger(1, UNALIGNED), received(1, 5, 3)];
+    let complete = [trigger(1, AT_LEAST_ONCE), received(1, 5, 3)];
     assert_eq!(tracker.on_barrier(2, &barrier, 8), Ok(complete.to_vec()));
     assert_eq!(tracker.on_barrier(2, &barrier, 9), Ok(vec![]));
 }
@@ -152,7 +154,7 @@ fn spec_section_10_4_one_open_channel_completes_what_others_began() {
 fn without_checkpoints_after_the_end_of_tasks_an_end_aborts_all() {
     let mut tracker = CheckpointBarrierTracker::new(2, false);
     for id in [1, 2, 3] {
-        tracker.on_barrier(0, &barrier(id, UNALIGNED), 0).unwrap();
+        tracker.on_barrier(0, &barrier(id, AT_LEAST_ONCE), 0).unwrap();
     }
     tracker.on_cancellation(0, CheckpointId(1), 0).unwrap();
     let aborted = vec![abort(2, InputEndOfStream), abort(3, InputEndOfStream)];
@@ -163,17 +165,35 @@ fn without_checkpoints_after_the_end_of_tasks_an_end_aborts_all() {
 fn a_request_triggers_a_task_whose_producers_have_finished() {
     let mut task = Task::new(2);
     task.barrier(0, 1);
-    assert_eq!(task.0.trigger(&barrier(2, UNALIGNED), 0), complete(2));
-    assert_eq!(task.0.trigger(&barrier(1, UNALIGNED), 0), []);
+    assert_eq!(task.0.trigger(&barrier(2, AT_LEAST_ONCE), 0), complete(2));
+    assert_eq!(task.0.trigger(&barrier(1, AT_LEAST_ONCE), 0), []);
     task.barrier(0, 3);
-    assert_eq!(task.0.trigger(&barrier(3, UNALIGNED), 0), complete(3));
+    assert_eq!(task.0.trigger(&barrier(3, AT_LEAST_ONCE), 0), complete(3));
     task.end(0);
     task.end(1);
-    assert_eq!(task.0.trigger(&barrier(4, UNALIGNED), 0), complete(4));
+    assert_eq!(task.0.trigger(&barrier(4, AT_LEAST_ONCE), 0), complete(4));
     assert_eq!(
         (task.0.num_open_channels(), task.0.latest_checkpoint()),
         (0, Some(CheckpointId(4)))
     );
+}
+
+#[test]
+fn a_checkpoint_that_the_coordinator_gave_up_is_only_counted() {
+    let mut task = Task::new(2);
+    assert_eq!(task.barrier(0, 1), []);
+    assert_eq!(task.barrier(0, 2), []);
+    assert_eq!(task.0.abort(CheckpointId(2), Expired), [abort(2, Expired)]);
+    assert_eq!(task.0.abort(CheckpointId(2), Expired), []);
+    assert_eq!(task.pending(), [1, 2], "the older one goes on");
+    assert_eq!(task.barrier(1, 1), complete(1));
+    assert_eq!(task.barrier(1, 2), []);
+    assert_eq!(task.0.abort(CheckpointId(4), Expired), [abort(4, Expired)]);
+    assert_eq!([task.barrier(0, 4), task.barrier(1, 4)], [[], []], "it never begins");
+    assert_eq!(task.0.abort(CheckpointId(3), Expired), [], "older than one that is over");
+    assert_eq!([task.end(0), task.end(1)], [[], []]);
+    assert_eq!(task.0.abort(CheckpointId(5), Expired), [abort(5, Expired)]);
+    assert_eq!(task.pending(), [], "nothing can arrive any more");
 }
 
 #[test]
@@ -190,7 +210,7 @@ fn a_channel_that_is_not_open_delivers_nothing() {
     tracker.on_end_of_partition(0, 0).unwrap();
     for channel in [0, 1] {
         let refused = Err(ChannelNotOpen { channel });
-        assert_eq!(tracker.on_barrier(channel, &barrier(1, UNALIGNED), 0), refused);
+        assert_eq!(tracker.on_barrier(channel, &barrier(1, AT_LEAST_ONCE), 0), refused);
         assert_eq!(tracker.on_cancellation(channel, CheckpointId(1), 0), refused);
         assert_eq!(tracker.on_end_of_partition(channel, 0), refused);
     }
@@ -202,6 +222,7 @@ enum Event {
     Cancel(usize, i64),
     End(usize),
     Trigger(i64),
+    Abort(i64),
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
@@ -211,11 +232,16 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         2 => (channel.clone(), 0i64..8).prop_map(|(channel, id)| Event::Cancel(channel, id)),
         1 => channel.prop_map(Event::End),
         1 => (0i64..8).prop_map(Event::Trigger),
+        1 => (0i64..8).prop_map(Event::Abort),
     ];
     // The ids drift upwards, so that late and early ones are close to the newest.
     prop::collection::vec(event, 0..200).prop_map(|mut events| {
         for (at, event) in events.iter_mut().enumerate() {
-            if let Event::Barrier(_, id) | Event::Cancel(_, id) | Event::Trigger(id) = event {
+            if let Event::Barrier(_, id)
+            | Event::Cancel(_, id)
+            | Event::Trigger(id)
+            | Event::Abort(id) = event
+            {
                 *id += at as i64 / 8;
             }
         }
@@ -243,7 +269,10 @@ impl Naive {
 
     fn id(event: &Event) -> Option<i64> {
         match *event {
-            Event::Barrier(_, id) | Event::Cancel(_, id) | Event::Trigger(id) => Some(id),
+            Event::Barrier(_, id)
+            | Event::Cancel(_, id)
+            | Event::Trigger(id)
+            | Event::Abort(id) => Some(id),
             Event::End(_) => None,
         }
     }
@@ -271,6 +300,7 @@ impl Naive {
                 Event::Barrier(by, of) | Event::Cancel(by, of) => by == channel && of == id,
                 Event::End(by) => by == channel,
                 Event::Trigger(of) => of == id,
+                Event::Abort(_) => false,
             })
         })
     }
@@ -288,6 +318,12 @@ impl Naive {
                     self.over.insert(id);
                 }
             }
+        }
+        if let Event::Abort(id) = event
+            && self.pending().contains(&id)
+            && self.aborted.insert(id)
+        {
+            effects.push(abort(id, Expired));
         }
         let complete = self.pending().into_iter().rev().find(|id| self.is_complete(*id));
         if let Some(newest) = complete {
@@ -317,10 +353,11 @@ proptest! {
                 continue;
             }
             let effects = match event {
-                Event::Barrier(by, id) => tracker.on_barrier(by, &barrier(id, UNALIGNED), 0),
+                Event::Barrier(by, id) => tracker.on_barrier(by, &barrier(id, AT_LEAST_ONCE), 0),
                 Event::Cancel(by, id) => tracker.on_cancellation(by, CheckpointId(id), 0),
                 Event::End(by) => tracker.on_end_of_partition(by, 0),
-                Event::Trigger(id) => Ok(tracker.trigger(&barrier(id, UNALIGNED), 0)),
+                Event::Trigger(id) => Ok(tracker.trigger(&barrier(id, AT_LEAST_ONCE), 0)),
+                Event::Abort(id) => Ok(tracker.abort(CheckpointId(id), Expired)),
             };
             let effects = effects.unwrap();
             prop_assert_eq!(&effects, &naive.apply(event));

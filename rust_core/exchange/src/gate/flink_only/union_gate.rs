@@ -316,13 +316,13 @@ impl CheckpointedInput for UnionInputGate {
         &self.checkpointing
     }
 
-    fn checkpointed_channels(&self, after_finish: bool) -> Result<CheckpointedChannels> {
+    fn checkpointed_channels(&self) -> Result<CheckpointedChannels> {
         let mut ended = Vec::new();
         for (gate, first) in self.gates.iter().zip(&self.offsets) {
-            let of_gate = gate.checkpointed_channels(after_finish)?.ended;
+            let of_gate = gate.checkpointed_channels()?.ended;
             ended.extend(of_gate.into_iter().map(|channel| first + channel));
         }
-        Ok(CheckpointedChannels { count: self.num_channels(), ended, after_finish })
+        Ok(CheckpointedChannels { count: self.num_channels(), ended })
     }
 
     fn checkpointed_channel(&self, channel: usize) -> Result<Option<CheckpointedChannel>> {

@@ -1,0 +1,64 @@
+"""Jobs whose barriers are only counted: no row is missing after a failure, and some may come twice."""
+
+from collections import Counter
+
+import kit
+import pytest
+from kit import wait_for_a_checkpoint
+from test_recovery import counted
+from test_unaligned import crowded, start
+
+ROWS = 6000
+
+
+def check(table, count):
+    """Check that no number is missing, and that no key was counted less often than it has numbers."""
+    ids = Counter(table["id"].to_pylist())
+    assert ids.keys() == set(range(count))
+    most = Counter()
+    for row in table.select(["key", "count"]).to_pylist():
+        most[row["key"]] = max(most[row["key"]], row["count"])
+    assert all(most[key] >= len(range(key, count, kit.KEYS)) for key in range(kit.KEYS))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_failure_loses_no_row(tmp_path, workers):
+    stream = crowded(ROWS, file=tmp_path / "failed", after=ROWS // 4)
+    query = start(stream, tmp_path, workers=workers, alignment="at_least_once")
+    assert query.await_termination(60)
+    assert query.status.restarts == 1
+    check(kit.rows_of(tmp_path / "out"), ROWS)
+
+
+def test_without_a_failure_each_row_counts_once(tmp_path):
+    query = start(crowded(ROWS), tmp_path, alignment="at_least_once")
+    assert query.await_termination(60)
+    assert any(one.status == "complete" for one in query.status.checkpoints)
+    assert not any(one.in_flight for one in query.status.checkpoints)
+    assert not list((tmp_path / "checkpoints").rglob("*.channels"))
+    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+
+
+def test_a_savepoint_and_a_stop_leave_out_no_row(tmp_path):
+    query = start(counted(ROWS), tmp_path, alignment="at_least_once")
+    wait_for_a_checkpoint(query)
+    query.stop(savepoint=str(tmp_path / "savepoint"))
+    again = start(
+        counted(ROWS),
+        tmp_path,
+        alignment="at_least_once",
+        checkpoint=str(tmp_path / "others"),
+        savepoint=str(tmp_path / "savepoint"),
+        parallelism=3,
+    )
+    assert again.await_termination(60)
+    check(kit.rows_of(tmp_path / "out"), ROWS)
+
+
+def test_a_job_may_change_its_mode(tmp_path):
+    query = start(crowded(ROWS), tmp_path, alignment="unaligned")
+    wait_for_a_checkpoint(query)
+    query.cancel()
+    again = start(crowded(ROWS), tmp_path, alignment="at_least_once")
+    assert again.await_termination(60)
+    check(kit.rows_of(tmp_path / "out"), ROWS)
