@@ -23,6 +23,7 @@ NAMES = (
     "spark_memory",
     "seeing",
     "recovery",
+    "stream_losses",
     "jobs",
     "iterate",
     "pipeline",

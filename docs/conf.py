@@ -17,8 +17,10 @@ try:
 except importlib.metadata.PackageNotFoundError:  # a clone without an installed wheel
     release = "unreleased"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+# myst_nb reads Markdown by myst_parser, and notebooks with the outputs that they have.
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_heading_anchors = 3
+nb_execution_mode = "off"
 # Links are left to scripts/check_site.py, which follows those of the built site. A type `bytes` in a signature is an
 # ambiguous reference to Sphinx, as classes have attributes of this name.
 suppress_warnings = ["myst.xref_missing", "ref.python"]

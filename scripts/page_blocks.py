@@ -117,15 +117,19 @@ def wrong_outputs(found: list[Block], said: str) -> list[str]:
     ]
 
 
-def run(code: str, python: Path, folder: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run Python code in a folder as in an activated environment.
+def activated(python: Path) -> dict[str, str]:
+    """Return the variables of an activated environment.
 
     The interpreter's folder comes first in the PATH, so that Spark's workers use the same packages.
-    This repository is not on the path.
     """
     environment = {key: value for key, value in os.environ.items() if key not in _REMOVED}
     environment["PATH"] = f"{python.parent}:{environment['PATH']}"
     environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return environment
+
+
+def run(code: str, python: Path, folder: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a folder as in an activated environment, with this repository not on the path."""
     return subprocess.run(
         [python, "-c", code],
         check=False,
@@ -133,7 +137,7 @@ def run(code: str, python: Path, folder: str | Path) -> subprocess.CompletedProc
         text=True,
         timeout=_SECONDS,
         cwd=folder,
-        env=environment,
+        env=activated(python),
     )
 
 

@@ -227,6 +227,19 @@ PARTS = (
         ),
     ),
     Part(
+        "notebooks",
+        "a notebook that fails, or prints something else than is stored",
+        ("scripts/notebooks.sh", "--check", "tests/soak/notebooks"),
+        4,
+        (
+            "docs/notebooks/*",
+            "docs/cookbook.md",
+            "python/headgate/*.py",
+            "scripts/notebooks.*",
+            "tests/soak/notebooks/*",
+        ),
+    ),
+    Part(
         "site",
         "a page or docstring that Sphinx warns of, a link of the site that leads nowhere",
         ("scripts/docs.sh",),

@@ -6,6 +6,8 @@ from scripts.check_site import broken
 from scripts.page_blocks import ROOT
 
 DOCS = ROOT / "docs"
+#: Pages, and notebooks.
+PAGES = (".md", ".ipynb")
 
 
 def listed(text):
@@ -17,9 +19,11 @@ def listed(text):
 
 def test_each_page_is_in_one_table_of_contents():
     named = listed((DOCS / "index.md").read_text(encoding="utf-8"))
-    found = [path for name in named for path in sorted(DOCS.glob(f"{name}.md"))]
-    pages = set(DOCS.rglob("*.md")) - {DOCS / "index.md"}
-    assert len(pages) > 70
+    found = [
+        path for name in named for kind in PAGES for path in sorted(DOCS.glob(f"{name}{kind}"))
+    ]
+    pages = {path for kind in PAGES for path in DOCS.rglob(f"*{kind}")} - {DOCS / "index.md"}
+    assert len(pages) > 80
     assert sorted(found) == sorted(pages)
 
 

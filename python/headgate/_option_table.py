@@ -251,7 +251,8 @@ OPTIONS: Final[dict[str, Option]] = {
             None,
             ("environment", "exchange"),
             "A PEM file with the certificate of this process, followed by those between it and the "
-            "authority. On Spark the files are on each executor. They are read again for each task.",
+            "authority. On Spark the files are on each executor. They are read again for each task, "
+            "and once by the host that serves the files of kept exchanges, when it starts.",
         ),
         Option(
             "tls_key",

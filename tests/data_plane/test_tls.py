@@ -172,6 +172,34 @@ def test_older_versions_of_tls_are_refused(environment, served):
     assert_all(read(environment, producer.address).result())
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_producer_of_an_older_version_hears_nothing_of_a_consumer(environment, tmp_path, version):
+    """One of the newest version, as a control, hears its first message."""
+    certificate, key = hg._native.self_signed_certificate()
+    (tmp_path / "both").write_text(certificate + key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "both")
+    context.maximum_version = version
+    heard, stop = [], threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.1)
+
+        def serve():
+            while not stop.is_set():
+                with contextlib.suppress(OSError):
+                    plain, _ = listener.accept()
+                    with plain, context.wrap_socket(plain, server_side=True) as sock:
+                        heard.append(sock.recv(1000))
+
+        serving = Task(serve)
+        address = hg.ChannelAddress(*listener.getsockname(), bytes(16), 0, bytes(16))
+        with pytest.raises(errors.HeadgateError):
+            read(environment, address).result()
+        stop.set()
+        serving.result()
+    assert any(heard) is (version is ssl.TLSVersion.TLSv1_3)
+
+
 def test_tls_alone_proves_nothing(environment, served):
     producer = served()
     with stranger(producer.address) as sock:

@@ -181,6 +181,18 @@ def test_a_driver_that_cannot_listen_says_so_and_goes_on(monkeypatch, caplog):
     monkeypatch.setattr(kept_watch, "KeptWatch", refused)
     monkeypatch.setattr(kept_watch, "runs_of", lambda _: Runs())
     session = types.SimpleNamespace(sparkContext=None)
-    assert kept_watch.listener_of(session, "ab", "auto") is None
+    assert kept_watch.listener_of(session, "ab", "auto", tls="off") is None
     assert "no line of progress" in caplog.text
-    assert kept_watch.listener_of(session, "ab", "off") is None
+    assert kept_watch.listener_of(session, "ab", "off", tls="off") is None
+
+
+def test_no_datagram_is_sent_of_an_exchange_that_is_encrypted(watched, monkeypatch):
+    """A datagram is in the clear. The run is still drawn, once its first task has ended."""
+    runs = Runs()
+    watch = watched[0](runs)
+    monkeypatch.setattr(kept_watch, "runs_of", lambda _: runs)
+    monkeypatch.setitem(kept_watch._watches, runs.application, watch)
+    session = types.SimpleNamespace(sparkContext=None)
+    assert kept_watch.listener_of(session, "ab", "auto", tls="off") == watch.listener
+    assert kept_watch.listener_of(session, "cd", "auto", tls="require") is None
+    assert "cd" in watch._progress

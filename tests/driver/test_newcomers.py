@@ -11,11 +11,11 @@ from tests.driver.actors import EXCHANGE
 from tests.driver.test_server import SECRET, Side, ours
 from tests.faults.patience import wait_until
 
+from headgate.control import newcomers
 from headgate.control.connection import WorkerConnection
+from headgate.control.newcomers import Newcomers
 from headgate.control.place import Place
 from headgate.errors import HandshakeError
-from headgate.spark.driver import newcomers
-from headgate.spark.driver.newcomers import Newcomers
 from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts
 from headgate.spark.driver.server import Server

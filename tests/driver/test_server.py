@@ -8,9 +8,9 @@ import pytest
 from tests.driver.actors import EXCHANGE, PLACE, TOTALS
 from tests.faults.patience import wait_until
 
+from headgate.control import newcomers
 from headgate.control.place import Place
 from headgate.errors import CoordinatorError, HandshakeError, VersionError
-from headgate.spark.driver import newcomers
 from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts
 from headgate.spark.driver.server import Server

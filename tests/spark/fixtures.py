@@ -4,6 +4,7 @@ import os
 import sys
 
 import pytest
+from pyspark.sql import SparkSession
 from tests.faults import sessions
 from tests.faults.leftovers import SETTLE_SPARK, Leftovers
 from tests.faults.patience import wait_until
@@ -20,7 +21,10 @@ AFTER_STOP = 15.0
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """A session with four slots."""
+    """A session with four slots. Tests of several folders, each with this fixture, share it."""
+    if (running := SparkSession.getActiveSession()) is not None:
+        yield running
+        return
     leftovers = Leftovers(spark="stopped")
     folder = tmp_path_factory.mktemp("spark")
     session = sessions.builder(MASTER, "headgate tests", folder).getOrCreate()

@@ -248,7 +248,8 @@ def _runs(session: SparkSession) -> KeptRuns:
 def _listener(request: Request, exchange: str) -> Listener | None:
     from headgate.spark.driver.kept_watch import listener_of  # noqa: PLC0415 - not on Spark Connect
 
-    return listener_of(request.session, exchange, request.options["progress"])
+    options = request.options
+    return listener_of(request.session, exchange, options["progress"], tls=options["tls"])
 
 
 def _hosts(request: Request) -> HostPlan:

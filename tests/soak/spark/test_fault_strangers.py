@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from headgate.spark.driver.newcomers import MAX_NAMED, MAX_STRANGERS
 from tests.driver.actors import EXCHANGE, OTHER, TOTALS
 from tests.driver.test_heartbeat import SECRET, Side
 from tests.driver.test_server import consumer, place
@@ -18,7 +19,6 @@ from headgate.control.place import Place
 from headgate.errors import CoordinatorError, HandshakeError, HeadgateError, ProtocolError
 from headgate.spark import exchange
 from headgate.spark.driver.coordinator import Coordinator
-from headgate.spark.driver.newcomers import MAX_NAMED, MAX_STRANGERS
 from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts
 from headgate.spark.driver.server import Server

@@ -40,9 +40,11 @@ spark.stop()
 
 
 @in_executors
-def test_a_killed_executor_costs_time_and_no_rows(spark, tmp_path):
+@pytest.mark.parametrize("alignment", ["aligned", "unaligned"])
+def test_a_killed_executor_costs_time_and_no_rows(spark, tmp_path, alignment):
     wait_for_executors(spark)
-    with start(counted(2 * ROWS, folder=tmp_path), spark, tmp_path) as query:
+    job = counted(2 * ROWS, folder=tmp_path)
+    with start(job, spark, tmp_path, alignment=alignment) as query:
         wait_for_rows(query, tmp_path)
         _, daemon = max(signed(tmp_path))
         os.kill(_parent(daemon), signal.SIGKILL)

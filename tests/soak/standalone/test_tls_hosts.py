@@ -1,5 +1,6 @@
 """Kept exchanges on separate hosts under TLS: the rows are right, and a capture of the network shows none."""
 
+import re
 import subprocess
 import sys
 
@@ -9,6 +10,8 @@ from standalone_cluster import WORKERS
 ROWS = 300_000
 #: What every row has, 180 times.
 MARK = b"x" * 40
+#: What a task that starts tells the driver by a datagram, unless rows are encrypted.
+NOTICE = re.compile(rb'\["[0-9a-f]{30,32}", [0-9]+, "(map|reduce)"')
 #: Writes each frame of Ethernet that passes the device eth0 to standard output, until it is killed.
 CAPTURE = """
 import socket, sys
@@ -52,3 +55,4 @@ def test_a_capture_of_the_network_shows_no_row(session, captured):
     # A part of the rows of 200 bytes came from the other host, and what is encrypted has no repeats.
     assert len(frames) > 10_000_000
     assert MARK not in frames
+    assert NOTICE.search(frames) is None

@@ -12,7 +12,8 @@ from kit import wait_for_a_checkpoint, wait_until
 
 from headgate import errors
 from headgate.sink import FileSink
-from headgate.stream import JobState, read_savepoint
+from headgate.source import NumberSequenceSource
+from headgate.stream import JobState, read_savepoint, stream
 from headgate.stream.job.store import CheckpointStore, FencedError
 
 ROWS = 4000
@@ -42,6 +43,25 @@ def test_a_function_that_fails_costs_time_and_no_rows(tmp_path, workers):
     assert query.await_termination(60)
     assert query.status.restarts == 1
     kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+
+
+@pytest.mark.parametrize("alignment", ["aligned", "unaligned", "at_least_once"])
+def test_checkpoints_go_on_when_one_of_two_sources_has_ended(tmp_path, alignment):
+    few = NumberSequenceSource(ROWS, ROWS + 100, batch_size=10)
+    ended = stream(few, name="few").map(kit.with_key, name="keys of few")
+    made = kit.numbers(ROWS, rate=RATE).union(ended).key_by("key")
+    made = made.process(kit.Count, schema=kit.COUNTED, name="count")
+    failing = made.map(kit.FailOnce(tmp_path / "failed", ROWS // 4), name="fails")
+    query = start(failing.key_by("id").map(kit.same, name="again"), tmp_path, alignment=alignment)
+    assert query.await_termination(60)
+    assert query.status.restarts == 1
+    complete = [one for one in query.status.checkpoints if one.status == "complete"]
+    assert len(complete) > 3
+    assert any(one.bytes for one in complete)
+    ids = kit.rows_of(tmp_path / "out")["id"].to_pylist()
+    assert set(ids) == set(range(ROWS + 100))
+    if alignment != "at_least_once":
+        kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS + 100)
 
 
 def test_a_killed_worker_costs_time_and_no_rows(tmp_path):

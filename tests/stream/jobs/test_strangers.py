@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+from contextlib import suppress
 
 import kit
 import pytest
@@ -10,6 +11,7 @@ from kit import wait_until
 
 from headgate import errors
 from headgate.control.connection import WorkerConnection
+from headgate.control.link import WorkerLink
 from headgate.control.place import Place
 from headgate.sink import FunctionSink
 from headgate.stream.job.messages import CODEC, StreamMessage
@@ -64,6 +66,33 @@ def test_of_many_silent_connections_the_oldest_are_closed(query):
     goes_on(query)
     for one in silent:
         one.close()
+
+
+@pytest.mark.parametrize("has_named", [False, True])
+def test_a_worker_with_a_slow_link_gets_in_while_another_host_floods(query, has_named):
+    """Its handshake takes longer than the flood needs to fill the room many times."""
+    known = place(query)
+    link = WorkerLink(known.key(), known.exchange_id, CODEC)
+    flood = WorkerLink(known.key(), known.exchange_id, CODEC).output() if has_named else b""
+    held = []
+    with socket.create_connection((known.host, known.port), 5, ("127.0.0.2", 0)) as sock:
+        while not link.established:
+            for _ in range(300):
+                stranger = socket.create_connection((known.host, known.port), 5, ("127.0.0.9", 0))
+                with suppress(OSError):
+                    stranger.sendall(flood)
+                held.append(stranger)
+                if len(held) > 100:
+                    held.pop(0).close()
+            link.written(sock.send(link.output()))
+            if not link.pending:
+                got = sock.recv(1000)
+                assert got, "the worker was crowded out"
+                link.receive(got)
+    assert len(query._master._crew._strangers) <= 64 + 256
+    for one in held:
+        one.close()
+    goes_on(query)
 
 
 def test_a_worker_whose_number_the_job_does_not_have_is_sent_away(query):

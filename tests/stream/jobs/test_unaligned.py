@@ -122,6 +122,7 @@ def test_a_damaged_file_of_rows_in_flight_is_refused(tmp_path):
     assert ChannelState().write(folder, 7) is None
     (file,) = tmp_path.iterdir()
     file.write_bytes(b"abcdeX")
-    rows = InFlight([[[*found["file"], 0, 3]]]).rows(pa.schema([("a", pa.int64())]), range(1), 1)
+    part = {"operator": "sum", "keys": [], "files": [[*found["file"], 0, 3]]}
+    rows = InFlight([part]).rows({"sum": pa.schema([("a", pa.int64())])}, range(1), 1)
     with pytest.raises(errors.SnapshotError, match="is damaged"):
         list(rows)

@@ -22,8 +22,8 @@ READABLE: Final = (
     "other users of this host may read the secrets of exchanges in Spark's blocks on disk"
 )
 
-#: Rights of users who are neither the owner nor in the group.
-_OTHERS: Final = stat.S_IRWXO
+#: Rights of all but the owner. Many hosts have one group for all users.
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def folders(context: SparkContext) -> list[Path]:
@@ -53,9 +53,10 @@ def _call(context: SparkContext, target: Any, owner: str, name: str, result: str
 
 
 def close_to_others(context: SparkContext) -> None:
-    """Take all rights in the folders of the driver's blocks from users who are neither the owner nor in the group.
+    """Take all rights in the folders of the driver's blocks from all users but the owner.
 
-    Spark gives everybody the right to read, unless the umask forbids it.
+    Spark gives everybody the right to read, unless the umask forbids it. Nobody else reads the driver's blocks: a shuffle
+    service serves those of executors.
     """
     from py4j.protocol import Py4JError  # noqa: PLC0415 - py4j only where Spark is
 
@@ -67,7 +68,7 @@ def close_to_others(context: SparkContext) -> None:
 
 
 def close(paths: Iterable[Path]) -> None:
-    """Take all rights in the folders from others.
+    """Take all rights in the folders from all but their owner.
 
     Raises:
         OSError: a folder is gone, or belongs to somebody else.

@@ -135,13 +135,19 @@ def runs_of(session: SparkSession) -> KeptRuns:
     return kept_runs.of(session, made)
 
 
-def listener_of(session: SparkSession, exchange: str, progress: str) -> Listener | None:
-    """Return where the tasks of an exchange tell of their start; None if nobody wants to know it.
+def listener_of(
+    session: SparkSession, exchange: str, progress: str, *, tls: str
+) -> Listener | None:
+    """Return where the tasks of an exchange tell of their start.
+
+    None if nobody wants to know it, or if it has to be encrypted: datagrams are not. Progress then begins with the report of
+    the first task that ends.
 
     Args:
         session: of the exchange.
         exchange: its name.
         progress: its option of this name.
+        tls: its option of this name, "require" or "off".
     """
     if progress == "off":
         return None
@@ -158,7 +164,7 @@ def listener_of(session: SparkSession, exchange: str, progress: str) -> Listener
                 )
                 return None
     watch.add(exchange, progress)
-    return watch.listener
+    return None if tls == "require" else watch.listener
 
 
 def live_with(session: SparkSession, exchange: str, part: Any) -> None:

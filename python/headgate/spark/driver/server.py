@@ -16,11 +16,11 @@ import traceback
 from typing import TYPE_CHECKING, Final, Protocol
 
 from headgate.control.heartbeat import Heartbeats, keep_alive
+from headgate.control.newcomers import Newcomers
 from headgate.errors import HeadgateError, InternalError, ProtocolError
 from headgate.spark.driver.coordinator import Coordinator
 from headgate.spark.driver.listener import Listener
 from headgate.spark.driver.logs import say
-from headgate.spark.driver.newcomers import Newcomers
 from headgate.spark.driver.runs.members import (
     AskVerdict,
     Broken,

@@ -7,6 +7,7 @@ decide, above minimum times, so neither the order of the tasks nor a common fact
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
@@ -239,7 +240,7 @@ def _reduce(
     consumers: list[TaskStats], worst: TaskStats, longest: int, blocked: list[float]
 ) -> Verdict:
     busy = worst.function_ms / longest
-    slow = _slow_host(consumers, "reduce", worst, busy)
+    slow = _slow_host(consumers, "reduce", busy)
     if slow is not None:
         return slow
     text = f"reduce {worst.task} is busy {_percent(busy)}"
@@ -276,7 +277,7 @@ def _upstream(producers: list[TaskStats], *, reads_splits: bool) -> Verdict | No
     if stage == "source" and not reads_splits:
         text = f"waiting for the JVM takes {_percent(share)} of the time of {who}"
         return _made("jvm-feed", stage, number, share, text)
-    slow = None if stage == "exchange" else _slow_host(producers, stage, task, share)
+    slow = None if stage == "exchange" else _slow_host(producers, stage, share)
     if slow is not None:
         return slow
     kinds: dict[str, tuple[Kind, str]] = {
@@ -288,21 +289,28 @@ def _upstream(producers: list[TaskStats], *, reads_splits: bool) -> Verdict | No
     return _made(kind, stage, number, share, f"{work} takes {_percent(share)} of the time of {who}")
 
 
-def _slow_host(
-    tasks: list[TaskStats], stage: str, worst: TaskStats, share: float
-) -> Verdict | None:
-    """Return a verdict if all tasks of the worst one's host take far longer per row than all others."""
-    paces = [(task.host, task.of(stage)[1] / task.rows) for task in tasks if task.rows]
-    here = [pace for host, pace in paces if host == worst.host]
-    there = [pace for host, pace in paces if host != worst.host]
-    if any(not task.host for task in tasks) or min(len(here), len(there)) < _MIN_HOST_TASKS:
+def _slow_host(tasks: list[TaskStats], stage: str, share: float) -> Verdict | None:
+    """Return a verdict if all tasks of one host take far longer per row than all others.
+
+    Their shares of time tell nothing of it: a function may take all of each task's time, on a fast host too.
+    """
+    if any(not task.host for task in tasks):
         return None
-    slow, other = min(here), max(there)
-    if not other or slow < SLOW_HOST * other:
-        return None
-    words = "reading the source" if stage == "source" else stage
-    text = f"{words} takes at least {slow / other:.1f} times as long per row on {worst.host} as elsewhere"
-    return _made("slow-host", stage, _number(worst), share, text)
+    paces: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for task in tasks:
+        if task.rows:
+            paces[task.host].append((task.of(stage)[1] / task.rows, task.task))
+    for host, here in paces.items():
+        there = [pace for other, found in paces.items() if other != host for pace, _ in found]
+        if min(len(here), len(there)) < _MIN_HOST_TASKS:
+            continue
+        slow, _ = min(here)
+        _, number = min(here, key=lambda one: (-one[0], one[1]))
+        if max(there) and slow >= SLOW_HOST * max(there):
+            words = "reading the source" if stage == "source" else stage
+            times = f"{slow / max(there):.1f} times as long per row on {host} as elsewhere"
+            return _made("slow-host", stage, number, share, f"{words} takes at least {times}")
+    return None
 
 
 def _most(tasks: list[TaskStats], by: Callable[[TaskStats], float]) -> TaskStats:

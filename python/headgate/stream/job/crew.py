@@ -11,7 +11,7 @@ from headgate.control.cause import Cause
 from headgate.control.heartbeat import Heartbeats
 from headgate.control.place import Place
 from headgate.errors import PeerLostError
-from headgate.stream.job.server import WorkerPeer
+from headgate.stream.job.server import Strangers, WorkerPeer
 from headgate.stream.job.status import WorkerStatus
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Crew:
         self._numbers: dict[WorkerPeer, int] = {}
         #: What each worker said last when it connected.
         self._known: dict[int, WorkerStatus] = {}
-        self._strangers: dict[WorkerPeer, None] = {}
+        self._strangers = Strangers()
         self._heartbeats = Heartbeats()
         self._place: Place | None = None
         self._server: asyncio.Server | None = None

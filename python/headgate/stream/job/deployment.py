@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -128,6 +128,7 @@ class Deployment:
                 self._outputs[key],
                 self._listener,
                 make_input,
+                self._in_flight(key, stage),
             )
             self.tasks[key] = task
             self._keys[id(task)] = key
@@ -155,11 +156,14 @@ class Deployment:
             return SourceInput(operator, stage.head.schema, task, task.mailbox)
         schema = stage.head.inputs[0].schema
         gate = self.environment.create_input_gate(channels, schema=schema)
-        most = self._graph.max_parallelism
-        groups = key_group_range(key[1], stage.parallelism, most)
-        in_flight = self._deployed[key]["in_flight"]
-        rows = () if in_flight is None else InFlight.of(in_flight).rows(schema, groups, most)
-        return GateInput(gate, schema, task, task.mailbox, _BATCH_BYTES, rows, self._mode)
+        return GateInput(gate, schema, task, task.mailbox, _BATCH_BYTES, self._mode)
+
+    def _in_flight(self, key: TaskKey, stage: Stage) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield operators of a task, and the rows that were on their way to them at the checkpoint."""
+        schemas = {node.uid: node.inputs[0].schema for node in stage.operators if node.inputs}
+        groups = key_group_range(key[1], stage.parallelism, self._graph.max_parallelism)
+        in_flight = InFlight(self._deployed[key]["in_flight"])
+        return in_flight.rows(schemas, groups, self._graph.max_parallelism)
 
     def _context(
         self,

@@ -16,6 +16,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import CheckpointError
@@ -24,7 +26,7 @@ from headgate.stream.api.graph import Shipping
 from headgate.stream.job.messages import data
 
 if TYPE_CHECKING:
-    from headgate.stream.api.graph import JobGraph, Stage
+    from headgate.stream.api.graph import JobGraph, Node, Stage
 
 #: Stage and index of a task.
 TaskId = tuple[int, int]
@@ -98,7 +100,8 @@ def check_restorable(graph: JobGraph, fields: Mapping[str, Any], *, allow_droppe
     """Check that a job can continue from a checkpoint.
 
     Raises:
-        CheckpointError: another number of key groups, or state of an operator that the job does not have.
+        CheckpointError: another number of key groups, or state of an operator, or rows on their way to one, that the job
+            does not have.
     """
     if fields["max_parallelism"] != graph.max_parallelism:
         raise CheckpointError(
@@ -116,6 +119,7 @@ def check_restorable(graph: JobGraph, fields: Mapping[str, Any], *, allow_droppe
             have=", ".join(sorted(known)),
             remedy="name= of the operators as before · allow_dropped_state=True",
         )
+    _check_in_flight(graph, fields, allow_dropped=allow_dropped)
 
 
 def restored_tasks(
@@ -126,7 +130,7 @@ def restored_tasks(
     The parallelism may be another than that of the checkpoint: a task gets the snapshots that have its key groups.
     """
     tasks: list[dict[str, Any]] = [
-        {"state": {}, "splits": [0, []], "in_flight": None} for _ in range(stage.parallelism)
+        {"state": {}, "splits": [0, []], "in_flight": []} for _ in range(stage.parallelism)
     ]
     if fields is None:
         return tasks
@@ -156,46 +160,144 @@ def restored_tasks(
 
 def in_flight(
     graph: JobGraph, stage: Stage, index: int, fields: Mapping[str, Any], base: str
-) -> dict[str, Any] | None:
-    """Return the rows in flight that a task of a stage has to handle first; None if there are none.
+) -> list[dict[str, Any]]:
+    """Return the rows in flight that a task of a stage has to handle first, in parts.
 
-    With another parallelism a task gets the rows of all tasks that had one of its key groups, and takes those of its own.
-    Rows that were sent in turn go to one task each.
+    Rows go to the operator that they were on their way to, also if it has no exchange before it any more. With another
+    parallelism a task gets the rows of all tasks that had one of its key groups, and takes those of its own. Rows that were
+    sent in turn go to one task each.
+
+    Returns:
+        For each part the uid of the ``operator``; the ``keys``, columns by which the task takes the rows of its own key
+        groups, empty if all rows are its own; and ``files``: path, size, checksum, offset and length.
     """
-    before = fields["stages"].get(stage.head.uid)
-    if before is None:
-        return None
-    edges = {
-        (s.edges[at].operator, s.edges[at].output): s.edges[at]
-        for s, at in graph.inputs_of(stage.number)
-    }
-    most, receivers = graph.max_parallelism, len(before["tasks"])
+    most = graph.max_parallelism
     own = key_group_range(index, stage.parallelism, most)
-    parts: list[Any] = []
-    keys: list[str] = []
-    first = 0
-    for operator, output, sender_uid, senders in before["inputs"]:
-        edge = edges.get((operator, output))
-        sender = fields["stages"][sender_uid]
-        place = sender["outputs"].index([operator, output, stage.head.uid])
-        is_keyed = edge is not None and edge.shipping is Shipping.HASH
-        if is_keyed and receivers != stage.parallelism:
-            keys = list(edge.keys) if edge is not None else []
-        for receiver in range(receivers):
-            groups = key_group_range(receiver, receivers, most)
-            for at in range(senders):
-                if is_keyed:
+    found = []
+    for node in stage.operators:
+        for edge in _edges_before(node.uid, fields):
+            shipping, keys = _shipping(graph, stage, node, edge) or (Shipping.FORWARD, ())
+            if edge.receivers == stage.parallelism:
+                keys = ()
+            for sender, receiver in product(range(edge.senders), range(edge.receivers)):
+                groups = key_group_range(receiver, edge.receivers, most)
+                if edge.receivers == stage.parallelism:
+                    is_own = receiver == index
+                elif shipping is Shipping.HASH:
                     is_own = groups.start < own.stop and own.start < groups.stop
                 else:
-                    is_own = (at * receivers + receiver) % stage.parallelism == index
-                pair = [
-                    *_parts(before["tasks"][receiver], "inputs", [first + at], base),
-                    *_parts(sender["tasks"][at], "outputs", [place, receiver], base),
-                ]
-                if is_own and pair:
-                    parts.append(pair)
+                    is_own = (sender * edge.receivers + receiver) % stage.parallelism == index
+                files = edge.files(sender, receiver, base) if is_own else []
+                if files:
+                    found.append({"operator": node.uid, "keys": list(keys), "files": files})
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """An edge of the job that took the checkpoint.
+
+    Attributes:
+        operator: uid of the operator that emitted.
+        output: name of its side output; None for the main one.
+        place: among the edges of the sending tasks.
+        first: its first channel at each receiver.
+        sent: rows in flight of each sending task, or None.
+        received: the same of each receiving one.
+    """
+
+    operator: str
+    output: str | None
+    place: int
+    first: int
+    sent: Sequence[Any]
+    received: Sequence[Any]
+
+    @property
+    def senders(self) -> int:
+        return len(self.sent)
+
+    @property
+    def receivers(self) -> int:
+        return len(self.received)
+
+    def files(self, sender: int, receiver: int, base: str) -> list[Any]:
+        """Return the bytes on the way from a task to another one: what the receiver has, then what the sender has."""
+        return [
+            *_parts(self.received[receiver], "inputs", [self.first + sender], base),
+            *_parts(self.sent[sender], "outputs", [self.place, receiver], base),
+        ]
+
+    @property
+    def has_rows(self) -> bool:
+        pairs = product(range(self.senders), range(self.receivers))
+        return any(self.files(sender, receiver, "") for sender, receiver in pairs)
+
+
+def _edges_before(uid: str, fields: Mapping[str, Any]) -> list[_Edge]:
+    """Return the edges of a checkpoint to the stage that began with an operator."""
+    before = fields["stages"].get(uid)
+    if before is None:
+        return []
+    edges: list[_Edge] = []
+    first = 0
+    for at, (operator, output, sender_uid, senders) in enumerate(before["inputs"]):
+        sender = fields["stages"][sender_uid]
+        outputs = sender["outputs"]
+        places = [n for n, edge in enumerate(outputs) if edge == [operator, output, uid]]
+        # A stream may be joined with itself: then its edges are alike, and in the same order on both sides.
+        earlier = sum(one[:3] == [operator, output, sender_uid] for one in before["inputs"][:at])
+        edges.append(
+            _Edge(operator, output, places[earlier], first, sender["tasks"], before["tasks"])
+        )
         first += senders
-    return {"parts": parts, "keys": keys} if parts else None
+    return edges
+
+
+def _shipping(
+    graph: JobGraph, stage: Stage, node: Node, edge: _Edge
+) -> tuple[Shipping, tuple[str, ...]] | None:
+    """Return how rows of an edge of a checkpoint are placed among the tasks of a stage, and their keys.
+
+    None if the operator that sent them is gone and the others do not place theirs alike.
+    """
+    if node is not stage.head:
+        return Shipping.FORWARD, ()
+    own = [sender.edges[at] for sender, at in graph.inputs_of(stage.number)]
+    same = [one for one in own if (one.operator, one.output) == (edge.operator, edge.output)]
+    ways = {(one.shipping, one.keys) for one in same or own}
+    return ways.pop() if len(ways) == 1 else None
+
+
+def _check_in_flight(graph: JobGraph, fields: Mapping[str, Any], *, allow_dropped: bool) -> None:
+    """Check that all rows in flight have a place in a job.
+
+    Raises:
+        CheckpointError: some have none.
+    """
+    places = {node.uid: (stage, node) for stage in graph.stages for node in stage.operators}
+    for uid in fields["stages"]:
+        for edge in _edges_before(uid, fields):
+            if not edge.has_rows:
+                continue
+            if uid not in places:
+                if allow_dropped:
+                    continue
+                raise CheckpointError(
+                    f"the checkpoint has rows on their way to {uid}, which the job does not have",
+                    have=", ".join(sorted(places)),
+                    remedy="name= of the operators as before · stop() or a savepoint before such a change, which leaves none "
+                    "on the way · allow_dropped_state=True",
+                )
+            stage, node = places[uid]
+            is_placed = _shipping(graph, stage, node, edge) is not None
+            if not is_placed and edge.receivers != stage.parallelism:
+                raise CheckpointError(
+                    f"the checkpoint has rows on their way from {edge.operator} to {uid}, and the job has no {edge.operator} "
+                    "that says by what they are placed",
+                    have=", ".join(sorted(places)),
+                    remedy=f"name= of the operators as before · parallelism={edge.receivers} of {uid}",
+                )
 
 
 def _parts(channels: Any, side: str, which: list[int], base: str) -> list[Any]:

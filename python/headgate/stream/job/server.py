@@ -10,18 +10,61 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from headgate.control.heartbeat import keep_alive
 from headgate.control.link import CoordinatorLink
+from headgate.control.newcomers import Newcomers
 from headgate.errors import HeadgateError, InternalError
 from headgate.stream.job.messages import CODEC, StreamMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headgate._native import TlsSession
     from headgate.control.place import Place
 
 _LOG: Final = logging.getLogger("headgate.stream")
 #: Seconds in which a stranger has to prove that it belongs to the job.
 _HANDSHAKE: Final = 12.0
-#: Connections that have not proved themselves, beyond which the oldest is closed.
-_STRANGERS: Final = 64
+
+
+class Strangers:
+    """The connections that have not proved themselves: limited in number, and no address crowds out another."""
+
+    def __init__(self) -> None:
+        self._newcomers = Newcomers()
+        self._peers: dict[int, WorkerPeer] = {}
+        self._numbers: dict[WorkerPeer, tuple[int, str]] = {}
+        self._next = 0
+
+    def __iter__(self) -> Iterator[WorkerPeer]:
+        """Yield all of them."""
+        return iter(tuple(self._numbers))
+
+    def __len__(self) -> int:
+        """Count them."""
+        return len(self._numbers)
+
+    def came(self, peer: WorkerPeer, host: str) -> None:
+        """Add a connection; close the one that it crowds out."""
+        self._next += 1
+        self._peers[self._next] = peer
+        self._numbers[peer] = self._next, host
+        self._make_room(self._newcomers.came(self._next, host))
+
+    def named(self, peer: WorkerPeer) -> None:
+        """Note that a connection has named the job; close the one that it crowds out."""
+        if peer in self._numbers:
+            self._make_room(self._newcomers.named(*self._numbers[peer]))
+
+    def left(self, peer: WorkerPeer) -> None:
+        """Forget a connection that has proved itself, or is closed."""
+        known = self._numbers.pop(peer, None)
+        if known is not None:
+            del self._peers[known[0]]
+            self._newcomers.left(*known)
+
+    def _make_room(self, crowded_out: int | None) -> None:
+        # A worker that is closed so dials again.
+        if crowded_out is not None:
+            self._peers[crowded_out].drop()
 
 
 class Listener(Protocol):
@@ -40,10 +83,10 @@ class WorkerPeer(asyncio.Protocol):
     Args:
         place: of the coordinator, with the secret.
         listener: hears of messages.
-        strangers: the connections that have not proved themselves, the oldest first.
+        strangers: the connections that have not proved themselves.
     """
 
-    def __init__(self, place: Place, listener: Listener, strangers: dict[WorkerPeer, None]) -> None:
+    def __init__(self, place: Place, listener: Listener, strangers: Strangers) -> None:
         key = place.key()
         self._link: CoordinatorLink[StreamMessage] = CoordinatorLink(
             lambda exchange: key if exchange == place.exchange_id else None, CODEC
@@ -69,13 +112,12 @@ class WorkerPeer(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self.since = asyncio.get_running_loop().time()
         keep_alive(transport.get_extra_info("socket"), self._timeout)
-        self._strangers[self] = None
-        if len(self._strangers) > _STRANGERS:
-            next(iter(self._strangers)).close()
+        self._strangers.came(self, transport.get_extra_info("peername")[0])
         self._deadline = asyncio.get_running_loop().call_later(_HANDSHAKE, self._expire)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes."""
+        had_named = self._link.has_named
         try:
             messages = self._link.receive(data)
         except HeadgateError as error:
@@ -83,14 +125,16 @@ class WorkerPeer(asyncio.Protocol):
             return
         finally:
             self._flush()
+        if self._link.has_named and not had_named:
+            self._strangers.named(self)
         if self._link.established:
-            self._strangers.pop(self, None)
+            self._strangers.left(self)
         for message in messages:
             self._listener.on_message(self, message)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Handle the end."""
-        self._strangers.pop(self, None)
+        self._strangers.left(self)
         if self._deadline is not None:
             self._deadline.cancel()
         if self._link.established:

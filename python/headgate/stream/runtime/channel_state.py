@@ -69,21 +69,20 @@ class InFlight:
     """Rows that were on their way to a restored task, or to others that it replaces.
 
     Attributes:
-        parts: for each pair of a receiver and a sender, files with size, checksum, offset and length: the receiver's
-            first.
-        keys: key columns, if only rows of the task's key groups are its own; empty if all are.
+        parts: for each pair of a receiver and a sender the ``operator`` that the rows are for; ``keys``: key columns, if only
+            rows of the task's key groups are its own, empty if all are; and ``files`` with size, checksum, offset and
+            length, the receiver's first.
     """
 
-    parts: Sequence[Sequence[Sequence[Any]]]
-    keys: Sequence[str] = ()
+    parts: Sequence[Mapping[str, Any]]
 
     def rows(
-        self, schema: pa.Schema, groups: range, max_parallelism: int
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the task, in the order of each pair.
+        self, schemas: Mapping[str, pa.Schema], groups: range, max_parallelism: int
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield operators and their rows, in the order of each pair.
 
         Args:
-            schema: of the rows.
+            schemas: of the rows, by operator.
             groups: the task's key groups.
             max_parallelism: number of key groups.
 
@@ -92,22 +91,21 @@ class InFlight:
             IntegrityError: the bytes in it are damaged.
         """
         contents: dict[str, bytes] = {}
-        for pair in self.parts:
-            data = b"".join(_read(contents, *part) for part in pair)
-            for batch in decode_channel_state(data, schema):
-                own = self._own(batch, groups, max_parallelism) if self.keys else batch
+        for part in self.parts:
+            operator, keys = part["operator"], part["keys"]
+            data = b"".join(_read(contents, *file) for file in part["files"])
+            for batch in decode_channel_state(data, schemas[operator]):
+                own = _own(batch, keys, groups, max_parallelism) if keys else batch
                 if own.num_rows:
-                    yield own
+                    yield operator, own
 
-    def _own(self, batch: pa.RecordBatch, groups: range, max_parallelism: int) -> pa.RecordBatch:
-        found = key_groups_of(batch.select(list(self.keys)), max_parallelism)
-        mine = (found >= groups.start) & (found < groups.stop)
-        return batch if bool(np.all(mine)) else batch.filter(pa.array(mine))
 
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> InFlight:
-        """Return what a DEPLOY message has of a task."""
-        return cls(fields["parts"], fields["keys"])
+def _own(
+    batch: pa.RecordBatch, keys: Sequence[str], groups: range, max_parallelism: int
+) -> pa.RecordBatch:
+    found = key_groups_of(batch.select(list(keys)), max_parallelism)
+    mine = (found >= groups.start) & (found < groups.stop)
+    return batch if bool(np.all(mine)) else batch.filter(pa.array(mine))
 
 
 def _read(

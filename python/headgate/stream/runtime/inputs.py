@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.checkpoints import (
@@ -179,7 +178,6 @@ class GateInput(TaskInput):
         handler: the task.
         mailbox: of the task.
         batch_bytes: bytes up to which small pages are joined.
-        recovered: rows that were in flight at the checkpoint.
         mode: of checkpoints.
     """
 
@@ -190,11 +188,9 @@ class GateInput(TaskInput):
         handler: Handler,
         mailbox: Mailbox,
         batch_bytes: int,
-        recovered: Iterable[pa.RecordBatch],
         mode: CheckpointingMode,
     ) -> None:
         self._gate = gate
-        self._recovered = recovered
         self._handler = handler
         self._valve = StatusWatermarkValve(gate.num_channels)
         gate.enable_checkpointing(mode=mode)
@@ -204,9 +200,7 @@ class GateInput(TaskInput):
         mailbox.attach(self._reader.wake_up)
 
     def start(self) -> None:
-        """Handle the rows that were in flight at the checkpoint, before any other."""
-        for batch in self._recovered:
-            self._handler.handle_batch(batch)
+        """Do nothing: the gate's channels are open."""
 
     def advance(self) -> bool:
         """Handle the next batch; barriers and watermarks before it are handled in their place."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headgate.checkpoints import CheckpointAborted, CheckpointBarrier, CheckpointComplete
     from headgate.stream.operators.operator import OperatorSnapshot
-    from headgate.stream.runtime.chain import OperatorChain
+    from headgate.stream.runtime.chain import Consumer, OperatorChain
     from headgate.stream.runtime.outputs import TaskOutput
 
 _LOG: Final = logging.getLogger("headgate.stream")
@@ -114,6 +114,7 @@ class StreamTask:
         outputs: its edges.
         listener: hears of it.
         make_input: makes the input, in the task's thread.
+        recovered: operators, and the rows that were on their way to them at the checkpoint: handled before any other.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class StreamTask:
         outputs: Sequence[TaskOutput],
         listener: TaskListener,
         make_input: Callable[[StreamTask], TaskInput],
+        recovered: Iterable[tuple[str, pa.RecordBatch]] = (),
     ) -> None:
         self.name = name
         self.mailbox = Mailbox()
@@ -131,6 +133,7 @@ class StreamTask:
         self._outputs = outputs
         self._listener = listener
         self._make_input = make_input
+        self._recovered = recovered
         self._input: TaskInput | None = None
         self._state = _State()
         self._thread = threading.Thread(target=self._run, name=f"headgate-{name}", daemon=True)
@@ -190,9 +193,12 @@ class StreamTask:
 
     def handle_batch(self, batch: pa.RecordBatch) -> None:
         """Pass rows to the operators."""
+        self._handle(self._chain.head, batch)
+
+    def _handle(self, consumer: Consumer, batch: pa.RecordBatch) -> None:
         metrics = self.metrics
         started = time.perf_counter_ns()
-        self._chain.head(batch)
+        consumer(batch)
         metrics.busy_ns += time.perf_counter_ns() - started
         metrics.rows_in += batch.num_rows
         metrics.batches_in += 1
@@ -243,6 +249,8 @@ class StreamTask:
         try:
             self._chain.open()
             self._input = self._make_input(self)
+            for uid, batch in self._recovered:
+                self._handle(self._chain.operators[uid].process, batch)
             self._input.start()
             self._loop(self._input)
         except BaseException as error:  # noqa: BLE001 - reported to the worker

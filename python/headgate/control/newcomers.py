@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from typing import Final
 
-#: Most connections that have named no exchange of this application.
+#: Most connections that have named no exchange, and no streaming job, of this process.
 MAX_STRANGERS: Final = 64
 #: Most connections that have named one. Its number is known to its tasks, and to who reads the network.
 MAX_NAMED: Final = 256
@@ -42,7 +42,7 @@ class _Pool:
 
 
 class Newcomers:
-    """Connections before their proof: those that named an exchange of this application, and all others.
+    """Connections before their proof: those that named an exchange or job of this process, and all others.
 
     Each method that adds one returns the number of a connection that must be closed to make room, or None.
     """

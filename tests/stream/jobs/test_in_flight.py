@@ -1,0 +1,187 @@
+"""Rows in flight at the checkpoint that a job continues from, if the job has changed: handled once, or refused."""
+
+import time
+
+import kit
+import pyarrow as pa
+import pytest
+from kit import wait_until
+from test_unaligned import in_flight, start
+
+from headgate import errors
+from headgate.stream.job.metadata import in_flight as parts_of
+from headgate.stream.job.store import CheckpointStore
+
+ROWS = 10_000
+
+
+class Slow:
+    """Passes batches on, so slowly that those behind it wait, however many rows a batch has."""
+
+    def __call__(self, batch):
+        time.sleep(batch.num_rows * 1e-4)
+        return batch
+
+
+def counts(made=None):
+    made = kit.numbers(ROWS) if made is None else made
+    return made.key_by("key").process(kit.Count, schema=kit.COUNTED, name="count")
+
+
+def two(name="others"):
+    """Return counts, and a second stream of the same rows without counts."""
+    made = kit.numbers(ROWS)
+    return counts(made), made.map(with_count, name=name)
+
+
+def stop_with_rows_on_their_way(make, tmp_path, to, **options):
+    """Run a job until its last checkpoint has rows on their way to an operator, and cancel it."""
+    for _ in range(10):
+        query = start(make(), tmp_path, alignment="unaligned", **options)
+        wait_until(lambda query=query: any(in_flight(query)[-1:]) or query.state.is_over)
+        assert not query.state.is_over, "all rows were handled before they were in flight"
+        query.cancel()
+        fields = CheckpointStore(str(tmp_path / "checkpoints")).claim().fields
+        stage = fields["stages"][to]
+        senders = [fields["stages"][sender]["tasks"] for _, _, sender, _ in stage["inputs"]]
+        sides = [(stage["tasks"], "inputs"), *((tasks, "outputs") for tasks in senders)]
+        if any(task and task[side] for tasks, side in sides for task in tasks):
+            return
+    raise AssertionError(f"no checkpoint had rows on their way to {to}")
+
+
+def finish(stream, tmp_path, **options):
+    query = start(stream, tmp_path, alignment="unaligned", **options)
+    assert query.await_termination(60)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 2), (2, 3), (3, 5), (5, 2), (3, 1), (1, 4)])
+def test_rows_by_key(tmp_path, before, after):
+    def make():
+        return counts().key_by("id").map(Slow(), name="slow")
+
+    stop_with_rows_on_their_way(make, tmp_path, "slow", parallelism=before)
+    finish(make(), tmp_path, parallelism=after)
+    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 2), (3, 5), (5, 2)])
+def test_rows_in_turn(tmp_path, before, after):
+    def make():
+        return counts().rebalance().map(Slow(), name="slow")
+
+    stop_with_rows_on_their_way(make, tmp_path, "slow", parallelism=before)
+    finish(make(), tmp_path, parallelism=after)
+    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_rows_to_an_operator_that_needs_no_exchange_any_more(tmp_path, workers):
+    def make():
+        counted = counts().map(kit.same, name="before")
+        return counted.map(Slow(), name="slow", parallelism=2).map(kit.same, name="behind")
+
+    stop_with_rows_on_their_way(make, tmp_path, "slow", parallelism=3, workers=workers)
+    finish(make(), tmp_path, parallelism=2, workers=workers)
+    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+
+
+def test_rows_to_an_operator_that_is_now_in_the_task_of_the_source(tmp_path):
+    def make():
+        return kit.numbers(ROWS).map(Slow(), name="slow", parallelism=2)
+
+    stop_with_rows_on_their_way(make, tmp_path, "slow", parallelism=3)
+    finish(make(), tmp_path, parallelism=2)
+    assert sorted(kit.rows_of(tmp_path / "out")["id"].to_pylist()) == list(range(ROWS))
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2)])
+def test_rows_by_key_beside_rows_in_turn(tmp_path, before, after):
+    def make():
+        counted, whole = two()
+        return counted.key_by("id").union(whole.rebalance()).map(Slow(), name="slow")
+
+    stop_with_rows_on_their_way(make, tmp_path, "slow", parallelism=before)
+    finish(make(), tmp_path, parallelism=after)
+    table = kit.rows_of(tmp_path / "out")
+    others = [count == -1 for count in table["count"].to_pylist()]
+    assert sorted(table.filter(others)["id"].to_pylist()) == list(range(ROWS))
+    kit.check_counts(table.filter([not other for other in others]), ROWS)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2)])
+def test_rows_by_two_keys(tmp_path, before, after):
+    def make():
+        counted, whole = two()
+        return counted.key_by("id").union(whole.key_by("key")).map(Slow(), name="slow")
+
+    stop_with_rows_on_their_way(make, tmp_path, "slow", parallelism=before)
+    finish(make(), tmp_path, parallelism=after)
+    ids = sorted(kit.rows_of(tmp_path / "out")["id"].to_pylist())
+    assert ids == [number for number in range(ROWS) for _ in range(2)]
+
+
+def test_rows_of_a_stream_that_is_joined_with_itself(tmp_path):
+    def make():
+        counted = counts()
+        return counted.key_by("id").union(counted.key_by("id")).map(Slow(), name="slow")
+
+    stop_with_rows_on_their_way(make, tmp_path, "slow")
+    finish(make(), tmp_path, parallelism=3)
+    ids = sorted(kit.rows_of(tmp_path / "out")["id"].to_pylist())
+    assert ids == [number for number in range(ROWS) for _ in range(2)]
+
+
+def with_count(batch):
+    """Return rows as those of ``counts``, with a count that none of them has."""
+    count = pa.repeat(pa.scalar(-1, pa.int64()), batch.num_rows)
+    return pa.RecordBatch.from_arrays([batch["key"], batch["id"], count], schema=kit.COUNTED)
+
+
+def renamed(sender="again", receiver="slow"):
+    return counts().map(kit.same, name=sender).key_by("id").map(Slow(), name=receiver)
+
+
+def test_an_operator_that_rows_are_on_their_way_to_must_be_there(tmp_path):
+    stop_with_rows_on_their_way(renamed, tmp_path, "slow")
+    with pytest.raises(errors.CheckpointError, match="rows on their way to slow, which the job"):
+        start(renamed(receiver="late"), tmp_path)
+    finish(renamed(), tmp_path)
+    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+
+
+def test_rows_to_an_operator_that_is_gone_may_be_dropped(tmp_path):
+    stop_with_rows_on_their_way(renamed, tmp_path, "slow")
+    finish(renamed(receiver="late"), tmp_path, allow_dropped_state=True)
+    ids = kit.rows_of(tmp_path / "out")["id"].to_pylist()
+    assert len(ids) == len(set(ids)) < ROWS
+
+
+def test_the_sender_of_rows_may_have_another_name(tmp_path):
+    stop_with_rows_on_their_way(renamed, tmp_path, "slow")
+    finish(renamed(sender="other"), tmp_path, parallelism=3)
+    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+
+
+def test_a_new_name_of_a_sender_is_refused_where_rows_come_in_two_ways(tmp_path):
+    def make(name="other"):
+        counted, whole = two(name)
+        return counted.key_by("id").union(whole.rebalance()).map(Slow(), name="slow")
+
+    stop_with_rows_on_their_way(make, tmp_path, "slow")
+    with pytest.raises(errors.CheckpointError, match="from other to slow"):
+        start(make("renamed"), tmp_path, parallelism=3)
+    finish(make("renamed"), tmp_path, parallelism=2)
+
+
+def test_a_job_of_other_operators_has_no_rows_in_flight(tmp_path):
+    stop_with_rows_on_their_way(renamed, tmp_path, "slow")
+    found = CheckpointStore(str(tmp_path / "checkpoints")).claim()
+    graph = counts().key_by("id").map(kit.same, name="another").sink(print).plan(2)
+    parts = [
+        part
+        for stage in graph.stages
+        for at in range(stage.parallelism)
+        for part in parts_of(graph, stage, at, found.fields, found.base)
+    ]
+    assert {part["operator"] for part in parts} <= {"count"}
