@@ -86,6 +86,15 @@ def test_reports_of_one_execution_are_one_run(runs, began):
     assert "ran again" not in str(found)
 
 
+def test_tasks_that_wait_for_their_files_name_the_disk(runs, began):
+    times = {**TIMES, "emit_ms": 4700}
+    runs.reports.add([report(task=task, times=times, disk_ms=4000) for task in range(2)])
+    found = stats(runs, began[0])
+    assert [task.disk_ms for task in found.tasks] == [4000, 4000]
+    text = "waiting for files to be written takes 80 % of the time of producer 0"
+    assert (found.verdict.kind, found.verdict.text) == ("disk", text)
+
+
 def test_a_run_has_the_hosts_times_and_edges_of_its_tasks(runs, began, monkeypatch):
     monkeypatch.setattr(kept_runs.time, "monotonic", lambda: 1000.0)
     runs.reports.add([report(task=0, attempt=5, hostname="a", edges=array("q", [7, 0]))])

@@ -12,6 +12,7 @@ from tests.driver.actors import Theatre
 
 from headgate.control.cause import Cause
 from headgate.control.connection import WorkerConnection
+from headgate.environment import Waits
 from headgate.observe.edges import matrix
 from headgate.spark.progress.facts import Facts
 from headgate.spark.progress.plain import plain
@@ -156,6 +157,19 @@ def progress_of(**fields):
 def test_what_is_no_number_of_a_progress_message_is_dropped(bad):
     message = progress_of(rows=5, bytes=bad, input_ms=bad, more=bad)
     assert message.fields == {"rows": 5}
+
+
+def test_what_a_producer_waits_for_reaches_its_statistics(timed):
+    waits = Waits(disk_ns=9, memory_ns=1_000_000, link_ns=2_000_000, io_ns=3_999_999)
+    fields = Counts(clocks=[timed[1]], waits=lambda: waits).fields()
+    theatre = Theatre()
+    theatre.stage(1, 1)
+    theatre.consumer(0)
+    (run,) = theatre.submitted
+    producer = theatre.producer(run, 0)
+    theatre.say(producer, "PROGRESS", progress_of(**fields).fields, run.number)
+    (task,) = [task for task in snapshot(run, run.started + 5.0).tasks if task.role == "map"]
+    assert (task.memory_ms, task.link_ms, task.io_ms) == (1, 2, 3)
 
 
 def test_malformed_progress_reaches_the_coordinator_as_nothing():

@@ -108,6 +108,15 @@ impl Environment {
         released(py, || self.inner.close());
     }
 
+    /// Ns of waits for files, for memory and for the network, and of the I/O thread's work.
+    fn waits(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u64)> {
+        blocking(py, |_| {
+            self.inner.check_fork()?;
+            let waits = self.inner.waits();
+            Ok((waits.disk_ns, waits.memory_ns, waits.link_ns, waits.io_ns))
+        })
+    }
+
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = blocking(py, |_| {
             self.inner.check_fork()?;

@@ -87,7 +87,7 @@ pub use spill::KeptPartition;
 pub use spill_dirs::SpillDirectories;
 pub use stats::{
     ChannelStats, Connections, DebloatStats, GateStats, LentStats, Metric, Metrics, Origin,
-    PartitionStats, Queued, SpillStats, Stats, SubpartitionStats, Usage,
+    PartitionStats, Queued, SpillStats, Stats, SubpartitionStats, Usage, Waits,
 };
 pub use writer::{ArrowWriter, BufferTimeout, BytesWriter, Emitted};
 

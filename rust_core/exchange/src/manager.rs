@@ -226,7 +226,7 @@ mod tests {
     fn partition(id: PartitionId) -> Arc<ResultPartition> {
         let pool = GlobalPool::new(4, 4096);
         let directories = Arc::new(SpillDirectories::new(Vec::new()));
-        let disk = Arc::new(SpillManager::new(directories));
+        let disk = Arc::new(SpillManager::new(directories, Arc::default()));
         let made = ResultPartition::new(
             id,
             &PartitionOptions::all(1),

@@ -134,6 +134,21 @@ pub struct DebloatStats {
     pub time_to_consume: Duration,
 }
 
+/// Waits of an environment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// Time in ns in which threads slept while they wrote a file of pages or read a kept one.
+    pub disk_ns: u64,
+    /// Time in ns in which writers waited for memory while all consumers were connected and none lacked
+    /// credit.
+    pub memory_ns: u64,
+    /// Time in ns in which the network limited a connection that had more to send, for the one where it
+    /// was longest.
+    pub link_ns: u64,
+    /// Processor time in ns of the I/O thread.
+    pub io_ns: u64,
+}
+
 /// Data spilled to disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpillStats {

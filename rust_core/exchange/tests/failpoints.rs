@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use common::Env;
 use headgate_exchange::failpoint::{VARIABLE, configure, hits};
-use headgate_exchange::{BufferTimeout, ExchangeError, PartitionOptions, Record};
+use headgate_exchange::{BufferTimeout, ExchangeError, PartitionKind, PartitionOptions, Record};
 use scenario::{Outcome, ROWS, Role, exchange, play};
 
 /// Errors of a process whose peer is gone.
@@ -186,6 +186,25 @@ fn an_environment_without_its_io_thread_refuses_every_call_at_once() {
         assert!(error.to_string().contains("failpoint connection.reads"), "{error}");
     }
     gate.close();
+    configure("").unwrap();
+}
+
+#[test]
+fn a_slow_disk_is_waited_for() {
+    let _alone = alone();
+    configure("spill.writes=sleep(5)").unwrap();
+    let env = Env::new(24, 4096);
+    let options = PartitionOptions::all(1).of_kind(PartitionKind::Blocking);
+    let partition = env.0.create_result_partition(&options).unwrap();
+    let mut writer = common::writer(&partition);
+    for part in 0..20 {
+        writer.emit(&common::batch(part * 500, (part + 1) * 500, 40), &common::nothing).unwrap();
+    }
+    writer.finish().unwrap();
+    let writes = hits().into_iter().find(|(name, _)| *name == "spill.writes").unwrap().1;
+    let waits = env.0.waits();
+    assert!(writes > 1 && waits.disk_ns >= writes * 5_000_000, "{writes} writes, {waits:?}");
+    assert_eq!((waits.memory_ns, waits.link_ns, waits.io_ns), (0, 0, 0));
     configure("").unwrap();
 }
 

@@ -23,8 +23,8 @@
 //! [`ForeignMemory::release`].
 //!
 //! Raw pointers stay inside `asan.rs`, `block.rs`, `fork.rs`, `kept.rs`, `mapped_file.rs`,
-//! `peer_region.rs`, `process.rs`, `region.rs` and `segment.rs`. `SAFETY.md` lists the invariants M1 to
-//! M6, F1 and F2 that they rely on.
+//! `peer_region.rs`, `process.rs`, `region.rs`, `segment.rs` and `tcp_times.rs`. `SAFETY.md` lists the
+//! invariants M1 to M6, F1, F2 and K1 that they rely on.
 
 mod account;
 mod asan;
@@ -54,6 +54,7 @@ mod segment;
 mod state;
 mod subpartition_counts;
 mod sync;
+mod tcp_times;
 
 pub use buffer::{Buffer, Chunks};
 pub use builder::BufferBuilder;
@@ -71,3 +72,4 @@ pub use pooled_segment::PooledSegment;
 pub use process::Process;
 pub use region::RegionFile;
 pub use segment::SEGMENT_ALIGNMENT;
+pub use tcp_times::TcpTimes;

@@ -37,13 +37,15 @@ impl From<Option<DataType>> for Next {
 pub struct SendQueue<V> {
     channels: BTreeMap<ChannelId, Channel<V>>,
     available: VecDeque<ChannelId>,
+    /// Number of channels that are starved.
+    starved: usize,
 }
 
 impl<V> SendQueue<V> {
     /// Creates a queue without channels.
     #[must_use]
     pub const fn new() -> Self {
-        Self { channels: BTreeMap::new(), available: VecDeque::new() }
+        Self { channels: BTreeMap::new(), available: VecDeque::new(), starved: 0 }
     }
 
     /// Opens a channel after its partition request. Nothing is sent before the first
@@ -56,7 +58,8 @@ impl<V> SendQueue<V> {
             return Err(view);
         }
         let credit = SendCredit::new(initial_credit);
-        let open = Channel { initial: initial_credit, credit, turn: Turn::Idle, view };
+        let open =
+            Channel { initial: initial_credit, credit, turn: Turn::Idle, is_starved: false, view };
         self.channels.insert(channel, open);
         Ok(())
     }
@@ -84,6 +87,9 @@ impl<V> SendQueue<V> {
     pub fn notify(&mut self, channel: ChannelId, next: Next) {
         if let Some(open) = self.channels.get_mut(&channel) {
             open.enqueue(channel, next, &mut self.available);
+            let is_starved = next == Next::Data && open.credit.available() == 0;
+            self.starved += usize::from(is_starved);
+            self.starved -= usize::from(std::mem::replace(&mut open.is_starved, is_starved));
         }
     }
 
@@ -123,6 +129,7 @@ impl<V> SendQueue<V> {
     /// Closes a channel and returns its view.
     pub fn cancel(&mut self, channel: ChannelId) -> Option<V> {
         let open = self.channels.remove(&channel)?;
+        self.starved -= usize::from(open.is_starved);
         if open.turn == Turn::Queued {
             self.available.retain(|queued| *queued != channel);
         }
@@ -168,6 +175,12 @@ impl<V> SendQueue<V> {
         !self.available.is_empty()
     }
 
+    /// Number of channels that had data when they were last looked at, and no credit for it.
+    #[must_use]
+    pub fn num_starved(&self) -> usize {
+        self.starved
+    }
+
     /// Number of open channels.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -188,6 +201,7 @@ impl<V> SendQueue<V> {
     /// Closes all channels and returns their views.
     pub fn drain(&mut self) -> impl Iterator<Item = (ChannelId, V)> + use<V> {
         self.available.clear();
+        self.starved = 0;
         std::mem::take(&mut self.channels).into_iter().map(|(channel, open)| (channel, open.view))
     }
 
@@ -217,6 +231,8 @@ struct Channel<V> {
     initial: u32,
     credit: SendCredit,
     turn: Turn,
+    /// True if there were data and no credit when it was last looked at.
+    is_starved: bool,
     view: V,
 }
 

@@ -1,63 +1,18 @@
-"""A link that goes down between two hosts: no GOODBYE arrives, and no byte is acknowledged.
+"""A link that goes down between two hosts: no GOODBYE arrives, and no byte is acknowledged."""
 
-The two hosts are network namespaces, which only root may create.
-"""
-
-import contextlib
-import os
 import pickle
-import shutil
-import subprocess
 import time
-import uuid
 
 import pytest
 from tests.faults.network import Child, Task, environment, nothing_left
+from tests.soak.network.hosts import ADDRESSES, hosts, ip, on
 
-__all__ = ["environment", "nothing_left"]
+__all__ = ["environment", "hosts", "nothing_left"]
 
 #: Limit in seconds for the loss to be noticed. The kernel gives up when bytes are not acknowledged
 #: for 10 s. A waiting consumer sends no bytes; there the kernel probes after 4 s of silence and
 #: then every 2 s, and gives up after 10 s as well.
 LIMITS = {"busy": 30.0, "idle": 30.0}
-ADDRESSES = ("10.213.7.1", "10.213.7.2")
-
-
-def ip(*words):
-    return subprocess.run(["ip", *words], check=False, capture_output=True, text=True)
-
-
-@pytest.fixture
-def hosts():
-    """Yield the names of two linked namespaces. The ends of the link have the same names."""
-    if os.geteuid() != 0:
-        pytest.skip("only root may create network namespaces")
-    if shutil.which("ip") is None:
-        pytest.skip("there is no `ip` command")
-    names = [f"hg{uuid.uuid4().hex[:8]}" for _ in ADDRESSES]
-    with contextlib.ExitStack() as stack:
-        for name in names:
-            made = ip("netns", "add", name)
-            if made.returncode:
-                pytest.skip(f"no network namespaces here: {made.stderr.strip()}")
-            stack.callback(ip, "netns", "delete", name)
-        ip("link", "add", names[0], "type", "veth", "peer", "name", names[1])
-        for name, address in zip(names, ADDRESSES, strict=True):
-            for words in (
-                ["link", "set", name, "netns", name],
-                ["-n", name, "addr", "add", f"{address}/24", "dev", name],
-                ["-n", name, "link", "set", name, "up"],
-                ["-n", name, "link", "set", "lo", "up"],
-            ):
-                done = ip(*words)
-                if done.returncode:
-                    pytest.skip(f"no link between namespaces here: {done.stderr.strip()}")
-        yield names
-
-
-def on(host):
-    """Return the prefix of a command that runs on a host."""
-    return ["ip", "netns", "exec", host]
 
 
 SERVE = f"""

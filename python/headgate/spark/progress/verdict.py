@@ -25,6 +25,9 @@ Kind = Literal[
     "reduce-busy",
     "skew",
     "sink",
+    "disk",
+    "network",
+    "pool",
     "slow-host",
     "waiting-for-slots",
 ]
@@ -49,6 +52,8 @@ _TAIL: Final = 2.0
 SLOW_HOST: Final = 2.0
 #: Minimum tasks on a slow host, and on all others.
 _MIN_HOST_TASKS: Final = 2
+#: Share of its time for which the network may limit a producer that lacks memory.
+_FREE_LINK: Final = 0.2
 #: Task number that stands for all producers.
 _ALL: Final = -1
 
@@ -60,6 +65,9 @@ _ADVICE: Final[dict[str, str]] = {
     "reduce-busy": "make reduce faster, or use more partitions",
     "skew": "more partitions will not help; split the hot key, or aggregate in map first",
     "sink": "make the code after the exchange faster",
+    "disk": 'use faster local disks, or compression; mode="pipelined" writes no files',
+    "network": "send fewer or narrower columns, or compress them",
+    "pool": "raise memory, or use smaller segments or fewer partitions",
     "slow-host": "look at that host: other load, a slower processor, a failing disk",
     "waiting-for-slots": "fewer partitions, or more slots",
 }
@@ -143,17 +151,20 @@ def kept_verdict(
     consumers = [task for task in tasks if task.role == "reduce"]
     if sum(task.wall_ms for task in consumers) > sum(task.wall_ms for task in producers):
         longest = max(task.wall_ms for task in consumers)
-        return _downstream([], consumers, longest)
-    return _upstream(_long_enough(producers), reads_splits=reads_splits)
+        return _disk(_long_enough(consumers), "read") or _downstream([], consumers, longest)
+    long = _long_enough(producers)
+    return _disk(long, "written") or _upstream(long, reads_splits=reads_splits)
 
 
-def _long_enough(producers: list[TaskStats]) -> list[TaskStats]:
+def _long_enough(tasks: list[TaskStats]) -> list[TaskStats]:
     """Return the tasks that ran long enough, or their sum if many short ones ran in waves."""
-    long = [task for task in producers if task.wall_ms >= _MIN_TASK_MS]
-    if long:
+    long = [task for task in tasks if task.wall_ms >= _MIN_TASK_MS]
+    if long or not tasks:
         return long
-    names = ("input_ms", "function_ms", "emit_ms", "blocked_ms")
-    total = TaskStats("map", _ALL, **{n: sum(getattr(t, n) for t in producers) for n in names})
+    thread = ("input_ms", "function_ms", "emit_ms", "blocked_ms")
+    names = (*thread, "disk_ms", "memory_ms", "link_ms", "io_ms")
+    sums = {name: sum(getattr(task, name) for task in tasks) for name in names}
+    total = TaskStats(tasks[0].role, _ALL, **sums)
     return [total] if total.wall_ms >= MIN_SECONDS * 1000 else []
 
 
@@ -180,9 +191,49 @@ def _downstream(
         return _reduce(consumers, worst, longest, blocked)
     both_wait = blocked and min(blocked) > MOST and _load(worst) / longest < MOST
     if both_wait and longest >= _MIN_EXCHANGE_MS:
-        text = f"producers wait {_percent(max(blocked))} of the time, and consumers are idle"
-        return _made("exchange", "exchange", None, max(blocked), text)
+        return _between(producers, max(blocked))
     return None
+
+
+def _between(producers: list[TaskStats], blocked: float) -> Verdict:
+    """Return the cause if all producers wait and no consumer works: the network, the pools, or neither for certain."""
+    idle = "and consumers are idle"
+    slow = _most(producers, partial(_waited, "link_ms"))
+    share = _waited("link_ms", slow)
+    if share > MOST:
+        text = f"rows of {_who(slow)} are on the network {_percent(share)} of the time, {idle}"
+        return _made("network", "exchange", _number(slow), share, text)
+    if share <= _FREE_LINK and all(map(_lacks_memory, producers)):
+        short = _most(producers, partial(_waited, "memory_ms"))
+        share = _waited("memory_ms", short)
+        text = (
+            f"waiting for free memory takes {_percent(share)} of the time of {_who(short)}, {idle}"
+        )
+        return _made("pool", "exchange", _number(short), share, text)
+    text = f"producers wait {_percent(blocked)} of the time, {idle}"
+    return _made("exchange", "exchange", None, blocked, text)
+
+
+def _lacks_memory(task: TaskStats) -> bool:
+    """Return True if a producer waits mostly for its pool, and its I/O thread could send more."""
+    return task.memory_ms > MOST * task.blocked_ms and _waited("io_ms", task) <= MOST
+
+
+def _waited(name: str, task: TaskStats) -> float:
+    """Return the share of its time that a task has waited, which threads beside it may have too."""
+    waited: int = getattr(task, name)
+    return min(1.0, waited / task.wall_ms)
+
+
+def _disk(tasks: list[TaskStats], doing: str) -> Verdict | None:
+    if not tasks:
+        return None
+    worst = _most(tasks, partial(_waited, "disk_ms"))
+    share = _waited("disk_ms", worst)
+    if share <= MOST:
+        return None
+    text = f"waiting for files to be {doing} takes {_percent(share)} of the time of {_who(worst)}"
+    return _made("disk", "exchange", _number(worst), share, text)
 
 
 def _reduce(
@@ -273,7 +324,8 @@ def _share(stage: str, task: TaskStats) -> float:
 
 
 def _who(task: TaskStats) -> str:
-    return "the producers" if task.task == _ALL else f"producer {task.task}"
+    name = "producer" if task.role == "map" else "consumer"
+    return f"the {name}s" if task.task == _ALL else f"{name} {task.task}"
 
 
 def _number(task: TaskStats) -> int | None:

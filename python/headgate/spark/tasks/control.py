@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.control.place import Place
+    from headgate.environment import Waits
     from headgate.spark.tasks.timing import Clock
 
 #: Seconds between two PROGRESS messages.
@@ -38,12 +39,21 @@ class Counts:
     clocks: list[Clock] = field(default_factory=list)
     #: Further fields of each PROGRESS message.
     about: dict[str, Any] = field(default_factory=dict)
+    #: Returns the waits of the task's environment, if there is one.
+    waits: Callable[[], Waits] | None = None
 
     def fields(self) -> dict[str, int]:
         """Return the fields of a PROGRESS message."""
         times = [clock.fields() for clock in self.clocks]
         busiest = min(times, key=lambda spent: spent["input_ms"], default={})
-        return {"rows": self.rows, "bytes": self.bytes, **busiest, **self.about}
+        return {"rows": self.rows, "bytes": self.bytes, **busiest, **self._waited(), **self.about}
+
+    def _waited(self) -> dict[str, int]:
+        if self.waits is None:
+            return {}
+        waits = self.waits()
+        ns = {"memory_ms": waits.memory_ns, "link_ms": waits.link_ns, "io_ms": waits.io_ns}
+        return {name: value // 1_000_000 for name, value in ns.items()}
 
 
 class Control:

@@ -114,6 +114,7 @@ class Counts:
     def __init__(self) -> None:
         self.clock = Clock()
         self.peak = 0
+        self.disk_ms = 0
         self._rows = 0
         self._bytes = 0
 
@@ -132,6 +133,7 @@ class Counts:
             bytes=self._bytes,
             peak_bytes=self.peak,
             times=self.clock.fields(),
+            disk_ms=self.disk_ms,
         )
 
 
@@ -151,6 +153,7 @@ def _reduce(
             if source.error is not None:
                 raise source.error  # reduce caught it and went on, so rows are missing
         counts.peak = max(counts.peak, reader.peak_bytes)
+        counts.disk_ms += reader.disk_ms
 
 
 def _by_input(pieces: Iterator[list[Row]], inputs: int) -> list[Iterator[list[Row]]]:

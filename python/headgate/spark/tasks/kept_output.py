@@ -50,12 +50,14 @@ class Kept:
         rows: rows of each of them.
         totals: of the rows, pages and their bytes.
         peak_bytes: peak usage of the pool.
+        disk_ms: ms of waiting for files to be written.
     """
 
     subpartitions: Sequence[KeptSubpartition]
     rows: Sequence[int]
     totals: WriterStats
     peak_bytes: int
+    disk_ms: int = 0
 
 
 class KeptOutput:
@@ -192,7 +194,8 @@ class _Segments:
         stats = self.environment.stats()
         counts = [one["rows"] for one in stats["partitions"][0]]
         rows = [counts[one.subpartition] for one in subpartitions]
-        return Kept(subpartitions, rows, self.writer.stats(), stats.get("peak_bytes", 0))
+        peak, disk_ms = stats.get("peak_bytes", 0), self.environment.waits().disk_ns // 1_000_000
+        return Kept(subpartitions, rows, self.writer.stats(), peak, disk_ms)
 
 
 def _copy(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -203,6 +203,7 @@ def _settle(task: KeptProducerTask, place: Path, kept: Kept, clock: Clock, split
             peak_bytes=kept.peak_bytes,
             splits=splits,
             times=clock.fields(),
+            disk_ms=kept.disk_ms,
             server=server,
             sizes={one.subpartition: one.size for one in kept.subpartitions},
         )

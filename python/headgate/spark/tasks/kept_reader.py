@@ -97,6 +97,11 @@ class KeptReader:
         peak: int = self._environment.stats().get("peak_bytes", 0)
         return peak
 
+    @property
+    def disk_ms(self) -> int:
+        """Ms of waiting for files to be read so far."""
+        return self._environment.waits().disk_ns // 1_000_000
+
     def read(self, source: KeptInput, pieces: Iterable[list[Row]]) -> Iterator[pa.RecordBatch]:
         """Yield the batches for which these rows of producers stand.
 

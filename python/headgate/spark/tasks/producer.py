@@ -89,6 +89,7 @@ class _Sender:
         #: True once the epoch has ended early, by ``_cause``.
         self._ended = False
         self._environment = environment(task, control, task.run, task.epoch)
+        self._counts.waits = self._environment.waits
         self._partition = self._environment.create_result_partition(
             task.num_partitions,
             schema=task.schema,

@@ -44,6 +44,7 @@ class TaskReport:
         splits: splits of a source that a producer has read.
         peak_bytes: peak usage of the pool.
         times: ms by state of the task's thread, as :meth:`Clock.fields` names them.
+        disk_ms: ms of these in which the task waited for its files.
         host: the host, as long as it runs.
         directories: Spark's local directories on this executor.
         server: the host that serves what a producer left; None if all executors are on one host.
@@ -70,6 +71,7 @@ class TaskReport:
     host: str
     directories: tuple[str, ...]
     server: HostAddress | None
+    disk_ms: int = 0
     hostname: str = ""
     edges: Sequence[int] = ()
     edges_each: int = 1
@@ -99,6 +101,7 @@ def report(
     bytes: int,  # noqa: A002 - as in TaskStats
     peak_bytes: int,
     times: dict[str, int],
+    disk_ms: int = 0,
     pages: int = 0,
     file_bytes: int = 0,
     splits: int = 0,
@@ -132,6 +135,7 @@ def report(
         splits=splits,
         peak_bytes=peak_bytes,
         times=times,
+        disk_ms=disk_ms,
         host=host(),
         directories=local_directories(),
         server=server,

@@ -58,7 +58,8 @@ impl Channels {
         kept: &[u8],
         file: Option<PathBuf>,
     ) -> Result<usize> {
-        let make = |index| Ok(Arc::new(KeptChannel::new(kept, file, gate.queue(), index)?));
+        let waits = &gate.metrics().waits;
+        let make = |index| Ok(Arc::new(KeptChannel::new(kept, file, gate.queue(), index, waits)?));
         let placed = gate.place_channel(Place::New, make)?;
         let (at, channel) = placed.expect("a new channel is not known yet");
         channel.announce();

@@ -13,6 +13,7 @@ use crate::descriptors;
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
 use crate::manager::PartitionManager;
+use crate::metrics::WaitTimes;
 use crate::net::{Context, Listeners, Loans, Mailbox, Network, Traffic};
 
 /// Starts the I/O thread, and has what the thread needs.
@@ -27,6 +28,7 @@ pub(super) struct LazyNetwork {
     partitions: Arc<PartitionManager>,
     gates: Arc<Gates>,
     copies: Arc<Copies>,
+    waits: Arc<WaitTimes>,
     traffic: Arc<Traffic>,
     loans: Arc<Loans>,
     /// Why the I/O thread panicked. Set before gates and partitions are failed with it.
@@ -41,6 +43,7 @@ impl LazyNetwork {
         partitions: Arc<PartitionManager>,
         gates: Arc<Gates>,
         copies: Arc<Copies>,
+        waits: Arc<WaitTimes>,
     ) -> Self {
         Self {
             network: Mutex::default(),
@@ -51,6 +54,7 @@ impl LazyNetwork {
             partitions,
             gates,
             copies,
+            waits,
             traffic: Arc::default(),
             loans: Arc::default(),
             broken: Arc::default(),
@@ -145,6 +149,7 @@ impl LazyNetwork {
             tls: self.config.tls.clone(),
             traffic: Arc::clone(&self.traffic),
             copies: Arc::clone(&self.copies),
+            waits: Arc::clone(&self.waits),
             loans: Arc::clone(&self.loans),
             mailbox,
         }

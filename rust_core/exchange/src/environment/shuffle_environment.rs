@@ -24,7 +24,7 @@ use crate::random::random;
 use crate::spanning::SpanningOptions;
 use crate::spill::SpillManager;
 use crate::spill_dirs::SpillDirectories;
-use crate::stats::Stats;
+use crate::stats::{Stats, Waits};
 
 /// The data plane of a process.
 pub struct ShuffleEnvironment {
@@ -64,7 +64,9 @@ impl ShuffleEnvironment {
             Arc::clone(&partitions),
             Arc::clone(&gates),
             Arc::clone(&shared.copies),
+            Arc::clone(&shared.metrics.waits),
         );
+        let waits = Arc::clone(&shared.metrics.waits);
         Ok(Self {
             owner: Process::current(),
             channels: Channels::new(Arc::clone(&config), Arc::clone(&partitions)),
@@ -75,7 +77,7 @@ impl ShuffleEnvironment {
             network,
             flusher: OutputFlusher::default(),
             shared,
-            disk: Arc::new(SpillManager::new(Arc::clone(&spill_directories))),
+            disk: Arc::new(SpillManager::new(Arc::clone(&spill_directories), waits)),
             spill_directories,
             closed: AtomicBool::new(false),
             config,
@@ -318,6 +320,11 @@ impl ShuffleEnvironment {
     /// Stops releasing foreign memory, in all environments: the process is about to end.
     pub fn process_ends() {
         ForeignMemory::process_ends();
+    }
+
+    /// Returns the times of waits so far. The cost does not depend on the number of channels.
+    pub fn waits(&self) -> Waits {
+        self.shared.metrics.waits.totals()
     }
 
     /// Returns a snapshot of the statistics.

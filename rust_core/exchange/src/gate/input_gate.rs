@@ -94,7 +94,7 @@ impl InputGate {
         &self.timer
     }
 
-    pub(super) fn metrics(&self) -> &Arc<TaskIoMetrics> {
+    pub(crate) fn metrics(&self) -> &Arc<TaskIoMetrics> {
         &self.metrics
     }
 

@@ -15,7 +15,7 @@ use crate::gate::local::compare_totals;
 use crate::gate::queue::GateQueue;
 use crate::kept::Reading;
 use crate::lock::lock;
-use crate::metrics::Passed;
+use crate::metrics::{Passed, WaitTimes};
 use crate::stats::{ChannelStats, Origin, Queued};
 
 struct State {
@@ -31,6 +31,7 @@ pub(crate) struct KeptChannel {
     state: Mutex<State>,
     queue: Arc<GateQueue>,
     index: usize,
+    waits: Arc<WaitTimes>,
     failure: OnceLock<ExchangeError>,
     released: AtomicBool,
 }
@@ -46,6 +47,7 @@ impl KeptChannel {
         file: Option<PathBuf>,
         queue: &Arc<GateQueue>,
         index: usize,
+        waits: &Arc<WaitTimes>,
     ) -> Result<Self> {
         let name = match &file {
             Some(path) => format!("kept channel {index} of {}", path.display()),
@@ -58,6 +60,7 @@ impl KeptChannel {
             state: Mutex::new(State { reading, taken: Totals::default() }),
             queue: Arc::clone(queue),
             index,
+            waits: Arc::clone(waits),
             failure: OnceLock::new(),
             released: AtomicBool::new(false),
         })
@@ -93,7 +96,10 @@ impl InputChannel for KeptChannel {
             return Ok(None);
         }
         let mut state = lock(&self.state);
-        let Some(read) = state.reading.read()? else {
+        let reads = self.waits.disk();
+        let read = state.reading.read()?;
+        drop(reads);
+        let Some(read) = read else {
             let (channel, detail) =
                 (self.name.clone(), "the index ends before the subpartition does");
             return Err(ExchangeError::Integrity { channel, detail: detail.to_owned() });

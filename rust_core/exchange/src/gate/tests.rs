@@ -49,7 +49,8 @@ fn local(pool: &GlobalPool, gate: &InputGate, number: u8) -> Arc<ResultPartition
     let options = PartitionOptions::all(1);
     let id = PartitionId([number; 16]);
     let buffers = BufferOptions::default();
-    let disk = Arc::new(SpillManager::new(Arc::new(SpillDirectories::new(Vec::new()))));
+    let disk =
+        Arc::new(SpillManager::new(Arc::new(SpillDirectories::new(Vec::new())), Arc::default()));
     let shared = Shared::default();
     let partition = ResultPartition::new(id, &options, &buffers, pool, &disk, shared).unwrap();
     let make = |index| Ok(Arc::new(LocalChannel::new(id, 0, [0; 32], gate.queue(), index)));

@@ -9,6 +9,7 @@ mod idle;
 mod passed;
 mod task_io;
 mod timer;
+mod waits;
 
 pub(crate) use activity::Activity;
 pub use activity::{TaskTimes, Times};
@@ -16,3 +17,4 @@ pub(crate) use idle::Idle;
 pub use passed::Passed;
 pub(crate) use task_io::TaskIoMetrics;
 pub(crate) use timer::{Timer, Wait};
+pub(crate) use waits::{DiskWait, HoldUp, MemoryWait, WaitTimes};

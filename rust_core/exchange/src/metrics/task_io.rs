@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use super::passed::{COUNTS, Passed};
 use super::timer::Timer;
+use super::waits::WaitTimes;
 use crate::counters::Counters;
 
 /// Times and buffers of all gates and partitions of an environment.
 #[derive(Debug, Default)]
 pub(crate) struct TaskIoMetrics {
     pub(crate) timer: Arc<Timer>,
+    pub(crate) waits: Arc<WaitTimes>,
     in_local: Counters,
     in_remote: Counters,
     out: Counters,

@@ -7,6 +7,7 @@ use headgate_protocol::{HandshakeConfig, Key};
 
 use crate::copies::Copies;
 use crate::manager::PartitionManager;
+use crate::metrics::WaitTimes;
 use crate::net::loans::Loans;
 use crate::net::mailbox::Mailbox;
 use crate::net::tls::Tls;
@@ -27,6 +28,7 @@ pub(crate) struct Context {
     pub(crate) tls: Option<Tls>,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) copies: Arc<Copies>,
+    pub(crate) waits: Arc<WaitTimes>,
     pub(crate) loans: Arc<Loans>,
     pub(crate) mailbox: Arc<Mailbox>,
 }

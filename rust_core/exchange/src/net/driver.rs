@@ -92,7 +92,10 @@ impl Driver {
             self.peers.context.mailbox.drain(&mut commands);
             for command in commands.drain(..) {
                 match command {
-                    Command::Shutdown => return self.shut_down(&mut events),
+                    Command::Shutdown => {
+                        self.peers.context.waits.note_io();
+                        return self.shut_down(&mut events);
+                    }
                     Command::Listen(listeners) => {
                         self.listen(listeners).expect("epoll takes another descriptor");
                     }
@@ -101,7 +104,9 @@ impl Driver {
             }
             self.peers.serve_all(now);
             self.peers.expire(now);
-            self.peers.beat(now);
+            if self.peers.beat(now) {
+                self.peers.context.waits.note_io();
+            }
         }
     }
 

@@ -4,6 +4,8 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use headgate_memory::TcpTimes;
+
 use crate::error::Result;
 use crate::net::lease::Lease;
 
@@ -34,6 +36,11 @@ pub(crate) trait Stream: Read + Write {
     /// Returns true if bytes that were written still wait for room; a flush writes them.
     fn has_unsent(&self) -> bool {
         false
+    }
+
+    /// Returns the kernel's times of this stream, if it counts them.
+    fn tcp_times(&self) -> Option<TcpTimes> {
+        None
     }
 
     /// Takes the first descriptor that came with the bytes read so far.

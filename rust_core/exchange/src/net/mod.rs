@@ -19,6 +19,7 @@ mod driver;
 mod events;
 mod fetch;
 mod lease;
+mod limits;
 mod link;
 mod listeners;
 mod loans;

@@ -285,10 +285,10 @@ impl<L: Link> Peers<L> {
     }
 
     /// Ends a round of heartbeats if it is due: watches the connections that have channels, sends
-    /// heartbeats on quiet ones, and drops silent peers.
-    pub(crate) fn beat(&mut self, now: Instant) {
+    /// heartbeats on quiet ones, and drops silent peers. Returns true if a round has ended.
+    pub(crate) fn beat(&mut self, now: Instant) -> bool {
         if self.round.is_some_and(|end| now < end) {
-            return;
+            return false;
         }
         // Counted in rounds, so that a process that was stopped itself takes no peer for silent.
         let quiet = self.context.idle_timeout.as_nanos() / 4 / HEARTBEAT_INTERVAL.as_nanos();
@@ -301,8 +301,11 @@ impl<L: Link> Peers<L> {
                 (false, true) => self.monitor.unmonitor(name),
                 _ => {}
             }
-            if ends && connection.end_round(quiet) {
-                self.monitor.heard(name);
+            if ends {
+                self.context.waits.note_link(connection.transport.network_limited());
+                if connection.end_round(quiet) {
+                    self.monitor.heard(name);
+                }
             }
         }
         if ends {
@@ -311,6 +314,7 @@ impl<L: Link> Peers<L> {
         }
         let next = (!self.connections.is_empty()).then_some(now + HEARTBEAT_INTERVAL);
         self.round = next.filter(|_| !self.monitor.is_idle());
+        ends
     }
 
     fn drop_silent(&mut self, now: Instant) {
@@ -334,7 +338,7 @@ impl<L: Link> Peers<L> {
         self.monitor.unmonitor(token as u64);
         self.newcomers.left(token);
         fail_point!("connection.ended");
-        L::close(connection.transport.stream_mut());
+        self.close(&mut connection);
         if let Some(redial) = connection.redial(cause, now) {
             self.redials.insert(token, redial);
             return;
@@ -342,6 +346,11 @@ impl<L: Link> Peers<L> {
         self.forget(token, connection.peer());
         let outstanding = connection.disconnected(cause);
         self.watch(token, outstanding);
+    }
+
+    fn close(&self, connection: &mut Connection<L::Stream>) {
+        self.context.waits.note_link(connection.transport.network_limited());
+        L::close(connection.transport.stream_mut());
     }
 
     /// Keeps lent buffers until their lease ends.
@@ -387,7 +396,7 @@ impl<L: Link> Peers<L> {
         }
         for token in ended {
             if let Some(mut connection) = self.connections.remove(&token) {
-                L::close(connection.transport.stream_mut());
+                self.close(&mut connection);
             }
         }
     }

@@ -373,6 +373,11 @@ impl Serve {
         !self.waiting.is_empty()
     }
 
+    /// Returns true if a channel has pages and no credit.
+    pub(crate) fn lacks_credit(&self) -> bool {
+        self.queue.num_starved() > 0
+    }
+
     /// Returns true if no channel is open.
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.is_empty()

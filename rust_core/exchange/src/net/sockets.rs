@@ -5,6 +5,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use headgate_memory::TcpTimes;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
@@ -142,6 +143,14 @@ impl Stream for Socket {
         match self {
             Self::Tls(stream) => stream.has_unsent(),
             Self::Tcp(_) | Self::SameHost(_) => false,
+        }
+    }
+
+    fn tcp_times(&self) -> Option<TcpTimes> {
+        match self {
+            Self::Tcp(socket) => TcpTimes::of(socket),
+            Self::Tls(stream) => TcpTimes::of(stream.socket()),
+            Self::SameHost(_) => None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The subpartitions of a partition, their buffers on disk, and the progress of their consumers.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub(super) struct Output {
     /// Buffers that wait on disk; none for a kind that keeps all of them in memory.
     store: Option<Arc<Store>>,
     consumers: Consumers,
+    /// Subpartitions that no reader in another process is attached to.
+    unread: AtomicUsize,
     open_buffers: AllOpenBuffers,
     task_events: TaskEvents,
     shared: Shared,
@@ -68,6 +71,7 @@ impl Output {
             kind: *kind,
             subpartitions,
             store,
+            unread: AtomicUsize::new(wanted.iter().filter(|wanted| **wanted).count()),
             consumers: Consumers::new(wanted, *lost_consumer_timeout),
             open_buffers: AllOpenBuffers::default(),
             task_events: TaskEvents::taking(&options.task_events),
@@ -113,7 +117,11 @@ impl Output {
             .ok_or_else(|| not_found(format!("subpartition {index} of {count} does not exist")))?;
         let this: Arc<dyn ViewedPartition> = Arc::<Self>::clone(self);
         let Some(store) = &self.store else {
+            let is_local = listener.is_local();
             subpartition.attach(listener)?;
+            if !is_local {
+                self.unread.fetch_sub(1, Ordering::Relaxed);
+            }
             return Ok(Arc::new(PipelinedView::new(this, Arc::clone(subpartition), index)));
         };
         if self.kind == PartitionKind::Blocking {
@@ -122,6 +130,11 @@ impl Output {
             subpartition.attach(Arc::clone(&listener))?;
         }
         Ok(StoredView::new(this, Arc::clone(store), index, listener)?)
+    }
+
+    /// True once each subpartition has a reader in another process, all of whose data is in memory.
+    pub(super) fn is_read_remotely(&self) -> bool {
+        self.unread.load(Ordering::Relaxed) == 0
     }
 
     /// Refuses readers of a blocking subpartition that is not complete.

@@ -14,7 +14,7 @@ use super::output::Output;
 use super::shared::Shared;
 use crate::config::BufferOptions;
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
-use crate::metrics::{Activity, TaskTimes, Timer, Wait};
+use crate::metrics::{Activity, MemoryWait, TaskTimes, Timer, Wait};
 use crate::stats::Usage;
 
 fn refused(error: RequestError) -> ExchangeError {
@@ -192,8 +192,10 @@ impl Segments {
     }
 
     /// Counts as waiting, for the writer and for the task, until the returned guards are dropped.
-    fn back_pressured(&self, activity: Activity) -> [Wait<'_>; 2] {
-        [&self.timer, &*self.shared.metrics.timer].map(|timer| timer.wait(activity))
+    fn back_pressured(&self, activity: Activity) -> ([Wait<'_>; 2], Option<MemoryWait<'_>>) {
+        let metrics = &self.shared.metrics;
+        let waits = [&self.timer, &*metrics.timer].map(|timer| timer.wait(activity));
+        (waits, self.output.is_read_remotely().then(|| metrics.waits.memory()))
     }
 
     /// Promises the writer no segments any more; queued ones return to the pool as they are read.

@@ -11,6 +11,8 @@ use headgate_memory::SEGMENT_ALIGNMENT;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, fallocate, linkat};
 use rustix::io::{Errno, preadv, pwritev};
 
+use crate::metrics::{DiskWait, WaitTimes};
+
 /// Slices per system call, far below the limit of the kernel.
 const MAX_SLICES: usize = 64;
 
@@ -23,6 +25,7 @@ pub(super) struct SpillCounters {
     pub(super) read: AtomicU64,
     /// Open files.
     pub(super) files: AtomicU64,
+    pub(super) waits: Arc<WaitTimes>,
 }
 
 /// A range of the file that holds one block.
@@ -66,6 +69,11 @@ impl SpillFile {
     pub(super) fn new(file: File, counters: Arc<SpillCounters>) -> Self {
         counters.files.fetch_add(1, Ordering::Relaxed);
         Self { file, live: AtomicU64::new(0), counters }
+    }
+
+    /// Counts the time in which the caller uses the file.
+    pub(super) fn used(&self) -> DiskWait<'_> {
+        self.counters.waits.disk()
     }
 
     /// Writes all pieces at `offset`, one behind the other. Returns the offset behind them.

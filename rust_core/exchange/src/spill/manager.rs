@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::file::{SpillCounters, SpillFile};
 use super::read_thread::ReadThread;
 use crate::error::Result;
+use crate::metrics::WaitTimes;
 use crate::spill_dirs::SpillDirectories;
 use crate::stats::SpillStats;
 
@@ -18,8 +19,9 @@ pub(crate) struct SpillManager {
 
 impl SpillManager {
     /// Creates a manager that opens and starts nothing yet.
-    pub(crate) fn new(directories: Arc<SpillDirectories>) -> Self {
-        Self { directories, reads: Arc::default(), counters: Arc::default() }
+    pub(crate) fn new(directories: Arc<SpillDirectories>, waits: Arc<WaitTimes>) -> Self {
+        let counters = Arc::new(SpillCounters { waits, ..SpillCounters::default() });
+        Self { directories, reads: Arc::default(), counters }
     }
 
     pub(super) fn create_file(&self) -> Result<SpillFile> {

@@ -181,8 +181,10 @@ impl Store {
                 Ok(false)
             };
         }
+        let used = file.used();
         fail_point!("spill.writes", error => return Err(error));
         *region = file.write(*region, &pieces).map_err(|error| self.io("write", bytes, error))?;
+        drop(used);
         for ((lane, number, _), extent) in batch.iter().zip(extents) {
             // The batch holds the buffer too, so no segment returns to its pool under the lock.
             lock(&lane.index).written(*number, extent);

@@ -154,6 +154,29 @@ fn drain_gives_all_views_back() {
     assert!(queue.is_empty() && !queue.has_available());
 }
 
+#[test]
+fn a_channel_is_starved_from_data_without_credit_until_credit_or_its_end() {
+    let mut queue = queue(&[(A, 0), (B, 1)]);
+    queue.notify(A, Next::Event);
+    queue.notify(B, Next::Data);
+    assert_eq!(queue.num_starved(), 0, "events need no credit, and B has credit");
+    queue.notify(A, Next::Data);
+    queue.notify(A, Next::Data);
+    assert_eq!(queue.num_starved(), 1);
+    assert_eq!(queue.poll(), Some(A), "the event");
+    queue.sent(A, true, Next::Data).unwrap();
+    assert_eq!(send_data(&mut queue, Next::Data), Some(B));
+    assert_eq!(queue.num_starved(), 2);
+    queue.grant(A, credit(1), Next::Data).unwrap();
+    assert_eq!(queue.num_starved(), 1);
+    queue.cancel(B);
+    assert_eq!(queue.num_starved(), 0);
+    assert_eq!(send_data(&mut queue, Next::Data), Some(A));
+    assert_eq!(queue.num_starved(), 1);
+    queue.drain().for_each(drop);
+    assert_eq!(queue.num_starved(), 0);
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Cancel(u32),
@@ -185,6 +208,8 @@ struct Naive {
     /// Credit and buffers (true is an event) of each open channel.
     channels: BTreeMap<u32, (u32, VecDeque<bool>)>,
     order: Vec<u32>,
+    /// True for a channel that had data and no credit when the queue was last told of it.
+    seen: BTreeMap<u32, bool>,
 }
 
 impl Naive {
@@ -205,12 +230,20 @@ impl Naive {
         }
     }
 
+    /// Notes what the queue is told of a channel.
+    fn see(&mut self, channel: u32, next: Next) {
+        if let Some((credit, _)) = self.channels.get(&channel) {
+            self.seen.insert(channel, next == Next::Data && *credit == 0);
+        }
+    }
+
     fn push(&mut self, queue: &mut SendQueue<u32>, channel: u32, event: bool, in_turn: bool) {
         let Some((_, buffers)) = self.channels.get_mut(&channel) else {
             return queue.notify(ChannelId(channel), Next::Data);
         };
         buffers.push_back(event);
         queue.notify(ChannelId(channel), self.next(channel));
+        self.see(channel, self.next(channel));
         if !in_turn {
             self.line_up(channel);
         }
@@ -227,6 +260,7 @@ impl Naive {
                 let view = queue.cancel(ChannelId(channel));
                 assert_eq!(view, self.channels.remove(&channel).map(|_| channel));
                 self.order.retain(|other| *other != channel);
+                self.seen.remove(&channel);
             }
             Op::Grant(channel, more) => {
                 let next = self.next(channel);
@@ -235,9 +269,13 @@ impl Naive {
                 if let Some((credit, _)) = self.channels.get_mut(&channel) {
                     *credit += more;
                     self.line_up(channel);
+                    self.see(channel, next);
                 }
             }
-            Op::Notify(channel) => queue.notify(ChannelId(channel), self.next(channel)),
+            Op::Notify(channel) => {
+                queue.notify(ChannelId(channel), self.next(channel));
+                self.see(channel, self.next(channel));
+            }
             Op::Push(channel, event) => self.push(queue, channel, event, false),
             Op::Send(push) => self.send(queue, push),
         }
@@ -256,6 +294,7 @@ impl Naive {
             *credit = credit.checked_sub(1).expect("a turn with data comes with credit");
         }
         assert_eq!(queue.sent(ChannelId(channel), event, self.next(channel)), Ok(()));
+        self.see(channel, self.next(channel));
         self.line_up(channel);
     }
 }
@@ -268,6 +307,7 @@ proptest! {
             naive.apply(&mut queue, op);
             prop_assert_eq!(queue.has_available(), !naive.order.is_empty());
             prop_assert_eq!(queue.len(), naive.channels.len());
+            prop_assert_eq!(queue.num_starved(), naive.seen.values().filter(|seen| **seen).count());
             for (channel, (credit, _)) in &naive.channels {
                 prop_assert_eq!(queue.credit(ChannelId(*channel)), Some(*credit));
                 prop_assert_eq!(queue.view(ChannelId(*channel)), Some(channel));

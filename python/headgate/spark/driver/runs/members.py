@@ -58,6 +58,9 @@ class Member:
         function_ms: ms in the user's function.
         emit_ms: ms of writing rows into pages.
         blocked_ms: ms of waiting for the receiver of its output.
+        memory_ms: ms of waiting for its pool alone.
+        link_ms: ms in which the network limited a connection.
+        io_ms: ms of processor time of its I/O thread.
         hostname: of its host, once it has told it.
         edges: bytes for the consumers, as :func:`headgate.observe.edges.folded` returns them; known at
             the end.
@@ -82,6 +85,9 @@ class Member:
     function_ms: int = 0
     emit_ms: int = 0
     blocked_ms: int = 0
+    memory_ms: int = 0
+    link_ms: int = 0
+    io_ms: int = 0
     hostname: str = ""
     edges: Sequence[int] = ()
     edges_each: int = 1

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use headgate_protocol::{Frame, FrameDecoder, Limits, MAX_HANDSHAKE_LEN, Peer, Side};
 
 use crate::error::{ExchangeError, Result};
+use crate::metrics::HoldUp;
 use crate::net::borrowing::Borrowing;
 use crate::net::client::PartitionRequestClient;
 use crate::net::context::Context;
@@ -55,6 +56,8 @@ pub(crate) struct Connection<S> {
     pulse: Pulse,
     /// Counts the connection in the traffic from the end of the handshake on.
     counted: Option<Counted>,
+    /// Present while this end has pages that it cannot send.
+    held_up: Option<HoldUp>,
 }
 
 impl<S: Stream> Connection<S> {
@@ -104,6 +107,7 @@ impl<S: Stream> Connection<S> {
             handshake_deadline,
             pulse: Pulse::default(),
             counted: None,
+            held_up: None,
         }
     }
 
@@ -316,7 +320,19 @@ impl<S: Stream> Connection<S> {
     /// # Errors
     /// What the peer said before it closed the connection, rather than that it cannot be written to.
     pub(crate) fn flush(&mut self, context: &Context, now: Instant) -> Result<()> {
-        self.write(context).map_err(|error| self.last_word(context, now).unwrap_or(error))
+        let written = self.write(context);
+        self.note_hold_up(context);
+        written.map_err(|error| self.last_word(context, now).unwrap_or(error))
+    }
+
+    /// Tells writers whether this end has pages that it cannot send.
+    fn note_hold_up(&mut self, context: &Context) {
+        let is_full = !self.outbox.is_empty() || self.transport.has_unsent();
+        let is_held_up =
+            self.phase.serve_mut().is_some_and(|serve| is_full || serve.lacks_credit());
+        if is_held_up != self.held_up.is_some() {
+            self.held_up = is_held_up.then(|| context.waits.hold_up());
+        }
     }
 
     /// Reads what has arrived on a connection that cannot be written to any more. Returns the error that it

@@ -1,7 +1,9 @@
 //! The stream of one connection and its readiness.
 
 use std::io::{self, ErrorKind, IoSliceMut};
+use std::time::Duration;
 
+use crate::net::limits::NetworkLimits;
 use crate::net::link::Stream;
 use crate::net::outbox::Outbox;
 
@@ -15,11 +17,23 @@ pub(crate) struct Transport<S> {
     readable: bool,
     /// True once the peer has closed its end or the connection broke; the last read tells which.
     ended: bool,
+    limits: NetworkLimits,
 }
 
 impl<S: Stream> Transport<S> {
     pub(super) fn new(stream: S) -> Self {
-        Self { stream, writable: false, readable: false, ended: false }
+        Self {
+            stream,
+            writable: false,
+            readable: false,
+            ended: false,
+            limits: NetworkLimits::default(),
+        }
+    }
+
+    /// Looks at the kernel's times; returns the time so far for which the network has limited this stream.
+    pub(crate) fn network_limited(&mut self) -> Duration {
+        self.limits.look(self.stream.tcp_times())
     }
 
     pub(crate) fn stream_mut(&mut self) -> &mut S {

@@ -43,6 +43,10 @@ impl<S: Read + Write> TlsStream<S> {
         Self { socket: BufReader::with_capacity(READ_AHEAD, socket), session }
     }
 
+    pub(crate) fn socket(&self) -> &S {
+        self.socket.get_ref()
+    }
+
     pub(crate) fn socket_mut(&mut self) -> &mut S {
         self.socket.get_mut()
     }
