@@ -251,8 +251,8 @@ OPTIONS: Final[dict[str, Option]] = {
             None,
             ("environment", "exchange"),
             "A PEM file with the certificate of this process, followed by those between it and the "
-            "authority. On Spark the files are on each executor. They are read again for each task, "
-            "and once by the host that serves the files of kept exchanges, when it starts.",
+            "authority. On Spark the files are on each executor. A new connection reads them again if "
+            "they have changed. While they cannot be used, what they said before stays in use.",
         ),
         Option(
             "tls_key",

@@ -65,7 +65,10 @@ fn env(files: &TlsFiles) -> Env {
 
 /// Reads rows from one environment in another; returns the keys, or the error of the reader.
 fn read(producer: &TlsFiles, consumer: &TlsFiles) -> Result<Vec<i64>, ExchangeError> {
-    let (producer, consumer) = (env(producer), env(consumer));
+    read_between(&env(producer), &env(consumer))
+}
+
+fn read_between(producer: &Env, consumer: &Env) -> Result<Vec<i64>, ExchangeError> {
     let partition = producer.partition(1);
     let mut writer = writer(&partition);
     writer.emit(&batch(0, 100, 10), &nothing).unwrap();
@@ -132,4 +135,33 @@ fn a_peer_without_a_certificate_is_refused() {
     assert!(error.to_string().contains("CertificateRequired"), "{error}");
     gate.close();
     partition.fail(&ExchangeError::Interrupted("a test".to_owned()));
+}
+
+#[test]
+fn both_sides_read_their_certificates_again_when_the_files_change() {
+    let authority = Authority::new("ours");
+    let (changed, right) = (authority.files("changed", NOW), authority.files("right", NOW));
+    let (accepts, dials) = (env(&changed), env(&changed));
+    let both = || {
+        thread::scope(|scope| {
+            let accepted = scope.spawn(|| read_between(&accepts, &env(&right)));
+            let dialed = read_between(&env(&right), &dials);
+            [accepted.join().unwrap(), dialed]
+        })
+    };
+    let rows = || both().map(|keys| assert_eq!(keys.unwrap().len(), 100));
+    rows();
+
+    // A certificate without its key, and no certificate: what could be used last stays in use.
+    fs::copy(&right.certificate, &changed.certificate).unwrap();
+    rows();
+    fs::remove_file(&changed.certificate).unwrap();
+    rows();
+
+    authority.files("changed", LONG_AGO);
+    let [accepted, dialed] = both().map(|keys| keys.unwrap_err().to_string());
+    assert!(accepted.contains("expired"), "{accepted}");
+    assert!(dialed.to_lowercase().contains("expired"), "{dialed}");
+    authority.files("changed", NOW);
+    rows();
 }

@@ -7,12 +7,12 @@
 //! Decision: ADR 0031.
 
 mod certificates;
+mod files;
 mod session;
 mod stream;
 mod verifiers;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
@@ -24,24 +24,25 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use crate::error::{ExchangeError, Result};
 
 pub use certificates::self_signed_certificate;
+use files::Reloaded;
+pub use files::TlsFiles;
 pub use session::TlsSession;
 pub(crate) use stream::TlsStream;
 use verifiers::PeerVerifier;
 
-/// Certificates of the deployment, in files of PEM.
-#[derive(Clone, Debug)]
-pub struct TlsFiles {
-    /// The authorities that certificates of peers must come from.
-    pub ca: PathBuf,
-    /// The certificate of this process, and those between it and the authority.
-    pub certificate: PathBuf,
-    /// The private key of the certificate.
-    pub key: PathBuf,
-}
-
 /// How an environment speaks TLS, as the side that dials and as the side that accepts.
 #[derive(Clone)]
-pub struct Tls {
+pub struct Tls(Source);
+
+#[derive(Clone)]
+enum Source {
+    Ephemeral(Configs),
+    Files(Arc<Reloaded>),
+}
+
+/// What rustls needs to know for a connection of either side.
+#[derive(Clone)]
+struct Configs {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
 }
@@ -52,6 +53,31 @@ impl Tls {
     /// # Errors
     /// [`ExchangeError::TlsOptions`] if the system gives no random bytes.
     pub fn ephemeral() -> Result<Self> {
+        Ok(Self(Source::Ephemeral(Configs::ephemeral()?)))
+    }
+
+    /// The deployment's certificates, which are checked on both sides besides the proof of the secret.
+    ///
+    /// Each connection looks whether the files have changed. While they cannot be used, what they said before stays
+    /// in use.
+    ///
+    /// # Errors
+    /// [`ExchangeError::TlsOptions`] names the file that cannot be used.
+    pub fn from_files(files: &TlsFiles) -> Result<Self> {
+        Ok(Self(Source::Files(Arc::new(Reloaded::new(files.clone())?))))
+    }
+
+    /// Returns what a connection that begins now needs.
+    fn configs(&self) -> Configs {
+        match &self.0 {
+            Source::Ephemeral(configs) => configs.clone(),
+            Source::Files(files) => files.configs(),
+        }
+    }
+}
+
+impl Configs {
+    fn ephemeral() -> Result<Self> {
         let (chain, key) = certificates::ephemeral()?;
         let provider = Arc::new(ring::default_provider());
         let client = client(&provider)
@@ -62,11 +88,7 @@ impl Tls {
         Ok(Self::of(client, server.map_err(|error| refused(&error))?))
     }
 
-    /// The deployment's certificates, which are checked on both sides besides the proof of the secret.
-    ///
-    /// # Errors
-    /// [`ExchangeError::TlsOptions`] names the file that cannot be used.
-    pub fn from_files(files: &TlsFiles) -> Result<Self> {
+    fn from_files(files: &TlsFiles) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         for one in certificates::read(&files.ca)? {
             roots.add(one).map_err(|error| unusable(&files.ca, &error))?;

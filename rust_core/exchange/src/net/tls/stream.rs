@@ -2,7 +2,6 @@
 
 use std::io::{self, BufReader, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection, ServerConnection};
@@ -28,13 +27,13 @@ impl<S: Read + Write> TlsStream<S> {
     /// The side that dialed.
     pub(crate) fn dialed(socket: S, peer: SocketAddr, tls: &Tls) -> io::Result<Self> {
         let name = ServerName::IpAddress(peer.ip().into());
-        let session = ClientConnection::new(Arc::clone(&tls.client), name);
+        let session = ClientConnection::new(tls.configs().client, name);
         Ok(Self::new(socket, session.map_err(invalid)?.into()))
     }
 
     /// The side that accepted.
     pub(crate) fn accepted(socket: S, tls: &Tls) -> io::Result<Self> {
-        let session = ServerConnection::new(Arc::clone(&tls.server));
+        let session = ServerConnection::new(tls.configs().server);
         Ok(Self::new(socket, session.map_err(invalid)?.into()))
     }
 

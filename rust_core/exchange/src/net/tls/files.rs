@@ -1,0 +1,67 @@
+//! The certificates of a deployment, read again when their files change.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::Configs;
+use crate::error::Result;
+
+/// Certificates of the deployment, in files of PEM.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The authorities that certificates of peers must come from.
+    pub ca: PathBuf,
+    /// The certificate of this process, and those between it and the authority.
+    pub certificate: PathBuf,
+    /// The private key of the certificate.
+    pub key: PathBuf,
+}
+
+/// What tells one state of the files from another: of each file inode, length and time of the last change; None
+/// while it is missing.
+type State = [Option<(u64, u64, i64, i64)>; 3];
+
+impl TlsFiles {
+    fn state(&self) -> State {
+        [&self.ca, &self.certificate, &self.key].map(|file| {
+            let found = fs::metadata(file).ok()?;
+            Some((found.ino(), found.len(), found.ctime(), found.ctime_nsec()))
+        })
+    }
+}
+
+/// What the files said when they could be used last.
+pub(super) struct Reloaded {
+    files: TlsFiles,
+    last: Mutex<(State, Configs)>,
+}
+
+impl Reloaded {
+    /// # Errors
+    /// [`ExchangeError::TlsOptions`](crate::ExchangeError::TlsOptions) names the file that cannot be used.
+    pub(super) fn new(files: TlsFiles) -> Result<Self> {
+        // The state is older than what is read, so that a change between the two is seen the next time.
+        let last = Mutex::new((files.state(), Configs::from_files(&files)?));
+        Ok(Self { files, last })
+    }
+
+    /// Returns what the files say now. While they cannot be used, as between the write of a certificate and that of
+    /// its key, what they said before stays in use.
+    pub(super) fn configs(&self) -> Configs {
+        let mut last = self.last();
+        let state = self.files.state();
+        if state != last.0
+            && let Ok(configs) = Configs::from_files(&self.files)
+        {
+            *last = (state, configs);
+        }
+        last.1.clone()
+    }
+
+    fn last(&self) -> MutexGuard<'_, (State, Configs)> {
+        // Each write replaces the value as a whole.
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
