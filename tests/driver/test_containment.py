@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import time
+from pathlib import Path
 
 import pytest
 from tests.driver.actors import EXCHANGE, OTHER, PLACE, TOTALS, Theatre, started
@@ -16,6 +17,7 @@ from headgate.control.place import Place
 from headgate.errors import CoordinatorError, InternalError
 from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts
+from headgate.spark.driver.runs.members import Send
 from headgate.spark.driver.server import Server
 from headgate.spark.driver.timing import Timing
 from headgate.spark.tasks.control import Control
@@ -197,6 +199,31 @@ def test_without_a_descriptor_the_driver_waits_and_says_so_once(served, monkeypa
     assert "Too many open files" in lines[0].getMessage()
     with consumer(server, OTHER, 2):
         wait_until(lambda: server.coordinator.members, "a worker is accepted again")
+
+
+def resident():
+    status = Path("/proc/self/status").read_text()
+    return 1024 * next(int(x.split()[1]) for x in status.splitlines() if x.startswith("VmRSS"))
+
+
+def test_a_worker_that_reads_nothing_is_closed_before_it_costs_16_mib(served, caplog):
+    server, _ = served
+    grown = []
+
+    def send_much():
+        (member,) = server.coordinator.members.values()
+        before = resident()
+        for _ in range(600):  # 34 MiB
+            message = Message("SOURCE_EVENT", 1, 0, {"name": "x", "payload": "A" * 43_000})
+            server._do_all([Send(member.connection, message)])
+            grown.append(resident() - before)
+
+    with consumer(server, OTHER, 1):
+        wait_until(lambda: len(server.coordinator.members) == 1, "the worker")
+        server.post(send_much)
+        wait_until(lambda: len(grown) == 600, "all messages", 20)
+    assert "bytes unread, more than the limit of 8388608" in caplog.text
+    assert max(grown) < 16 << 20
 
 
 def test_60_mib_of_output_are_not_copied_whole_at_each_write():

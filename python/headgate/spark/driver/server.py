@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 #: Most connections that a round accepts, so that each can be read before many others push it out.
 _ACCEPTS: Final = 8
-#: Most bytes that are queued for one worker.
-MAX_OUTPUT: Final = 64 * 1024 * 1024
+#: Most bytes that are queued for one worker: 128 of the largest messages, or the places of some 50,000 producers.
+MAX_OUTPUT: Final = 8 * 1024 * 1024
 #: Refused connections that are logged one by one, and the number of further ones per log line.
 _NAMED: Final = 10
 _COUNTED: Final = 1000
