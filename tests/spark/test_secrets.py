@@ -77,5 +77,6 @@ def test_folders_that_cannot_be_closed_are_told_of(spark, monkeypatch, caplog, e
     monkeypatch.setattr(blocks, "folders", failing)
     blocks.close_to_others(spark.sparkContext)
     (said,) = caplog.messages
+    assert said.startswith("[HG-1204]")
     assert "spark.io.encryption.enabled=true" in said
     assert str(error) in said

@@ -10,6 +10,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.errors import FilesReadable
 from headgate.spark.driver.logs import say
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ def close_to_others(context: SparkContext) -> None:
     try:
         close(folders(context))
     except (OSError, Py4JError) as error:
-        words = f"{READABLE}; set spark.io.encryption.enabled=true or the driver's umask to 077: %s"
-        say(logging.WARNING, words, error)
+        remedy = "spark.io.encryption.enabled=true · a umask of 077 for the driver"
+        say(logging.WARNING, "%s", FilesReadable(READABLE, have=str(error), remedy=remedy))
 
 
 def close(paths: Iterable[Path]) -> None:

@@ -1,16 +1,30 @@
 //! Certificates: read from files, or made for one environment.
 
-use std::path::Path;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 use rcgen::{CertifiedKey, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::{Identity, refused, unusable};
-use crate::error::Result;
+use crate::error::{ExchangeError, Result};
 
 /// The name in certificates that are made here. Nobody checks it.
 const NAME: &str = "headgate";
+
+/// Certificates of the deployment, in files of PEM.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The authorities that certificates of peers must come from.
+    pub ca: PathBuf,
+    /// The certificate of this process, and those between it and the authority.
+    pub certificate: PathBuf,
+    /// The private key of the certificate.
+    pub key: PathBuf,
+}
+
+/// The certificates that a process shows, its own one first, and the private key.
+pub(super) type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 fn made() -> Result<CertifiedKey<KeyPair>> {
     rcgen::generate_simple_self_signed([NAME.to_owned()]).map_err(|error| refused(&error))
@@ -19,7 +33,7 @@ fn made() -> Result<CertifiedKey<KeyPair>> {
 /// Makes a key pair and a certificate that it signs itself; returns the certificate and the key in PEM.
 ///
 /// # Errors
-/// [`ExchangeError::TlsOptions`](crate::ExchangeError::TlsOptions) if the system gives no random bytes.
+/// [`ExchangeError::TlsOptions`] if the system gives no random bytes.
 pub fn self_signed_certificate() -> Result<(String, String)> {
     let CertifiedKey { cert, signing_key } = made()?;
     Ok((cert.pem(), signing_key.serialize_pem()))
@@ -35,7 +49,7 @@ pub(super) fn ephemeral() -> Result<Identity> {
 /// Reads certificates.
 ///
 /// # Errors
-/// [`ExchangeError::TlsOptions`](crate::ExchangeError::TlsOptions) if there are none, or the file cannot be read.
+/// [`ExchangeError::TlsOptions`] if there are none, or the file cannot be read.
 pub(super) fn read(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let found = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
     let found: Vec<_> = found.map_err(|error| unusable(file, &error))?;
@@ -48,7 +62,15 @@ pub(super) fn read(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
 /// Reads a private key.
 ///
 /// # Errors
-/// [`ExchangeError::TlsOptions`](crate::ExchangeError::TlsOptions) if there is none, or the file cannot be read.
+/// [`ExchangeError::TlsOptions`] if there is none, or the file cannot be read.
 pub(super) fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>> {
     PrivateKeyDer::from_pem_file(file).map_err(|error| unusable(file, &error))
+}
+
+pub(super) fn refused(error: &dyn fmt::Display) -> ExchangeError {
+    ExchangeError::TlsOptions(error.to_string())
+}
+
+pub(super) fn unusable(file: &Path, error: &dyn fmt::Display) -> ExchangeError {
+    ExchangeError::TlsOptions(format!("{} cannot be used: {error}", file.display()))
 }

@@ -2,34 +2,21 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Configs;
+use super::certificates::TlsFiles;
+use super::configs::Configs;
 use crate::error::Result;
-
-/// Certificates of the deployment, in files of PEM.
-#[derive(Clone, Debug)]
-pub struct TlsFiles {
-    /// The authorities that certificates of peers must come from.
-    pub ca: PathBuf,
-    /// The certificate of this process, and those between it and the authority.
-    pub certificate: PathBuf,
-    /// The private key of the certificate.
-    pub key: PathBuf,
-}
 
 /// What tells one state of the files from another: of each file inode, length and time of the last change; None
 /// while it is missing.
 type State = [Option<(u64, u64, i64, i64)>; 3];
 
-impl TlsFiles {
-    fn state(&self) -> State {
-        [&self.ca, &self.certificate, &self.key].map(|file| {
-            let found = fs::metadata(file).ok()?;
-            Some((found.ino(), found.len(), found.ctime(), found.ctime_nsec()))
-        })
-    }
+fn state(files: &TlsFiles) -> State {
+    [&files.ca, &files.certificate, &files.key].map(|file| {
+        let found = fs::metadata(file).ok()?;
+        Some((found.ino(), found.len(), found.ctime(), found.ctime_nsec()))
+    })
 }
 
 /// What the files said when they could be used last.
@@ -43,7 +30,7 @@ impl Reloaded {
     /// [`ExchangeError::TlsOptions`](crate::ExchangeError::TlsOptions) names the file that cannot be used.
     pub(super) fn new(files: TlsFiles) -> Result<Self> {
         // The state is older than what is read, so that a change between the two is seen the next time.
-        let last = Mutex::new((files.state(), Configs::from_files(&files)?));
+        let last = Mutex::new((state(&files), Configs::from_files(&files)?));
         Ok(Self { files, last })
     }
 
@@ -51,7 +38,7 @@ impl Reloaded {
     /// its key, what they said before stays in use.
     pub(super) fn configs(&self) -> Configs {
         let mut last = self.last();
-        let state = self.files.state();
+        let state = state(&self.files);
         if state != last.0
             && let Ok(configs) = Configs::from_files(&self.files)
         {
