@@ -182,6 +182,13 @@ PARTS = (
         ),
     ),
     Part(
+        "objects",
+        "streaming jobs whose checkpoints are in an object store",
+        ("scripts/objects.sh", "tests/soak/objects"),
+        2,
+        ("python/headgate/stream/*", "scripts/objects.sh", "tests/soak/objects/*"),
+    ),
+    Part(
         "standalone",
         "a cluster of several hosts, Headgate in an archive, a link that is cut",
         pytest("tests/soak/standalone"),

@@ -23,6 +23,7 @@ from headgate.stream.job.history import CheckpointHistory
 from headgate.stream.job.messages import text
 from headgate.stream.job.metadata import check_restorable, metadata
 from headgate.stream.job.store import CheckpointStore, Completed, FencedError
+from headgate.stream.state.locations import below
 
 if TYPE_CHECKING:
     from headgate.stream.api.graph import JobGraph
@@ -140,7 +141,7 @@ class Checkpointing:
             return {"folders": {}, "channels": None}
         uids = [node.uid for node in self._graph.stages[stage].operators]
         found = {
-            uid: f"{store.uri}/{store.task_folder(attempt, stage, index, uid)}"
+            uid: below(store.uri, store.task_folder(attempt, stage, index, uid))
             for uid in (*uids, _IN_FLIGHT)
         }
         return {"channels": found.pop(_IN_FLIGHT), "folders": found}

@@ -23,6 +23,7 @@ from headgate.stream.runtime.outputs import TaskOutput
 from headgate.stream.runtime.task import StreamTask, TaskListener, TaskSnapshot
 from headgate.stream.state.backend import wall_clock
 from headgate.stream.state.files import SnapshotFolder
+from headgate.stream.state.locations import below
 from headgate.stream.state.retention import SnapshotRetention
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ class Deployment:
     def folder(self, key: TaskKey, uid: str, snapshot: TaskSnapshot) -> SnapshotFolder | None:
         """Return the folder for an operator's snapshot; None if the job keeps no checkpoints."""
         if snapshot.savepoint:
-            return SnapshotFolder(f"{snapshot.savepoint}/tasks/{key[0]}-{key[1]}-{safe(uid)}")
+            return SnapshotFolder(below(snapshot.savepoint, f"tasks/{key[0]}-{key[1]}-{safe(uid)}"))
         path = self._deployed[key]["folders"].get(uid)
         if path is None:
             return None

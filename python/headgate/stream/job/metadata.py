@@ -24,6 +24,7 @@ from headgate.errors import CheckpointError
 from headgate.key_groups import key_group_range
 from headgate.stream.api.graph import Shipping
 from headgate.stream.job.messages import data
+from headgate.stream.state.locations import below, is_relative, relative
 
 if TYPE_CHECKING:
     from headgate.stream.api.graph import JobGraph, Node, Stage
@@ -151,7 +152,7 @@ def restored_tasks(
         for at, task in enumerate(tasks):
             own_groups = key_group_range(at, stage.parallelism, most)
             task["state"][node.uid] = [
-                [f"{base}/{snapshot[0]}" if _is_relative(snapshot[0]) else snapshot[0], snapshot[1]]
+                [_found(snapshot[0], base), snapshot[1]]
                 for snapshot, groups in zip(entry["state"], ranges, strict=True)
                 if snapshot and groups.start < own_groups.stop and own_groups.start < groups.stop
             ]
@@ -305,9 +306,8 @@ def _parts(channels: Any, side: str, which: list[int], base: str) -> list[Any]:
     if channels is None:
         return []
     path, size, crc32 = channels["file"]
-    path = f"{base}/{path}" if _is_relative(path) else path
     return [
-        [path, size, crc32, *one[len(which) :]]
+        [_found(path, base), size, crc32, *one[len(which) :]]
         for one in channels[side]
         if one[: len(which)] == which
     ]
@@ -330,7 +330,7 @@ def _relative(snapshot: Any, base: str) -> Any:
     if snapshot is None:
         return None
     folder, number = snapshot
-    return [folder.removeprefix(f"{base}/"), number]
+    return [relative(folder, base), number]
 
 
 def _channels(channels: Any, base: str) -> Any:
@@ -338,8 +338,9 @@ def _channels(channels: Any, base: str) -> Any:
     if channels is None:
         return None
     path, size, crc32 = channels["file"]
-    return {**channels, "file": [path.removeprefix(f"{base}/"), size, crc32]}
+    return {**channels, "file": [relative(path, base), size, crc32]}
 
 
-def _is_relative(folder: str) -> bool:
-    return "://" not in folder and not folder.startswith("/")
+def _found(path: str, base: str) -> str:
+    """Return where a file or folder of a checkpoint is, wherever the checkpoint is now."""
+    return below(base, path) if is_relative(path) else path

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from headgate.stream.job.status import JobState, JobStatus, TaskStatus
-from headgate.stream.job.store import absolute
+from headgate.stream.state.locations import absolute
 
 if TYPE_CHECKING:
     from headgate.stream.job.master import JobMaster

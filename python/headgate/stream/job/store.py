@@ -21,6 +21,7 @@ from pyarrow import fs
 from headgate._sealed import seal, unseal
 from headgate.errors import CheckpointError
 from headgate.stream.job.naming import safe
+from headgate.stream.state.locations import absolute, opened
 
 _FORMAT: Final = 1
 _LOG: Final = "log"
@@ -66,14 +67,10 @@ class CheckpointStore:
 
     def __init__(self, path: str, retained: int = 1) -> None:
         try:
-            if "://" in path:
-                self.filesystem, self.path = fs.FileSystem.from_uri(path)
-            else:
-                self.filesystem, self.path = fs.LocalFileSystem(), str(Path(path).absolute())
+            self.filesystem, self.path = opened(path)
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path} cannot be used for checkpoints: {error}") from error
-        self.uri = path if "://" in path else self.path
-        self.path = self.path.rstrip("/")
+        self.uri = absolute(path)
         self._retained = retained
         self._is_local = isinstance(self.filesystem, fs.LocalFileSystem)
         #: Names this driver, in its entries and its attempts.
@@ -184,7 +181,7 @@ class CheckpointStore:
         Raises:
             CheckpointError: there is a savepoint already, or it cannot be written.
         """
-        filesystem, root = _opened(path)
+        filesystem, root = opened(path)
         name = f"{root}/{_METADATA}"
         try:
             if not replace and filesystem.get_file_info(name).type != fs.FileType.NotFound:
@@ -206,7 +203,7 @@ class CheckpointStore:
         Raises:
             CheckpointError: there is none, or it is damaged.
         """
-        filesystem, root = _opened(path)
+        filesystem, root = opened(path)
         try:
             with filesystem.open_input_file(f"{root}/{_METADATA}") as file:
                 fields = _checked(unseal(file.read()))
@@ -295,11 +292,6 @@ class CheckpointStore:
         )
 
 
-def absolute(path: str) -> str:
-    """Return a path from the root, so that other processes find it as well; a URI stays as it is."""
-    return path.rstrip("/") if "://" in path else str(Path(path).absolute())
-
-
 def _linked(path: str, content: bytes) -> bool:
     partial = f"{path}.{secrets.token_hex(4)}.partial"
     try:
@@ -328,13 +320,6 @@ def _sync(folder: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _opened(path: str) -> tuple[fs.FileSystem, str]:
-    if "://" in path:
-        filesystem, root = fs.FileSystem.from_uri(path)
-        return filesystem, root.rstrip("/")
-    return fs.LocalFileSystem(), absolute(path)
 
 
 def _checked(fields: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from headgate.checkpoints import decode_channel_state
 from headgate.errors import SnapshotError
 from headgate.stream.state.files import SnapshotFolder
 from headgate.stream.state.groups import key_groups_of
+from headgate.stream.state.locations import below, parted
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class ChannelState:
         content = b"".join(self._parts)
         name = f"{checkpoint:010d}-{secrets.token_hex(8)}.channels"
         folder.write_file(name, content)
-        file = [f"{folder.uri}/{name}", len(content), zlib.crc32(content)]
+        file = [below(folder.uri, name), len(content), zlib.crc32(content)]
         return {"file": file, "inputs": inputs, "outputs": outputs}
 
 
@@ -113,7 +114,7 @@ def _read(
 ) -> bytes:
     content = contents.get(path)
     if content is None:
-        folder, _, name = path.rpartition("/")
+        folder, name = parted(path)
         content = contents[path] = SnapshotFolder(folder).read_file(name)
         if (len(content), zlib.crc32(content)) != (size, crc32):
             raise SnapshotError(

@@ -14,6 +14,7 @@ from pyarrow import fs
 
 from headgate._sealed import seal, unseal
 from headgate.errors import SnapshotError
+from headgate.stream.state.locations import below, opened
 
 MANIFEST: Final = ".manifest"
 #: Bytes of batches after which a file ends.
@@ -145,11 +146,9 @@ class SnapshotFolder:
     """
 
     def __init__(self, path: str, filesystem: fs.FileSystem | None = None) -> None:
-        self._uri = path.rstrip("/")
+        self._uri = below(path, "")
         if filesystem is None:
-            filesystem, path = (
-                fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
-            )
+            filesystem, path = opened(path)
         self.filesystem = filesystem
         self.path = path.rstrip("/")
 
