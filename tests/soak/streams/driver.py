@@ -12,7 +12,9 @@ import os
 import select
 import sys
 import threading
+from pathlib import Path
 
+from tests.faults import processes, sessions
 from tests.faults.leftovers import Leftovers
 from tests.soak.streams import pipeline
 
@@ -45,8 +47,21 @@ def carry_out(query, words):
         say("done", command=words)
 
 
+def session(root):
+    """Return a session with two executors, which are replaced however often they are killed."""
+    # The job's modules are imported by name in executors too.
+    paths = os.environ["PYTHONPATH"]
+    made = sessions.builder("local-cluster[2,2,1024]", "faults", root)
+    made = made.config("spark.deploy.maxExecutorRetries", "-1")
+    made = made.config("spark.executorEnv.PYTHONPATH", paths).getOrCreate()
+    made.sparkContext.setLogLevel("OFF")
+    return made
+
+
 def main(spec):
     """Run the job to its end."""
+    processes.mark()
+    spark = session(Path(spec["root"])) if spec["on_spark"] else None
     made = []
     original = hg.ShuffleEnvironment.__init__
 
@@ -55,9 +70,9 @@ def main(spec):
         made.append(self)
 
     hg.ShuffleEnvironment.__init__ = remember
-    leftovers = Leftovers(made)
+    leftovers = Leftovers(made, spark=None if spark is None else "live")
     try:
-        query = pipeline.start(spec)
+        query = pipeline.start(spec, spark)
     except hg.HeadgateError as error:
         say("over", state="refused", error=str(error), left=[], restarts=0, attempts=0)
         return

@@ -13,6 +13,8 @@ from tests.soak.streams.process import LIMIT, Driver, Hang, send
 
 #: Seconds in which an armed point has to be reached; else the fault is taken back and does not count.
 ARMED = 0.6
+#: The same for a job on Spark, whose workers may wait for a new executor.
+ARMED_ON_SPARK = 6.0
 #: How often each kind of fault is drawn.
 KINDS = {
     "point of a worker": 40,
@@ -31,6 +33,17 @@ KINDS = {
     "stop with a savepoint": 4,
     "stop": 3,
     "cancel": 3,
+}
+#: The same for jobs on Spark, whose drivers take seconds to start.
+KINDS_ON_SPARK = {
+    "kill an executor": 30,
+    "point of a worker": 30,
+    "point of the driver": 12,
+    "point of a function": 12,
+    "cut a control connection": 6,
+    "cut data connections": 8,
+    "kill the driver": 3,
+    "stop with a savepoint": 2,
 }
 OF_WORKERS = (
     "barrier",
@@ -84,14 +97,17 @@ class Job:
         folder: of the job; on a small file system of its own if the disk is to be full.
         faults: number of faults.
         has_disk: True if the folder is the root of a file system that may be filled.
+        on_spark: True if the tasks of the job are tasks of Spark.
     """
 
-    def __init__(self, seed, folder, faults, has_disk):
+    def __init__(self, seed, folder, faults, has_disk, *, on_spark=False):
         self.dice = random.Random(seed)
         self.outcome = Outcome(seed)
         self._folder = folder
         self._faults = faults
         self._has_disk = has_disk
+        self._on_spark = on_spark
+        self._kinds = KINDS_ON_SPARK if on_spark else KINDS
         self._points = folder / "points"
         self._log = folder.parent / f"{folder.name}.log"
         self._savepoints = 0
@@ -134,9 +150,10 @@ class Job:
 
     def _spec(self):
         dice = self.dice
-        workers = dice.choice([0, 0, 0, 2, 3])
+        workers = dice.choice([2, 3] if self._on_spark else [0, 0, 0, 2, 3])
         return {
             "root": str(self._folder),
+            "on_spark": self._on_spark,
             "rows": self._rows,
             "seed": self.outcome.seed,
             "pause": self._pause,
@@ -211,7 +228,7 @@ class Job:
     # Faults.
 
     def _strike(self):
-        kind = self.dice.choices(list(KINDS), list(KINDS.values()))[0]
+        kind = self.dice.choices(list(self._kinds), list(self._kinds.values()))[0]
         if not self._is_alive():
             self._expect(None, "started")
         self._note(kind)
@@ -226,7 +243,7 @@ class Job:
         struck = self._points / f"struck-{point}"
         self._note(f"{action} at {point}")
         file.write_text(action)
-        deadline = time.monotonic() + ARMED
+        deadline = time.monotonic() + (ARMED_ON_SPARK if self._on_spark else ARMED)
         while not struck.exists() and time.monotonic() < deadline:
             time.sleep(0.002)
         with suppress(FileNotFoundError):
@@ -264,6 +281,10 @@ class Job:
 
     def _kill_a_worker(self):
         return self._to_a_worker(lambda pid: send(pid, signal.SIGKILL))
+
+    def _kill_an_executor(self):
+        executors = self._driver.executors()
+        return bool(executors) and send(self.dice.choice(executors), signal.SIGKILL)
 
     def _stop_a_worker(self):
         def stop(pid):

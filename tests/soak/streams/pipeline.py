@@ -117,8 +117,8 @@ def watermark(batch, _):
     return rows.watermark(batch["id"][-1].as_py())
 
 
-def start(spec):
-    """Start the job of a driver; return its query."""
+def start(spec, spark=None):
+    """Start the job of a driver, on Spark if a session is given; return its query."""
     root = Path(spec["root"])
     source = GatedNumbers(spec["rows"], root / "gate")
     strategy = WatermarkStrategy.for_punctuated(watermark)
@@ -144,6 +144,7 @@ def start(spec):
     for name, each in found.items():
         job = each.sink(FileSink(str(root / "out" / name)), name=f"out-{name}")
     return job.start(
+        spark=spark,
         checkpoint=str(root / "checkpoints"),
         max_parallelism=32,
         restarts=10_000,

@@ -38,6 +38,7 @@ class Driver:
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "python")]),
             "HEADGATE_STREAM_POINTS": str(points),
             "PYTHONFAULTHANDLER": "1",
+            "PYSPARK_PYTHON": sys.executable,
         }
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
@@ -84,8 +85,16 @@ class Driver:
             if found["event"] in names:
                 return found
 
+    def executors(self):
+        """Return Spark's executors."""
+        return [one.pid for one in self._family() if one.kind == "executor"]
+
+    def _family(self):
+        """Return all processes below the driver."""
+        return processes.family(self.process.pid, "of no process").values()
+
     def workers(self):
-        """Return the processes that the driver has started."""
+        """Return the processes that the driver has started for the tasks of the job."""
         found = []
         with suppress(OSError):
             for task in Path(f"/proc/{self.process.pid}/task").iterdir():
@@ -104,8 +113,8 @@ class Driver:
             return file.read()
 
     def end(self):
-        """Kill the process, and wait until its workers have ended too."""
-        workers = self.workers()
+        """Kill the process, and wait until all that it has started has ended too."""
+        workers = [one.pid for one in self._family()]
         self.process.kill()
         self.process.wait()
         self._reader.join()
@@ -118,7 +127,7 @@ class Driver:
         deadline = time.monotonic() + LIMIT
         while alive := [pid for pid in workers if Path(f"/proc/{pid}").exists()]:
             if time.monotonic() > deadline:
-                raise Hang(f"workers {alive} outlive their driver")
+                raise Hang(f"processes {alive} outlive their driver")
             time.sleep(0.01)
 
 

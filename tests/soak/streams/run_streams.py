@@ -1,4 +1,4 @@
-"""Runs streaming jobs with faults: ``run_streams [--seed N] [--count M] [--faults F]``.
+"""Runs streaming jobs with faults: ``run_streams [--seed N] [--count M] [--faults F] [--spark]``.
 
 ``--count`` jobs with the seeds from ``--seed`` on, or as many jobs as it takes for ``--faults`` faults. Prints a line per
 job, and a table of the faults and outcomes at the end. A job's folder is kept if it fails.
@@ -21,12 +21,12 @@ FAULTS = 14
 DISK = "24m"
 
 
-def run_one(seed, base, faults=FAULTS):
+def run_one(seed, base, faults=FAULTS, *, on_spark=False):
     """Run a job in a folder of its own; return its outcome."""
     folder = Path(base) / f"job-{seed}"
     folder.mkdir()
     mounted = _mount(folder)
-    outcome = Job(seed, folder, faults, mounted).run()
+    outcome = Job(seed, folder, faults, mounted, on_spark=on_spark).run()
     if outcome.error:
         # Kept, as files of this file system, for whoever looks into it.
         shutil.copytree(folder, Path(base) / f"failed-{seed}", dirs_exist_ok=True)
@@ -43,7 +43,7 @@ def _mount(folder):
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def run(seed, count, faults, jobs, base, out=None):
+def run(seed, count, faults, jobs, base, out=None, *, on_spark=False):
     """Run jobs until there are as many faults; return their outcomes."""
     outcomes = []
     with ThreadPoolExecutor(jobs) as pool:
@@ -52,7 +52,7 @@ def run(seed, count, faults, jobs, base, out=None):
             happened = sum(sum(one.faults.values()) for one in outcomes)
             more = len(outcomes) + len(running) < count if count else happened < faults
             while more and len(running) < jobs:
-                running.add(pool.submit(run_one, seed, base))
+                running.add(pool.submit(run_one, seed, base, on_spark=on_spark))
                 seed += 1
                 more = len(outcomes) + len(running) < count if count else happened < faults
             if not running:
@@ -95,12 +95,14 @@ def main():
         "--faults", type=int, default=1000, help="number of faults, without --count"
     )
     parser.add_argument("--jobs", type=int, default=2, help="jobs at a time")
+    parser.add_argument("--spark", action="store_true", help="jobs on a cluster of two executors")
     parser.add_argument("--folder", help="for the jobs; a temporary one by default")
     given = parser.parse_args()
     base = given.folder or tempfile.mkdtemp(prefix="streams-")
     Path(base).mkdir(exist_ok=True)
     started = time.monotonic()
-    outcomes = run(given.seed, given.count, given.faults, given.jobs, base)
+    size = (given.seed, given.count, given.faults, given.jobs)
+    outcomes = run(*size, base, on_spark=given.spark)
     print(table(outcomes))
     print(f"{time.monotonic() - started:.0f} s")
     return any(one.error for one in outcomes)

@@ -1,4 +1,7 @@
-"""A thousand faults on streaming jobs, each job checked row by row; HEADGATE_TEST_STREAM_FAULTS sets another number."""
+"""A thousand faults on streaming jobs, each job checked row by row, and some more on Spark.
+
+HEADGATE_TEST_STREAM_FAULTS and HEADGATE_TEST_STREAM_FAULTS_ON_SPARK set other numbers.
+"""
 
 import os
 import sys
@@ -7,6 +10,7 @@ import pytest
 from tests.soak.streams.run_streams import run, table
 
 FAULTS = int(os.environ.get("HEADGATE_TEST_STREAM_FAULTS", "1000"))
+FAULTS_ON_SPARK = int(os.environ.get("HEADGATE_TEST_STREAM_FAULTS_ON_SPARK", "20"))
 
 pytestmark = [pytest.mark.timeout(0)]
 
@@ -18,3 +22,11 @@ def test_no_fault_costs_or_repeats_a_row(tmp_path):
     assert not wrong, "\n\n".join(wrong)
     late = sum(one.counts["late rows"] for one in outcomes)
     assert late, "late rows were late"
+
+
+def test_no_fault_on_spark_costs_or_repeats_a_row(tmp_path):
+    outcomes = run(1, 0, FAULTS_ON_SPARK, 1, tmp_path, sys.stderr, on_spark=True)
+    print(table(outcomes))
+    wrong = [f"seed {one.seed}: {one.error}" for one in outcomes if one.error]
+    assert not wrong, "\n\n".join(wrong)
+    assert sum(one.faults["kill an executor"] for one in outcomes)
