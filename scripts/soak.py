@@ -171,9 +171,9 @@ PARTS = (
     Part(
         "streams",
         "a thousand faults on streaming jobs: rows lost, repeated or wrong, hangs, leftovers",
-        # One test of many minutes, whose jobs have limits of their own.
+        # Tests of many minutes, whose jobs have limits of their own.
         pytest("tests/soak/streams", "-s", "-o", "faulthandler_timeout=0"),
-        20,
+        24,
         (
             "python/headgate/stream/*",
             "python/headgate/sink/*",
