@@ -182,11 +182,16 @@ PARTS = (
         ),
     ),
     Part(
-        "objects",
-        "streaming jobs whose checkpoints are in an object store",
-        ("scripts/objects.sh", "tests/soak/objects"),
-        2,
-        ("python/headgate/stream/*", "scripts/objects.sh", "tests/soak/objects/*"),
+        "storage",
+        "streaming jobs with checkpoints in an object store, and exchanges on a slow disk",
+        ("scripts/storage.sh", "tests/soak/storage"),
+        4,
+        (
+            "python/headgate/spark/progress/*",
+            "python/headgate/stream/*",
+            "scripts/storage.sh",
+            "tests/soak/storage/*",
+        ),
     ),
     Part(
         "standalone",

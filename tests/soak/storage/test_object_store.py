@@ -70,7 +70,11 @@ def slowly(batch):
 
 
 def start(uri, tmp_path, failure=None, **options):
-    made = kit.numbers(ROWS, rate=1500).key_by("key").process(kit.Count, schema=kit.COUNTED, name="count")
+    made = (
+        kit.numbers(ROWS, rate=1500)
+        .key_by("key")
+        .process(kit.Count, schema=kit.COUNTED, name="count")
+    )
     if failure:
         made = made.map(failure, name="fails")
     made = made.key_by("id").map(slowly, name="slow")
