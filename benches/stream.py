@@ -265,6 +265,8 @@ class BigState:
 
     def write(self, *, savepoint: bool = False) -> float:
         self.number += 1
+        # What an earlier turn has written is on the disk: a kernel with much to write lets the next writer wait for it.
+        os.sync()
         started = time.perf_counter()
         self.backend.snapshot(self.number, savepoint=savepoint).write(self.folder)
         seconds = time.perf_counter() - started
