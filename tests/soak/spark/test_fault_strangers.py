@@ -8,13 +8,13 @@ import threading
 import time
 
 import pytest
-from headgate.spark.driver.newcomers import MAX_NAMED, MAX_STRANGERS
 from tests.driver.actors import EXCHANGE, OTHER, TOTALS
 from tests.driver.test_heartbeat import SECRET, Side
 from tests.driver.test_server import consumer, place
 from tests.faults.patience import wait_until
 from tests.spark.outcomes import outcome_of, rounds, wait_for
 
+from headgate.control.newcomers import MAX_NAMED, MAX_STRANGERS
 from headgate.control.place import Place
 from headgate.errors import CoordinatorError, HandshakeError, HeadgateError, ProtocolError
 from headgate.spark import exchange
