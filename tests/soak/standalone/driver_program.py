@@ -127,8 +127,8 @@ class Program:
             **options,
         )
         ended = threading.Event()
-        began = (folder / "began").exists
-        watch = threading.Thread(target=self._watch, args=(began if does else ended.is_set, ended))
+        began = (folder / "began").exists if does else _never
+        watch = threading.Thread(target=self._watch, args=(began, ended))
         watch.start()
         answer = {"said": "ended", "error": "", "rows": []}
         try:
@@ -152,6 +152,10 @@ class Program:
             if flows():
                 self.say(said="flowing")
                 return
+
+
+def _never():
+    return False
 
 
 def noting(folder):

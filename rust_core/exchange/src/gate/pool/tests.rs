@@ -379,6 +379,8 @@ impl World {
             assert_eq!(exclusive.used, 0, "channel {index} lacks what it was promised");
         }
         self.gate.close();
+        // A channel holds the mailbox, which may hold the channel.
+        lock(&self.mailbox.0).clear();
         assert_eq!(self.global.stats().held, 0, "all segments are back");
     }
 }
