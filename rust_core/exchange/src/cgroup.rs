@@ -9,25 +9,34 @@ pub(crate) struct Limit {
     pub(crate) used: u64,
 }
 
-/// Returns the limit of which the least is left, in the group of this process or one around it.
-/// `files` are the names of the limit and the usage in version 2 and in version 1. None if there is
-/// no limit, or it cannot be read.
-pub(crate) fn limit(controller: &str, files: [[&str; 2]; 2]) -> Option<Limit> {
-    let [version_2, version_1] = files;
-    folders(controller)
-        .into_iter()
-        .flat_map(|folder| [version_2, version_1].map(|files| limit_in(&folder, files)))
-        .flatten()
-        .min_by_key(|limit| limit.max.saturating_sub(limit.used))
-}
+/// The groups of this process for one controller, innermost first, as folders.
+pub(crate) struct Groups(Vec<PathBuf>);
 
-/// Returns the number behind a key, such as `oom_kill 3`, in the first of these files that has it.
-pub(crate) fn count(controller: &str, files: [&str; 2], key: &str) -> Option<u64> {
-    folders(controller).iter().find_map(|folder| {
-        files
-            .iter()
-            .find_map(|file| count_in(&std::fs::read_to_string(folder.join(file)).ok()?, key))
-    })
+impl Groups {
+    /// The group of this process and all around it.
+    pub(crate) fn of_process(controller: &str) -> Self {
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Self(folders_of(&groups, controller, Path::new("/sys/fs/cgroup")))
+    }
+
+    /// The groups in these folders.
+    #[cfg(test)]
+    pub(crate) fn at(folders: &[&Path]) -> Self {
+        Self(folders.iter().map(|folder| folder.to_path_buf()).collect())
+    }
+
+    /// Returns the limit of which the least is left, in any of the groups. `files` are the names of the
+    /// limit and the usage in version 2 and in version 1. None if there is no limit, or it cannot be read.
+    pub(crate) fn limit(&self, files: [[&str; 2]; 2]) -> Option<Limit> {
+        let limits = self.0.iter().flat_map(|folder| files.map(|files| limit_in(folder, files)));
+        limits.flatten().min_by_key(|limit| limit.max.saturating_sub(limit.used))
+    }
+
+    /// Returns the number behind a key, such as `oom_kill 3`, in the first of these files that has it.
+    pub(crate) fn count(&self, files: [&str; 2], key: &str) -> Option<u64> {
+        let in_file = |file| count_in(&std::fs::read_to_string(file).ok()?, key);
+        self.0.iter().find_map(|folder| files.iter().find_map(|file| in_file(folder.join(file))))
+    }
 }
 
 fn count_in(text: &str, key: &str) -> Option<u64> {
@@ -42,11 +51,6 @@ fn limit_in(folder: &Path, [max, used]: [&str; 2]) -> Option<Limit> {
 }
 
 /// Folders of the group of this process and of all around it, innermost first.
-fn folders(controller: &str) -> Vec<PathBuf> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    folders_of(&groups, controller, Path::new("/sys/fs/cgroup"))
-}
-
 fn folders_of(groups: &str, controller: &str, root: &Path) -> Vec<PathBuf> {
     let folders = groups.lines().flat_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);

@@ -115,6 +115,37 @@ fn a_block_of_another_length_than_declared_is_rejected() {
     }
 }
 
+/// The frame of a buffer has the checksum. Without it a flipped bit of a block may give other bytes, but not
+/// more or fewer of them, and none that were in the target before.
+#[test]
+fn each_flipped_bit_of_a_compressed_buffer_is_refused_or_gives_as_many_bytes() {
+    let plain: Vec<u8> = (0..96_u8).map(|at| at / 7 * 3).collect();
+    for codec in CODECS {
+        let form = compress(codec, &plain).unwrap();
+        let (mut refused, mut read) = (0, 0);
+        for bit in 0..8 * form.len() {
+            let mut flipped = form.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let got = decompress(&flipped, 4096, 0xEE);
+            assert_eq!(got, decompress(&flipped, 4096, 0x11), "{codec:?}, bit {bit}");
+            match got {
+                Ok(bytes) => {
+                    assert!(bit >= 8 * 5, "{codec:?}, bit {bit}: codec and length are checked");
+                    assert_eq!(bytes.len(), plain.len(), "{codec:?}, bit {bit}");
+                    read += 1;
+                }
+                Err(error) => {
+                    let is_named = error.to_string().contains(&format!("{codec:?}"));
+                    let is_damaged = matches!(error, DecompressError::Damaged { .. });
+                    assert!(!is_damaged || is_named, "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused > 40 && read > 0, "{codec:?}: {refused} refused, {read} read");
+    }
+}
+
 /// LZ4 blocks that copy bytes that were never written.
 #[test]
 fn old_bytes_of_the_target_never_appear() {

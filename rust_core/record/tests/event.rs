@@ -144,6 +144,33 @@ fn spec_7_04_what_means_nothing_is_refused() {
     assert!(matches!(Event::decode(&bytes), Err(EventError::Incomplete { at: 26, .. })));
 }
 
+/// The frame of an event has the checksum. Without it a flipped bit may make another event, but only the
+/// one that the bytes stand for.
+#[test]
+fn each_flipped_bit_of_an_event_is_refused_or_makes_the_event_that_its_bytes_are() {
+    let (mut refused, mut read) = (0, 0);
+    for (event, size) in events() {
+        let bytes = event.encode().unwrap();
+        for bit in 0..8 * size {
+            let mut flipped = bytes.to_vec();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            match Event::decode(&flipped) {
+                Err(error) => {
+                    assert!(!error.to_string().is_empty());
+                    refused += 1;
+                }
+                Ok(other) => {
+                    assert_ne!(other, event, "bit {bit}");
+                    // Bytes behind an event are ignored.
+                    assert!(flipped.starts_with(&other.encode().unwrap()), "bit {bit}: {other:?}");
+                    read += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 1000 && read > 1000, "{refused} refused, {read} read");
+}
+
 #[test]
 fn a_length_beyond_its_field_is_rejected() {
     let custom = |length| Event::Custom { name: "x".repeat(length), body: Bytes::new() };

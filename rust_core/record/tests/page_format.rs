@@ -226,6 +226,77 @@ fn a_truncated_page_is_rejected() {
     ));
 }
 
+/// What a flipped bit of a page may do. A page has no checksum of its own: the frame or the file that holds it
+/// has one over all its bytes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Flip {
+    /// The page is refused.
+    Refused,
+    /// Nothing reads the bit.
+    Unread,
+    /// Another value in this column, which the format allows.
+    Value(usize),
+}
+
+/// Returns what each flipped bit of the golden page must do: its bytes, the bits of them, and the effect.
+/// All others must be refused.
+fn effects() -> Vec<(std::ops::Range<usize>, u8, Flip)> {
+    use Flip::{Unread, Value};
+    let (n, b, s) = (0, 1, 2);
+    vec![
+        // Padding of the header, bits behind the last row, and padding of the validity of n.
+        (96..128, 0xFF, Unread),
+        (128..129, 0b1111_1000, Unread),
+        (129..192, 0xFF, Unread),
+        // The values of n; the second one is a null.
+        (192..196, 0xFF, Value(n)),
+        (196..200, 0xFF, Unread),
+        (200..204, 0xFF, Value(n)),
+        (204..256, 0xFF, Unread),
+        (256..257, 0b0000_0111, Value(b)),
+        (256..257, 0b1111_1000, Unread),
+        (257..320, 0xFF, Unread),
+        // Offsets 0, 2, 2, 5 that stay in order and at the start of a character: 0, 0, 2, 5 and 0, 2, 3, 5.
+        (324..325, 0b0000_0010, Value(s)),
+        (328..329, 0b0000_0001, Value(s)),
+        (336..384, 0xFF, Unread),
+        // The bits of two bytes of one character, and of three letters, that keep the text UTF-8.
+        (384..385, 0b0001_1101, Value(s)),
+        (385..386, 0b0011_1111, Value(s)),
+        (386..389, 0b0111_1111, Value(s)),
+        (389..448, 0xFF, Unread),
+    ]
+}
+
+#[test]
+fn each_flipped_bit_of_a_page_is_refused_or_changes_the_value_that_it_is_of() {
+    let (schema, page) = (golden_schema(), golden_page());
+    let right = read_page(&schema, page.clone().into()).unwrap();
+    let effects = effects();
+    for bit in 0..8 * page.len() {
+        let (at, mask) = (bit / 8, 1 << (bit % 8));
+        let mut flipped = page.clone();
+        flipped[at] ^= mask;
+        let effect = match read_page(&schema, flipped.into()) {
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                Flip::Refused
+            }
+            Ok(batch) if batch == right => Flip::Unread,
+            Ok(batch) => {
+                let differs = |column: &usize| batch.column(*column) != right.column(*column);
+                let columns: Vec<_> = (0..3).filter(differs).collect();
+                assert_eq!((columns.len(), batch.num_rows()), (1, 3), "byte {at}, bit {bit}");
+                Flip::Value(columns[0])
+            }
+        };
+        let listed =
+            effects.iter().find(|(bytes, bits, _)| bytes.contains(&at) && bits & mask != 0);
+        let want = listed.map_or(Flip::Refused, |(_, _, effect)| *effect);
+        assert_eq!(effect, want, "byte {at}, bit {bit}");
+    }
+}
+
 #[test]
 fn flipped_bytes_give_an_error_or_a_batch_within_the_page() {
     let mut random = Random(1);

@@ -88,6 +88,7 @@ fn tls_detail(role: Role, error: &rustls::Error) -> String {
         {
             "the peer does not speak TLS; give both processes the same tls option".to_owned()
         }
+        rustls::Error::General(text) => text.clone(),
         _ => error.to_string(),
     }
 }

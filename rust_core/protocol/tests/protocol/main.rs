@@ -5,6 +5,7 @@
 #[path = "../support/exhaust.rs"]
 mod exhaust;
 
+mod bits;
 mod budget;
 mod checksum;
 mod credit;

@@ -4,6 +4,7 @@
 //! `HEADGATE_HOSTILE` is the number of peers, or `HEADGATE_HOSTILE_SECONDS` the time for them, and
 //! `HEADGATE_HOSTILE_SEED` the seed of the first one.
 
+mod bits;
 mod borrower;
 mod lender;
 mod peer;
