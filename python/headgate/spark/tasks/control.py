@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
+from headgate._closing import Closing
 from headgate.control.beside import DriverHeartbeats
 from headgate.control.cause import Cause
 from headgate.control.connection import WorkerConnection
@@ -46,7 +47,7 @@ class Counts:
         return {"rows": self.rows, "bytes": self.bytes, **busiest, **self.about}
 
 
-class Control:
+class Control(Closing):
     """One control connection, and the heartbeats beside it. A context manager that closes both.
 
     Raises:
@@ -72,14 +73,6 @@ class Control:
     def host(self) -> str:
         """This worker's own address on the way to the driver."""
         return str(self._connection.sock.getsockname()[0])
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the connection."""
-        self.close()
 
     def close(self) -> None:
         """Close the connection and end the thread."""
