@@ -1,5 +1,7 @@
 """The live page in Chromium: who sees it, its tables, its colours, and a run of Spark that goes on."""
 
+import asyncio
+import re
 import threading
 import time
 
@@ -8,7 +10,15 @@ from selenium.webdriver.common.keys import Keys
 from tests.observe.recorded import HOSTILE, slot, state, wide
 
 from headgate.observe.page.server import Page
-from headgate.spark import exchange, ui
+from headgate.observe.top.app import Top
+from headgate.observe.top.states import states
+from headgate.spark import exchange, report, ui
+
+#: Height and width of a page that is one SVG.
+SIZE = (
+    "const {height, width} = document.documentElement.viewBox.baseVal;"
+    "return [Math.ceil(height), Math.ceil(width)]"
+)
 
 
 @pytest.fixture
@@ -160,8 +170,18 @@ def slow(rows, seconds):
     return function
 
 
+async def drawn_by_top(link):
+    """Return what ``python -m headgate top`` draws on 120 columns and 24 lines, as SVG in the fonts that are there."""
+    top = Top(states(link), period=3600)
+    async with top.run_test(size=(120, 24)) as pilot:
+        while "reduce" not in top.export_screenshot():
+            await pilot.pause(0.1)
+        picture = top.export_screenshot(title="python -m headgate top")
+    return re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)
+
+
 @pytest.mark.timeout(1500)
-def test_a_run_of_spark_is_seen_while_it_goes_on(visitor, spark):
+def test_a_run_of_spark_is_seen_while_it_goes_on(visitor, spark, tmp_path):
     rows = 400_000
     numbers = spark.range(0, rows, 1, 2).selectExpr("id", "repeat('x', 300) as s")
     small = {"num_partitions": 2, "memory": "4m", "segment_size": "64k", "mode": "pipelined"}
@@ -181,9 +201,20 @@ def test_a_run_of_spark_is_seen_while_it_goes_on(visitor, spark):
         visitor.shoot("page-light", 1010)
         visitor.scheme("dark")
         visitor.shoot("page-dark", 1010)
+        (tmp_path / "top.svg").write_text(asyncio.run(drawn_by_top(page.address)), "utf-8")
         visitor.until(lambda: visitor.text("#run-title").endswith("done"))
         job.join(600)
         assert counted == [rows]
         assert len(visitor.texts("#matrix tbody tr")) == 2
         assert set(visitor.texts("#versions tbody th")) >= {"headgate", "pyarrow", "pyspark"}
         assert "num_partitions" in visitor.texts("#options tbody th")
+    report(tmp_path / "report.html", runs=1)
+    for scheme in ("light", "dark"):
+        visitor.scheme(scheme)
+        visitor.driver.get((tmp_path / "report.html").as_uri())
+        assert "reduce" in visitor.text("body")
+        visitor.shoot(f"report-{scheme}", 1010)
+    visitor.driver.get((tmp_path / "top.svg").as_uri())
+    seen = " ".join(visitor.texts("text"))
+    assert {"source", "map", "reduce"} <= set(re.findall(r"[a-z]+", seen))
+    visitor.shoot("top", *visitor.run(SIZE))
