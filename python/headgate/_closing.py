@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Closing(ABC):
-    """What a ``with`` statement closes at its end."""
+    """A context manager that is closed at the end of the block."""
 
     @abstractmethod
     def close(self) -> None:
@@ -31,11 +31,11 @@ class Closing(ABC):
 
 
 class Aborting(Closing):
-    """What a ``with`` statement closes at its end, after it has aborted it if there was an error."""
+    """A context manager that is aborted if the block raises, and closed in any case."""
 
     @abstractmethod
     def abort(self) -> None:
-        """Undo what is not finished."""
+        """Undo all work that is not finished."""
 
     def __exit__(
         self,
