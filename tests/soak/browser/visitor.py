@@ -95,4 +95,6 @@ class Visitor:
         shot = {"format": "png", "clip": clip, "captureBeyondViewport": True}
         data = self.driver.execute_cdp_cmd("Page.captureScreenshot", shot)["data"]
         picture = Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB")
-        picture.quantize(96).save(Path(FOLDER) / f"{name}.png", optimize=True)
+        # The colour of a small sign counts as much as that of the ground.
+        few = picture.quantize(256, method=Image.Quantize.MAXCOVERAGE)
+        few.save(Path(FOLDER) / f"{name}.png", optimize=True)
