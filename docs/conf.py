@@ -27,6 +27,8 @@ suppress_warnings = ["myst.xref_missing", "ref.python"]
 # A function, method or module that a docstring names must be in the reference; types of a signature need not.
 nitpicky = True
 nitpick_ignore_regex = [("py:(class|exc|obj)", ".*")]
+# Light or dark as the system has it. Without it the theme logs a warning in each browser.
+html_context = {"default_mode": "auto"}
 html_theme = "pydata_sphinx_theme"
 html_theme_options = {"show_prev_next": False}
 autodoc_member_order = "bysource"

@@ -3,7 +3,7 @@
 source "$(dirname "$0")/env.sh"
 
 scripts/java.sh
-scripts/venv.sh test
+scripts/venv.sh docs test
 found() { command -v chromium >/dev/null && command -v chromedriver >/dev/null; }
 if ! found && on_debian_as_root; then
     apt_install chromium chromium-driver || true

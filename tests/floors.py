@@ -49,6 +49,7 @@ LEAVES = {
         "headgate.source.watermark",
     },
     "headgate.source.testing": {"headgate.errors", "headgate.source.api"},
+    "headgate._closing": set(),
     "headgate._sealed": set(),
     "headgate.stream.state": {
         "headgate._native",
@@ -124,7 +125,7 @@ LEAVES = {
         "headgate.stream.windows",
     },
     "headgate.control": {"headgate._native", "headgate.errors"},
-    "headgate.observe": {"headgate.__version__", "headgate.errors"},
+    "headgate.observe": {"headgate.__version__", "headgate._closing", "headgate.errors"},
     "headgate.spark.wire": {
         "headgate._native",
         "headgate.control",

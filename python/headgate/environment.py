@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from headgate import _native, _options
+from headgate._closing import Closing
 from headgate._directories import local_directories
 from headgate._matches import close_matches
 from headgate._option_table import OPTIONS
@@ -43,7 +43,7 @@ class Waits(NamedTuple):
     io_ns: int
 
 
-class ShuffleEnvironment:
+class ShuffleEnvironment(Closing):
     """Pool, partitions, gates, connections and threads: one per process and exchange.
 
     Nothing is started or allocated before it is needed. A forked child must make its own: the
@@ -314,19 +314,6 @@ class ShuffleEnvironment:
         Batches that were read stay valid. In a forked child it does nothing.
         """
         self._native.close()
-
-    def __enter__(self) -> Self:
-        """Return the environment itself."""
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
 
 
 def _exactly(name: str, value: bytes, length: int) -> bytes:

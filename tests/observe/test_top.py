@@ -6,6 +6,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from rich.cells import cell_len
 from tests.faults.nothing_left import nothing_left
 from tests.observe.recorded import state, wide
 from textual.widgets import DataTable, Input, Static
@@ -53,6 +54,16 @@ def test_a_state_as_text(file, capsys):
     assert shown[head + 1].endswith("<- slowest")
     assert sum(line.endswith("<- slowest") for line in shown) == 1
     assert any(line.startswith("clicks  7   complete  120 ms") for line in shown)
+
+
+def test_the_peak_of_a_pool_is_not_known_before_a_task_has_ended():
+    found = state()
+    run = found["runs"][0]
+    for one in (run, *run["tasks"]):
+        one["peak_bytes"] = 0
+    assert lines.title(view(found)).endswith("  pool -")
+    place = lines.COLUMNS.index("peak")
+    assert {row[place] for row in lines.tasks(view(found))} == {"-"}
 
 
 def test_rows_are_sorted_and_filtered(file, capsys):
@@ -188,6 +199,23 @@ class Screen:
     def text(self, name):
         """The text of a part."""
         return str(self.app.query_one(name, Static).render())
+
+
+def test_columns_are_wide_enough_before_anything_is_drawn():
+    now = state()
+    hosts = ("node-a", "a-longer-name-of-a-host", "本機" * 8)
+
+    async def act(screen):
+        table = screen.app.query_one(DataTable)
+        for host in hosts:
+            now["runs"][0]["tasks"][0]["host"] = host
+            screen.app.refresh_all()
+            widths = [column.get_render_width(table) for column in table.ordered_columns]
+            for row in screen.rows:
+                needed = [cell_len(cell) + 2 * table.cell_padding for cell in row]
+                assert all(has >= need for has, need in zip(widths, needed, strict=True))
+
+    Screen(lambda: now).play(act)
 
 
 def test_keys_sort_filter_and_change_the_table(tmp_path):

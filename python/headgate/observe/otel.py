@@ -11,8 +11,9 @@ import atexit
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
+from headgate._closing import Closing
 from headgate.observe._extras import require
 from headgate.observe.metrics import METRICS, samples
 from headgate.observe.runs import RUNS
@@ -20,7 +21,6 @@ from headgate.observe.view import key_of, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from types import TracebackType
 
     from opentelemetry.context import Context
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
@@ -40,7 +40,7 @@ _FRESH: Final = 0.5
 _CLOSING: Final = 5.0
 
 
-class Telemetry:
+class Telemetry(Closing):
     """What is handed to the providers until it is closed. As a context manager it closes at the end.
 
     Args:
@@ -89,19 +89,6 @@ class Telemetry:
         if self._thread is not None:
             self._thread.join(_CLOSING)
             atexit.unregister(self.close)
-
-    def __enter__(self) -> Self:
-        """Return the object itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
 
     def _observe(self, provider: MeterProvider) -> None:
         meter = provider.get_meter("headgate")

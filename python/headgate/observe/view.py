@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.observe.words import span
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -180,14 +182,10 @@ def _groups(names: Sequence[int], each: int, side: int) -> list[tuple[str, range
     """Return at most ``side`` groups of neighbours, with the numbers of the first and the last task of each."""
     size = max(1, -(-len(names) // side))
     return [
-        (_span(names[start : start + size], each), range(start, min(start + size, len(names))))
+        (span(names[these[0]], names[these[-1]] + each - 1), these)
         for start in range(0, len(names), size)
+        for these in [range(start, min(start + size, len(names)))]
     ]
-
-
-def _span(names: Sequence[int], each: int) -> str:
-    first, last = names[0], names[-1] + each - 1
-    return str(first) if first == last else f"{first}-{last}"
 
 
 def _stream(stream: State) -> dict[str, Any]:

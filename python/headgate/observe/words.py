@@ -25,6 +25,11 @@ def share(part: float) -> str:
     return f"{100 * part:.0f} %"
 
 
+def span(first: int, last: int) -> str:
+    """Return the numbers of neighbours: ``3`` for one, ``4-7`` for more."""
+    return str(first) if first == last else f"{first}-{last}"
+
+
 def _scaled(number: float, units: tuple[str, ...]) -> str:
     index = 0
     while number >= 999.5 and index < len(units) - 1:

@@ -13,13 +13,12 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from headgate._closing import Aborting
 from headgate._sealed import seal, unseal
 from headgate.errors import OptionError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
-    from typing import Self
 
     import pyarrow as pa
 
@@ -134,7 +133,7 @@ class WriteResult:
     files: tuple[str, ...]
 
 
-class SinkWriter(ABC):
+class SinkWriter(Aborting):
     """The writer of one attempt. Used by one thread; a context manager that aborts on errors."""
 
     @abstractmethod
@@ -163,21 +162,6 @@ class SinkWriter(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release all resources; abort unless :meth:`prepare_commit` was called."""
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Abort if there was an error, then close."""
-        if error is not None:
-            self.abort()
-        self.close()
 
 
 class Committer(ABC):

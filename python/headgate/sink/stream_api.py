@@ -26,13 +26,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from headgate._closing import Aborting
 from headgate.errors import SinkError
 from headgate.sink.api import chosen_name
 
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
     import pyarrow as pa
 
 Delivery = Literal["exactly_once", "at_least_once"]
@@ -68,7 +66,7 @@ class StreamWriterContext:
         chosen_name("attempt", self.attempt)
 
 
-class StreamSinkWriter(ABC):
+class StreamSinkWriter(Aborting):
     """The writer of one task. Used by one thread; a context manager that aborts on errors."""
 
     @abstractmethod
@@ -80,7 +78,7 @@ class StreamSinkWriter(ABC):
             SinkError: the batch could not be written.
         """
 
-    def flush(self, end_of_input: bool) -> None:  # noqa: B027 - optional
+    def flush(self, end_of_input: bool) -> None:
         """Handle the end of the rows before a barrier; called before each :meth:`prepare_commit`.
 
         Args:
@@ -109,21 +107,6 @@ class StreamSinkWriter(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release all resources, and abort what is not prepared. May be called twice."""
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Abort if there was an error, then close."""
-        if error is not None:
-            self.abort()
-        self.close()
 
 
 class StreamSinkCommitter(ABC):

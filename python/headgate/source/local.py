@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
+from headgate._closing import Closing
 from headgate.errors import ClosedError, NotBuiltError, SourceError
 from headgate.source.api.source import Source
 from headgate.source.arguments import refuse, whole_number
@@ -75,7 +76,7 @@ def read(
     )
 
 
-class LocalRead(Generic[T]):
+class LocalRead(Closing, Generic[T]):
     """An iterator over the records of a source, made by :func:`read`. Not thread-safe.
 
     Reading starts with the first call of ``next``. After Ctrl-C the iteration can continue. Use it
@@ -160,14 +161,6 @@ class LocalRead(Generic[T]):
         for operator in self._operators:
             operator.close()
         raise StopIteration
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close this read."""
-        self.close()
 
     @property
     def current_watermark(self) -> int:

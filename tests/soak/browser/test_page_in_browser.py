@@ -1,5 +1,7 @@
 """The live page in Chromium: who sees it, its tables, its colours, and a run of Spark that goes on."""
 
+import asyncio
+import re
 import threading
 import time
 
@@ -8,7 +10,16 @@ from selenium.webdriver.common.keys import Keys
 from tests.observe.recorded import HOSTILE, slot, state, wide
 
 from headgate.observe.page.server import Page
-from headgate.spark import exchange, ui
+from headgate.observe.top.app import Top
+from headgate.observe.top.states import states
+from headgate.spark import exchange, report, ui
+
+#: Fewest seconds in the histories of the stages.
+SECONDS = (
+    "const bars = [...document.querySelectorAll('#history svg:has(rect)')];"
+    "return bars.length < 5 ? 0 : Math.min(...bars.map("
+    "(svg) => new Set([...svg.children].map((bar) => bar.getAttribute('x'))).size))"
+)
 
 
 @pytest.fixture
@@ -149,24 +160,36 @@ def test_light_and_dark(visitor, record, scheme, ground):
     assert (sum(tone) > 384) == (scheme == "dark"), "the text stands out from the ground"
 
 
-def slow(rows, seconds):
-    """Return a function that sleeps ``seconds`` for every ``rows`` rows."""
+def slow(seconds, while_there):
+    """Return a function that sleeps ``seconds`` for each batch as long as a file is there."""
 
     def function(batches):
         for batch in batches:
-            for start in range(0, batch.num_rows, rows):
+            if while_there.exists():
                 time.sleep(seconds)
-                yield batch.slice(start, rows)
+            yield batch
 
     return function
 
 
+async def drawn_by_top(link):
+    """Return what ``python -m headgate top`` draws on 120 columns and 16 lines, as SVG in the fonts that are there."""
+    top = Top(states(link), period=3600)
+    async with top.run_test(size=(120, 16)) as pilot:
+        drawn = ""
+        while not all(word in drawn for word in ("may&#160;help", "slowest", "quit")):
+            await pilot.pause(0.1)
+            drawn = top.export_screenshot(title="python -m headgate top")
+    return re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL)
+
+
 @pytest.mark.timeout(1500)
-def test_a_run_of_spark_is_seen_while_it_goes_on(visitor, spark):
-    rows = 400_000
+def test_a_run_of_spark_is_seen_while_it_goes_on(visitor, spark, tmp_path):
+    rows, going_on = 400_000, tmp_path / "going on"
+    going_on.touch()
     numbers = spark.range(0, rows, 1, 2).selectExpr("id", "repeat('x', 300) as s")
     small = {"num_partitions": 2, "memory": "4m", "segment_size": "64k", "mode": "pipelined"}
-    result = exchange(numbers, by="id", reduce=slow(2_000, 0.2), schema=numbers.schema, **small)
+    result = exchange(numbers, by="id", reduce=slow(0.2, going_on), schema=numbers.schema, **small)
     counted = []
     job = threading.Thread(target=lambda: counted.append(result.count()))
     with ui() as page:
@@ -177,14 +200,29 @@ def test_a_run_of_spark_is_seen_while_it_goes_on(visitor, spark):
         before = visitor.texts("#numbers dd")
         visitor.until(lambda: visitor.texts("#numbers dd") != before)
         assert visitor.text("#run-title").endswith("pipelined: running")
-        points = "return document.querySelector('.spark').points.length"
-        visitor.until(lambda: visitor.run(points) >= 12)
+        visitor.until(lambda: visitor.run(SECONDS) >= 20)
         visitor.shoot("page-light", 1010)
         visitor.scheme("dark")
         visitor.shoot("page-dark", 1010)
+        drawn = asyncio.run(drawn_by_top(page.address))
+        going_on.unlink()
         visitor.until(lambda: visitor.text("#run-title").endswith("done"))
         job.join(600)
         assert counted == [rows]
         assert len(visitor.texts("#matrix tbody tr")) == 2
         assert set(visitor.texts("#versions tbody th")) >= {"headgate", "pyarrow", "pyspark"}
         assert "num_partitions" in visitor.texts("#options tbody th")
+    report(tmp_path / "report.html", runs=1)
+    for scheme in ("light", "dark"):
+        visitor.scheme(scheme)
+        visitor.driver.get((tmp_path / "report.html").as_uri())
+        assert "reduce" in visitor.text("body")
+        visitor.shoot(f"report-{scheme}", 1010)
+    (tmp_path / "top.html").write_text(
+        f'<meta charset="utf-8"><body style="margin:0">{drawn}', "utf-8"
+    )
+    visitor.driver.get((tmp_path / "top.html").as_uri())
+    seen = " ".join(visitor.texts("text")).replace("\N{NO-BREAK SPACE}", " ")
+    assert "exchange waits for reduce" in seen
+    assert {"map", "reduce", "running", "slowest"} <= set(re.findall(r"[a-z]+", seen))
+    visitor.shoot("top", visitor.element("svg").size["height"])

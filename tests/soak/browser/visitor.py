@@ -87,12 +87,14 @@ class Visitor:
         ]
         return errors, {urlsplit(url).hostname for url in asked} - {None}
 
-    def shoot(self, name, height):
-        """Write a picture of the page's top to the folder of screenshots, if there is one."""
+    def shoot(self, name, height, width=WIDTH):
+        """Write a picture of the page's top to the folder of screenshots, if there is one. Sizes are CSS pixels."""
         if FOLDER is None:
             return
-        clip = {"x": 0, "y": 0, "width": WIDTH, "height": height, "scale": 1}
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
         shot = {"format": "png", "clip": clip, "captureBeyondViewport": True}
         data = self.driver.execute_cdp_cmd("Page.captureScreenshot", shot)["data"]
         picture = Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB")
-        picture.quantize(96).save(Path(FOLDER) / f"{name}.png", optimize=True)
+        # The colour of a small sign counts as much as that of the ground.
+        few = picture.quantize(256, method=Image.Quantize.MAXCOVERAGE)
+        few.save(Path(FOLDER) / f"{name}.png", optimize=True)

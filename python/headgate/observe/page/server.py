@@ -8,11 +8,12 @@ import secrets
 import socket
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from headgate._closing import Closing
 from headgate.errors import HeadgateWarning
 from headgate.observe.page.app import application
 from headgate.observe.page.events import Events
@@ -20,7 +21,6 @@ from headgate.observe.page.links import direct, link_to
 
 if TYPE_CHECKING:
     import asyncio
-    from types import TracebackType
 
     from headgate.observe.view import Source
 
@@ -62,7 +62,7 @@ _HTTP_LOG: Final = logging.getLogger("headgate.observe.http")
 _HTTP_LOG.addFilter(_FirstFailure())
 
 
-class Page:
+class Page(Closing):
     """The live page of this process. Made by :func:`headgate.spark.ui`; as a context manager it closes at the end.
 
     Attributes:
@@ -98,19 +98,6 @@ class Page:
             self._events.stop()
             server.should_exit = True
             thread.join(_CLOSING)
-
-    def __enter__(self) -> Self:
-        """Return the page itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the page."""
-        self.close()
 
     def __repr__(self) -> str:
         """Return the link."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.observe.words import span
 from headgate.observe.worst import worst
 
 if TYPE_CHECKING:
@@ -146,16 +147,17 @@ def _others(left: Sequence[Plain], more: Sequence[Plain]) -> list[dict[str, Any]
     return found
 
 
-def _span(first: int, each: int) -> str:
-    return str(first) if each == 1 else f"{first}-{first + each - 1}"
+def _names(edges: Plain, side: str) -> list[str]:
+    """Return the names of the groups of neighbours on a side."""
+    more = edges.get(f"{side}_each", 1) - 1
+    return [span(first, first + more) for first in edges[side]]
 
 
 def _edges(edges: Plain | None) -> dict[str, Any] | None:
     """Return the matrix with its sums, and its largest edges."""
     if not edges:
         return None
-    producers = [_span(n, edges.get("producers_each", 1)) for n in edges["producers"]]
-    consumers = [_span(n, edges.get("consumers_each", 1)) for n in edges["consumers"]]
+    producers, consumers = _names(edges, "producers"), _names(edges, "consumers")
     matrix = edges["bytes"]
     most = max((n for row in matrix for n in row), default=0)
     total = sum(map(sum, matrix))

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual import work
 from textual.app import App
@@ -109,12 +110,19 @@ class Top(App[None]):  # type: ignore[misc]
         self.query_one("#about", Static).update(Text("\n".join(lines.about(shown))))
         head, rows = self._content(shown)
         table: DataTable[Text] = self.query_one(DataTable)
-        names = [Text(name.upper()) for name in head]
-        if [column.label for column in table.ordered_columns] != names:
-            table.clear(columns=True)
-            table.add_columns(*names)
-        cursor, scroll = table.cursor_row, table.scroll_y
-        table.clear()
+        names, columns = [name.upper() for name in head], table.ordered_columns
+        is_same = [column.label.plain for column in columns] == names
+        known = [column.width for column in columns] if is_same else [0] * len(names)
+        # textual adapts widths after it has drawn the cells, and keeps these as they are: cut.
+        widths = [
+            max(width, *map(cell_len, cells))
+            for width, *cells in zip(known, names, *rows, strict=True)
+        ]
+        cursor, scroll = (table.cursor_row, table.scroll_y) if is_same else (0, 0)
+        table.clear(columns=widths != known)
+        if widths != known:
+            for name, width in zip(names, widths, strict=True):
+                table.add_column(Text(name), width=width)
         table.add_rows([Text(cell) for cell in row] for row in rows)
         if rows:
             table.move_cursor(row=min(cursor, len(rows) - 1), scroll=False)

@@ -50,6 +50,11 @@ def size(number: float | None) -> str:
     return "-" if number is None else words.size(number)
 
 
+def peak(one: dict[str, Any]) -> str:
+    """Return the peak usage of a pool by a run or a task, which is 0 until tasks have ended."""
+    return size(one.get("peak_bytes") or None)
+
+
 def percent(share: float | None) -> str:
     """Return a share of time."""
     return "N/A" if share is None else f"{100 * share:.0f}%"
@@ -68,7 +73,7 @@ def title(view: dict[str, Any]) -> str:
         f"{run['state']} {run['seconds']:.1f} s",
         f"{count(run['rows'])} rows  {size(run['bytes'])}",
         "" if rate is None else f"{size(rate)}/s",
-        f"pool {size(run['peak_bytes'])}",
+        f"pool {peak(run)}",
         f"failed attempts {run['failed_attempts']}" if run.get("failed_attempts") else "",
     ]
     return plain("  ".join(part for part in parts if part))
@@ -151,7 +156,7 @@ def _row(task: dict[str, Any], verdict: dict[str, Any] | None) -> Row:
         count(task["rows"]),
         size(task["bytes"]),
         f"{size(values['bytes/s'])}/s",
-        size(task.get("peak_bytes")),
+        peak(task),
         "<- slowest" if is_slowest else "",
     )
     return tuple(plain(cell) for cell in cells)

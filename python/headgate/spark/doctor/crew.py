@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate._closing import Closing
 from headgate.control.link import CoordinatorLink
 from headgate.control.place import Place
 from headgate.errors import ConnectError, HeadgateError, PeerLostError
@@ -21,8 +22,6 @@ from headgate.spark.doctor.context import Crew, Pair
 from headgate.spark.doctor.wire import JsonCodec
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from headgate.spark.doctor.wire import Message
 
 #: Seconds between two looks at Spark while tasks are awaited.
@@ -79,7 +78,7 @@ class Answer:
     received: float
 
 
-class Post:
+class Post(Closing):
     """The connections of the doctor's tasks; close it.
 
     Args:
@@ -102,14 +101,6 @@ class Post:
         self.place = Place(host, port, name, secret, timeout=timeout, tls=tls)
         self._keys = {name: self.place.key()}
         self._members: list[Member] = []
-
-    def __enter__(self) -> Self:
-        """Return the post itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
 
     def close(self) -> None:
         """Close all connections, which ends the tasks. May be called twice."""

@@ -56,11 +56,13 @@ def html(exchanges: Sequence[ExchangeExplained]) -> str:
             name = "" if label == before else label
             before = label
             rows.append(
-                f'<tr><th scope="row" style="{_CELL}">{escape(name)}</th>'
+                f'<tr><th scope="row" style="{_CELL};white-space:nowrap">{escape(name)}</th>'
                 f'<td style="{_CELL}">{escape(said)}</td></tr>'
             )
         head = escape(_head(number, len(exchanges), one))
-        parts.append(f"<table><caption><b>{head}</b></caption>{''.join(rows)}</table>")
+        parts.append(
+            f'<table style="margin:0"><caption style="text-align:left"><b>{head}</b></caption>{"".join(rows)}</table>'
+        )
     return (
         '<div style="color-scheme:light dark;font-family:sans-serif;font-size:13px">'
         + "".join(parts)

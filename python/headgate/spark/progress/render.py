@@ -24,6 +24,8 @@ _WORTH_SAYING: Final = 0.1
 #: Flink's colours. Each stands beside its word, for readers who cannot tell colours apart.
 _COLOURS: Final = (("idle", "#5db1ff"), ("busy", "#ee6464"), ("blocked", "#333333"))
 _CELL: Final = "padding:1px 8px;text-align:left"
+#: Some themes of notebooks center tables.
+_TABLE: Final = "margin:0"
 
 
 def line(stats: RunStats, rows_rate: float, bytes_rate: float, width: int) -> str:
@@ -65,10 +67,10 @@ def html(stats: RunStats) -> str:
     rows = "".join(_stage_row(stage) for stage in _timed(stats))
     said = [*_numbers(stats), *_verdict(stats)]
     return (
-        '<div style="font-family:sans-serif;font-size:13px">'
+        '<div style="font-family:sans-serif;font-size:13px;white-space:pre-wrap">'
         f"<div><b>{escape(_head(stats))}</b></div>{done}"
         + "".join(f"<div>{escape(words)}</div>" for words in said)
-        + (f"<table>{rows}</table>" if rows else "")
+        + (f'<table style="{_TABLE}">{rows}</table>' if rows else "")
         + f"{_task_table(stats)}</div>"
     )
 
@@ -85,7 +87,7 @@ def _numbers(stats: RunStats) -> list[str]:
             f"{count(stats.rows)} rows  {size(stats.bytes)}"
             f"  {count(stats.rows_per_second)} rows/s  {size(stats.bytes_per_second)}/s"
             f"  {stats.producers} producers  {stats.consumers} consumers"
-            f"  pool peak {size(stats.peak_bytes)}"
+            + (f"  pool peak {size(stats.peak_bytes)}" if stats.peak_bytes else "")
         )
     ]
     if stats.splits_done or stats.splits_total:
@@ -165,7 +167,7 @@ def _task_table(stats: RunStats) -> str:
     note = f"<div>{more} more tasks are not shown</div>" if more > 0 else ""
     return (
         f"<details><summary>{len(tasks)} tasks</summary>"
-        f"<table><tr>{head}</tr>{rows}</table>{note}</details>"
+        f'<table style="{_TABLE}"><tr>{head}</tr>{rows}</table>{note}</details>'
     )
 
 

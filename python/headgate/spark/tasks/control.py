@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
+from headgate._closing import Closing
 from headgate.control.beside import DriverHeartbeats
 from headgate.control.cause import Cause
 from headgate.control.connection import WorkerConnection
@@ -56,7 +57,7 @@ class Counts:
         return {name: value // 1_000_000 for name, value in ns.items()}
 
 
-class Control:
+class Control(Closing):
     """One control connection, and the heartbeats beside it. A context manager that closes both.
 
     Raises:
@@ -82,14 +83,6 @@ class Control:
     def host(self) -> str:
         """This worker's own address on the way to the driver."""
         return str(self._connection.sock.getsockname()[0])
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the connection."""
-        self.close()
 
     def close(self) -> None:
         """Close the connection and end the thread."""

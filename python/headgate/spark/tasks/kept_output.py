@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import headgate as hg
+from headgate._closing import Closing
 from headgate.kept import keep_small
 from headgate.writer import WriterStats
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-    from types import TracebackType
-    from typing import Self
 
     import pyarrow as pa
 
@@ -60,7 +59,7 @@ class Kept:
     disk_ms: int = 0
 
 
-class KeptOutput:
+class KeptOutput(Closing):
     """Takes the batches of one producer, places their rows, and keeps them.
 
     As a context manager it frees the memory at the end of the block.
@@ -96,16 +95,7 @@ class KeptOutput:
         self._left = min(_WAITING, max(_INLINE, num_partitions * _PAGE))
         self._written: _Segments | None = None
 
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """Close the environment, if there is one."""
         if self._written is not None:
             self._written.environment.close()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import headgate as hg
+from headgate._closing import Closing
 from headgate.errors import HeadgateError, IntegrityError, PartitionNotFoundError, SpillError
 from headgate.partition import KeptSubpartition
 from headgate.spark.tasks.kept_files import give_up, mark_committed
@@ -14,8 +15,6 @@ from headgate.spark.tasks.places import Places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from types import TracebackType
-    from typing import Self
 
     import pyarrow as pa
 
@@ -67,7 +66,7 @@ class KeptReading:
     most_remote: int
 
 
-class KeptReader:
+class KeptReader(Closing):
     """Reads kept subpartitions in an environment of its own, which ends with the block.
 
     Args:
@@ -78,16 +77,7 @@ class KeptReader:
         self._reading = reading
         self._environment = _environment(reading)
 
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """Close the environment."""
         self._environment.close()
 

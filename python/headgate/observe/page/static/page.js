@@ -34,6 +34,8 @@
   const size = (number) => (number == null ? "-" : scaled(number, [" B", " kB", " MB", " GB", " TB"]));
   const percent = (share) => (share == null ? "N/A" : `${Math.round(100 * share)} %`);
   const seconds = (ms) => (ms == null ? "-" : `${(ms / 1000).toFixed(1)} s`);
+  // Tasks report it at their end.
+  const peak = (one) => size(one.peak_bytes || null);
   const rate = (slot, name) => slot[name] / (slot.seconds || 1);
   const clock = (at) => (at ? new Date(1000 * at).toLocaleTimeString() : "");
 
@@ -66,7 +68,7 @@
       time: `${Number(run.seconds).toFixed(1)} s`, rows: count(run.rows), bytes: size(run.bytes),
       "rows/s now": run.state === "running" && last ? count(rate(last, "rows")) : "-",
       "bytes/s now": run.state === "running" && last ? size(rate(last, "bytes")) : "-",
-      "producers done": run.producers, consumers: run.consumers, "pool peak": size(run.peak_bytes),
+      "producers done": run.producers, consumers: run.consumers, "pool peak": peak(run),
       ...(run.file_bytes ? { "in files": size(run.file_bytes) } : {}),
       ...(run.splits_done ? { splits: run.splits_total ? `${run.splits_done} of ${run.splits_total}` : run.splits_done } : {}),
       ...(run.failed_attempts ? { "failed attempts": run.failed_attempts } : {}),
@@ -159,7 +161,7 @@
     ["time", (task) => seconds(wall(task)), wall],
     ["rows", (task) => count(task.rows), (task) => task.rows],
     ["bytes", (task) => size(task.bytes), (task) => task.bytes],
-    ["pool peak", (task) => size(task.peak_bytes), (task) => task.peak_bytes],
+    ["pool peak", peak, (task) => task.peak_bytes],
   ];
   const worded = (name) => (["host", "state"].includes(name) ? { class: "words" } : {});
   function makeHead() {
