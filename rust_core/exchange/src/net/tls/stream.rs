@@ -154,6 +154,7 @@ fn invalid(error: rustls::Error) -> io::Error {
 mod tests {
     use std::collections::VecDeque;
     use std::net::Ipv4Addr;
+    use std::sync::Arc;
 
     use rustls::crypto::cipher::{MessageEncrypter, OutboundChunks, OutboundPlainMessage};
     use rustls::crypto::ring::cipher_suite::TLS13_AES_256_GCM_SHA384;
@@ -230,7 +231,7 @@ mod tests {
         let mut buffer = vec![0; room];
         let error = loop {
             match stream.read(&mut buffer) {
-                Ok(_) => {}
+                Ok(count) => assert_ne!(count, 0, "a flood has no end"),
                 Err(error) => break error,
             }
         };
@@ -324,13 +325,15 @@ mod tests {
 
     /// Does the handshake of TLS; returns the end that dialed and the one that accepted.
     fn session() -> [TlsStream<Socket>; 2] {
-        let mut tls = Tls::ephemeral().expect("random bytes");
-        Arc::get_mut(&mut tls.client).expect("not shared yet").enable_secret_extraction = true;
-        Arc::get_mut(&mut tls.server).expect("not shared yet").enable_secret_extraction = true;
+        let mut configs = Tls::ephemeral().expect("random bytes").configs();
+        Arc::get_mut(&mut configs.client).expect("not shared yet").enable_secret_extraction = true;
+        Arc::get_mut(&mut configs.server).expect("not shared yet").enable_secret_extraction = true;
         let none = || Socket::of(Peer::Said(VecDeque::new()));
-        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 7));
-        let client = TlsStream::dialed(none(), peer, &tls).expect("random bytes");
-        let server = TlsStream::accepted(none(), &tls).expect("random bytes");
+        let name = ServerName::IpAddress(Ipv4Addr::LOCALHOST.into());
+        let client = ClientConnection::new(configs.client, name).expect("random bytes");
+        let server = ServerConnection::new(configs.server).expect("random bytes");
+        let (client, server) =
+            (TlsStream::new(none(), client.into()), TlsStream::new(none(), server.into()));
         let mut ends = [client, server];
         for turn in 0..6 {
             let said = {
@@ -379,8 +382,8 @@ mod tests {
         // A ticket for a later session: lifetime, a number, no nonce, one byte of the ticket, no extensions.
         let ticket = [4, 0, 0, 14, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 7, 0, 0];
         let new_keys = [24, 0, 0, 1, 1];
-        let cases: [(&str, fn(ContentType, Vec<u8>) -> TlsStream<Socket>, ContentType, Vec<u8>);
-            5] = [
+        type Flooded = fn(ContentType, Vec<u8>) -> TlsStream<Socket>;
+        let cases: [(&str, Flooded, ContentType, Vec<u8>); 5] = [
             ("nothing to a producer", accepted_flood, ContentType::ApplicationData, vec![]),
             ("nothing to a consumer", dialed_flood, ContentType::ApplicationData, vec![]),
             ("new keys to a producer", accepted_flood, ContentType::Handshake, new_keys.to_vec()),
