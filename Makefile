@@ -43,8 +43,8 @@ bench: ## all benches, or one: make bench NAME=loopback
 docs: ## dist/docs, the site: pages and reference, without a warning or a link that leads nowhere
 	@scripts/docs.sh
 
-wheel: ## dist/*.whl for manylinux, checked in a clean environment
-	@scripts/wheel.sh
+wheel: ## dist/*.whl for manylinux; ARGS=--check tries it in a clean environment, ARGS=--twice builds it again and compares
+	@scripts/wheel.sh $(ARGS)
 
 develop: ## the native module, built and installed into .venv
 	@scripts/develop.sh

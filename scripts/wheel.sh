@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# wheel.sh [--twice]: build dist/*.whl and check it in a clean environment; with --twice, build it in another folder too
-# and compare the bytes.
+# wheel.sh [--check | --twice]: build dist/*.whl; with --check, check it in a clean environment; with --twice, also build it in
+# another folder and compare the bytes.
 # Decision: ADR 0006, in docs/adr.
 source "$(dirname "$0")/env.sh"
 
-scripts/java.sh
 scripts/build_wheel.sh
+[[ "${1:-}" ]] || exit 0
+
+scripts/java.sh
 "$VENV_PYTHON" scripts/check_wheel.py dist/*.whl
-[[ "${1:-}" == --twice ]] || exit 0
+[[ "$1" == --twice ]] || exit 0
 
 other="$(mktemp -d)"
 trap 'rm -rf "$other"' EXIT

@@ -1,6 +1,6 @@
 """`import headgate` loads no other package and starts no thread; a round trip uses pyarrow's core.
 
-`make wheel` measures its time. Its checks of the SBOM and of folders are tested here with defects.
+`make wheel ARGS=--check` measures its time. Its checks of the SBOM and of folders are tested here with defects.
 """
 
 from __future__ import annotations
