@@ -87,12 +87,13 @@ def limit(host, rate):
         pytest.skip(f"no limit of a link here: {done.stderr.strip()}")
 
 
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("case", CASES)
-def test_the_cause_of_a_wait_is_named_and_no_other(hosts, case):
-    rate, memory, pause, sentence = CASES[case]
-    if rate is not None:
-        limit(hosts[0], rate)
+#: Runs of a case of which one must name its cause: while others use the processors, the slowest stage may be another.
+RUNS = 3
+WAITS = {"disk", "network", "pool"}
+
+
+def run(hosts, memory, pause):
+    """Exchange rows for some seconds; return the verdict."""
     with Child(SERVE.replace("MEMORY", memory), command=on(hosts[0])) as producer:
         addresses = pickle.loads(bytes.fromhex(producer.line()))
         with Child(READ.replace("PAUSE", str(pause)), addresses, on(hosts[1])) as consumer:
@@ -102,12 +103,23 @@ def test_the_cause_of_a_wait_is_named_and_no_other(hosts, case):
             read, written = (json.loads(child.line(150)) for child in (consumer, producer))
             assert consumer.end()[0] == producer.end()[0] == 0
     tasks = [TaskStats("map", 0, "done", **written), TaskStats("reduce", 0, "done", **read)]
-    print(case, tasks)
     found = verdict(tasks, 10.0)
-    print(found)
-    if sentence:
-        assert found is not None
-        assert found.text.startswith(sentence)
-    else:
-        # What is the slowest stage depends on the machine, but none of the waits is.
-        assert found is None or found.kind not in {"disk", "network", "pool"}
+    print(tasks, found, sep="\n")
+    return found
+
+
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize("case", CASES)
+def test_the_cause_of_a_wait_is_named_and_no_other(hosts, case):
+    rate, memory, pause, sentence = CASES[case]
+    if rate is not None:
+        limit(hosts[0], rate)
+    for _ in range(RUNS):
+        found = run(hosts, memory, pause)
+        if sentence and found is not None and found.text.startswith(sentence):
+            return
+        # What is the slowest stage depends on the machine, but no other wait is.
+        assert found is None or found.kind not in WAITS
+        if not sentence:
+            return
+    raise AssertionError(f"{RUNS} runs did not name the cause; the last verdict is {found}")
