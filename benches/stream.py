@@ -265,7 +265,7 @@ class BigState:
 
     def write(self, *, savepoint: bool = False) -> float:
         self.number += 1
-        # What an earlier turn has written is on the disk: a kernel with much to write lets the next writer wait for it.
+        # Earlier writes reach the disk first: a kernel with much to write stops the next writer.
         os.sync()
         started = time.perf_counter()
         self.backend.snapshot(self.number, savepoint=savepoint).write(self.folder)

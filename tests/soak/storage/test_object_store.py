@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -149,4 +148,4 @@ def test_a_store_that_is_not_there_is_an_error_with_its_uri(uri, tmp_path):
 
     with pytest.raises(errors.CheckpointError, match=r"job/log"):
         start(nowhere, tmp_path)
-    assert not Path(tmp_path / "out").exists()
+    assert not (tmp_path / "out").exists()

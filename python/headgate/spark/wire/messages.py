@@ -165,8 +165,8 @@ _TOTALS: Final[Checks] = {
     "pages": _is_count,
     "peak": _is_count,
 }
-#: Milliseconds of a task's thread by state, see timing.py, and of its environment's waits, and at the end of a producer the bytes for
-#: each consumer; all optional.
+#: Milliseconds of a task's thread by state, see timing.py, and of its environment's waits. At the end of a producer
+#: also the bytes for each consumer. All are optional.
 _SEEN: Final[Checks] = {
     **dict.fromkeys(("input_ms", "function_ms", "emit_ms", "blocked_ms"), _is_count),
     **dict.fromkeys(("memory_ms", "link_ms", "io_ms"), _is_count),

@@ -11,7 +11,7 @@ use super::certificates::{self, TlsFiles, refused, unusable};
 use super::verifiers::PeerVerifier;
 use crate::error::Result;
 
-/// What rustls needs to know for a connection of either side.
+/// The configurations of rustls for both sides of a connection.
 #[derive(Clone)]
 pub(super) struct Configs {
     pub(super) client: Arc<ClientConfig>,

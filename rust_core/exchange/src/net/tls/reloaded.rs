@@ -8,8 +8,7 @@ use super::certificates::TlsFiles;
 use super::configs::Configs;
 use crate::error::Result;
 
-/// What tells one state of the files from another: of each file inode, length and time of the last change; None
-/// while it is missing.
+/// Inode, length and time of the last change of each file; None while it is missing.
 type State = [Option<(u64, u64, i64, i64)>; 3];
 
 fn state(files: &TlsFiles) -> State {
@@ -19,7 +18,7 @@ fn state(files: &TlsFiles) -> State {
     })
 }
 
-/// What the files said when they could be used last.
+/// The configurations of the last files that could be used.
 pub(super) struct Reloaded {
     files: TlsFiles,
     last: Mutex<(State, Configs)>,
