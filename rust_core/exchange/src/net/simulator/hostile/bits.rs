@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use headgate_protocol::{
     BUFFER_HEADER_LEN, BufferHeader, ChannelId, ClientHandshake, DataType, Frame, Generation,
-    PartitionId, PartitionRequest, Sequence, ServerHandshake, Side, TaskEventHeader, Totals,
+    PartitionRequest, Sequence, ServerHandshake, Side, TaskEventHeader, Totals,
 };
 use headgate_record::compression::{Codec, Compressor};
 use headgate_record::event::{
@@ -14,14 +14,13 @@ use headgate_record::event::{
 };
 use proptest::test_runner::TestRng;
 
-use crate::address::Address;
 use crate::checksum;
 use crate::error::ExchangeError;
 use crate::event::data_type_of;
 use crate::gate::{CheckpointedInput, DataInput};
 use crate::net::link::Link;
-use crate::net::simulator::hostile::peer::{HOSTILE_ID, Hostile};
-use crate::net::simulator::hostile::scene::{HOSTILE, Scene, VICTIM};
+use crate::net::simulator::hostile::peer::Hostile;
+use crate::net::simulator::hostile::scene::{Scene, VICTIM};
 use crate::net::simulator::plan::rng_of;
 use crate::net::simulator::wire::address_of;
 use crate::partition::{PartitionOptions, ResultPartition};
@@ -117,14 +116,7 @@ fn read(
     stream: &[Sent],
     bit: Option<usize>,
 ) -> (Vec<(DataType, Vec<u8>)>, Option<ExchangeError>) {
-    let address = Address {
-        host: address_of(HOSTILE).ip().to_string(),
-        port: address_of(HOSTILE).port(),
-        process: HOSTILE_ID,
-        partition: PartitionId([3; 16]),
-        subpartition: 0,
-    };
-    let gate = scene.gate(VICTIM, &address);
+    let gate = scene.gate(VICTIM, &Hostile::address());
     scene.settle(rng);
     let (stream_of_peer, _) = scene.link.accept().expect("the victim dialed");
     let mut peer = Hostile::new(stream_of_peer);

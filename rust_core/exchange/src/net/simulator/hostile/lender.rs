@@ -8,23 +8,21 @@ use std::task::Poll;
 
 use headgate_memory::Buffer;
 use headgate_protocol::{
-    BufferHeader, ChannelId, DataType, Frame, Generation, LentBuffer, PartitionId,
-    PartitionRequest, Sequence, ServerHandshake, Side,
+    BufferHeader, ChannelId, DataType, Frame, Generation, LentBuffer, PartitionRequest, Sequence,
+    ServerHandshake, Side,
 };
 use proptest::prelude::RngExt;
 use proptest::test_runner::TestRng;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::pwrite;
 
-use crate::address::Address;
 use crate::checksum::Checksum;
 use crate::error::ExchangeError;
 use crate::gate::DataInput;
-use crate::net::simulator::hostile::peer::{HOSTILE_ID, Hostile};
+use crate::net::simulator::hostile::peer::Hostile;
 use crate::net::simulator::hostile::scene::{
-    Beside, HONEST, HOSTILE, SEGMENT, Scene, Tally, VICTIM, share_of_lies,
+    Beside, HONEST, SEGMENT, Scene, Tally, VICTIM, share_of_lies,
 };
-use crate::net::simulator::wire::address_of;
 
 const SEALS: [SealFlags; 4] =
     [SealFlags::SEAL, SealFlags::SHRINK, SealFlags::GROW, SealFlags::FUTURE_WRITE];
@@ -35,14 +33,7 @@ pub(super) fn lies_to_a_consumer(rng: &mut TestRng, tally: &mut Tally) {
     let partition = scene.partition(HONEST);
     let gate = scene.gate(VICTIM, &scene.address(HONEST, &partition));
     let mut beside = Beside::new(partition, gate);
-    let hostile = Address {
-        host: address_of(HOSTILE).ip().to_string(),
-        port: address_of(HOSTILE).port(),
-        process: HOSTILE_ID,
-        partition: PartitionId([3; 16]),
-        subpartition: 0,
-    };
-    let gate = scene.gate(VICTIM, &hostile);
+    let gate = scene.gate(VICTIM, &Hostile::address());
     scene.settle(rng);
     let (stream, _) = scene.link.accept().expect("the victim dialed");
     let mut peer = Hostile::new(stream);

@@ -5,17 +5,18 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 use headgate_protocol::{
-    Frame, FrameDecoder, FrameMask, HandshakeConfig, HandshakeError, Key, Limits, Side, Step,
-    VersionRange,
+    Frame, FrameDecoder, FrameMask, HandshakeConfig, HandshakeError, Key, Limits, PartitionId,
+    Side, Step, VersionRange,
 };
 use proptest::test_runner::TestRng;
 
+use crate::address::Address;
 use crate::config::Config;
 use crate::net::link::Stream;
-use crate::net::simulator::hostile::scene::{SEGMENT, Scene};
-use crate::net::simulator::wire::SimStream;
+use crate::net::simulator::hostile::scene::{HOSTILE, SEGMENT, Scene};
+use crate::net::simulator::wire::{SimStream, address_of};
 
-pub(super) const HOSTILE_ID: [u8; 16] = [0x66; 16];
+const HOSTILE_ID: [u8; 16] = [0x66; 16];
 
 /// The hostile end of a connection.
 pub(super) struct Hostile {
@@ -39,6 +40,18 @@ impl Hostile {
             decoder: None,
             payload: 0,
             gone: false,
+        }
+    }
+
+    /// A subpartition that it pretends to have.
+    pub(super) fn address() -> Address {
+        let at = address_of(HOSTILE);
+        Address {
+            host: at.ip().to_string(),
+            port: at.port(),
+            process: HOSTILE_ID,
+            partition: PartitionId([3; 16]),
+            subpartition: 0,
         }
     }
 
