@@ -193,7 +193,7 @@ def test_debug_logs_everywhere_stop_nothing_and_hold_no_secret(
     assert any("a batch of" in text for text in logs)
     assert "Submit" in caplog.text
     assert secrets
-    for text in (caplog.text, *logs):
+    for text in (caplog.text, *caplog.messages, *logs):
         for secret in secrets:
             assert secret.hex() not in text
             assert repr(secret) not in text
