@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.observe.states import run, stage, state, stream, task
+from tests.observe.states import TIMES, run, stage, state, stream, task
 
 from headgate.__main__ import main
 from headgate.errors import OptionError, PackageNotFound, StreamError
@@ -203,6 +203,18 @@ def test_a_run_of_many_tasks_is_folded_to_the_worst_and_the_sums():
     assert (maps + others["rows"], others["tasks"]) == (9_888, 10_000 - 112 - 64)
     # Half of it is the state itself.
     assert len(html(state(wide))) < 300_000
+
+
+def test_a_task_that_runs_and_has_told_nothing_has_a_bar_and_no_numbers():
+    silent = {**dict.fromkeys((*TIMES, "rows", "bytes", "peak_bytes"), 0), "state": "running"}
+    told = [task("reduce", 0), task("reduce", 1, **silent, started_ms=1000, ended_ms=None)]
+    about = run(state="running", tasks=told)
+    found = drawn(about, 1)
+    assert found["skew"]["number"] == 1, "it is no consumer with few rows"
+    bar = found["timeline"]["bars"][1]
+    assert (bar["x"], bar["width"], bar["parts"]) == (WIDTH / 5, WIDTH * 4 / 5, [])
+    row = html(state(about)).split("<td>running</td>")[1].split("</tr>")[0]
+    assert re.findall(">([^<]+)</td>", row) == [*["-"] * 6, "1.0 s", "-"]
 
 
 def test_a_streaming_job_of_many_tasks_lists_some_of_them():

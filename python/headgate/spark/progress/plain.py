@@ -20,8 +20,8 @@ _SUMS: Final = ("rows", "bytes", "input_ms", "function_ms", "emit_ms", "blocked_
 def plain(stats: RunStats) -> dict[str, Any]:
     """Return the statistics as values that JSON has.
 
-    ``tasks`` has at most 512 tasks: those that failed, then of producers and consumers alike those that
-    worked or waited for downstream the longest. ``more_tasks`` has for each role the sums over the others.
+    ``tasks`` has at most 512 tasks: those that failed, those that run and have not reported, then of producers
+    and consumers alike those that worked or waited for downstream the longest. ``more_tasks`` has for each role the sums over the others.
     """
     listed, others = _parted(stats.tasks)
     told = asdict(replace(stats, tasks=tuple(listed)))
@@ -54,5 +54,6 @@ def _parted(tasks: tuple[TaskStats, ...]) -> tuple[list[TaskStats], list[TaskSta
     return [t for t in tasks if id(t) in listed], [t for t in tasks if id(t) not in listed]
 
 
-def _weight(task: TaskStats) -> tuple[bool, int, int]:
-    return task.state in {"failed", "lost"}, task.busy_ms + task.back_pressured_ms, task.rows
+def _weight(task: TaskStats) -> tuple[bool, bool, int, int]:
+    is_bad = task.state in {"failed", "lost"}
+    return is_bad, not task.has_reported, task.busy_ms + task.back_pressured_ms, task.rows

@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from headgate.observe.words import count, size
+from headgate.observe.words import count, seconds, size
 
 if TYPE_CHECKING:
     from headgate.spark.progress.run_stats import RunStats
@@ -159,10 +159,10 @@ def _timed(stats: RunStats) -> list[StageStats]:
 def _task_table(stats: RunStats) -> str:
     if not stats.tasks:
         return ""
-    tasks = sorted(stats.tasks, key=lambda task: task.wall_ms - task.input_ms, reverse=True)
+    tasks = sorted(stats.tasks, key=_worth, reverse=True)
     names = ("task", "state", "rows", "bytes", "waits for input", "function", "emit", "blocked")
     head = "".join(f'<th style="{_CELL}">{name}</th>' for name in names)
-    rows = "".join(f"<tr>{_task_cells(task)}</tr>" for task in tasks[:MAX_TASKS])
+    rows = "".join(f"<tr>{_task_cells(task, stats)}</tr>" for task in tasks[:MAX_TASKS])
     more = len(tasks) - MAX_TASKS
     note = f"<div>{more} more tasks are not shown</div>" if more > 0 else ""
     return (
@@ -171,12 +171,18 @@ def _task_table(stats: RunStats) -> str:
     )
 
 
-def _task_cells(task: TaskStats) -> str:
+def _worth(task: TaskStats) -> tuple[bool, int]:
+    """Rank a task by what it tells about the run."""
+    return not task.has_reported, task.wall_ms - task.input_ms
+
+
+def _task_cells(task: TaskStats, stats: RunStats) -> str:
     cells = [f"{task.role} {task.task}", task.state, count(task.rows), size(task.bytes)]
-    cells += [
-        f"{ms / 1000:.1f} s"
-        for ms in (task.input_ms, task.function_ms, task.emit_ms, task.blocked_ms)
-    ]
+    times = (task.input_ms, task.function_ms, task.emit_ms, task.blocked_ms)
+    cells += [seconds(ms) for ms in times]
+    if not task.has_reported:
+        so_far = 1000 * stats.seconds - (task.started_ms or 0)
+        cells[1:] = [f"{task.state} for {seconds(so_far)}", *("-" for _ in cells[2:])]
     return "".join(f'<td style="{_CELL}">{escape(cell)}</td>' for cell in cells)
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.observe.runs import RunKey
+    from headgate.spark.driver.kept.running import RunningTask
     from headgate.spark.driver.kept.runs import KeptRun, KeptRuns
     from headgate.spark.driver.runs.members import Member
     from headgate.spark.driver.runs.run import Run
@@ -118,20 +119,26 @@ def snapshot(run: Run, now: float, facts: Facts | None = None) -> ExchangeStats:
     )
 
 
-def kept_snapshot(runs: KeptRuns, run: KeptRun, now: float) -> ExchangeStats:
+def kept_snapshot(
+    runs: KeptRuns, run: KeptRun, now: float, *, lists_running: bool = True
+) -> ExchangeStats:
     """Return the statistics of a run of a kept exchange so far. Any thread may call it.
 
     Args:
         runs: those of its application.
         run: the run.
         now: seconds on the clock of ``run.started``.
+        lists_running: False to leave out the tasks that run, for which Spark is asked.
     """
     runs.look(run)
     outcome, spark = runs.outcome(run), run.stages
     producers, consumers = list(run.producers.values()), list(run.consumers.values())
     facts = runs.facts.get(run.exchange) or Facts()
     tasks = tuple(_reported(report, run) for report in (*producers, *consumers))
-    seconds = (now if outcome.state == "running" else run.heard) - run.started
+    is_running = outcome.state == "running"
+    seconds = (now if is_running else run.heard) - run.started
+    started_at = _epoch_seconds(run.started, now)
+    listed = runs.running(run) if lists_running and is_running else []
     return ExchangeStats(
         exchange_id=run.exchange,
         run=run.number,
@@ -148,7 +155,7 @@ def kept_snapshot(runs: KeptRuns, run: KeptRun, now: float) -> ExchangeStats:
         peak_bytes=max((r.peak_bytes for r in (*producers, *consumers)), default=0),
         splits_done=sum(p.splits for p in producers),
         error_summary=outcome.summary,
-        tasks=tasks,
+        tasks=(*tasks, *(_unreported(role, one, started_at) for role, one in listed)),
         stages=stages(tasks),
         mode="kept",
         file_bytes=sum(p.file_bytes for p in producers),
@@ -159,7 +166,7 @@ def kept_snapshot(runs: KeptRuns, run: KeptRun, now: float) -> ExchangeStats:
         made_again=run.made_again,
         failed_attempts=max(run.failures, spark.failed),
         verdict=kept_verdict(tasks, seconds, reads_splits=any(p.splits for p in producers)),
-        started_at=_epoch_seconds(run.started, now),
+        started_at=started_at,
         options=facts.options,
         versions=facts.versions,
         edges=matrix((p.task, p.edges_each, p.edges) for p in producers),
@@ -204,6 +211,11 @@ def _reported(report: TaskReport, run: KeptRun) -> TaskStats:
         ended_ms=round(1000 * ended),
         **report.times,
     )
+
+
+def _unreported(role: Role, one: RunningTask, started_at: float) -> TaskStats:
+    began = max(0, round(1000 * (one.launched - started_at)))
+    return TaskStats(role, one.task, host=one.host, attempt=one.attempt, started_ms=began)
 
 
 def _task(role: Role, number: int, member: Member, started: float) -> TaskStats:

@@ -17,6 +17,8 @@ STAGES: Final = ("source", "map", "exchange", "reduce", "sink")
 class TaskStats:
     """One task of a run. The four times are those of one thread; their sum is its time so far.
 
+    A task of a kept exchange reports at its end. While it runs, its numbers and times are 0.
+
     Attributes:
         role: ``"map"`` for a producer, ``"reduce"`` for a consumer.
         task: number of a producer's Spark partition, or of a consumer's subpartition.
@@ -56,6 +58,11 @@ class TaskStats:
     attempt: int | None = None
     started_ms: int | None = None
     ended_ms: int | None = None
+
+    @property
+    def has_reported(self) -> bool:
+        """False while it runs and has told no number: a task of a kept exchange does so at its end."""
+        return self.state != "running" or self.wall_ms > 0
 
     @property
     def idle_ms(self) -> int:

@@ -149,18 +149,19 @@
   }
 
   // The tasks: a header of buttons that stays, rows that are drawn anew.
-  const wall = (task) => task.input_ms + task.function_ms + task.emit_ms + task.blocked_ms;
+  // First those that have told nothing yet: what a kept exchange does now.
+  const busy = (task) => task.busy ?? (task.state === "running" ? 2 : -1);
   const COLUMNS = [
     ["task", (task) => `${task.role} ${task.task}`, (task) => [task.role, task.task]],
     ["host", (task) => task.host ?? "-", (task) => task.host ?? ""],
     ["attempt", (task) => task.attempt ?? "-", (task) => task.attempt ?? -1],
     ["state", (task) => task.state, (task) => task.state],
-    ["busy", (task) => percent(task.busy), (task) => task.busy ?? -1],
+    ["busy", (task) => percent(task.busy), busy],
     ["back-pressured", (task) => percent(task.back_pressured), (task) => task.back_pressured ?? -1],
     ["idle", (task) => percent(task.idle), (task) => task.idle ?? -1],
-    ["time", (task) => seconds(wall(task)), wall],
-    ["rows", (task) => count(task.rows), (task) => task.rows],
-    ["bytes", (task) => size(task.bytes), (task) => task.bytes],
+    ["time", (task) => seconds(task.wall_ms), (task) => task.wall_ms ?? -1],
+    ["rows", (task) => count(task.rows), (task) => task.rows ?? -1],
+    ["bytes", (task) => size(task.bytes), (task) => task.bytes ?? -1],
     ["pool peak", peak, (task) => task.peak_bytes],
   ];
   const worded = (name) => (["host", "state"].includes(name) ? { class: "words" } : {});

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    from headgate.spark.driver.kept.running import RunningTask, RunningTasks
     from headgate.spark.driver.kept.stages import StageCounts
     from headgate.spark.progress.facts import Facts
     from headgate.spark.tasks.notice import Notice
-    from headgate.spark.tasks.report import TaskReport
+    from headgate.spark.tasks.report import Role, TaskReport
 
 _LOG: Final = logging.getLogger("headgate.spark")
 _CODE: Final = re.compile(r"\[(HG-\d{4})\]")
@@ -118,6 +119,7 @@ class KeptRuns:
         session: one of its sessions.
         began: called with each new run.
         look: asks Spark for the counts of these stages.
+        running: asks Spark for the tasks that run.
     """
 
     def __init__(
@@ -125,11 +127,13 @@ class KeptRuns:
         session: SparkSession,
         began: Callable[[KeptRuns, KeptRun], object],
         look: Callable[[Iterable[int]], Mapping[int, StageCounts]],
+        running: RunningTasks,
     ) -> None:
         self.application: str = session.sparkContext.applicationId
         self._session = session
         self._began = began
         self._look = look
+        self._running = running
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._runs: dict[tuple[str, int | None], KeptRun] = {}
@@ -168,6 +172,12 @@ class KeptRuns:
         """Bring the counts of a run's tasks that run up to date."""
         if not self._is_gone:
             run.stages.take(self._look(list(run.stages.roles)))
+
+    def running(self, run: KeptRun) -> list[tuple[Role, RunningTask]]:
+        """Return the tasks of a run that run now and have not reported. Asks Spark."""
+        stages = [] if self._is_gone else run.stages.that_run()
+        tasks = [(role, one) for stage, at, role in stages for one in self._running.of(stage, at)]
+        return [(role, one) for role, one in tasks if one.attempt not in run.ended]
 
     @property
     def _is_gone(self) -> bool:
