@@ -79,6 +79,7 @@ def test_many_tasks_are_folded_to_the_worst_and_the_sums():
     assert sorted(listed) == list(listed), "they stay in their order"
     (more,) = told["more_tasks"]
     assert more["tasks"] + len(listed) == 10_000
+    assert more["states"] == {"done": more["tasks"]}
     for name in ("rows", "bytes", "function_ms"):
         total = sum(getattr(task, name) for task in maps)
         assert more[name] + sum(task[name] for task in listed.values()) == total

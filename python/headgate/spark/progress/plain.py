@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,8 +21,9 @@ _SUMS: Final = ("rows", "bytes", "input_ms", "function_ms", "emit_ms", "blocked_
 def plain(stats: RunStats) -> dict[str, Any]:
     """Return the statistics as values that JSON has.
 
-    ``tasks`` has at most 512 tasks: those that failed, those that run and have not reported, then of producers
-    and consumers alike those that worked or waited for downstream the longest. ``more_tasks`` has for each role the sums over the others.
+    ``tasks`` has at most 512 tasks: those that failed, those that run and have not reported, then
+    those that worked or waited for downstream the longest, of producers and consumers alike. ``more_tasks`` has for
+    each role the others: how many, in which states, and their sums.
     """
     listed, others = _parted(stats.tasks)
     told = asdict(replace(stats, tasks=tuple(listed)))
@@ -29,7 +31,12 @@ def plain(stats: RunStats) -> dict[str, Any]:
     told["stages"] = list(told["stages"])
     told["ended_epochs"] = list(told["ended_epochs"])
     told["more_tasks"] = [
-        {"role": role, "tasks": len(some), **{n: sum(getattr(t, n) for t in some) for n in _SUMS}}
+        {
+            "role": role,
+            "tasks": len(some),
+            "states": dict(Counter(task.state for task in some)),
+            **{n: sum(getattr(t, n) for t in some) for n in _SUMS},
+        }
         for role in ("map", "reduce")
         if (some := [task for task in others if task.role == role])
     ]
