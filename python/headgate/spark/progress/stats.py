@@ -205,6 +205,7 @@ def _reported(report: TaskReport, run: KeptRun) -> TaskStats:
         bytes=report.bytes,
         peak_bytes=report.peak_bytes,
         disk_ms=report.disk_ms,
+        link_ms=report.link_ms,
         host=report.hostname,
         attempt=report.attempt,
         started_ms=max(0, round(1000 * ended) - sum(report.times.values())),

@@ -32,7 +32,8 @@ class TaskStats:
         blocked_ms: ms spent waiting for downstream to take its output.
         disk_ms: ms of these in which the task waited for its files; 0 if it is pipelined.
         memory_ms: ms of these in which a producer waited for its pool alone; 0 if it is kept.
-        link_ms: ms in which the network limited a connection of a producer; 0 if it is kept.
+        link_ms: ms in which the network limited a connection of a producer; 0 if it is kept. Of the consumer of
+            a kept exchange, ms of ``input_ms`` in which it waited for rows from other hosts.
         io_ms: ms of processor time of the I/O thread of a producer; 0 if it is kept.
         host: name of its host, or ``""`` if it is not known.
         attempt: id of Spark's task attempt; None if it is not known.
