@@ -1,5 +1,6 @@
 """The runs of kept exchanges, made from the reports of tasks; the sweep by the driver."""
 
+import json
 import logging
 import threading
 import time
@@ -9,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 from tests.faults.patience import wait_until
 
-from headgate.spark.driver.kept import running as kept_running
 from headgate.spark.driver.kept import runs as kept_runs
-from headgate.spark.driver.kept.running import RunningTask, RunningTasks
+from headgate.spark.driver.kept import spark_tasks
 from headgate.spark.driver.kept.runs import DONE, RUNNING, KeptRuns, Outcome, failed
+from headgate.spark.driver.kept.spark_tasks import FailedTask, RunningTask, SparkTasks
 from headgate.spark.driver.kept.stages import StageCounts
 from headgate.spark.progress.facts import Facts
 from headgate.spark.progress.stats import kept_snapshot
@@ -40,8 +41,8 @@ def nothing(_stages):
 
 
 def nobody():
-    """Tell that no task runs."""
-    return RunningTasks(lambda _stage, _attempt: [])
+    """Tell that no task runs or has failed."""
+    return SparkTasks(lambda _stage, _attempt: [], lambda _stage, _attempt: [])
 
 
 @pytest.fixture
@@ -193,6 +194,13 @@ class Tasks(dict):
     def __init__(self):
         super().__init__()
         self.asked = []
+        #: Stage and attempt -> those that have failed, and the questions for them.
+        self.failed = {}
+        self.asked_failed = []
+
+    def ask_failed(self, stage, attempt):
+        self.asked_failed.append((stage, attempt))
+        return self.failed[stage, attempt]
 
     def ask(self, stage, attempt):
         self.asked.append((stage, attempt))
@@ -212,7 +220,9 @@ def living(began, counts, alive, tasks):
     def look(stages):
         return {stage: counts[stage] for stage in stages if stage in counts}
 
-    return KeptRuns(alive, lambda _, run: began.append(run), look, RunningTasks(tasks.ask))
+    return KeptRuns(
+        alive, lambda _, run: began.append(run), look, SparkTasks(tasks.ask, tasks.ask_failed)
+    )
 
 
 def line(runs, run):
@@ -317,8 +327,8 @@ def test_spark_is_asked_for_tasks_once_a_second_and_only_of_those_who_look(
     counts[1] = StageCounts(attempt=0, running=1, tasks=6, failed=0)
     counts[2] = StageCounts(attempt=0, running=0, tasks=6, failed=0)
     clock = [100.0]
-    monkeypatch.setattr(kept_running.time, "monotonic", lambda: clock[0])
-    kept_snapshot(living, began[0], time.monotonic(), lists_running=False)
+    monkeypatch.setattr(spark_tasks.time, "monotonic", lambda: clock[0])
+    kept_snapshot(living, began[0], time.monotonic(), lists_tasks=False)
     assert tasks.asked == []
     for _ in range(3):
         stats(living, began[0])
@@ -342,6 +352,41 @@ def test_a_spark_that_lists_no_tasks_costs_one_warning_and_nothing_else(
     assert {(one.state, one.producers_running, one.tasks) for one in found} == {("running", 1, ())}
     assert tasks.asked == [(1, 0)]
     assert ["no such method" in line for line in caplog.messages] == [True]
+
+
+def test_attempts_that_failed_are_listed_with_their_causes(living, began, counts, alive, tasks):
+    living.start(Notice("ab", 2, "map", 7, stage=1))
+    counts[1] = StageCounts(attempt=0, running=0, tasks=6, failed=0)
+    assert (stats(living, began[0]).failures, tasks.asked_failed) == ((), [])
+    counts[1] = StageCounts(attempt=0, running=0, tasks=6, failed=1)
+    tasks.failed[1, 0] = [FailedTask(3, 11, "a", PYTHON.replace("no", "[HG-4003] map"))]
+    kept_snapshot(living, began[0], time.monotonic(), lists_tasks=False)
+    assert tasks.asked_failed == []
+    found = [stats(living, began[0]).failures for _ in range(3)]
+    known = {
+        "role": "map",
+        "task": 3,
+        "attempt": 11,
+        "host": "a",
+        "error": "HG-4003",
+        "summary": "ValueError: [HG-4003] map",
+    }
+    assert found == [({**known},)] * 3
+    assert tasks.asked_failed == [(1, 0)], "asked again only if more have failed"
+    counts[1] = StageCounts(attempt=1, running=0, tasks=1, failed=1)
+    tasks.failed[1, 1] = [FailedTask(3, 12, "b", "ExecutorLostFailure (executor 1)\nlost")]
+    alive.ended[7] = "boom"
+    second = {
+        "attempt": 12,
+        "host": "b",
+        "error": "",
+        "summary": "ExecutorLostFailure (executor 1)",
+    }
+    found = stats(living, began[0])
+    assert (found.state, found.failures) == ("failed", (known, known | second))
+    assert "map 3 on b failed: ExecutorLostFailure (executor 1)" in str(found)
+    assert "map 3 on a failed: ValueError: [HG-4003] map" in found._repr_html_()
+    assert json.loads(found.to_json())["failures"] == list(found.failures)
 
 
 def test_old_runs_are_forgotten(runs, began, monkeypatch):

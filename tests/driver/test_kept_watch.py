@@ -172,7 +172,7 @@ def test_only_a_notebook_lists_the_tasks_that_run(task, watched, monkeypatch, no
         task.stageId = lambda stage=stage: stage
         tell_start(watch.listener, exchange, 3, "map")
     wait_until(lambda: len({run.key for run in drawn}) == 2, "both runs are handed over", 10)
-    assert {(run.key[0], run.lists_running) for run in drawn} == {("ab", notebook), ("cd", False)}
+    assert {(run.key[0], run.lists_tasks) for run in drawn} == {("ab", notebook), ("cd", False)}
 
 
 def test_a_spark_that_does_not_answer_is_asked_again(task, watched, caplog):

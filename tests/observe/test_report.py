@@ -205,6 +205,12 @@ def test_a_run_of_many_tasks_is_folded_to_the_worst_and_the_sums():
     assert len(html(state(wide))) < 300_000
 
 
+def test_attempts_that_failed_are_in_a_table_with_their_causes():
+    cause = {"role": "map", "task": 3, "attempt": 9, "host": "<b>", "error": "", "summary": "<i>"}
+    row = html(state(run(failures=[cause]))).split("Attempts that failed")[1].split("</tbody>")[0]
+    assert re.findall(">([^<]+)</t[hd]>", row)[-4:] == ["map 3", "&lt;b&gt;", "9", "&lt;i&gt;"]
+
+
 def test_a_task_that_runs_and_has_told_nothing_has_a_bar_and_no_numbers():
     silent = {**dict.fromkeys((*TIMES, "rows", "bytes", "peak_bytes"), 0), "state": "running"}
     told = [task("reduce", 0), task("reduce", 1, **silent, started_ms=1000, ended_ms=None)]

@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.observe.recorded import FAILED, RUNNING, state, task, wide
+from tests.observe.recorded import FAILED, HOSTILE, RUNNING, state, task, wide
 
 from headgate.observe.top import lines
 from headgate.observe.view import MAX_SIDE, MAX_TASKS, level, matrix, shares_of_stages, view
@@ -77,6 +77,14 @@ def test_of_many_tasks_those_that_worked_and_waited_longest_are_drawn():
 
     all_loads = sorted(map(load, found["runs"][0]["tasks"]), reverse=True)
     assert [load(task) for task in run["tasks"]] == all_loads[:MAX_TASKS]
+
+
+def test_each_new_start_has_its_cause():
+    found = view(state())["run"]["causes"]
+    assert found == ["epoch 0 ended: [HG-2004] executor 2 was lost"]
+    found = view(state(), FAILED)
+    assert found["run"]["causes"] == [f"map 0 on node-a failed: {HOSTILE}"]
+    assert lines.about(found)[2] == lines.plain(f"again    map 0 on node-a failed: {HOSTILE}")
 
 
 def test_tasks_that_run_and_have_told_nothing_come_first_with_their_time_so_far():

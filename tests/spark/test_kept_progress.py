@@ -181,6 +181,9 @@ def test_a_killed_worker_shows_while_the_run_goes_on(wide, lines, tmp_path, role
     thread.join(60)
     assert results == [ROWS]
     assert (last_stats().state, last_stats().failed_attempts) == ("done", 1)
+    (cause,) = last_stats().failures
+    assert (cause["role"], cause["error"], bool(cause["host"])) == (role, "", True)
+    assert "Python worker exited unexpectedly" in cause["summary"]
 
 
 def test_an_exchange_of_an_exchange_has_a_line_for_each(wide, lines, tmp_path):

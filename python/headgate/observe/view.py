@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.observe.words import span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     #: A state, as docs/seeing.md describes it.
     State = Mapping[str, Any]
@@ -110,12 +110,21 @@ def _drawn(run: State) -> dict[str, Any]:
     return {
         **{name: value for name, value in run.items() if name not in {"tasks", "edges"}},
         "key": key_of(run),
+        "causes": list(_causes(run)),
         "boxes": boxes,
         "links": [_link(up, down) for up, down in pairwise(boxes)],
         "tasks": tasks[:MAX_TASKS],
         "tasks_left_out": max(0, len(tasks) - MAX_TASKS),
         "matrix": matrix(run.get("edges")),
     }
+
+
+def _causes(run: State) -> Iterator[str]:
+    """Yield why the run, or a task of it, began again."""
+    for one in run.get("ended_epochs") or []:
+        yield f"epoch {one['epoch']} ended: [{one['error']}] {one['summary']}"
+    for one in run.get("failures") or []:
+        yield f"{one['role']} {one['task']} on {one['host']} failed: {one['summary']}"
 
 
 def _task(task: State, run: State) -> dict[str, Any]:

@@ -54,6 +54,7 @@ def drawn(run: Plain, number: int) -> dict[str, Any]:
         "id": f"run-{number}",
         "run": run,
         "name": f"exchange {run['exchange_id'][:4]}, run {run['run']}",
+        "failures": run.get("failures") or [],
         "stages": [_stage(stage) for stage in run["stages"]],
         "timeline": _timeline(_worst(tasks, MOST_BARS)[0], run),
         "tasks": [_numbers(task) for task in _in_order(listed)],

@@ -16,6 +16,8 @@ COLUMNS: Final = (
     *("rows", "bytes", "bytes/s", "peak", "note"),
 )
 _NUMBERS: Final = frozenset({"busy", "blocked", "idle", "rows", "bytes", "bytes/s", "peak"})
+#: Most causes of new starts: the newest.
+_MOST_CAUSES: Final = 3
 #: Columns of the table of checkpoints.
 CHECKPOINTS: Final = (
     "job",
@@ -83,6 +85,7 @@ def about(view: dict[str, Any]) -> list[str]:
     lines = [f"waits    {'; '.join(waits) or 'nobody'}"]
     if run.get("error"):
         lines.append(f"error    [{run['error']}] {run.get('error_summary', '')}")
+    lines += [f"again    {cause}" for cause in run["causes"][-_MOST_CAUSES:]]
     if verdict := run.get("verdict"):
         lines += [f"slowest  {verdict['text']}", f"may help {verdict['advice']}"]
     else:

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.spark.confs import context_confs
 from headgate.spark.driver.interrupts import cancel_on_ctrl_c
 from headgate.spark.driver.kept import runs as kept_runs
-from headgate.spark.driver.kept.running import RunningTasks
 from headgate.spark.driver.kept.runs import KeptRuns
+from headgate.spark.driver.kept.spark_tasks import SparkTasks
 from headgate.spark.driver.lifetimes import PlanLifetimes
 from headgate.spark.driver.scheduler.facts import is_gone
-from headgate.spark.driver.scheduler.task_sets import running_tasks, stage_counts
+from headgate.spark.driver.scheduler.task_sets import failed_tasks, running_tasks, stage_counts
 from headgate.spark.progress import latest
 from headgate.spark.progress.display import PERIOD, PROGRESS
 from headgate.spark.progress.drawn import KeptDrawn
@@ -132,8 +132,8 @@ def runs_of(session: SparkSession) -> KeptRuns:
 
     def made() -> KeptRuns:
         cancel_on_ctrl_c(context)
-        running = RunningTasks(partial(running_tasks, context))
-        return KeptRuns(session, _began, partial(stage_counts, context), running)
+        tasks = SparkTasks(partial(running_tasks, context), partial(failed_tasks, context))
+        return KeptRuns(session, _began, partial(stage_counts, context), tasks)
 
     return kept_runs.of(session, made)
 

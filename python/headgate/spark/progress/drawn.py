@@ -53,13 +53,13 @@ class KeptDrawn:
         runs: those of its application.
         run: the run.
         progress: value of the option of this name.
-        lists_running: True if the tasks that run are drawn one by one.
+        lists_tasks: True if tasks are drawn one by one.
     """
 
     runs: KeptRuns
     run: KeptRun
     progress: str
-    lists_running: bool
+    lists_tasks: bool
 
     @property
     def key(self) -> RunKey:
@@ -73,5 +73,5 @@ class KeptDrawn:
 
     def stats(self, now: float) -> ExchangeStats:
         """Return its statistics at this time of the monotonic clock. Asks Spark."""
-        stats = kept_snapshot(self.runs, self.run, now, lists_running=self.lists_running)
+        stats = kept_snapshot(self.runs, self.run, now, lists_tasks=self.lists_tasks)
         return latest.seen(self.key, stats)

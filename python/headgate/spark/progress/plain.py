@@ -30,6 +30,7 @@ def plain(stats: RunStats) -> dict[str, Any]:
     told["tasks"] = list(told["tasks"])
     told["stages"] = list(told["stages"])
     told["ended_epochs"] = list(told["ended_epochs"])
+    told["failures"] = list(told["failures"])
     told["more_tasks"] = [
         {
             "role": role,

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Maximum number of tasks in a table. The busiest come first.
 MAX_TASKS: Final = 64
+#: Most attempts that failed in a few lines.
+_MAX_FAILURES: Final = 3
 _BAR: Final = 8
 #: Minimum width, in columns, of a line with a bar.
 _WIDE: Final = 100
@@ -97,6 +99,10 @@ def _numbers(stats: RunStats) -> list[str]:
         found.append("; ".join([f"kept: {size(stats.file_bytes)} in files", *_again(stats)]))
         if stats.state == "running":
             found.append("  ".join(_sides(stats)))
+        found += [
+            f"{one['role']} {one['task']} on {one['host']} failed: {one['summary']}"
+            for one in stats.failures[:_MAX_FAILURES]
+        ]
     return found
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.observe.edges import matrix
 from headgate.observe.report.files import write
 from headgate.observe.runs import RUNS
+from headgate.spark.driver.kept.runs import failed
 from headgate.spark.driver.runs.epochs import RunState
 from headgate.spark.driver.runs.members import State
 from headgate.spark.progress.chain import Link, chain_verdict
@@ -27,12 +28,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.observe.runs import RunKey
-    from headgate.spark.driver.kept.running import RunningTask
     from headgate.spark.driver.kept.runs import KeptRun, KeptRuns
+    from headgate.spark.driver.kept.spark_tasks import FailedTask, RunningTask
     from headgate.spark.driver.runs.members import Member
     from headgate.spark.driver.runs.run import Run
     from headgate.spark.progress.task_stats import Role
     from headgate.spark.tasks.report import TaskReport
+
+
+#: Most attempts that failed of a run that are listed: the first.
+_MAX_FAILURES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ def snapshot(run: Run, now: float, facts: Facts | None = None) -> ExchangeStats:
 
 
 def kept_snapshot(
-    runs: KeptRuns, run: KeptRun, now: float, *, lists_running: bool = True
+    runs: KeptRuns, run: KeptRun, now: float, *, lists_tasks: bool = True
 ) -> ExchangeStats:
     """Return the statistics of a run of a kept exchange so far. Any thread may call it.
 
@@ -128,7 +133,7 @@ def kept_snapshot(
         runs: those of its application.
         run: the run.
         now: seconds on the clock of ``run.started``.
-        lists_running: False to leave out the tasks that run, for which Spark is asked.
+        lists_tasks: False to leave out the tasks that run or failed, for which Spark is asked.
     """
     runs.look(run)
     outcome, spark = runs.outcome(run), run.stages
@@ -138,7 +143,8 @@ def kept_snapshot(
     is_running = outcome.state == "running"
     seconds = (now if is_running else run.heard) - run.started
     started_at = _epoch_seconds(run.started, now)
-    listed = runs.running(run) if lists_running and is_running else []
+    listed = runs.running(run) if lists_tasks and is_running else []
+    failures = runs.failures(run) if lists_tasks else []
     return ExchangeStats(
         exchange_id=run.exchange,
         run=run.number,
@@ -170,6 +176,7 @@ def kept_snapshot(
         options=facts.options,
         versions=facts.versions,
         edges=matrix((p.task, p.edges_each, p.edges) for p in producers),
+        failures=tuple(_failure(role, one) for role, one in failures[:_MAX_FAILURES]),
     )
 
 
@@ -212,6 +219,18 @@ def _reported(report: TaskReport, run: KeptRun) -> TaskStats:
         ended_ms=round(1000 * ended),
         **report.times,
     )
+
+
+def _failure(role: Role, one: FailedTask) -> dict[str, Any]:
+    cause = failed(one.error)
+    return {
+        "role": role,
+        "task": one.task,
+        "attempt": one.attempt,
+        "host": one.host,
+        "error": cause.code,
+        "summary": cause.summary,
+    }
 
 
 def _unreported(role: Role, one: RunningTask, started_at: float) -> TaskStats:

@@ -63,6 +63,7 @@
     byId("error").textContent = run.error ? `[${run.error}] ${run.error_summary}` : "";
     byId("verdict").textContent = run.verdict ? `Slowest: ${run.verdict.text}. May help: ${run.verdict.advice}.`
       : "No stage is clearly the slowest.";
+    byId("causes").replaceChildren(...run.causes.map((cause) => make("li", {}, cause)));
     const last = run.history?.length > 1 ? run.history[run.history.length - 1] : null;
     const numbers = {
       time: `${Number(run.seconds).toFixed(1)} s`, rows: count(run.rows), bytes: size(run.bytes),
