@@ -22,7 +22,7 @@ from headgate.observe.words import share
 from headgate.stream.job.bottleneck import Bottleneck, Shares
 from headgate.stream.job.history import CheckpointStats
 from headgate.stream.job.plain import plain as of_job
-from headgate.stream.job.status import JobState, JobStatus, TaskStatus, WorkerStatus
+from headgate.stream.job.status import EndedAttempt, JobState, JobStatus, TaskStatus, WorkerStatus
 
 VOID = {"meta", "br", "hr", "img", "input", "link", "source", "embed"}
 HOSTILE = (
@@ -379,11 +379,13 @@ def test_the_status_of_a_streaming_job_has_the_form_of_the_page():
         failure=StreamError("clean raised <ValueError>"),
         bottleneck=Bottleneck("score", 0.9, ("clean",), 0.5),
         workers=[WorkerStatus(0, "node", 7)],
+        ended_attempts=[EndedAttempt(1, "HG-3001", "worker 0 was <lost>")],
     )
     text = html(state(streams=(of_job("orders", status),)))
     for words in (
         "streaming job orders: restarting",
         "clean raised &lt;ValueError&gt;",
+        "Attempt 1 ended: [HG-3001] worker 0 was &lt;lost&gt;",
         "Slowest: clean waits 50% of the time for score",
         "7 (savepoint)",
         "<td>a disk is full</td>",

@@ -84,6 +84,9 @@ def test_each_new_start_has_its_cause():
     assert found == ["epoch 0 ended: [HG-2004] executor 2 was lost"]
     found = view(state(), FAILED)
     assert found["run"]["causes"] == [f"map 0 on node-a failed: {HOSTILE}"]
+    found["streams"][0]["ended_attempts"] = [{"attempt": 1, "code": "HG-3001", "summary": "lost"}]
+    again = view(found)["streams"][0]["causes"]
+    assert again == ["attempt 1 ended: [HG-3001] lost"]
     assert lines.about(found)[2] == lines.plain(f"again    map 0 on node-a failed: {HOSTILE}")
 
 

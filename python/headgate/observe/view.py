@@ -215,4 +215,8 @@ def _groups(names: Sequence[int], each: int, side: int) -> list[tuple[str, range
 
 def _stream(stream: State) -> dict[str, Any]:
     checkpoints = stream.get("checkpoints") or []
-    return {**stream, "checkpoints": list(checkpoints[-MAX_CHECKPOINTS:])}
+    causes = [
+        f"attempt {one['attempt']} ended: [{one['code']}] {one['summary']}"
+        for one in stream.get("ended_attempts") or []
+    ]
+    return {**stream, "checkpoints": list(checkpoints[-MAX_CHECKPOINTS:]), "causes": causes}

@@ -214,7 +214,7 @@
         (job.tasks || []).map((task) => [`${task.name} ${task.index}`, count(task.rows), count(task.batches), seconds(task.busy), seconds(task.blocked)]));
       const why = job.bottleneck ? `  Slowest: ${typeof job.bottleneck === "string" ? job.bottleneck : job.bottleneck.text ?? ""}` : "";
       return make("section", {}, make("h3", {}, job.name ?? "streaming job"),
-        make("p", {}, `${job.state}, attempt ${job.attempt}, ${job.restarts} restarts.${why}`), make("div", { class: "wide" }, tasks, checkpoints));
+        make("p", {}, `${job.state}, attempt ${job.attempt}, ${job.restarts} restarts.${why}`), make("ul", { class: "quiet" }, ...job.causes.map((cause) => make("li", {}, cause))), make("div", { class: "wide" }, tasks, checkpoints));
     }));
   }
 
