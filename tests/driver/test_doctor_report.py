@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headgate import errors
 from headgate.__main__ import main
 from headgate.errors import ERRORS
-from headgate.spark.doctor import command
+from headgate.spark.doctor import command, doctor
 from headgate.spark.doctor.findings import Finding, Report
 
 OK = Finding("HG-3003", "ok", "headgate", "headgate 0.5.0 on the driver and 2 of 2 executors")
@@ -46,6 +46,16 @@ def test_the_text():
         "                           -> open the ports · another listen",
         " 1 ok, 1 warning, 1 failure; more: python -m headgate explain CODE",
     ]
+
+
+def test_a_session_of_spark_connect_is_refused_with_another_way_to_examine_its_cluster():
+    session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(
+        errors.NotBuiltError, match=r"HG-2201.*doctor\(\) needs a classic"
+    ) as caught:
+        doctor(session)
+    assert "python -m headgate doctor --master" in str(caught.value)
+    assert "DataFrame" not in str(caught.value)
 
 
 def test_json_has_a_version_and_survives_a_round_trip():

@@ -1,5 +1,6 @@
 """The runs of kept exchanges, made from the reports of tasks; the sweep by the driver."""
 
+import json
 import logging
 import threading
 import time
@@ -10,7 +11,9 @@ import pytest
 from tests.faults.patience import wait_until
 
 from headgate.spark.driver.kept import runs as kept_runs
+from headgate.spark.driver.kept import spark_tasks
 from headgate.spark.driver.kept.runs import DONE, RUNNING, KeptRuns, Outcome, failed
+from headgate.spark.driver.kept.spark_tasks import FailedTask, RunningTask, SparkTasks
 from headgate.spark.driver.kept.stages import StageCounts
 from headgate.spark.progress.facts import Facts
 from headgate.spark.progress.stats import kept_snapshot
@@ -37,6 +40,11 @@ def nothing(_stages):
     return {}
 
 
+def nobody():
+    """Tell that no task runs or has failed."""
+    return SparkTasks(lambda _stage, _attempt: [], lambda _stage, _attempt: [])
+
+
 @pytest.fixture
 def began():
     return []
@@ -44,7 +52,7 @@ def began():
 
 @pytest.fixture
 def runs(began):
-    return KeptRuns(session(), lambda _, run: began.append(run), nothing)
+    return KeptRuns(session(), lambda _, run: began.append(run), nothing, nobody())
 
 
 def report(role="map", task=0, attempt=0, **more):
@@ -180,12 +188,41 @@ def alive():
     return LivingSession()
 
 
+class Tasks(dict):
+    """Stage and attempt -> the tasks that run, as Spark tells them; None raises. ``asked`` has all questions."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+        #: Stage and attempt -> those that have failed, and the questions for them.
+        self.failed = {}
+        self.asked_failed = []
+
+    def ask_failed(self, stage, attempt):
+        self.asked_failed.append((stage, attempt))
+        return self.failed[stage, attempt]
+
+    def ask(self, stage, attempt):
+        self.asked.append((stage, attempt))
+        found = self.get((stage, attempt), [])
+        if found is None:
+            raise RuntimeError("no such method")
+        return found
+
+
 @pytest.fixture
-def living(began, counts, alive):
+def tasks():
+    return Tasks()
+
+
+@pytest.fixture
+def living(began, counts, alive, tasks):
     def look(stages):
         return {stage: counts[stage] for stage in stages if stage in counts}
 
-    return KeptRuns(alive, lambda _, run: began.append(run), look)
+    return KeptRuns(
+        alive, lambda _, run: began.append(run), look, SparkTasks(tasks.ask, tasks.ask_failed)
+    )
 
 
 def line(runs, run):
@@ -260,6 +297,98 @@ def test_a_run_of_an_rdd_lasts_as_long_as_its_tasks_run(living, began, counts):
     assert living.live() == began
 
 
+def test_tasks_that_run_are_listed_until_they_report(living, began, counts, tasks):
+    living.start(Notice("ab", 2, "map", 7, stage=1))
+    counts[1] = StageCounts(attempt=3, running=2, tasks=6, failed=0)
+    now = time.time()
+    tasks[1, 3] = [RunningTask(0, 11, "a", now + 2), RunningTask(4, 12, "b", now - 60)]
+    found = stats(living, began[0])
+    assert [(t.role, t.task, t.state, t.host, t.attempt) for t in found.tasks] == [
+        ("map", 0, "running", "a", 11),
+        ("map", 4, "running", "b", 12),
+    ]
+    assert found.tasks[0].started_ms == pytest.approx(2000, abs=500)
+    assert [t.started_ms for t in found.tasks[1:]] == [0], "not before the run"
+    assert {(t.ended_ms, t.wall_ms, t.rows) for t in found.tasks} == {(None, 0, 0)}
+    assert (found.stages, found.verdict, found.producers) == ((), None, 0), "of reports only"
+    living.reports.add([report(task=0, attempt=11)])
+    assert [(t.attempt, t.state) for t in stats(living, began[0]).tasks] == [
+        (11, "done"),
+        (12, "running"),
+    ]
+    assert stats(living, began[0]).to_arrow()["started_ms"].null_count == 0
+
+
+def test_spark_is_asked_for_tasks_once_a_second_and_only_of_those_who_look(
+    living, began, counts, alive, tasks, monkeypatch
+):
+    living.start(Notice("ab", 2, "map", 7, stage=1))
+    living.start(Notice("ab", 2, "reduce", 7, stage=2))
+    counts[1] = StageCounts(attempt=0, running=1, tasks=6, failed=0)
+    counts[2] = StageCounts(attempt=0, running=0, tasks=6, failed=0)
+    clock = [100.0]
+    monkeypatch.setattr(spark_tasks.time, "monotonic", lambda: clock[0])
+    kept_snapshot(living, began[0], time.monotonic(), lists_tasks=False)
+    assert tasks.asked == []
+    for _ in range(3):
+        stats(living, began[0])
+    assert tasks.asked == [(1, 0)], "not of a stage of which no task runs"
+    clock[0] += 1.0
+    stats(living, began[0])
+    assert tasks.asked == [(1, 0)] * 2
+    clock[0] += 1.0
+    alive.ended[7] = None
+    assert stats(living, began[0]).state == "done"
+    assert tasks.asked == [(1, 0)] * 2
+
+
+def test_a_spark_that_lists_no_tasks_costs_one_warning_and_nothing_else(
+    living, began, counts, tasks, caplog
+):
+    living.start(Notice("ab", 2, "map", 7, stage=1))
+    counts[1] = StageCounts(attempt=0, running=1, tasks=6, failed=0)
+    tasks[1, 0] = None
+    found = [stats(living, began[0]) for _ in range(3)]
+    assert {(one.state, one.producers_running, one.tasks) for one in found} == {("running", 1, ())}
+    assert tasks.asked == [(1, 0)]
+    assert ["no such method" in line for line in caplog.messages] == [True]
+
+
+def test_attempts_that_failed_are_listed_with_their_causes(living, began, counts, alive, tasks):
+    living.start(Notice("ab", 2, "map", 7, stage=1))
+    counts[1] = StageCounts(attempt=0, running=0, tasks=6, failed=0)
+    assert (stats(living, began[0]).failures, tasks.asked_failed) == ((), [])
+    counts[1] = StageCounts(attempt=0, running=0, tasks=6, failed=1)
+    tasks.failed[1, 0] = [FailedTask(3, 11, "a", PYTHON.replace("no", "[HG-4003] map"))]
+    kept_snapshot(living, began[0], time.monotonic(), lists_tasks=False)
+    assert tasks.asked_failed == []
+    found = [stats(living, began[0]).failures for _ in range(3)]
+    known = {
+        "role": "map",
+        "task": 3,
+        "attempt": 11,
+        "host": "a",
+        "error": "HG-4003",
+        "summary": "ValueError: [HG-4003] map",
+    }
+    assert found == [({**known},)] * 3
+    assert tasks.asked_failed == [(1, 0)], "asked again only if more have failed"
+    counts[1] = StageCounts(attempt=1, running=0, tasks=1, failed=1)
+    tasks.failed[1, 1] = [FailedTask(3, 12, "b", "ExecutorLostFailure (executor 1)\nlost")]
+    alive.ended[7] = "boom"
+    second = {
+        "attempt": 12,
+        "host": "b",
+        "error": "",
+        "summary": "ExecutorLostFailure (executor 1)",
+    }
+    found = stats(living, began[0])
+    assert (found.state, found.failures) == ("failed", (known, known | second))
+    assert "map 3 on b failed: ExecutorLostFailure (executor 1)" in str(found)
+    assert "map 3 on a failed: ValueError: [HG-4003] map" in found._repr_html_()
+    assert json.loads(found.to_json())["failures"] == list(found.failures)
+
+
 def test_old_runs_are_forgotten(runs, began, monkeypatch):
     monkeypatch.setattr(kept_runs, "_MOST", 3)
     for number in range(10):
@@ -298,7 +427,7 @@ def test_the_driver_sweeps_the_files_of_executors_on_its_host(began, tmp_path, m
     monkeypatch.setattr(kept_runs, "_LOOK", 0.01)
     alive = session()
     alive.sparkContext._jsc = object()
-    runs = KeptRuns(alive, lambda *_: None, nothing)
+    runs = KeptRuns(alive, lambda *_: None, nothing, nobody())
     runs.reports.add([report(file_bytes=9, directories=("/elsewhere",))])
     runs.reports.add([report(directories=("/nothing",), host=host())])
     assert not swept
@@ -321,7 +450,7 @@ def test_a_file_that_is_reported_during_the_sweep_is_swept_too(monkeypatch):
     monkeypatch.setattr(kept_runs, "_LOOK", 0.01)
     alive = session()
     alive.sparkContext._jsc = object()
-    runs = KeptRuns(alive, lambda *_: None, nothing)
+    runs = KeptRuns(alive, lambda *_: None, nothing, nobody())
     runs.reports.add([report(file_bytes=9, directories=("/here",), host=host())])
     wait_until(lambda: "headgate-sweep" not in names(), "the thread ends", 10)
     assert len(swept) == 2
@@ -332,7 +461,7 @@ def test_the_sweep_ends_with_the_application(monkeypatch):
     monkeypatch.setattr(kept_runs, "_LOOK", 0.01)
     alive = session()
     alive.sparkContext._jsc = object()
-    runs = KeptRuns(alive, lambda *_: None, nothing)
+    runs = KeptRuns(alive, lambda *_: None, nothing, nobody())
     runs.reports.add([report(file_bytes=9, directories=("/here",), host=host())])
     assert "headgate-sweep" in names()
     alive.sparkContext._jsc = None

@@ -160,6 +160,21 @@ def test_a_terminal_that_has_sparks_own_bar_gets_no_line_of_ours(
     wait_until(lambda: [drawn] in shown, "a run is handed over", 10)
 
 
+@pytest.mark.parametrize("notebook", [True, False])
+def test_only_a_notebook_lists_the_tasks_that_run(task, watched, monkeypatch, notebook):
+    drawn = []
+    monkeypatch.setattr(kept_watch.PROGRESS, "show", lambda _, runs, __: drawn.extend(runs))
+    monkeypatch.setattr(kept_watch, "is_notebook", lambda: notebook)
+    watch = watched[0](Runs())
+    watch.add("ab", "auto")
+    watch.add("cd", "log")
+    for exchange, stage in (("ab", 3), ("cd", 5)):
+        task.stageId = lambda stage=stage: stage
+        tell_start(watch.listener, exchange, 3, "map")
+    wait_until(lambda: len({run.key for run in drawn}) == 2, "both runs are handed over", 10)
+    assert {(run.key[0], run.lists_tasks) for run in drawn} == {("ab", notebook), ("cd", False)}
+
+
 def test_a_spark_that_does_not_answer_is_asked_again(task, watched, caplog):
     caplog.set_level(logging.DEBUG, "headgate.spark")
     start, shown = watched

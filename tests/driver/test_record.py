@@ -67,21 +67,24 @@ def test_statistics_as_plain_values():
 
 
 def test_many_tasks_are_folded_to_the_worst_and_the_sums():
-    maps = [TaskStats("map", n, rows=1, bytes=2, function_ms=n % 977) for n in range(10_000)]
+    about = {"state": "done", "rows": 1, "bytes": 2}
+    maps = [TaskStats("map", n, **about, function_ms=n % 977) for n in range(10_000)]
     maps[3] = TaskStats("map", 3, state="failed")
+    maps[4] = TaskStats("map", 4)
     told = plain(stats_of(*maps, TaskStats("reduce", 0, blocked_ms=1)))
     assert len(told["tasks"]) == MOST_TASKS
     listed = {task["task"]: task for task in told["tasks"] if task["role"] == "map"}
-    assert listed[3]["state"] == "failed"
+    assert (listed[3]["state"], listed[4]["state"]) == ("failed", "running")
     assert [task["role"] for task in told["tasks"]].count("reduce") == 1
     assert sorted(listed) == list(listed), "they stay in their order"
     (more,) = told["more_tasks"]
     assert more["tasks"] + len(listed) == 10_000
+    assert more["states"] == {"done": more["tasks"]}
     for name in ("rows", "bytes", "function_ms"):
         total = sum(getattr(task, name) for task in maps)
         assert more[name] + sum(task[name] for task in listed.values()) == total
     worst_left_out = max(t.function_ms for t in maps if t.task not in listed)
-    assert worst_left_out <= min(t["function_ms"] for n, t in listed.items() if n != 3)
+    assert worst_left_out <= min(t["function_ms"] for n, t in listed.items() if n not in {3, 4})
 
 
 def test_a_pipelined_run_is_in_the_record_until_its_end_and_after(record, monkeypatch):

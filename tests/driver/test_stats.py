@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import socket
 import time
 from dataclasses import FrozenInstanceError, asdict, fields
@@ -397,6 +398,14 @@ def test_html_shows_the_stages_and_the_busiest_tasks(run):
     assert "map 99<" in page
     assert "map 35<" not in page
     assert "36 more tasks are not shown" in page
+
+
+def test_html_tells_for_how_long_a_task_runs_that_has_not_reported():
+    done = [TaskStats("map", number, "done", function_ms=9) for number in range(100)]
+    tasks = (*done, TaskStats("map", 100, attempt=7, started_ms=2500))
+    page = html(ExchangeStats("", 1, 0, "running", "", 14.8, 0, 0, 0, 0, 0, 0, 0, tasks=tasks))
+    cells = page[page.index("map 100<") :].split("</tr>")[0]
+    assert re.findall(">([^<]+)</td>", cells) == ["running for 12.3 s", *["-"] * 6]
 
 
 @pytest.mark.parametrize(

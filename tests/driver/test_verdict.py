@@ -417,10 +417,18 @@ def test_the_stages_of_a_task_share_its_time(tasks):
         ([producer(0, 10, 20, 70, disk=65), producer(1, 10, 20, 70, disk=60)], "disk", 0),
         ([producer(0, 9), consumer(0, idle=70, reduce=30, disk=60)], "disk", 0),
         ([producer(0, 10, 20, 70, disk=45)], "exchange", 0),
+        ([consumer(0, idle=70, reduce=30, link=49), consumer(1, idle=70, reduce=30)], None, None),
+        ([consumer(0, idle=9, reduce=9), consumer(1, idle=70, link=60)], "remote-read", 1),
+        ([producer(0, 9, link=9), consumer(0, idle=80, reduce=20, link=75)], "remote-read", 0),
+        ([consumer(0, idle=60, reduce=1, link=60), consumer(1, reduce=70)], "skew", 1),
+        ([consumer(0, idle=60, link=60, disk=55)], "disk", 0),
+        ([producer(0, 4, 93, 3), consumer(0, idle=80, link=75)], "map-busy", 0),
     ],
     ids=[
         *("none", "JVM", "map", "reduce", "skew", "sink", "unclear"),
         *("writing files", "reading files", "pages"),
+        *("some waits", "other hosts", "other hosts, after maps", "other hosts and reduce"),
+        *("other hosts and files", "the longer side"),
     ],
 )
 def test_a_kept_exchange_is_judged_by_its_longer_side(tasks, kind, task):

@@ -70,8 +70,9 @@ def holds(found, tasks, *, is_kept=False):  # noqa: PLR0911 - one per kind
     named = [
         t for t in tasks if t.role == ("reduce" if found.stage in {"reduce", "sink"} else "map")
     ]
-    if found.kind == "disk":
-        return any(2 * t.disk_ms > t.wall_ms for t in tasks if t.task == found.task)
+    if (wait := {"disk": "disk_ms", "remote-read": "link_ms"}.get(found.kind)) is not None:
+        judged = [t for t in tasks if t.task == found.task]
+        return is_kept and any(2 * getattr(t, wait) > t.wall_ms for t in judged)
     (worst,) = [t for t in named if t.task == found.task] or [None]
     match found.kind:
         case "source-busy" | "jvm-feed":

@@ -94,7 +94,7 @@ def _running():
             "text": "reduce 3 is busy 97 %",
             "advice": "salt the key",
         },
-        "schema_version": 4,
+        "schema_version": 5,
         "started_at": 1_790_000_000.0,
         "options": {
             "memory": {"value": "64m", "source": "argument"},
@@ -126,6 +126,16 @@ def _failed():
         error="HG-6001",
         error_summary=HOSTILE,
         failed_attempts=4,
+        failures=[
+            {
+                "role": "map",
+                "task": 0,
+                "attempt": 10,
+                "host": "node-a",
+                "error": "",
+                "summary": HOSTILE,
+            }
+        ],
         file_bytes=1_000_000,
         verdict=None,
         edges=None,

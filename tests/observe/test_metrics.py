@@ -61,6 +61,18 @@ def test_the_number_of_series_is_bounded_whatever_the_width():
     assert samples(many)["headgate_runs"] == [(("running",), 32)]
 
 
+def test_tasks_that_are_not_listed_one_by_one_count_too():
+    found = state()
+    pipelined = found["runs"][0]
+    pipelined["more_tasks"] = [{"role": "map", "tasks": 9, "states": {"running": 2, "done": 7}}]
+    kept = {**pipelined, "run": 7, "mode": "kept", "producers_running": 500, "consumers_running": 0}
+    tasks = dict(samples({**found, "runs": [pipelined, kept]})["headgate_num_tasks"])
+    counts = {name[1:]: number for name, number in tasks.items()}
+    assert (counts[2, "map", "running"], counts[2, "map", "done"]) == (6, 7)
+    assert (counts[7, "map", "running"], counts[7, "map", "done"]) == (500, 7), "as Spark counts"
+    assert (7, "reduce", "running") not in counts
+
+
 def test_nothing_from_outside_is_a_name_and_labels_are_escaped():
     found = state()
     found["streams"][0]["name"] = HOSTILE + "\n# TYPE x counter\nx 1"

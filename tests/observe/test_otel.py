@@ -89,6 +89,20 @@ def test_a_run_that_has_ended_is_a_span_of_stages_and_tasks(spans, tracers):
     assert telemetry.dropped == 0
 
 
+def test_attempts_that_failed_are_events_with_their_causes(spans, tracers):
+    record = Recorded()
+    cause = {"role": "map", "task": 3, "attempt": 9, "host": "a", "error": "", "summary": "lost"}
+    with Telemetry(record, tracer_provider=tracers, period=NEVER):
+        record.end()
+        record.now["runs"][0].update(failures=[cause], ended_epochs=[])
+    (whole,) = by_name(spans, "headgate run")
+    (event,) = whole.events
+    assert event.name == "attempt failed"
+    names = {"headgate.error": "", "headgate.cause": "lost", "headgate.role": "map"}
+    about = {"headgate.task": 3, "headgate.attempt": 9, "headgate.host": "a"}
+    assert dict(event.attributes) == names | about
+
+
 def test_a_failed_run_is_an_error_with_its_text(spans, tracers):
     record = Recorded()
     with Telemetry(record, tracer_provider=tracers, period=NEVER):

@@ -104,6 +104,8 @@ def test_the_token_becomes_a_cookie_which_opens_everything(client):
     assert {word.lower() for word in attributes} == {"httponly", "samesite=strict"}
     assert client.token.encode() not in body
     assert b'content="0; url=./"' in body
+    # A browser asks for favicon.ico otherwise, and logs an error that there is none.
+    assert b'rel="icon" href="icon.svg"' in body
     with_cookie = {"Cookie": cookie}
     statuses = {path: client.open(path, with_cookie).status for path in PATHS}
     assert statuses == dict.fromkeys(PATHS, 200)

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.observe.states import run, stage, state, stream, task
+from tests.observe.states import TIMES, run, stage, state, stream, task
 
 from headgate.__main__ import main
 from headgate.errors import OptionError, PackageNotFound, StreamError
@@ -22,7 +22,7 @@ from headgate.observe.words import share
 from headgate.stream.job.bottleneck import Bottleneck, Shares
 from headgate.stream.job.history import CheckpointStats
 from headgate.stream.job.plain import plain as of_job
-from headgate.stream.job.status import JobState, JobStatus, TaskStatus, WorkerStatus
+from headgate.stream.job.status import EndedAttempt, JobState, JobStatus, TaskStatus, WorkerStatus
 
 VOID = {"meta", "br", "hr", "img", "input", "link", "source", "embed"}
 HOSTILE = (
@@ -205,6 +205,24 @@ def test_a_run_of_many_tasks_is_folded_to_the_worst_and_the_sums():
     assert len(html(state(wide))) < 300_000
 
 
+def test_attempts_that_failed_are_in_a_table_with_their_causes():
+    cause = {"role": "map", "task": 3, "attempt": 9, "host": "<b>", "error": "", "summary": "<i>"}
+    row = html(state(run(failures=[cause]))).split("Attempts that failed")[1].split("</tbody>")[0]
+    assert re.findall(">([^<]+)</t[hd]>", row)[-4:] == ["map 3", "&lt;b&gt;", "9", "&lt;i&gt;"]
+
+
+def test_a_task_that_runs_and_has_told_nothing_has_a_bar_and_no_numbers():
+    silent = {**dict.fromkeys((*TIMES, "rows", "bytes", "peak_bytes"), 0), "state": "running"}
+    told = [task("reduce", 0), task("reduce", 1, **silent, started_ms=1000, ended_ms=None)]
+    about = run(state="running", tasks=told)
+    found = drawn(about, 1)
+    assert found["skew"]["number"] == 1, "it is no consumer with few rows"
+    bar = found["timeline"]["bars"][1]
+    assert (bar["x"], bar["width"], bar["parts"]) == (WIDTH / 5, WIDTH * 4 / 5, [])
+    row = html(state(about)).split("<td>running</td>")[1].split("</tr>")[0]
+    assert re.findall(">([^<]+)</td>", row) == [*["-"] * 6, "1.0 s", "-"]
+
+
 def test_a_streaming_job_of_many_tasks_lists_some_of_them():
     some = [{"name": "map", "index": n, "rows": 0, "busy": 0, "blocked": 0} for n in range(2_000)]
     page = html(state(streams=(stream(tasks=some),)))
@@ -361,11 +379,13 @@ def test_the_status_of_a_streaming_job_has_the_form_of_the_page():
         failure=StreamError("clean raised <ValueError>"),
         bottleneck=Bottleneck("score", 0.9, ("clean",), 0.5),
         workers=[WorkerStatus(0, "node", 7)],
+        ended_attempts=[EndedAttempt(1, "HG-3001", "worker 0 was <lost>")],
     )
     text = html(state(streams=(of_job("orders", status),)))
     for words in (
         "streaming job orders: restarting",
         "clean raised &lt;ValueError&gt;",
+        "Attempt 1 ended: [HG-3001] worker 0 was &lt;lost&gt;",
         "Slowest: clean waits 50% of the time for score",
         "7 (savepoint)",
         "<td>a disk is full</td>",

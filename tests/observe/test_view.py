@@ -5,8 +5,9 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.observe.recorded import FAILED, RUNNING, state, wide
+from tests.observe.recorded import FAILED, HOSTILE, RUNNING, state, task, wide
 
+from headgate.observe.top import lines
 from headgate.observe.view import MAX_SIDE, MAX_TASKS, level, matrix, shares_of_stages, view
 
 
@@ -76,6 +77,34 @@ def test_of_many_tasks_those_that_worked_and_waited_longest_are_drawn():
 
     all_loads = sorted(map(load, found["runs"][0]["tasks"]), reverse=True)
     assert [load(task) for task in run["tasks"]] == all_loads[:MAX_TASKS]
+
+
+def test_each_new_start_has_its_cause():
+    found = view(state())["run"]["causes"]
+    assert found == ["epoch 0 ended: [HG-2004] executor 2 was lost"]
+    found = view(state(), FAILED)
+    assert found["run"]["causes"] == [f"map 0 on node-a failed: {HOSTILE}"]
+    found["streams"][0]["ended_attempts"] = [{"attempt": 1, "code": "HG-3001", "summary": "lost"}]
+    again = view(found)["streams"][0]["causes"]
+    assert again == ["attempt 1 ended: [HG-3001] lost"]
+    assert lines.about(found)[2] == lines.plain(f"again    map 0 on node-a failed: {HOSTILE}")
+
+
+def test_tasks_that_run_and_have_told_nothing_come_first_with_their_time_so_far():
+    found = state()
+    run = found["runs"][0]
+    silent = {"input_ms": 0, "function_ms": 0, "rows": 0, "bytes": 0, "peak_bytes": 0}
+    run["tasks"].append(task("map", 9, busy=0, pressed=0, idle=0, **silent | {"started_ms": 2500}))
+    first, *others = view(found)["run"]["tasks"]
+    assert (first["task"], first["busy"], first["rows"], first["bytes"]) == (9, None, None, None)
+    assert (first["wall_ms"], {one["wall_ms"] for one in others}) == (40_000, {1000})
+    run["tasks"][-1]["started_ms"] = None
+    assert view(found)["run"]["tasks"][0]["wall_ms"] is None
+    row = lines.tasks(view(found))[0]
+    assert row[:4] + row[7:] == ("map", "9", "node-b", "running", *["-"] * 4, "- so far")
+    run["tasks"][-1]["started_ms"] = 2500
+    assert lines.tasks(view(found))[0][-1] == "40.0 s so far"
+    assert lines.tasks(view(found), "bytes/s")[-1][1] == "9"
 
 
 def test_names_of_a_folded_matrix_are_spans():

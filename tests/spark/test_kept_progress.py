@@ -13,6 +13,9 @@ from tests.faults.patience import wait_until
 from tests.spark.masters import in_executors
 from tests.spark.outcomes import once
 
+from headgate.observe.runs import RUNS
+from headgate.observe.top import lines as lines_of_top
+from headgate.observe.view import view
 from headgate.spark import exchange, last_stats
 from headgate.spark.driver import kept_watch
 
@@ -72,6 +75,25 @@ def acting(action):
     return thread, results
 
 
+def assert_listed(*roles):
+    """Assert that tasks of these roles are listed: of the last one a task in each slot, the others are done."""
+
+    def running():
+        return [task for task in last_stats().tasks if task.state == "running"]
+
+    wait_until(lambda: len(running()) == SLOTS, "each slot has a task", 60)
+    stats = last_stats()
+    *done, role = roles
+    assert [task.role for task in stats.tasks] == [*done, *[role] * SLOTS]
+    assert [task.state for task in stats.tasks] == ["done"] * len(done) + ["running"] * SLOTS
+    assert len({task.attempt for task in stats.tasks}) == len(stats.tasks)
+    assert {task.task for task in running()} == set(range(SLOTS))
+    assert all(task.host and not task.has_reported for task in running())
+    assert all(0 <= task.started_ms <= 1000 * stats.seconds for task in running())
+    first = lines_of_top.tasks(view(RUNS.state()))[0]
+    assert (first[0], first[3], first[-1].endswith(" s so far")) == (role, "running", True)
+
+
 def test_log_lines_and_statistics_tell_of_the_tasks_that_run(wide, lines, tmp_path):
     out = job(wide, waiting(tmp_path, "map"), waiting(tmp_path, "reduce"), progress="log")
     before = last_stats()
@@ -83,6 +105,7 @@ def test_log_lines_and_statistics_tell_of_the_tasks_that_run(wide, lines, tmp_pa
     assert (stats.state, stats.mode, stats.rows) == ("running", "kept", 0)
     assert (stats.producers, stats.producers_running, stats.producers_total) == (0, 4, PRODUCERS)
     assert (stats.consumers, stats.consumers_running, stats.consumers_total) == (0, 0, PARTITIONS)
+    assert_listed("map")
     (tmp_path / "map").touch()
     waits = f"map {PRODUCERS}/{PRODUCERS}  reduce 0/{PARTITIONS}, {SLOTS} running  6.0K rows  "
     wait_until(lambda: any(waits in line for line in lines()), f"a line with {waits}", 60)
@@ -91,6 +114,7 @@ def test_log_lines_and_statistics_tell_of_the_tasks_that_run(wide, lines, tmp_pa
     assert (stats.producers, stats.producers_running) == (PRODUCERS, 0)
     assert (stats.consumers, stats.consumers_running) == (0, SLOTS)
     assert stats.rows == ROWS
+    assert_listed(*["map"] * PRODUCERS, "reduce")
     (tmp_path / "reduce").touch()
     thread.join(60)
     assert results == [ROWS]
@@ -157,6 +181,9 @@ def test_a_killed_worker_shows_while_the_run_goes_on(wide, lines, tmp_path, role
     thread.join(60)
     assert results == [ROWS]
     assert (last_stats().state, last_stats().failed_attempts) == ("done", 1)
+    (cause,) = last_stats().failures
+    assert (cause["role"], cause["error"], bool(cause["host"])) == (role, "", True)
+    assert "Python worker exited unexpectedly" in cause["summary"]
 
 
 def test_an_exchange_of_an_exchange_has_a_line_for_each(wide, lines, tmp_path):

@@ -116,8 +116,7 @@ def _add_run(found: Samples, run: State) -> None:
     }
     for metric, field in numbers.items():
         found[metric].append((name, run.get(field, 0)))
-    tasks = Counter((task["role"], task["state"]) for task in run.get("tasks") or [])
-    for (role, task_state), number in tasks.items():
+    for (role, task_state), number in _tasks(run).items():
         found["headgate_num_tasks"].append(((*name, role, task_state), number))
     for stage in run.get("stages") or []:
         for time in _TIMES:
@@ -130,6 +129,17 @@ def _add_run(found: Samples, run: State) -> None:
             if (share := parts[time]) is not None:
                 metric = f"headgate_{time}_time_ms_per_second"
                 found[metric].append(((*name, stage_name), 1000 * share))
+
+
+def _tasks(run: State) -> Counter[tuple[str, str]]:
+    """Return the number of tasks for each role and state."""
+    tasks = Counter((task["role"], task["state"]) for task in run.get("tasks") or [])
+    for more in run.get("more_tasks") or []:
+        tasks.update({(more["role"], word): n for word, n in more.get("states", {}).items()})
+    if run["mode"] == "kept":  # not all that run are listed
+        for role, side in (("map", "producers"), ("reduce", "consumers")):
+            tasks[role, "running"] = run.get(f"{side}_running", 0)
+    return +tasks
 
 
 def _add_stream(found: Samples, stream: State) -> None:

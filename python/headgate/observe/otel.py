@@ -204,6 +204,10 @@ def _trace(tracer: Tracer, run: State) -> None:
             "headgate.cause": ended["summary"],
         }
         whole.add_event("epoch ended", cause, _ns(begin, length))
+    for one in run.get("failures") or []:
+        about = {f"headgate.{part}": one[part] for part in ("role", "task", "attempt", "host")}
+        cause = {**about, "headgate.error": one["error"], "headgate.cause": one["summary"]}
+        whole.add_event("attempt failed", cause, _ns(begin, length))
     if run["error"]:
         said = f"[{run['error']}] {run.get('error_summary', '')}"
         whole.set_status(trace.StatusCode.ERROR, said)

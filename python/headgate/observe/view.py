@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.observe.words import span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     #: A state, as docs/seeing.md describes it.
     State = Mapping[str, Any]
@@ -23,6 +23,8 @@ MAX_SIDE: Final = 32
 MAX_CHECKPOINTS: Final = 20
 #: Slots of a second whose sums are a stage's shares of now.
 _RECENT: Final = 5
+#: The parts of a task's time.
+_TIMES: Final = ("input_ms", "function_ms", "emit_ms", "blocked_ms")
 #: Flink's limits: a share up to the first is OK, up to the second LOW, above it HIGH.
 _LOW, _HIGH = 0.1, 0.5
 #: What a line of the list of runs has.
@@ -102,18 +104,41 @@ def _shares(idle: float, busy: float, pressed: float) -> dict[str, float | None]
 
 
 def _drawn(run: State) -> dict[str, Any]:
-    tasks: list[dict[str, Any]] = [{**task, **shares(task)} for task in run.get("tasks") or []]
-    tasks.sort(key=load, reverse=True)
+    tasks = [_task(task, run) for task in run.get("tasks") or []]
+    tasks.sort(key=lambda task: (not has_reported(task), load(task)), reverse=True)
     boxes = _boxes(run)
     return {
         **{name: value for name, value in run.items() if name not in {"tasks", "edges"}},
         "key": key_of(run),
+        "causes": list(_causes(run)),
         "boxes": boxes,
         "links": [_link(up, down) for up, down in pairwise(boxes)],
         "tasks": tasks[:MAX_TASKS],
         "tasks_left_out": max(0, len(tasks) - MAX_TASKS),
         "matrix": matrix(run.get("edges")),
     }
+
+
+def _causes(run: State) -> Iterator[str]:
+    """Yield why the run, or a task of it, began again."""
+    for one in run.get("ended_epochs") or []:
+        yield f"epoch {one['epoch']} ended: [{one['error']}] {one['summary']}"
+    for one in run.get("failures") or []:
+        yield f"{one['role']} {one['task']} on {one['host']} failed: {one['summary']}"
+
+
+def _task(task: State, run: State) -> dict[str, Any]:
+    """Return a task with its shares and its time so far. Rows and bytes that it has not told are None."""
+    if has_reported(task):
+        return {**task, **shares(task), "wall_ms": sum(task.get(name, 0) for name in _TIMES)}
+    started = task.get("started_ms")
+    so_far = None if started is None else max(0, round(1000 * run["seconds"]) - started)
+    return {**task, **shares(task), "rows": None, "bytes": None, "wall_ms": so_far}
+
+
+def has_reported(task: State) -> bool:
+    """Return False for a task that runs and has told nothing: one of a kept exchange does so at its end."""
+    return task["state"] != "running" or any(task.get(name) for name in _TIMES)
 
 
 def load(task: State) -> float:
@@ -190,4 +215,8 @@ def _groups(names: Sequence[int], each: int, side: int) -> list[tuple[str, range
 
 def _stream(stream: State) -> dict[str, Any]:
     checkpoints = stream.get("checkpoints") or []
-    return {**stream, "checkpoints": list(checkpoints[-MAX_CHECKPOINTS:])}
+    causes = [
+        f"attempt {one['attempt']} ended: [{one['code']}] {one['summary']}"
+        for one in stream.get("ended_attempts") or []
+    ]
+    return {**stream, "checkpoints": list(checkpoints[-MAX_CHECKPOINTS:]), "causes": causes}

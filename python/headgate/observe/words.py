@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 
-def count(number: float) -> str:
-    """Return a number of rows with a unit: ``950``, ``12.3K``, ``4.0M``."""
-    return _scaled(number, ("", "K", "M", "G", "T"))
+def count(number: float | None) -> str:
+    """Return a number of rows with a unit: ``950``, ``12.3K``, ``4.0M``; ``-`` if it is not known."""
+    return "-" if number is None else _scaled(number, ("", "K", "M", "G", "T"))
 
 
-def size(number: float) -> str:
-    """Return a number of bytes with a unit: ``950 B``, ``12.3 kB``, ``4.0 GB``."""
-    return _scaled(number, (" B", " kB", " MB", " GB", " TB"))
+def size(number: float | None) -> str:
+    """Return a number of bytes with a unit: ``950 B``, ``12.3 kB``, ``4.0 GB``; ``-`` if it is not known."""
+    return "-" if number is None else _scaled(number, (" B", " kB", " MB", " GB", " TB"))
 
 
 def seconds(ms: float | None) -> str:

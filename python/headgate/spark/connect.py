@@ -14,18 +14,23 @@ if TYPE_CHECKING:
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
-def connect_error(what: str, session: str) -> NotBuiltError:
+def connect_error(
+    what: str,
+    session: str,
+    remedy: str = 'a classic session · a DataFrame, without mode="pipelined"',
+) -> NotBuiltError:
     """Return the error for a call that needs a classic session.
 
     Args:
         what: what the call asks for.
         session: the thing that belongs to Spark Connect.
+        remedy: what to do instead.
     """
     return NotBuiltError(
         f"{what} needs a classic Spark session; this {session} belongs to Spark Connect",
         asked="a Spark Connect session",
         have="no Spark driver in this process, which is where it is coordinated",
-        remedy='a classic session · a DataFrame, without mode="pipelined"',
+        remedy=remedy,
     )
 
 

@@ -26,7 +26,13 @@ from headgate.stream.api.job import StreamingJob
 from headgate.stream.job.bottleneck import Bottleneck
 from headgate.stream.job.history import CheckpointStats
 from headgate.stream.job.query import StreamingQuery
-from headgate.stream.job.status import JobState, JobStatus, TaskStatus, WorkerStatus
+from headgate.stream.job.status import (
+    EndedAttempt,
+    JobState,
+    JobStatus,
+    TaskStatus,
+    WorkerStatus,
+)
 from headgate.stream.state.backend import KeyedStateBackend
 from headgate.stream.state.descriptors import (
     ListStateDescriptor,
@@ -61,6 +67,7 @@ __all__ = [
     "CoProcessFunction",
     "ConnectedStreams",
     "DataStream",
+    "EndedAttempt",
     "JobState",
     "JobStatus",
     "KeyedContext",

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from selenium.webdriver.common.keys import Keys
-from tests.observe.recorded import HOSTILE, slot, state, wide
+from tests.observe.recorded import HOSTILE, slot, state, task, wide
 
 from headgate.observe.page.server import Page
 from headgate.observe.top.app import Top
@@ -88,6 +88,18 @@ def test_the_table_of_tasks_is_sorted_by_click_and_by_keyboard(visitor, record):
     assert visitor.driver.switch_to.active_element.text == "attempt"
 
 
+def test_tasks_that_run_and_have_told_nothing_come_first_with_their_time_so_far(visitor, record):
+    now, page = record
+    now["runs"][0]["tasks"].append(
+        task("map", 9, busy=0, pressed=0, idle=0, rows=0, bytes=0, peak_bytes=0, started_ms=2500)
+    )
+    visitor.opened(page)
+    row = [visitor.column(number)[0] for number in range(1, 12)]
+    assert row == ["map 9", "node-b", "19", "running", *["N/A"] * 3, "40.0 s", *["-"] * 3]
+    visitor.element("#tasks th[data-column=rows] button").click()
+    assert visitor.column(1)[-1] == "map 9"
+
+
 def test_the_graph_says_who_waits_for_whom_and_changes_while_a_run_goes_on(visitor, record):
     now, page = record
     visitor.opened(page)
@@ -112,6 +124,7 @@ def test_another_run_is_shown_by_its_link_and_hostile_texts_stay_texts(visitor, 
     visitor.until(lambda: visitor.text("#run-title").startswith("Exchange 3fa1"))
     assert visitor.text("#error") == f"[HG-6001] {HOSTILE}"
     assert visitor.column(2) == [HOSTILE]
+    assert visitor.texts("#causes li") == [f"map 0 on node-a failed: {HOSTILE}"]
     assert visitor.run("return document.images.length") == 0
     assert visitor.text("#matrix") == "Not known yet: tasks report it at their end."
     assert visitor.texts("#stream-list h3") == ["clicks"]

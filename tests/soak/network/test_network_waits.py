@@ -10,7 +10,7 @@ from tests.faults.network import Child, environment, nothing_left
 from tests.soak.network.hosts import ADDRESSES, hosts, on
 
 from headgate.spark.progress.task_stats import TaskStats
-from headgate.spark.progress.verdict import verdict
+from headgate.spark.progress.verdict import kept_verdict, verdict
 
 __all__ = ["environment", "hosts", "nothing_left"]
 
@@ -63,6 +63,46 @@ env.close()
 """
 )
 
+SERVE_KEPT = f"""
+from headgate.kept import write_indexes
+env = environment(listen="{ADDRESSES[0]}:0", memory="16m")
+partition = env.create_result_partition(1, kind="blocking", schema=NUMBERS)
+with hg.RecordWriter(partition) as writer:
+    for _ in range(8):
+        writer.emit(numbers(100_000))
+kept = partition.keep(file := address, inline_limit=0)
+env.serve(bytes(16), write_indexes(file, kept))
+place = hg.ChannelAddress(*env.address, bytes(16), 0, env.process_id)
+say(pickle.dumps((place, kept[0])).hex())
+sys.stdin.readline()
+env.close()
+"""
+
+READ_KEPT = """
+import json
+from headgate.spark.tasks.kept_reader import KeptReader, KeptReading
+from headgate.spark.tasks.timing import FUNCTION, INPUT, Clock
+reading = KeptReading({**SMALL, "secret": SECRET}, 0, None, 8)
+with KeptReader(reading) as reader:
+    clock = Clock()
+    for batch in reader.read_kept([address], NUMBERS):
+        clock.enter(FUNCTION)
+        if PAUSE:
+            time.sleep(PAUSE)
+        clock.enter(INPUT)
+    times = clock.fields()
+    say(json.dumps({**times, "disk_ms": reader.disk_ms, "link_ms": reader.link_ms}))
+"""
+
+#: For each cause: rate of the link in Mbit/s, seconds that the consumer sleeps for each page, whether it has the files, and
+#: the kind of the verdict.
+KEPT_CASES = {
+    "slow network": (10, 0, False, "remote-read"),
+    "slow network and slower consumer": (20, 0.1, False, "reduce-busy"),
+    "files of its own": (10, 0, True, None),
+    "nothing is slow": (None, 0, False, None),
+}
+
 #: For each cause: rate of the link in Mbit/s, memory of the producer, seconds that the consumer sleeps for each page, and its
 #: sentence up to the first number.
 CASES = {
@@ -90,6 +130,32 @@ def limit(host, rate):
 #: Runs of a case of which one must name its cause: while others use the processors, the slowest stage may be another.
 RUNS = 3
 WAITS = {"disk", "network", "pool"}
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("case", KEPT_CASES)
+def test_the_consumer_of_a_kept_exchange_names_the_other_hosts_only_if_it_waits_for_them(
+    hosts, case, tmp_path
+):
+    rate, pause, has_files, kind = KEPT_CASES[case]
+    if rate is not None:
+        limit(hosts[0], rate)
+    file = str(tmp_path / "kept")
+    with Child(SERVE_KEPT, file, on(hosts[0])) as server:
+        place, kept = pickle.loads(bytes.fromhex(server.line()))
+        asked = kept if has_files else place
+        with Child(READ_KEPT.replace("PAUSE", str(pause)), asked, on(hosts[1])) as consumer:
+            read = json.loads(consumer.line(150))
+            assert consumer.end()[0] == 0
+        server.process.stdin.write("\n")
+        server.process.stdin.flush()
+        assert server.end()[0] == 0
+    found = kept_verdict([TaskStats("reduce", 0, "done", **read)], 10.0)
+    assert (found and found.kind) == kind, read
+    if has_files:
+        assert read["link_ms"] == 0
+    else:
+        assert 0 < read["link_ms"] <= read["input_ms"] + 1
 
 
 def run(hosts, memory, pause):

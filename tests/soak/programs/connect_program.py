@@ -1,8 +1,12 @@
 """Exchanges of a Spark Connect session against Spark's own repartition. Arguments: master, folder."""
 
+import contextlib
+import io
+import json
 import logging
 import os
 import sys
+from pathlib import Path
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
@@ -15,7 +19,7 @@ from pyspark.sql import SparkSession
 import headgate as hg
 from headgate.errors import NotBuiltError, OptionError
 from headgate.source import NumberSequenceSource, WatermarkStrategy
-from headgate.spark import exchange, explain, last_stats
+from headgate.spark import doctor, exchange, explain, last_stats, report
 
 MASTER, FOLDER = sys.argv[1:]
 ROWS = 20_000
@@ -101,7 +105,19 @@ def main():
     found = explain(twice.union(twice).filter("id > 3")).exchanges
     assert [(one.mode, one.through) for one in found] == [("kept", "files")] * 2
     assert [one.inputs[0].producers.number for one in found] == [None, None]
-    assert "client of Spark Connect" in str(explain(exchange(df, "k", num_partitions=3)))
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exchange(df, "k", num_partitions=3, explain=True)
+    for words in (
+        "mode         Spark's own repartition",
+        "client of Spark Connect",
+        "on the server",
+    ):
+        assert words in said.getvalue()
+    with pytest.raises(OptionError, match=r"HG-1001.*finds no exchange"):
+        explain(df)
+    with pytest.raises(NotBuiltError, match=r"HG-2201.*doctor"):
+        doctor(spark)
 
     spark.conf.set("spark.headgate.numPartitions", "7")
     assert (
@@ -127,6 +143,7 @@ def main():
     refused(NotBuiltError, "watermarks", numbers, spark=spark, watermarks=strategy)
     refused(OptionError, "numpartitions", df, "k", numpartitions=3)
     assert last_stats() is None
+    assert json.loads(report(Path(FOLDER) / "run.json").read_text())["runs"] == []
     wrong = exchange(
         df, "k", map=lambda batches: (batch["no"] for batch in batches), schema=df.schema
     )

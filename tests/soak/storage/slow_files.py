@@ -1,11 +1,15 @@
-"""A file system that passes a folder on and waits at each read and write: ``slow_files FOLDER MOUNT SECONDS``."""
+"""A file system that passes a folder on, waits at each read and write, and has no hard links if told so.
 
+``slow_files FOLDER MOUNT SECONDS [--without-links]``
+"""
+
+import errno
 import os
 import sys
 import time
 from pathlib import Path
 
-from mfusepy import FUSE, Operations
+from mfusepy import FUSE, FuseOSError, Operations
 
 _STAT = ("st_mode", "st_nlink", "st_uid", "st_gid", "st_size")
 _TIMES = ("st_atime", "st_mtime", "st_ctime")
@@ -16,9 +20,10 @@ class SlowFiles(Operations):
 
     use_ns = True
 
-    def __init__(self, folder, seconds):
+    def __init__(self, folder, seconds, links):
         self._folder = folder
         self._seconds = seconds
+        self._links = links
 
     def _at(self, path):
         return Path(self._folder + path)
@@ -56,6 +61,8 @@ class SlowFiles(Operations):
 
     def link(self, target, source):
         """Give a file another name."""
+        if not self._links:
+            raise FuseOSError(errno.EPERM)
         self._at(target).hardlink_to(self._at(source))
 
     def chmod(self, path, mode):
@@ -103,4 +110,5 @@ class SlowFiles(Operations):
 
 
 if __name__ == "__main__":
-    FUSE(SlowFiles(sys.argv[1], float(sys.argv[3])), sys.argv[2], foreground=True)
+    files = SlowFiles(sys.argv[1], float(sys.argv[3]), "--without-links" not in sys.argv)
+    FUSE(files, sys.argv[2], foreground=True)

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -55,12 +56,26 @@ def verdict(folder):
 @pytest.fixture
 def slow_folder(tmp_path):
     """A folder on a file system that takes 50 ms for each read or write."""
+    with mounted(tmp_path, "0.05") as folder:
+        yield folder
+
+
+@pytest.fixture
+def folder_without_links(tmp_path):
+    """A folder on a file system that has no hard links, as some of FUSE and of Windows have none."""
+    with mounted(tmp_path, "0", "--without-links") as folder:
+        yield folder
+
+
+@contextmanager
+def mounted(tmp_path, *options):
+    """Mount a file system of FUSE."""
     if shutil.which("fusermount3") is None or not Path("/dev/fuse").exists():
         pytest.skip("there is no FUSE here")
     behind, mount = tmp_path / "behind", tmp_path / "slow"
     behind.mkdir()
     mount.mkdir()
-    command = [sys.executable, str(SLOW), str(behind), str(mount), "0.05"]
+    command = [sys.executable, str(SLOW), str(behind), str(mount), *options]
     process = subprocess.Popen(command)
     try:
         wait_until(lambda: mount.is_mount() or process.poll() is not None, "a mount", 20)
@@ -69,6 +84,15 @@ def slow_folder(tmp_path):
     finally:
         subprocess.run(["fusermount3", "-u", "-z", str(mount)], check=True)
         process.wait(20)
+
+
+@pytest.mark.timeout(300)
+def test_an_exchange_is_kept_on_a_disk_without_hard_links(folder_without_links):
+    probe = folder_without_links / "probe"
+    probe.touch()
+    with pytest.raises(PermissionError):
+        (folder_without_links / "link").hardlink_to(probe)
+    verdict(folder_without_links)
 
 
 @pytest.mark.timeout(600)

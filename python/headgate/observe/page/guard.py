@@ -32,7 +32,7 @@ _HEADERS: Final = {
 #: Follows the link without its token. A redirect would not do: after a click on another site's page, such as a
 #: notebook, browsers leave out a SameSite=Strict cookie on redirects, but not where our own page leads on.
 _ENTER: Final = (
-    '<!doctype html><html lang="en"><meta charset="utf-8"><title>Headgate</title>'
+    '<!doctype html><html lang="en"><meta charset="utf-8"><title>Headgate</title><link rel="icon" href="icon.svg">'
     '<meta http-equiv="refresh" content="0; url=./"><p><a href="./">Headgate</a></p></html>'
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.observe.view import has_reported
 from headgate.observe.words import span
 from headgate.observe.worst import worst
 
@@ -53,6 +54,7 @@ def drawn(run: Plain, number: int) -> dict[str, Any]:
         "id": f"run-{number}",
         "run": run,
         "name": f"exchange {run['exchange_id'][:4]}, run {run['run']}",
+        "failures": run.get("failures") or [],
         "stages": [_stage(stage) for stage in run["stages"]],
         "timeline": _timeline(_worst(tasks, MOST_BARS)[0], run),
         "tasks": [_numbers(task) for task in _in_order(listed)],
@@ -68,9 +70,14 @@ def drawn(run: Plain, number: int) -> dict[str, Any]:
     }
 
 
-def _worth(task: Plain) -> tuple[bool, int, int]:
+def _worth(task: Plain) -> tuple[bool, bool, int, int]:
     """Rank a task by what it tells about the run."""
-    return task["state"] in _BAD, sum(task[name] for name in _TIMES[1:]), task["rows"]
+    return (
+        task["state"] in _BAD,
+        not has_reported(task),
+        sum(task[name] for name in _TIMES[1:]),
+        task["rows"],
+    )
 
 
 def _worst(tasks: Sequence[Plain], most: int) -> tuple[list[Plain], list[Plain]]:
@@ -84,7 +91,9 @@ def _in_order(tasks: Iterable[Plain]) -> list[Plain]:
 
 
 def _numbers(task: Plain) -> dict[str, Any]:
-    """Return a task with the share of each part of its time."""
+    """Return a task with the share of each part of its time; without numbers if it has told none."""
+    if not has_reported(task):
+        return {**task, **dict.fromkeys(("rows", "bytes", *_TIMES)), "parts": []}
     wall = sum(task[name] for name in _TIMES)
     parts = [
         {"name": name, "ms": task[field], "share": task[field] / wall if wall else 0.0}
@@ -139,11 +148,12 @@ def _others(left: Sequence[Plain], more: Sequence[Plain]) -> list[dict[str, Any]
     found = []
     for role in PARTS:
         sums = [one for one in more if one["role"] == role]
+        # Of a task without a report all numbers are 0.
         sums += [{**task, "tasks": 1} for task in left if task["role"] == role]
         if sums:
             names = ("tasks", "rows", "bytes", *_TIMES)
             total = {name: sum(one[name] for one in sums) for name in names}
-            found.append(_numbers({**total, "role": role}))
+            found.append(_numbers({**total, "role": role, "state": "done"}))
     return found
 
 
@@ -205,7 +215,7 @@ def _paths(matrix: Sequence[Sequence[int]], most: int) -> list[dict[str, Any]]:
 
 def _skew(tasks: Sequence[Plain], more: Sequence[Plain]) -> dict[str, Any] | None:
     """Return the consumers with the most rows; None if no consumer has read any."""
-    consumers = [task for task in tasks if task["role"] == "reduce"]
+    consumers = [task for task in tasks if task["role"] == "reduce" and has_reported(task)]
     sums = [one for one in more if one["role"] == "reduce"]
     rows = sum(one["rows"] for one in [*consumers, *sums])
     if not rows:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.observe import words
+from headgate.observe.view import has_reported
+from headgate.observe.words import count, seconds, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +16,8 @@ COLUMNS: Final = (
     *("rows", "bytes", "bytes/s", "peak", "note"),
 )
 _NUMBERS: Final = frozenset({"busy", "blocked", "idle", "rows", "bytes", "bytes/s", "peak"})
+#: Most causes of new starts: the newest.
+_MOST_CAUSES: Final = 3
 #: Columns of the table of checkpoints.
 CHECKPOINTS: Final = (
     "job",
@@ -38,16 +41,6 @@ Row = tuple[str, ...]
 def plain(given: object) -> str:
     """Return a text without control characters, which a terminal would obey."""
     return "".join(c if c.isprintable() else "?" for c in str(given))
-
-
-def count(number: float | None) -> str:
-    """Return a number of rows."""
-    return "-" if number is None else words.count(number)
-
-
-def size(number: float | None) -> str:
-    """Return a number of bytes."""
-    return "-" if number is None else words.size(number)
 
 
 def peak(one: dict[str, Any]) -> str:
@@ -92,6 +85,7 @@ def about(view: dict[str, Any]) -> list[str]:
     lines = [f"waits    {'; '.join(waits) or 'nobody'}"]
     if run.get("error"):
         lines.append(f"error    [{run['error']}] {run.get('error_summary', '')}")
+    lines += [f"again    {cause}" for cause in run["causes"][-_MOST_CAUSES:]]
     if verdict := run.get("verdict"):
         lines += [f"slowest  {verdict['text']}", f"may help {verdict['advice']}"]
     else:
@@ -124,15 +118,15 @@ def tasks(view: dict[str, Any], sort: str = "", having: str = "", *, up: bool = 
 
 
 def _values(task: dict[str, Any]) -> dict[str, float]:
-    wall = sum(task.get(f"{part}_ms", 0) for part in ("input", "function", "emit", "blocked"))
+    wall, sent = task["wall_ms"], task["bytes"] or 0
     return {
         "task": task["task"],
         "busy": -1.0 if task["busy"] is None else task["busy"],
         "blocked": -1.0 if task["back_pressured"] is None else task["back_pressured"],
         "idle": -1.0 if task["idle"] is None else task["idle"],
-        "rows": task["rows"],
-        "bytes": task["bytes"],
-        "bytes/s": 1000 * task["bytes"] / wall if wall else 0.0,
+        "rows": task["rows"] or 0,
+        "bytes": sent,
+        "bytes/s": 1000 * sent / wall if wall else 0.0,
         "peak": task.get("peak_bytes", 0),
     }
 
@@ -144,7 +138,9 @@ def _row(task: dict[str, Any], verdict: dict[str, Any] | None) -> Row:
         and verdict["task"] == task["task"]
         and verdict["stage"] in _SIDES.get(task["role"], ())
     )
-    values = _values(task)
+    is_silent = not has_reported(task)
+    rate = None if is_silent else _values(task)["bytes/s"]
+    so_far = f"{seconds(task['wall_ms'])} so far" if is_silent else ""
     cells = (
         task["role"],
         task["task"],
@@ -155,9 +151,9 @@ def _row(task: dict[str, Any], verdict: dict[str, Any] | None) -> Row:
         percent(task["idle"]),
         count(task["rows"]),
         size(task["bytes"]),
-        f"{size(values['bytes/s'])}/s",
+        "-" if rate is None else f"{size(rate)}/s",
         peak(task),
-        "<- slowest" if is_slowest else "",
+        "<- slowest" if is_slowest else so_far,
     )
     return tuple(plain(cell) for cell in cells)
 

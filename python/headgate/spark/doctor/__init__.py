@@ -60,7 +60,8 @@ def doctor(
     from headgate.spark.doctor.examination import Examination, checked_seconds  # noqa: PLC0415
 
     if is_connect(spark):
-        raise connect_error("doctor()", "session")
+        remedy = "python -m headgate doctor --master MASTER, where a classic session can start"
+        raise connect_error("doctor()", "session", remedy)
     try:
         bytes_each = _units.parse_size(size)
     except (TypeError, ValueError) as error:

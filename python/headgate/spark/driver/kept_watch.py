@@ -13,20 +13,22 @@ import os
 import socket
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.spark.confs import context_confs
 from headgate.spark.driver.interrupts import cancel_on_ctrl_c
 from headgate.spark.driver.kept import runs as kept_runs
 from headgate.spark.driver.kept.runs import KeptRuns
+from headgate.spark.driver.kept.spark_tasks import SparkTasks
 from headgate.spark.driver.lifetimes import PlanLifetimes
 from headgate.spark.driver.scheduler.facts import is_gone
-from headgate.spark.driver.scheduler.task_sets import stage_counts
+from headgate.spark.driver.scheduler.task_sets import failed_tasks, running_tasks, stage_counts
 from headgate.spark.progress import latest
 from headgate.spark.progress.display import PERIOD, PROGRESS
 from headgate.spark.progress.drawn import KeptDrawn
 from headgate.spark.progress.stats import kept_snapshot
-from headgate.spark.progress.surfaces import is_line
+from headgate.spark.progress.surfaces import is_line, is_notebook
 from headgate.spark.tasks.notice import MAX_BYTES, TOKEN_BYTES, Listener, notice_of
 
 if TYPE_CHECKING:
@@ -121,7 +123,7 @@ class KeptWatch:
         progress = self._progress.get(run.exchange, "off")
         if progress == "auto" and self._has_sparks_bar and is_line():
             progress = "off"  # two programs cannot draw the same line
-        return KeptDrawn(self._runs, run, progress)
+        return KeptDrawn(self._runs, run, progress, progress == "auto" and is_notebook())
 
 
 def runs_of(session: SparkSession) -> KeptRuns:
@@ -130,7 +132,8 @@ def runs_of(session: SparkSession) -> KeptRuns:
 
     def made() -> KeptRuns:
         cancel_on_ctrl_c(context)
-        return KeptRuns(session, _began, lambda stages: stage_counts(context, stages))
+        tasks = SparkTasks(partial(running_tasks, context), partial(failed_tasks, context))
+        return KeptRuns(session, _began, partial(stage_counts, context), tasks)
 
     return kept_runs.of(session, made)
 

@@ -53,11 +53,13 @@ class KeptDrawn:
         runs: those of its application.
         run: the run.
         progress: value of the option of this name.
+        lists_tasks: True if tasks are drawn one by one.
     """
 
     runs: KeptRuns
     run: KeptRun
     progress: str
+    lists_tasks: bool
 
     @property
     def key(self) -> RunKey:
@@ -71,4 +73,5 @@ class KeptDrawn:
 
     def stats(self, now: float) -> ExchangeStats:
         """Return its statistics at this time of the monotonic clock. Asks Spark."""
-        return latest.seen(self.key, kept_snapshot(self.runs, self.run, now))
+        stats = kept_snapshot(self.runs, self.run, now, lists_tasks=self.lists_tasks)
+        return latest.seen(self.key, stats)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,16 +21,23 @@ _SUMS: Final = ("rows", "bytes", "input_ms", "function_ms", "emit_ms", "blocked_
 def plain(stats: RunStats) -> dict[str, Any]:
     """Return the statistics as values that JSON has.
 
-    ``tasks`` has at most 512 tasks: those that failed, then of producers and consumers alike those that
-    worked or waited for downstream the longest. ``more_tasks`` has for each role the sums over the others.
+    ``tasks`` has at most 512 tasks: those that failed, those that run and have not reported, then
+    those that worked or waited for downstream the longest, of producers and consumers alike. ``more_tasks`` has for
+    each role the others: how many, in which states, and their sums.
     """
     listed, others = _parted(stats.tasks)
     told = asdict(replace(stats, tasks=tuple(listed)))
     told["tasks"] = list(told["tasks"])
     told["stages"] = list(told["stages"])
     told["ended_epochs"] = list(told["ended_epochs"])
+    told["failures"] = list(told["failures"])
     told["more_tasks"] = [
-        {"role": role, "tasks": len(some), **{n: sum(getattr(t, n) for t in some) for n in _SUMS}}
+        {
+            "role": role,
+            "tasks": len(some),
+            "states": dict(Counter(task.state for task in some)),
+            **{n: sum(getattr(t, n) for t in some) for n in _SUMS},
+        }
         for role in ("map", "reduce")
         if (some := [task for task in others if task.role == role])
     ]
@@ -54,5 +62,6 @@ def _parted(tasks: tuple[TaskStats, ...]) -> tuple[list[TaskStats], list[TaskSta
     return [t for t in tasks if id(t) in listed], [t for t in tasks if id(t) not in listed]
 
 
-def _weight(task: TaskStats) -> tuple[bool, int, int]:
-    return task.state in {"failed", "lost"}, task.busy_ms + task.back_pressured_ms, task.rows
+def _weight(task: TaskStats) -> tuple[bool, bool, int, int]:
+    is_bad = task.state in {"failed", "lost"}
+    return is_bad, not task.has_reported, task.busy_ms + task.back_pressured_ms, task.rows

@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from headgate.observe.words import count, size
+from headgate.observe.words import count, seconds, size
 
 if TYPE_CHECKING:
     from headgate.spark.progress.run_stats import RunStats
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Maximum number of tasks in a table. The busiest come first.
 MAX_TASKS: Final = 64
+#: Most attempts that failed in a few lines.
+_MAX_FAILURES: Final = 3
 _BAR: Final = 8
 #: Minimum width, in columns, of a line with a bar.
 _WIDE: Final = 100
@@ -97,6 +99,10 @@ def _numbers(stats: RunStats) -> list[str]:
         found.append("; ".join([f"kept: {size(stats.file_bytes)} in files", *_again(stats)]))
         if stats.state == "running":
             found.append("  ".join(_sides(stats)))
+        found += [
+            f"{one['role']} {one['task']} on {one['host']} failed: {one['summary']}"
+            for one in stats.failures[:_MAX_FAILURES]
+        ]
     return found
 
 
@@ -159,10 +165,10 @@ def _timed(stats: RunStats) -> list[StageStats]:
 def _task_table(stats: RunStats) -> str:
     if not stats.tasks:
         return ""
-    tasks = sorted(stats.tasks, key=lambda task: task.wall_ms - task.input_ms, reverse=True)
+    tasks = sorted(stats.tasks, key=_worth, reverse=True)
     names = ("task", "state", "rows", "bytes", "waits for input", "function", "emit", "blocked")
     head = "".join(f'<th style="{_CELL}">{name}</th>' for name in names)
-    rows = "".join(f"<tr>{_task_cells(task)}</tr>" for task in tasks[:MAX_TASKS])
+    rows = "".join(f"<tr>{_task_cells(task, stats)}</tr>" for task in tasks[:MAX_TASKS])
     more = len(tasks) - MAX_TASKS
     note = f"<div>{more} more tasks are not shown</div>" if more > 0 else ""
     return (
@@ -171,12 +177,18 @@ def _task_table(stats: RunStats) -> str:
     )
 
 
-def _task_cells(task: TaskStats) -> str:
+def _worth(task: TaskStats) -> tuple[bool, int]:
+    """Rank a task by what it tells about the run."""
+    return not task.has_reported, task.wall_ms - task.input_ms
+
+
+def _task_cells(task: TaskStats, stats: RunStats) -> str:
     cells = [f"{task.role} {task.task}", task.state, count(task.rows), size(task.bytes)]
-    cells += [
-        f"{ms / 1000:.1f} s"
-        for ms in (task.input_ms, task.function_ms, task.emit_ms, task.blocked_ms)
-    ]
+    times = (task.input_ms, task.function_ms, task.emit_ms, task.blocked_ms)
+    cells += [seconds(ms) for ms in times]
+    if not task.has_reported:
+        so_far = 1000 * stats.seconds - (task.started_ms or 0)
+        cells[1:] = [f"{task.state} for {seconds(so_far)}", *("-" for _ in cells[2:])]
     return "".join(f'<td style="{_CELL}">{escape(cell)}</td>' for cell in cells)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headgate.spark.progress.verdict import Verdict
 
 #: Version of the JSON form. It grows with each field that is added, removed or changed.
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,8 @@ class RunStats:
             producers that are done, and None before the first one is.
         ended_epochs: why each epoch that did not come to its end ended, the oldest first: ``epoch``, the code of
             the ``error``, and its ``summary``. Empty for a kept exchange, whose tasks Spark tries again.
+        failures: the first attempts at tasks of a kept exchange that failed, at most 16: ``role``, ``task``, ``attempt``,
+            ``host``, the code of the ``error`` or ``""``, and its ``summary``.
         schema_version: version of the JSON form.
     """
 
@@ -91,6 +93,7 @@ class RunStats:
     versions: Mapping[str, str] = field(default_factory=dict, repr=False)
     edges: Mapping[str, Any] | None = field(default=None, repr=False)
     ended_epochs: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    failures: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     schema_version: int = SCHEMA_VERSION
 
     @property

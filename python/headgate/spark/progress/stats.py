@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.observe.edges import matrix
 from headgate.observe.report.files import write
 from headgate.observe.runs import RUNS
+from headgate.spark.driver.kept.runs import failed
 from headgate.spark.driver.runs.epochs import RunState
 from headgate.spark.driver.runs.members import State
 from headgate.spark.progress.chain import Link, chain_verdict
@@ -28,10 +29,15 @@ if TYPE_CHECKING:
 
     from headgate.observe.runs import RunKey
     from headgate.spark.driver.kept.runs import KeptRun, KeptRuns
+    from headgate.spark.driver.kept.spark_tasks import FailedTask, RunningTask
     from headgate.spark.driver.runs.members import Member
     from headgate.spark.driver.runs.run import Run
     from headgate.spark.progress.task_stats import Role
     from headgate.spark.tasks.report import TaskReport
+
+
+#: Most attempts that failed of a run that are listed: the first.
+_MAX_FAILURES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,20 +124,27 @@ def snapshot(run: Run, now: float, facts: Facts | None = None) -> ExchangeStats:
     )
 
 
-def kept_snapshot(runs: KeptRuns, run: KeptRun, now: float) -> ExchangeStats:
+def kept_snapshot(
+    runs: KeptRuns, run: KeptRun, now: float, *, lists_tasks: bool = True
+) -> ExchangeStats:
     """Return the statistics of a run of a kept exchange so far. Any thread may call it.
 
     Args:
         runs: those of its application.
         run: the run.
         now: seconds on the clock of ``run.started``.
+        lists_tasks: False to leave out the tasks that run or failed, for which Spark is asked.
     """
     runs.look(run)
     outcome, spark = runs.outcome(run), run.stages
     producers, consumers = list(run.producers.values()), list(run.consumers.values())
     facts = runs.facts.get(run.exchange) or Facts()
     tasks = tuple(_reported(report, run) for report in (*producers, *consumers))
-    seconds = (now if outcome.state == "running" else run.heard) - run.started
+    is_running = outcome.state == "running"
+    seconds = (now if is_running else run.heard) - run.started
+    started_at = _epoch_seconds(run.started, now)
+    listed = runs.running(run) if lists_tasks and is_running else []
+    failures = runs.failures(run) if lists_tasks else []
     return ExchangeStats(
         exchange_id=run.exchange,
         run=run.number,
@@ -148,7 +161,7 @@ def kept_snapshot(runs: KeptRuns, run: KeptRun, now: float) -> ExchangeStats:
         peak_bytes=max((r.peak_bytes for r in (*producers, *consumers)), default=0),
         splits_done=sum(p.splits for p in producers),
         error_summary=outcome.summary,
-        tasks=tasks,
+        tasks=(*tasks, *(_unreported(role, one, started_at) for role, one in listed)),
         stages=stages(tasks),
         mode="kept",
         file_bytes=sum(p.file_bytes for p in producers),
@@ -159,10 +172,11 @@ def kept_snapshot(runs: KeptRuns, run: KeptRun, now: float) -> ExchangeStats:
         made_again=run.made_again,
         failed_attempts=max(run.failures, spark.failed),
         verdict=kept_verdict(tasks, seconds, reads_splits=any(p.splits for p in producers)),
-        started_at=_epoch_seconds(run.started, now),
+        started_at=started_at,
         options=facts.options,
         versions=facts.versions,
         edges=matrix((p.task, p.edges_each, p.edges) for p in producers),
+        failures=tuple(_failure(role, one) for role, one in failures[:_MAX_FAILURES]),
     )
 
 
@@ -198,12 +212,30 @@ def _reported(report: TaskReport, run: KeptRun) -> TaskStats:
         bytes=report.bytes,
         peak_bytes=report.peak_bytes,
         disk_ms=report.disk_ms,
+        link_ms=report.link_ms,
         host=report.hostname,
         attempt=report.attempt,
         started_ms=max(0, round(1000 * ended) - sum(report.times.values())),
         ended_ms=round(1000 * ended),
         **report.times,
     )
+
+
+def _failure(role: Role, one: FailedTask) -> dict[str, Any]:
+    cause = failed(one.error)
+    return {
+        "role": role,
+        "task": one.task,
+        "attempt": one.attempt,
+        "host": one.host,
+        "error": cause.code,
+        "summary": cause.summary,
+    }
+
+
+def _unreported(role: Role, one: RunningTask, started_at: float) -> TaskStats:
+    began = max(0, round(1000 * (one.launched - started_at)))
+    return TaskStats(role, one.task, host=one.host, attempt=one.attempt, started_ms=began)
 
 
 def _task(role: Role, number: int, member: Member, started: float) -> TaskStats:

@@ -185,6 +185,11 @@ def is_line() -> bool:
     return isinstance(of_this_process(), Terminal)
 
 
+def is_notebook() -> bool:
+    """Return True if ``auto`` selects a notebook's output here, which lists the tasks."""
+    return isinstance(of_this_process(), Notebook)
+
+
 def _is_terminal(stream: TextIO | None) -> bool:
     try:
         return stream is not None and stream.isatty()

@@ -17,6 +17,8 @@ STAGES: Final = ("source", "map", "exchange", "reduce", "sink")
 class TaskStats:
     """One task of a run. The four times are those of one thread; their sum is its time so far.
 
+    A task of a kept exchange reports at its end. While it runs, its numbers and times are 0.
+
     Attributes:
         role: ``"map"`` for a producer, ``"reduce"`` for a consumer.
         task: number of a producer's Spark partition, or of a consumer's subpartition.
@@ -30,7 +32,8 @@ class TaskStats:
         blocked_ms: ms spent waiting for downstream to take its output.
         disk_ms: ms of these in which the task waited for its files; 0 if it is pipelined.
         memory_ms: ms of these in which a producer waited for its pool alone; 0 if it is kept.
-        link_ms: ms in which the network limited a connection of a producer; 0 if it is kept.
+        link_ms: ms in which the network limited a connection of a producer; 0 if it is kept. Of the consumer of
+            a kept exchange, ms of ``input_ms`` in which it waited for rows from other hosts.
         io_ms: ms of processor time of the I/O thread of a producer; 0 if it is kept.
         host: name of its host, or ``""`` if it is not known.
         attempt: id of Spark's task attempt; None if it is not known.
@@ -56,6 +59,11 @@ class TaskStats:
     attempt: int | None = None
     started_ms: int | None = None
     ended_ms: int | None = None
+
+    @property
+    def has_reported(self) -> bool:
+        """False while it runs and has told no number: a task of a kept exchange does so at its end."""
+        return self.state != "running" or self.wall_ms > 0
 
     @property
     def idle_ms(self) -> int:

@@ -28,6 +28,7 @@ Kind = Literal[
     "disk",
     "network",
     "pool",
+    "remote-read",
     "slow-host",
     "waiting-for-slots",
 ]
@@ -68,6 +69,8 @@ _ADVICE: Final[dict[str, str]] = {
     "disk": 'use faster local disks, or compression; mode="pipelined" writes no files',
     "network": "send fewer or narrower columns, or compress them",
     "pool": "raise memory, or use smaller segments or fewer partitions",
+    "remote-read": "send fewer or narrower columns, compress them, or raise memory, so that more is on its way; "
+    "look at the network, and at the disks of the other hosts",
     "slow-host": "look at that host: other load, a slower processor, a failing disk",
     "waiting-for-slots": "fewer partitions, or more slots",
 }
@@ -151,7 +154,8 @@ def kept_verdict(
     consumers = [task for task in tasks if task.role == "reduce"]
     if sum(task.wall_ms for task in consumers) > sum(task.wall_ms for task in producers):
         longest = max(task.wall_ms for task in consumers)
-        return _disk(_long_enough(consumers), "read") or _downstream([], consumers, longest)
+        long = _long_enough(consumers)
+        return _disk(long, "read") or _downstream([], consumers, longest) or _remote(long)
     long = _long_enough(producers)
     return _disk(long, "written") or _upstream(long, reads_splits=reads_splits)
 
@@ -234,6 +238,16 @@ def _disk(tasks: list[TaskStats], doing: str) -> Verdict | None:
         return None
     text = f"waiting for files to be {doing} takes {_percent(share)} of the time of {_who(worst)}"
     return _made("disk", "exchange", _number(worst), share, text)
+
+
+def _remote(tasks: list[TaskStats]) -> Verdict | None:
+    """Return a verdict if a consumer of a kept exchange waits mostly for hosts that serve what producers left."""
+    worst = _most(tasks, partial(_waited, "link_ms")) if tasks else None
+    if worst is None or _waited("link_ms", worst) <= MOST:
+        return None
+    share = _waited("link_ms", worst)
+    text = f"waiting for rows from other hosts takes {_percent(share)} of the time of {_who(worst)}"
+    return _made("remote-read", "exchange", _number(worst), share, text)
 
 
 def _reduce(

@@ -49,7 +49,8 @@ def spark_workers(
         WorkerPythonError: the Python of the tasks cannot import headgate.
     """
     if is_connect(session):
-        raise connect_error("StreamingJob.start(spark=)", "session")
+        remedy = "a classic session · start() without spark, in processes of this machine"
+        raise connect_error("StreamingJob.start(spark=)", "session", remedy)
     from headgate.spark.driver import application  # noqa: PLC0415
     from headgate.spark.driver.scheduler.shares import are_to_be_had  # noqa: PLC0415
     from headgate.spark.driver.scheduler.slots import slots_of  # noqa: PLC0415

@@ -115,6 +115,7 @@ class Counts:
         self.clock = Clock()
         self.peak = 0
         self.disk_ms = 0
+        self.link_ms = 0
         self._rows = 0
         self._bytes = 0
 
@@ -134,6 +135,7 @@ class Counts:
             peak_bytes=self.peak,
             times=self.clock.fields(),
             disk_ms=self.disk_ms,
+            link_ms=self.link_ms,
         )
 
 
@@ -154,6 +156,7 @@ def _reduce(
                 raise source.error  # reduce caught it and went on, so rows are missing
         counts.peak = max(counts.peak, reader.peak_bytes)
         counts.disk_ms += reader.disk_ms
+        counts.link_ms += reader.link_ms
 
 
 def _by_input(pieces: Iterator[list[Row]], inputs: int) -> list[Iterator[list[Row]]]:

@@ -92,6 +92,12 @@ class KeptReader(Closing):
         """Ms of waiting for files to be read so far."""
         return self._environment.waits().disk_ns // 1_000_000
 
+    @property
+    def link_ms(self) -> int:
+        """Ms of waiting for rows from other hosts so far: pages in files are always there."""
+        idle: int = self._environment.stats()["metrics"]["task"]["accumulateIdleTimeMs"]
+        return idle
+
     def read(self, source: KeptInput, pieces: Iterable[list[Row]]) -> Iterator[pa.RecordBatch]:
         """Yield the batches for which these rows of producers stand.
 

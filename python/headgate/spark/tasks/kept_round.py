@@ -142,7 +142,7 @@ class _Round:
         task, counts = self._task, self._counts
         yield from yielded(SchemaCast(task.result, "update", "").all(self._state()), counts.clock)
         counts.peak = self._reader.peak_bytes
-        counts.disk_ms = self._reader.disk_ms
+        counts.disk_ms, counts.link_ms = self._reader.disk_ms, self._reader.link_ms
         if task.reports is not None:
             task.reports.add([counts.report(task.state.exchange, task.partitions)])
 

@@ -45,6 +45,7 @@ class TaskReport:
         peak_bytes: peak usage of the pool.
         times: ms by state of the task's thread, as :meth:`Clock.fields` names them.
         disk_ms: ms of these in which the task waited for its files.
+        link_ms: ms of these in which a consumer waited for rows from other hosts.
         host: the host, as long as it runs.
         directories: Spark's local directories on this executor.
         server: the host that serves what a producer left; None if all executors are on one host.
@@ -72,6 +73,7 @@ class TaskReport:
     directories: tuple[str, ...]
     server: HostAddress | None
     disk_ms: int = 0
+    link_ms: int = 0
     hostname: str = ""
     edges: Sequence[int] = ()
     edges_each: int = 1
@@ -102,6 +104,7 @@ def report(
     peak_bytes: int,
     times: dict[str, int],
     disk_ms: int = 0,
+    link_ms: int = 0,
     pages: int = 0,
     file_bytes: int = 0,
     splits: int = 0,
@@ -136,6 +139,7 @@ def report(
         peak_bytes=peak_bytes,
         times=times,
         disk_ms=disk_ms,
+        link_ms=link_ms,
         host=host(),
         directories=local_directories(),
         server=server,

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -19,7 +20,7 @@ from headgate.stream.job.completion import Checkpointing
 from headgate.stream.job.crew import Crew
 from headgate.stream.job.metadata import restored_tasks
 from headgate.stream.job.sources import JobSources
-from headgate.stream.job.status import JobState, WorkerStatus
+from headgate.stream.job.status import EndedAttempt, JobState, WorkerStatus
 
 if TYPE_CHECKING:
     from headgate.stream.api.graph import JobGraph
@@ -38,6 +39,8 @@ _LOOK: Final = 0.2
 _CANCEL: Final = 40.0
 #: Seconds between two looks at a job that is waited for, so that Ctrl-C is answered.
 _NAP: Final = 0.5
+#: Most attempts that failed whose causes are kept: the last.
+_MAX_ENDED: Final = 16
 
 
 class JobMaster:
@@ -54,6 +57,7 @@ class JobMaster:
         restarts: failures after which it was started anew.
         state: what it does.
         failure: why it failed.
+        ended_attempts: the last attempts that failed.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class JobMaster:
         self.restarts = 0
         self.state = JobState.STARTING
         self.failure: HeadgateError | None = None
+        self.ended_attempts: deque[EndedAttempt] = deque(maxlen=_MAX_ENDED)
         self._config = config
         self._pool = pool
         self._crew = Crew(pool, config.heartbeat_timeout, self, self._guarded)
@@ -390,6 +395,7 @@ class JobMaster:
             self._end(self._goal or JobState.FINISHED)
             return
         _LOG.warning("attempt %d of %s failed: %s", number, name, cause.summary, extra=about)
+        self.ended_attempts.append(EndedAttempt(number, cause.code, cause.summary))
         self._close_attempt(cause.summary)
         self._failures += 1
         is_lasting = (

@@ -29,5 +29,6 @@ def plain(name: str, status: JobStatus) -> dict[str, Any]:
         "checkpoints": checkpoints,
         "failure": None if failure is None else f"[{failure.code}] {failure.summary}",
         "bottleneck": None if bottleneck is None else str(bottleneck),
+        "ended_attempts": [asdict(one) for one in status.ended_attempts],
         "workers": [asdict(worker) for worker in status.workers],
     }

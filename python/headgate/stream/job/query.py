@@ -52,6 +52,7 @@ class StreamingQuery:
             master.failure,
             master.bottleneck(),
             master.workers(),
+            list(master.ended_attempts),
         )
 
     def await_termination(self, timeout: float | None = None) -> bool:

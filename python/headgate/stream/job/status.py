@@ -74,6 +74,21 @@ class WorkerStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedAttempt:
+    """An attempt that has failed.
+
+    Attributes:
+        attempt: its number, from 1.
+        code: of the error, such as ``"HG-6001"``.
+        summary: one line that says why.
+    """
+
+    attempt: int
+    code: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobStatus:
     """A snapshot of what is known of a job.
 
@@ -86,6 +101,7 @@ class JobStatus:
         failure: why it failed, if it has.
         bottleneck: the stage that others wait for; None if nobody waits.
         workers: the processes that run it, as far as they are connected.
+        ended_attempts: the last attempts that failed, at most 16, the oldest first.
     """
 
     state: JobState
@@ -96,3 +112,4 @@ class JobStatus:
     failure: HeadgateError | None
     bottleneck: Bottleneck | None
     workers: Sequence[WorkerStatus] = ()
+    ended_attempts: Sequence[EndedAttempt] = ()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headgate.stream.runtime.outputs import TaskOutput
 
 _LOG: Final = logging.getLogger("headgate.stream")
-#: Seconds after which the outputs are asked again for what a barrier has overtaken.
+#: Seconds after which the outputs are asked again: for room, or for what a barrier has overtaken.
 _PATIENCE: Final = 0.01
 
 
@@ -61,7 +61,7 @@ class TaskMetrics:
         rows_in: rows of the input.
         batches_in: batches of the input.
         watermark: in ms.
-        busy_ns: time in operators and outputs.
+        busy_ns: time in operators and outputs, waits for room included.
         alignment_ms: duration of the last alignment.
     """
 
@@ -289,6 +289,9 @@ class StreamTask:
             if state.has_ended:
                 # Barriers still pass, for the last checkpoint.
                 moved = source.advance() if isinstance(source, GateInput) else False
+            elif isinstance(source, SourceInput) and (full := self._full_output()) is not None:
+                self._wait_for_room(full)
+                moved = True
             else:
                 moved = source.advance()
                 if source.end is not EndOfDataStatus.NOT_END_OF_DATA:
@@ -303,6 +306,16 @@ class StreamTask:
             # Nothing tells when the last of a barrier's rows has been sent.
             until = _PATIENCE if until is None else min(until, _PATIENCE)
         source.wait(until)
+
+    def _full_output(self) -> TaskOutput | None:
+        """Return an output whose rows would wait. Source: Flink's StreamTask, which reads no input meanwhile."""
+        return next((one for one in self._outputs if not one.writer.is_available), None)
+
+    def _wait_for_room(self, output: TaskOutput) -> None:
+        """Wait outside of the operators, so that barriers need not wait for room; not for long, as there may be mail."""
+        started = time.perf_counter_ns()
+        output.writer.wait_available(_PATIENCE)
+        self.metrics.busy_ns += time.perf_counter_ns() - started
 
     def _complete_snapshot(self) -> None:
         """Pass on the snapshot that waits, if its rows in flight are known."""

@@ -123,10 +123,10 @@ impl SpillFile {
         let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         match linkat(CWD, &*own, CWD, path, AtFlags::SYMLINK_FOLLOW) {
             Ok(()) => Ok(()),
-            // The file system has no nameless files: the name of this one was removed for good. Or the
-            // name is in another file system.
-            Err(Errno::NOENT | Errno::XDEV) => self.copy(path),
-            Err(error) => Err(error.into()),
+            Err(error @ Errno::EXIST) => Err(error.into()),
+            // The file system has no nameless files, so the name of this one was removed for good. Or it
+            // has no hard links. Or the name is in another file system.
+            Err(_) => self.copy(path),
         }
     }
 
@@ -135,8 +135,16 @@ impl SpillFile {
         let folder = path.parent().unwrap_or_else(|| Path::new("."));
         let mut copy = tempfile::NamedTempFile::new_in(folder)?;
         let mut source = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
-        io::copy(&mut source, &mut copy)?;
-        copy.persist_noclobber(path).map(|_| ()).map_err(|error| error.error)
+        io::copy(&mut source, copy.as_file_mut())?;
+        let refused = match copy.persist_noclobber(path) {
+            Ok(_) => return Ok(()),
+            Err(refused) => refused,
+        };
+        // A file system may have neither hard links nor a rename that refuses a taken name.
+        if refused.error.kind() == io::ErrorKind::AlreadyExists || path.try_exists()? {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        refused.file.persist(path).map(|_| ()).map_err(|error| error.error)
     }
 
     /// Returns the disk space of an extent that nobody reads any more to the file system.

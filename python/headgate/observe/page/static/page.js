@@ -63,6 +63,7 @@
     byId("error").textContent = run.error ? `[${run.error}] ${run.error_summary}` : "";
     byId("verdict").textContent = run.verdict ? `Slowest: ${run.verdict.text}. May help: ${run.verdict.advice}.`
       : "No stage is clearly the slowest.";
+    byId("causes").replaceChildren(...run.causes.map((cause) => make("li", {}, cause)));
     const last = run.history?.length > 1 ? run.history[run.history.length - 1] : null;
     const numbers = {
       time: `${Number(run.seconds).toFixed(1)} s`, rows: count(run.rows), bytes: size(run.bytes),
@@ -149,18 +150,19 @@
   }
 
   // The tasks: a header of buttons that stays, rows that are drawn anew.
-  const wall = (task) => task.input_ms + task.function_ms + task.emit_ms + task.blocked_ms;
+  // First those that have told nothing yet: what a kept exchange does now.
+  const busy = (task) => task.busy ?? (task.state === "running" ? 2 : -1);
   const COLUMNS = [
     ["task", (task) => `${task.role} ${task.task}`, (task) => [task.role, task.task]],
     ["host", (task) => task.host ?? "-", (task) => task.host ?? ""],
     ["attempt", (task) => task.attempt ?? "-", (task) => task.attempt ?? -1],
     ["state", (task) => task.state, (task) => task.state],
-    ["busy", (task) => percent(task.busy), (task) => task.busy ?? -1],
+    ["busy", (task) => percent(task.busy), busy],
     ["back-pressured", (task) => percent(task.back_pressured), (task) => task.back_pressured ?? -1],
     ["idle", (task) => percent(task.idle), (task) => task.idle ?? -1],
-    ["time", (task) => seconds(wall(task)), wall],
-    ["rows", (task) => count(task.rows), (task) => task.rows],
-    ["bytes", (task) => size(task.bytes), (task) => task.bytes],
+    ["time", (task) => seconds(task.wall_ms), (task) => task.wall_ms ?? -1],
+    ["rows", (task) => count(task.rows), (task) => task.rows ?? -1],
+    ["bytes", (task) => size(task.bytes), (task) => task.bytes ?? -1],
     ["pool peak", peak, (task) => task.peak_bytes],
   ];
   const worded = (name) => (["host", "state"].includes(name) ? { class: "words" } : {});
@@ -212,7 +214,7 @@
         (job.tasks || []).map((task) => [`${task.name} ${task.index}`, count(task.rows), count(task.batches), seconds(task.busy), seconds(task.blocked)]));
       const why = job.bottleneck ? `  Slowest: ${typeof job.bottleneck === "string" ? job.bottleneck : job.bottleneck.text ?? ""}` : "";
       return make("section", {}, make("h3", {}, job.name ?? "streaming job"),
-        make("p", {}, `${job.state}, attempt ${job.attempt}, ${job.restarts} restarts.${why}`), make("div", { class: "wide" }, tasks, checkpoints));
+        make("p", {}, `${job.state}, attempt ${job.attempt}, ${job.restarts} restarts.${why}`), make("ul", { class: "quiet" }, ...job.causes.map((cause) => make("li", {}, cause))), make("div", { class: "wide" }, tasks, checkpoints));
     }));
   }
 

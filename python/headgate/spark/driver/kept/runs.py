@@ -22,15 +22,16 @@ from headgate.spark.tasks.kept_files import sweep
 from headgate.spark.tasks.report import host, run_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    from headgate.spark.driver.kept.spark_tasks import FailedTask, RunningTask, SparkTasks
     from headgate.spark.driver.kept.stages import StageCounts
     from headgate.spark.progress.facts import Facts
     from headgate.spark.tasks.notice import Notice
-    from headgate.spark.tasks.report import TaskReport
+    from headgate.spark.tasks.report import Role, TaskReport
 
 _LOG: Final = logging.getLogger("headgate.spark")
 _CODE: Final = re.compile(r"\[(HG-\d{4})\]")
@@ -63,6 +64,7 @@ class KeptRun:
         failures: attempts that failed, of the tasks that succeeded later.
         ended: attempt -> when its report came.
         stages: those of its tasks, with the tasks that run.
+        failed: stage and attempt -> how many attempts at tasks failed, and those that are known.
     """
 
     exchange: str
@@ -77,6 +79,7 @@ class KeptRun:
     failures: int = 0
     ended: dict[int, float] = field(default_factory=dict)
     stages: RunStages = field(default_factory=RunStages)
+    failed: dict[tuple[int, int], tuple[int, Sequence[FailedTask]]] = field(default_factory=dict)
 
     def add(self, report: TaskReport, now: float) -> None:
         """Take a report."""
@@ -118,6 +121,7 @@ class KeptRuns:
         session: one of its sessions.
         began: called with each new run.
         look: asks Spark for the counts of these stages.
+        tasks: asks Spark for its tasks.
     """
 
     def __init__(
@@ -125,11 +129,13 @@ class KeptRuns:
         session: SparkSession,
         began: Callable[[KeptRuns, KeptRun], object],
         look: Callable[[Iterable[int]], Mapping[int, StageCounts]],
+        tasks: SparkTasks,
     ) -> None:
         self.application: str = session.sparkContext.applicationId
         self._session = session
         self._began = began
         self._look = look
+        self._tasks = tasks
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._runs: dict[tuple[str, int | None], KeptRun] = {}
@@ -168,6 +174,23 @@ class KeptRuns:
         """Bring the counts of a run's tasks that run up to date."""
         if not self._is_gone:
             run.stages.take(self._look(list(run.stages.roles)))
+
+    def running(self, run: KeptRun) -> list[tuple[Role, RunningTask]]:
+        """Return the tasks of a run that run now and have not reported. Asks Spark."""
+        stages = [] if self._is_gone else run.stages.that_run()
+        tasks = [
+            (role, one) for stage, at, role in stages for one in self._tasks.running(stage, at)
+        ]
+        return [(role, one) for role, one in tasks if one.attempt not in run.ended]
+
+    def failures(self, run: KeptRun) -> list[tuple[Role, FailedTask]]:
+        """Return attempts at tasks of a run that failed. Asks Spark if there are more than the last time."""
+        for stage, at, number, _ in [] if self._is_gone else run.stages.that_failed():
+            known, _ = run.failed.get((stage, at), (0, ()))
+            if number > known:
+                run.failed[stage, at] = number, self._tasks.failed(stage, at)
+        found = list(run.failed.items())
+        return [(run.stages.roles[stage], one) for (stage, _), (_, some) in found for one in some]
 
     @property
     def _is_gone(self) -> bool:

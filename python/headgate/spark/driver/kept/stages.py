@@ -55,6 +55,16 @@ class RunStages:
         newest = list(self._newest.items())
         return sum(one.running for stage, one in newest if self.roles[stage] == role)
 
+    def that_run(self) -> list[tuple[int, int, Role]]:
+        """Return the stages of which a task runs: number, newest attempt and role."""
+        newest = list(self._newest.items())
+        return [(stage, one.attempt, self.roles[stage]) for stage, one in newest if one.running]
+
+    def that_failed(self) -> list[tuple[int, int, int, Role]]:
+        """Return the stages at whose tasks attempts have failed: number, attempt, how many failed, and role."""
+        failed = list(self._failed.items())
+        return [(stage, at, number, self.roles[stage]) for (stage, at), number in failed if number]
+
     def tasks(self, role: Role) -> int | None:
         """Return how many tasks of a role there are; None if none of their stages was seen."""
         return self._most.get(role)

@@ -5,8 +5,11 @@ The status store is late: of tasks that start within 0.1 s it may count one for 
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.spark.driver.kept.spark_tasks import FailedTask, RunningTask
 from headgate.spark.driver.kept.stages import StageCounts
 from headgate.spark.driver.runs.losses import OURS
 from headgate.spark.driver.waits.waiting import StageTasks
@@ -22,6 +25,9 @@ TAGS: Final = "spark.job.tags"
 DESCRIPTION: Final = "spark.job.description"
 #: Most stages that are read; a log line names fewer.
 _MAX_STAGES: Final = 50
+#: Most tasks of a stage that are listed as running, and most attempts that failed; nobody looks at more.
+_MAX_RUNNING: Final = 128
+_MAX_FAILED: Final = 16
 #: Spark's id of the resource profile that all executors have without another one.
 _DEFAULT_PROFILE: Final = 0
 
@@ -71,6 +77,43 @@ def stage_counts(context: SparkContext, stages: Iterable[int]) -> dict[int, Stag
                 known.currentAttemptId, tasks, known.numTasks, known.numFailedTasks
             )
     return found
+
+
+def running_tasks(context: SparkContext, stage: int, attempt: int) -> list[RunningTask]:
+    """Return the tasks that run of a stage's attempt, at most 128: those that were launched first."""
+    return [
+        RunningTask(one["partitionId"], one["taskId"], one["host"], _seconds(one["launchTime"]))
+        for one in _tasks(context, stage, attempt, "RUNNING", _MAX_RUNNING)
+    ]
+
+
+def failed_tasks(context: SparkContext, stage: int, attempt: int) -> list[FailedTask]:
+    """Return attempts that failed at the tasks of a stage's attempt, at most 16: the first."""
+    return [
+        FailedTask(one["partitionId"], one["taskId"], one["host"], one.get("errorMessage") or "")
+        for one in _tasks(context, stage, attempt, "FAILED", _MAX_FAILED)
+    ]
+
+
+def _tasks(
+    context: SparkContext, stage: int, attempt: int, state: str, most: int
+) -> list[dict[str, Any]]:
+    """Return the first tasks in a state as Spark's REST API has them, by one call and without a lock of the scheduler."""
+    jvm: Any = context._jvm  # noqa: SLF001 - PySpark has no way to this
+    store: Any = context._jsc.sc().statusStore()  # noqa: SLF001
+    api = jvm.org.apache.spark.status.api.v1
+    states = jvm.java.util.List.of(api.TaskStatus.valueOf(state))
+    by_launch = jvm.scala.Option.apply("lt")
+    found = store.taskList(stage, attempt, 0, most, by_launch, True, states)
+    listed: list[dict[str, Any]] = json.loads(
+        api.JacksonMessageWriter().mapper().writeValueAsString(found)
+    )
+    return listed
+
+
+def _seconds(text: str) -> float:
+    """Return a time of Spark's REST API in seconds since 1970."""
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fGMT").replace(tzinfo=UTC).timestamp()
 
 
 def running_attempts(context: SparkContext, stage: int) -> frozenset[int]:

@@ -1,0 +1,50 @@
+"""A source whose rows cannot leave goes on to handle its mail."""
+
+import threading
+
+import kit
+from kit import wait_until
+from test_unaligned import start
+
+from headgate.stream.runtime.task import StreamTask
+
+#: Nanoseconds by which the two times of a wait may differ.
+MARGIN = 10**8
+
+
+class Closed:
+    """Passes batches on once it is opened."""
+
+    gate = threading.Event()
+
+    def __call__(self, batch):
+        if batch.num_rows:  # not when it is asked for its schema
+            self.gate.wait()
+        return batch
+
+
+def test_a_source_takes_checkpoints_while_its_output_is_full(tmp_path, monkeypatch):
+    found = []
+    trigger = StreamTask._trigger
+
+    def note(task, barrier, *, stop):
+        metrics = task.metrics
+        found.append((metrics.rows_in, task.back_pressured_ns(), metrics.busy_ns))
+        trigger(task, barrier, stop=stop)
+
+    def waits_for_room():
+        if len(found) < 4:
+            return False
+        (first, blocked, busy), *_, (last, blocked_later, busy_later) = found[-4:]
+        return 0 < first == last and 0 < blocked_later - blocked <= busy_later - busy + MARGIN
+
+    monkeypatch.setattr(StreamTask, "_trigger", note)
+    stream = kit.numbers(10**9).rebalance().map(Closed(), name="closed")
+    # A checkpoint, which the closed task does not complete, is tried again after each timeout.
+    more = {"checkpoint_timeout": 0.2, "tolerable_failures": 10**6, "parallelism": 1, "workers": 0}
+    query = start(stream, tmp_path, alignment="unaligned", **more)
+    try:
+        wait_until(waits_for_room)
+    finally:
+        Closed.gate.set()
+        query.cancel()
