@@ -21,7 +21,7 @@ def complete(number):
 
 
 @pytest.mark.parametrize("union", [False, True])
-def test_spec_10_04_what_is_behind_a_barrier_is_read_before_the_snapshot(link, union):
+def test_spec_section_10_4_what_is_behind_a_barrier_is_read_before_the_snapshot(link, union):
     job = Job(link, 3, union=union)
     one = barrier(1, body=b"where to")
     job.send(0, b"a", one, b"behind 0")
@@ -35,7 +35,7 @@ def test_spec_10_04_what_is_behind_a_barrier_is_read_before_the_snapshot(link, u
     assert list(job.reader) == []
 
 
-def test_spec_10_04_a_complete_checkpoint_drops_older_ones(link):
+def test_spec_section_10_4_a_complete_checkpoint_drops_older_ones(link):
     job = Job(link, 2)
     job.send(0, barrier(1), barrier(2), barrier(3), b"a")
     job.expect(b"a")
@@ -45,7 +45,7 @@ def test_spec_10_04_a_complete_checkpoint_drops_older_ones(link):
     job.expect(b"a", *complete(2), b"b", *complete(3), b"c")
 
 
-def test_spec_10_04_a_cancel_marker_aborts_its_checkpoint(link):
+def test_spec_section_10_4_a_cancel_marker_aborts_its_checkpoint(link):
     job = Job(link, 2)
     job.send(0, barrier(1), b"a")
     job.expect(b"a")
@@ -56,7 +56,7 @@ def test_spec_10_04_a_cancel_marker_aborts_its_checkpoint(link):
     job.expect_any(b"a", ("aborted", 1), b"b", *complete(2))
 
 
-def test_spec_10_04_the_end_of_a_channel_counts(link):
+def test_spec_section_10_4_the_end_of_a_channel_counts(link):
     job = Job(link, 2)
     job.send(0, barrier(1), barrier(2), b"a")
     job.expect(b"a")

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 import wire
-from plane import NUMBERS, SECRET, Task, fake_address
+from plane import (
+    NUMBERS,
+    SECRET,
+    Task,
+    assert_same,
+    drain,
+    fake_address,
+    numbers,
+    wait_until,
+)
 from test_same_host_peers import begin, connect_near, memory, send_with
 
 import headgate as hg
@@ -81,6 +90,22 @@ def narrow(link):
     return link
 
 
+def budget(environment):
+    """Return the bytes of the pool of an environment."""
+    segments = environment.stats()["segments"]
+    return segments["total"] * segments["size"]
+
+
+def read_numbers(environment, consumer):
+    """Read rows of an honest producer."""
+    partition = environment().create_result_partition(1, schema=NUMBERS, kind="blocking")
+    with hg.RecordWriter(partition) as writer:
+        writer.emit(numbers(1000))
+    gate = consumer.create_input_gate([partition.address(0)])
+    assert_same(Task(drain, gate).result(), numbers(1000))
+    gate.close()
+
+
 def errors_of(gate):
     return Task(lambda: list(hg.RecordReader(gate, serializer="bytes"))).error(PATIENCE)
 
@@ -109,6 +134,36 @@ def test_refusals_of_task_events_that_a_consumer_does_not_read(environment):
             "the producer has no limit"
         )
     assert watch.most < ALLOWED
+
+
+@pytest.mark.parametrize("channel", [0, 77], ids=["of an open channel", "of no channel"])
+def test_credits(environment, channel):
+    """The consumer reads nothing of what its credits are for."""
+    producer = environment()
+    partition = producer.create_result_partition(1, schema=NUMBERS, kind="pipelined")
+    address = partition.address(0)
+
+    def write():
+        with hg.RecordWriter(partition) as writer:
+            # More than the sockets and the pool hold.
+            for _ in range(2000):
+                writer.emit(numbers(4096))
+
+    link, _ = wire.consumer(address, SECRET)
+    with narrow(link):
+        link.send_frames(wire.partition_request(address, credit=1))
+        writing = Task(write)
+        wait_until(lambda: producer.stats()["segments"]["held"] > 100)
+        frame = wire.masked(wire.add_credit(1, channel), link.mask)
+        with Watch() as watch:
+            # A slow process takes fewer credits in a second than the limit is, so it takes all of them.
+            if not flood(link, frame):
+                wait_until(lambda: producer.stats()["bytes_received"] > FLOOD - (1 << 20))
+                assert writing.running, "pages wait"
+        producer.abort("the test ends")
+        writing.error()
+    # Credits bring no more memory than the pool has.
+    assert watch.most < budget(producer) + ALLOWED
 
 
 def test_task_events_for_partitions_that_never_appear(environment):
@@ -223,3 +278,55 @@ def test_more_memory_than_the_host_has(environment):
     text, grown = flooded(environment, part, wire.NearProducer)
     assert "of this host" in text
     assert grown < ALLOWED
+
+
+#: Frames that cost a producer no credit, and whether the consumer has a limit of them; others it skips unread.
+FREE = {
+    "heartbeats": (lambda channel: wire.frame(12), True),
+    "backlogs": (lambda channel: wire.backlog(1 << 30, channel), True),
+    "backlogs of no channel": (lambda channel: wire.backlog(1 << 30, channel + 1), True),
+    "empty buffers of no channel": (
+        lambda channel: wire.buffer(b"", channel=channel + 1, sequence=0, data_type=wire.DATA),
+        True,
+    ),
+    "events of no channel": (
+        lambda channel: wire.buffer(
+            custom(0), channel=channel + 1, sequence=0, data_type=wire.EVENT
+        ),
+        True,
+    ),
+    "errors of no channel": (lambda channel: wire.error(3001, b"e" * 1000, channel + 1), False),
+    "buffers of no channel": (
+        lambda channel: wire.buffer(bytes(60_000), channel=channel + 1, sequence=0),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FREE)
+def test_frames_of_a_producer_that_need_no_credit(environment, kind):
+    make, limited = FREE[kind]
+    ended, outcome = threading.Event(), []
+
+    def part(link, channel):
+        try:
+            outcome.append(flood(link, wire.masked(make(channel), link.mask)))
+        finally:
+            ended.set()
+
+    fake = wire.Producer(SECRET, part)
+    consumer = environment()
+    gate = consumer.create_input_gate([fake_address(fake, schema=None)])
+    with Watch() as watch:
+        assert ended.wait(PATIENCE), "the flood hangs"
+        if not limited:
+            wait_until(lambda: consumer.stats()["bytes_received"] > FLOOD - (2 << 20))
+    assert outcome == [limited]
+    assert watch.most < ALLOWED
+    if limited:
+        assert isinstance(errors_of(gate), hg.errors.ProtocolError)
+    gate.close()
+    # The consumer reads from others.
+    read_numbers(environment, consumer)
+    consumer.close()
+    fake.close()

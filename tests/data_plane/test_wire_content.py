@@ -1,9 +1,11 @@
 """What peers and strangers get over the wire: no secret, and no byte of an earlier exchange.
 
-A relay records the connections. Before that, rows that are easy to find fill the pools of both processes; the
+A relay records the connections, those of the data and those of a worker to the driver. Before that, rows that are easy to find fill the pools of both processes; the
 search is for what is left of them in the padding of pages, under nulls and in the rest of a segment.
 """
 
+import base64
+import hmac
 import re
 import secrets
 from pathlib import Path
@@ -12,10 +14,18 @@ import pyarrow as pa
 import pytest
 import wire
 from plane import Task, assert_same, drain, wait_until
+from tests.driver.actors import EXCHANGE, PLACE, TOTALS
+from tests.driver.test_server import Side
 from tests.faults.fault import TO_CLIENT, TO_TARGET
 from tests.faults.fault_proxy import FaultProxy
 
 import headgate as hg
+from headgate.control.place import Place
+from headgate.spark.driver.runs.epoch_causes import Retries
+from headgate.spark.driver.runs.formation import ExchangeFacts
+from headgate.spark.driver.server import Server
+from headgate.spark.driver.timing import Timing
+from headgate.spark.tasks.control import Control
 
 SEGMENT = 64 << 10
 SEGMENTS = 32
@@ -211,6 +221,73 @@ def answers(address, secret):
     return told + b"".join(steps[1::2])
 
 
+def tells(*streams, private):
+    """Return True if a stream has a piece of one of the private keys, as bytes or as text."""
+    for key in private:
+        texts = (key.hex().encode(), base64.b64encode(key)[:-1])
+        for stream in streams:
+            if is_in(key, stream, window=6) or any(is_in(one, stream, window=12) for one in texts):
+                return True
+    return False
+
+
+def test_the_search_finds_keys_in_any_form():
+    key = secrets.token_bytes(32)
+    for told in (key[5:11], key.hex().encode()[9:21], base64.b64encode(key)[7:19]):
+        assert tells(bytes(40), b"before " + told + b" after", private=(key,))
+    assert not tells(secrets.token_bytes(4096), private=(key,))
+
+
+def control_keys(secret):
+    """Return the secret and all keys that come of it."""
+    pseudo_random = hmac.digest(bytes(32), secret, "sha256")
+    control = hmac.digest(pseudo_random, b"headgate control v2" + EXCHANGE + b"\1", "sha256")
+    return secret, control, wire.derive(secret, EXCHANGE, 1), wire.derive(secret, EXCHANGE)
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["off", "require"])
+def test_control_connections_do_not_carry_the_secret(tls):
+    """A run of one producer and one consumer, with all messages that they and the driver exchange."""
+    secret, side = secrets.token_bytes(32), Side()
+    key = Place("", 0, EXCHANGE, secret, tls=tls).key()
+    server = Server("127.0.0.1", {EXCHANGE: key}.get, lambda _: side, Retries(), Timing())
+    server.coordinator.exchanges[EXCHANGE] = ExchangeFacts(1)
+    server.start()
+    try:
+        with FaultProxy("127.0.0.1", server.port) as relay:
+            place = Place("127.0.0.1", relay.port, EXCHANGE, secret, timeout=5.0, tls=tls)
+            with Control(place) as consumer, Control(place) as producer:
+                consumer.send("CONSUMER", {"stage": 1, "partition": 0, "attempt": 1, "index": 0})
+                wait_until(lambda: side.submitted)
+                (run,) = side.submitted
+                producer.bind(run.number, run.epoch)
+                producer.send("PRODUCER", {"stage": 2, "partition": 0, "attempt": 3})
+                assert producer.receive()["wanted"] == [0]
+                producer.send("REGISTERED", PLACE)
+                assert consumer.receive().kind == "START"
+                producer.send("DONE", TOTALS)
+                assert producer.receive().kind == "OK"
+                server.post(lambda: server.coordinator.job_ended(run.number, 0, None, {0}))
+                while (message := consumer.receive()).kind == "PARTITION":
+                    pass
+                assert message["producers"] == 1
+                consumer.bind(run.number, run.epoch)
+                consumer.send("DONE", TOTALS)
+                assert consumer.receive().kind == "OK"
+            wait_until(lambda: relay.connections == 0)
+            assert relay.dialed == 4, "two tasks, and the heartbeats of each"
+            streams = [bytes(relay.recorded[way]) for way in (TO_TARGET, TO_CLIENT)]
+    finally:
+        server.stop()
+    assert not tells(*streams, private=control_keys(secret))
+    # The messages can be read exactly if there is no TLS, so the search was through all of them.
+    for word, stream in ((b"REGISTERED", streams[0]), (b"START", streams[1])):
+        assert (word in stream) is not tls
+        assert (EXCHANGE in streams[0]) is not tls
+    for way in streams if tls else ():
+        assert b"HDGT" not in way
+
+
 def test_nobody_gets_the_secret_nor_strangers_old_rows(environment):
     secret = secrets.token_bytes(32)
     processes = Wire(environment, secret=secret)
@@ -224,9 +301,6 @@ def test_nobody_gets_the_secret_nor_strangers_old_rows(environment):
     assert told.count(b"HDGT\2") == 3, "three strangers named the exchange, and got a challenge"
     assert not is_in(OLD, told)
     assert not is_in(NEW, told)
-    for private in (secret, wire.derive(secret)):
-        assert not any(is_in(private, stream, window=6) for stream in (*streams, told))
-        text = private.hex().encode()
-        assert not any(is_in(text, stream, window=12) for stream in (*streams, told))
+    assert not tells(*streams, told, private=(secret, wire.derive(secret)))
     # What the search would find: the peer's own number is sent in the clear.
     assert is_in(processes.producer.process_id, streams[1], window=6)

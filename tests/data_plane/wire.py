@@ -178,6 +178,14 @@ def add_credit(credit, channel):
     return frame(6, struct.pack(">II", credit, channel))
 
 
+def backlog(count, channel):
+    return frame(9, struct.pack(">II", count, channel))
+
+
+def error(code, text, channel):
+    return frame(1, struct.pack(">IHH", channel, code, len(text)) + text)
+
+
 def task_event(payload, channel):
     """Return a task event; its checksum is masked by :func:`masked_payload`."""
     head = struct.pack(">IIBII", 21 + len(payload), MAGIC, 3, channel, len(payload))

@@ -21,12 +21,12 @@ class Wrong(AssertionError):
 def check_output(folder, count, seed):
     """Check all committed rows; return how many late rows were late and how many were in time."""
     expected = rows.columns(np.arange(count), seed)
-    counted = _read(folder / "counted")
+    counted = read(folder / "counted")
     _check_counted(counted, expected)
-    fired = Counter(zip(*(_read(folder / "timers")[n] for n in ("key", "timestamp")), strict=True))
+    fired = Counter(zip(*(read(folder / "timers")[n] for n in ("key", "timestamp")), strict=True))
     due = rows.timer(expected["at"], expected["kind"])
     wanted = Counter(set(zip(expected["key"].tolist(), due.tolist(), strict=True)))
-    _same("timers", fired, wanted)
+    same("timers", fired, wanted)
     return _check_sessions(folder, expected)
 
 
@@ -34,15 +34,15 @@ def _check_counted(counted, expected):
     names = list(expected)
     found = Counter(zip(*(counted[name] for name in names), strict=True))
     wanted = Counter(zip(*(expected[name].tolist() for name in names), strict=True))
-    _same("counted rows", found, wanted)
+    same("counted rows", found, wanted)
     numbers = Counter(zip(counted["key"], counted["number"], strict=True))
     sizes = Counter(expected["key"].tolist())
-    _same("numbers", numbers, Counter((k, n + 1) for k, size in sizes.items() for n in range(size)))
+    same("numbers", numbers, Counter((k, n + 1) for k, size in sizes.items() for n in range(size)))
 
 
 def _check_sessions(folder, expected):
-    late = _read(folder / "late")
-    found = _read(folder / "sessions")
+    late = read(folder / "late")
+    found = read(folder / "sessions")
     versions = Counter(zip(*found.values(), strict=True))
     twice = [one for one, times in versions.items() if times > 1]
     if twice:
@@ -71,12 +71,15 @@ def _check_sessions(folder, expected):
         for row in zip(*(values.tolist() for values in columns.values()), strict=True)
         if row[0] not in ids_in_time
     ]
-    _same("late rows", Counter(zip(*(late[n] for n in columns), strict=True)), Counter(others))
+    same("late rows", Counter(zip(*(late[n] for n in columns), strict=True)), Counter(others))
     return len(others), len(in_time), len(rest)
 
 
-def check_savepoint(folder, count, seed):
-    """Check that the state of a savepoint is that of the rows which its source has read."""
+def check_savepoint(folder, count, seed, check=None):
+    """Check that the state of a savepoint is that of the rows which its source has read.
+
+    ``check`` replaces :func:`check_state`.
+    """
     fields = unseal((folder / "_metadata").read_bytes())
     source = fields["sources"]["ids"]
     # Behind four bytes with the version.
@@ -89,26 +92,39 @@ def check_savepoint(folder, count, seed):
         unread |= set(range(split["start"] + split["position"], split["end"]))
     ids = np.array(sorted(set(range(count)) - unread), np.int64)
     folders = [f"{folder}/{where}" for where, _ in fields["operators"]["count"]["state"]]
-    check_state(folders, fields["checkpoint"], ids, seed)
+    (check or check_state)(folders, fields["checkpoint"], ids, seed)
 
 
 def check_state(folders, number, ids, seed):
     """Check the state of the snapshots of all tasks of the keyed count."""
-    tables = read_savepoint(folders, snapshot=number)
+    count, latest, lists, maps = read_state(folders, number)
     expected = rows.state(rows.columns(ids, seed))
+    same("count", count, {key: one[0] for key, one in expected.items()})
+    same("latest", latest, {key: one[1] for key, one in expected.items()})
+    same("lists", lists, {key: one[2] for key, one in expected.items()})
+    same("maps", maps, values_of(expected))
+
+
+def read_state(folders, number):
+    """Return count, latest time and sorted ids by key, and how often each key has each value by id."""
+    tables = read_savepoint(folders, snapshot=number)
     count = dict(_pairs(tables.get("count"), "key", "value"))
-    _same("count", count, {key: one[0] for key, one in expected.items()})
     latest = dict(_pairs(tables.get("latest"), "key", "value"))
-    _same("latest", latest, {key: one[1] for key, one in expected.items()})
     lists = {key: sorted(ids) for key, ids in _pairs(tables.get("ids"), "key", "value")}
-    _same("lists", lists, {key: one[2] for key, one in expected.items()})
     maps = Counter(_pairs(tables.get("values"), "key", "map_key", "value"))
-    wanted = Counter((key, *item) for key, one in expected.items() for item in one[3].items())
-    _same("maps", maps, wanted)
+    return count, latest, lists, maps
 
 
-def check_checkpoints(folder, retained, count, seed):
-    """Check that a folder has only what its retained checkpoints need, and that the last one has all rows."""
+def values_of(state):
+    """Return how often each key has each value by id, in a state of the model."""
+    return Counter((key, *item) for key, one in state.items() for item in one[3].items())
+
+
+def check_checkpoints(folder, retained, count, seed, check=None):
+    """Check that a folder has only what its retained checkpoints need, and that the last one has all rows.
+
+    ``check`` replaces :func:`check_state`.
+    """
     entries = sorted((folder / "log").iterdir())
     fields = [unseal(entry.read_bytes()) for entry in entries]
     strange = [e.name for e in entries if not e.name.removesuffix(".json").isdecimal()]
@@ -130,7 +146,7 @@ def check_checkpoints(folder, retained, count, seed):
     if "operators" in last:
         found = last["operators"]["count"]["state"]
         folders = [f"{folder}/{where}" for where, _ in found]
-        check_state(folders, last["checkpoint"], np.arange(count), seed)
+        (check or check_state)(folders, last["checkpoint"], np.arange(count), seed)
     return len(there - attempts), orphans
 
 
@@ -151,7 +167,7 @@ def _check_tasks(folder, needed):
     return orphans
 
 
-def _read(folder):
+def read(folder):
     """Return the columns of all committed files, as lists, with the names and order of rows.py."""
     files = list(folder.glob("*.parquet"))
     if not files:
@@ -189,7 +205,8 @@ def _pairs(table, *names):
     return list(zip(*(table[name].to_pylist() for name in names), strict=True))
 
 
-def _same(what, found, wanted):
+def same(what, found, wanted):
+    """Check that two counters, or values by key, are the same."""
     if found == wanted:
         return
     if isinstance(found, Counter):

@@ -1,5 +1,7 @@
 """A thousand faults on streaming jobs, each job checked row by row, and some more on Spark.
 
+A fourth of the jobs may repeat rows after a restart, since most of their barriers are only counted.
+
 HEADGATE_TEST_STREAM_FAULTS and HEADGATE_TEST_STREAM_FAULTS_ON_SPARK set other numbers.
 """
 
@@ -15,16 +17,18 @@ FAULTS_ON_SPARK = int(os.environ.get("HEADGATE_TEST_STREAM_FAULTS_ON_SPARK", "20
 pytestmark = [pytest.mark.timeout(0)]
 
 
-def test_no_fault_costs_or_repeats_a_row(tmp_path):
+def test_no_fault_costs_a_row_or_repeats_it_against_the_guarantee(tmp_path):
     outcomes = run(1, 0, FAULTS, 2, tmp_path, sys.stderr)
     print(table(outcomes))
     wrong = [f"seed {one.seed}: {one.error}" for one in outcomes if one.error]
     assert not wrong, "\n\n".join(wrong)
     late = sum(one.counts["late rows"] for one in outcomes)
     assert late, "late rows were late"
+    for kind in ("jobs at least once", "jobs at least once without a restart"):
+        assert FAULTS < 200 or sum(one.counts[kind] for one in outcomes), kind
 
 
-def test_no_fault_on_spark_costs_or_repeats_a_row(tmp_path):
+def test_no_fault_on_spark_costs_a_row_or_repeats_it_against_the_guarantee(tmp_path):
     outcomes = run(1, 0, FAULTS_ON_SPARK, 1, tmp_path, sys.stderr, on_spark=True)
     print(table(outcomes))
     wrong = [f"seed {one.seed}: {one.error}" for one in outcomes if one.error]

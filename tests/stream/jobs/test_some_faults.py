@@ -4,8 +4,8 @@ import pytest
 from tests.soak.streams.job import Job
 
 
-@pytest.mark.parametrize("seed", [1001, 1002])
-def test_some_faults_cost_and_repeat_no_row(tmp_path, seed):
+@pytest.mark.parametrize("seed", [1001, 1002, 1003])
+def test_some_faults_cost_no_row_and_repeat_none_against_the_guarantee(tmp_path, seed):
     outcome = Job(seed, tmp_path / "job", 10, has_disk=False).run()
     assert not outcome.error, outcome.error
     assert outcome.faults

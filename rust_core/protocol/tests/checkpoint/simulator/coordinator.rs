@@ -4,17 +4,23 @@ use std::collections::BTreeMap;
 
 use headgate_protocol::CheckpointId;
 
+use super::layout::Layout;
+use super::restore::Checkpoint;
 use super::task::Snapshot;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Coordinator {
     last: i64,
     pending: Option<(CheckpointId, BTreeMap<usize, Snapshot>)>,
-    /// The last complete checkpoint: the part of each task.
-    pub(super) completed: Option<Vec<Snapshot>>,
+    /// The last complete checkpoint, or the start.
+    pub(super) completed: Checkpoint,
 }
 
 impl Coordinator {
+    pub(super) fn new(start: Checkpoint) -> Self {
+        Self { last: 0, pending: None, completed: start }
+    }
+
     pub(super) fn pending(&self) -> Option<CheckpointId> {
         self.pending.as_ref().map(|(id, _)| *id)
     }
@@ -40,17 +46,19 @@ impl Coordinator {
         &mut self,
         checkpoint: CheckpointId,
         task: usize,
-        tasks: usize,
+        layout: Layout,
         snapshot: Snapshot,
     ) -> bool {
         let Some((_, parts)) = self.pending.as_mut().filter(|(id, _)| *id == checkpoint) else {
             return false;
         };
         assert!(parts.insert(task, snapshot).is_none(), "task {task} acknowledged twice");
-        if parts.len() < tasks {
+        if parts.len() < layout.tasks() {
             return false;
         }
-        self.completed = self.pending.take().map(|(_, parts)| parts.into_values().collect());
+        let parts = std::mem::take(parts).into_values().collect();
+        self.pending = None;
+        self.completed = Checkpoint { layout, parts };
         true
     }
 }

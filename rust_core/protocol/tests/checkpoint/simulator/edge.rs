@@ -17,18 +17,13 @@ pub(super) enum Item {
     /// Made by the receiving channel, with the number of the barrier.
     Announcement(Sequence, CheckpointBarrier<()>),
     Cancel(CheckpointId),
-    EndOfChannelState,
     EndOfPartition,
 }
 
 impl Item {
     /// Returns true if the subpartition gives nothing behind it until it is resumed.
     fn blocks_upstream(&self) -> bool {
-        match self {
-            Self::Barrier(barrier) => barrier.options.alignment.blocks_channel(),
-            Self::EndOfChannelState => true,
-            _ => false,
-        }
+        matches!(self, Self::Barrier(barrier) if barrier.options.alignment.blocks_channel())
     }
 
     fn data(&self) -> Option<Record> {
@@ -70,8 +65,8 @@ pub(super) struct Edge {
     /// True from an item that blocks the subpartition, and that the task has read, until the task
     /// resumes the channel.
     pub(super) stopped: bool,
-    /// Input state of the checkpoint that the task started from; it is read first.
-    pub(super) recovered: VecDeque<Record>,
+    /// The last data that the task read.
+    last_read: Option<Sequence>,
 }
 
 impl Edge {
@@ -94,7 +89,7 @@ impl Edge {
             received: PrioritizedDeque::new(),
             persister: ChannelStatePersister::default(),
             stopped: false,
-            recovered: VecDeque::new(),
+            last_read: None,
         }
     }
 
@@ -196,6 +191,14 @@ impl Edge {
         }
     }
 
+    /// Checks that data is read in the order in which it was sent.
+    pub(super) fn check_order(&mut self, read: &Numbered) {
+        if read.item.data().is_some() {
+            let before = self.last_read.replace(read.sequence).map(|before| before.0);
+            assert!(before < Some(read.sequence.0), "{read:?} came after {before:?}");
+        }
+    }
+
     /// Takes the next item that arrived.
     pub(super) fn take_received(&mut self) -> Option<Numbered> {
         self.received.poll()
@@ -222,9 +225,6 @@ impl Edge {
 
     /// Returns true if the task has read all that was sent.
     pub(super) fn is_drained(&self) -> bool {
-        self.queue.is_empty()
-            && self.way.is_empty()
-            && self.received.is_empty()
-            && self.recovered.is_empty()
+        self.queue.is_empty() && self.way.is_empty() && self.received.is_empty()
     }
 }

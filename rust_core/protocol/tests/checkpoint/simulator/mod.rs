@@ -1,12 +1,15 @@
 //! A job with checkpoints of all kinds, in an order that a seed chooses: tasks, queues and channels
-//! around the state machines that ship, with losses and restarts. Each record is counted once.
+//! around the state machines that ship, with losses and restarts in other numbers of tasks. Each record
+//! is counted once.
 //!
 //! `HEADGATE_CHECKPOINT_SCHEDULE` is the seed of the first schedule and
 //! `HEADGATE_CHECKPOINT_SCHEDULES` their number. A seed alone runs one schedule.
 
 mod coordinator;
 mod edge;
+mod layout;
 mod plan;
+mod restore;
 mod state;
 mod task;
 mod world;

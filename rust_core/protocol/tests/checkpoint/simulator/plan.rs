@@ -1,7 +1,6 @@
 //! What a seed decides about a job, and what the schedules have seen.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use fastrand::Rng;
 
@@ -18,12 +17,15 @@ pub(super) struct Seen {
     pub(super) overtaken_starts: usize,
     pub(super) restarts: usize,
     pub(super) restarts_with_channel_state: usize,
+    pub(super) rescaled_with_channel_state: usize,
 }
 
 /// What a seed decides about a job.
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) sources: usize,
+    /// Splits of the source.
+    pub(super) splits: usize,
+    /// Records of each split.
     pub(super) records: u32,
     /// Data buffers that a subpartition takes before its task waits.
     pub(super) capacity: usize,
@@ -46,6 +48,7 @@ impl Seen {
             self.overtaken_starts,
             self.restarts,
             self.restarts_with_channel_state,
+            self.rescaled_with_channel_state,
         ];
         situations.iter().all(|times| *times > 0)
     }
@@ -54,28 +57,11 @@ impl Seen {
 impl Plan {
     pub(super) fn new(rng: &mut Rng) -> Self {
         Self {
-            sources: rng.usize(1..=2),
+            splits: rng.usize(1..=3),
             records: rng.u32(4..=24),
             capacity: rng.usize(1..=4),
             checkpoints_after_finish: rng.u8(..) < 200,
             speed: std::array::from_fn(|_| rng.u8(1..=6)),
-        }
-    }
-
-    /// Number of tasks; the sources come first, then both stages.
-    pub(super) fn tasks(&self) -> usize {
-        self.sources + 4
-    }
-
-    pub(super) fn stage(&self, task: usize) -> usize {
-        if task < self.sources { 0 } else { 1 + (task - self.sources) / 2 }
-    }
-
-    /// The subtasks of a stage.
-    pub(super) fn subtasks(&self, stage: usize) -> Range<usize> {
-        match stage {
-            0 => 0..self.sources,
-            _ => self.sources + 2 * (stage - 1)..self.sources + 2 * stage,
         }
     }
 }

@@ -14,8 +14,8 @@ use super::state::{Record, State};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Snapshot {
     pub(super) state: State,
-    /// Next record of a source.
-    pub(super) position: u32,
+    /// Next record of each split of a source's task.
+    pub(super) positions: BTreeMap<usize, u32>,
     pub(super) finished: bool,
     pub(super) channels: ChannelState,
 }
@@ -42,8 +42,8 @@ pub(super) struct Task {
     pub(super) outputs: Vec<usize>,
     /// A source has no channels: the coordinator triggers each of its checkpoints.
     pub(super) handler: CheckpointBarrierHandler<()>,
-    /// Channels that have records of the last snapshot's output to deliver.
-    pub(super) restoring: BTreeSet<usize>,
+    /// Records that were in flight at the checkpoint that the task started from; they are handled first.
+    pub(super) recovered: VecDeque<Record>,
     pub(super) timer: Option<(CheckpointId, i64)>,
     /// Time at which the barriers of a checkpoint overtake the data before them in the outputs.
     pub(super) output_timer: Option<(CheckpointId, i64)>,
@@ -53,7 +53,7 @@ pub(super) struct Task {
     pub(super) aborted: BTreeSet<CheckpointId>,
     pub(super) last: Option<CheckpointId>,
     pub(super) state: State,
-    pub(super) position: u32,
+    pub(super) positions: BTreeMap<usize, u32>,
     pub(super) finished: bool,
     /// Snapshots that were taken and are not acknowledged.
     pub(super) snapshots: BTreeMap<CheckpointId, Snapshot>,
@@ -72,11 +72,12 @@ impl Task {
         outputs: Vec<usize>,
         checkpoints_after_finish: bool,
         from: Snapshot,
+        recovered: VecDeque<Record>,
     ) -> Self {
         Self {
             stage,
             handler: CheckpointBarrierHandler::new(inputs.len(), checkpoints_after_finish),
-            restoring: (0..inputs.len()).collect(),
+            recovered,
             inputs,
             outputs,
             timer: None,
@@ -85,12 +86,21 @@ impl Task {
             aborted: BTreeSet::new(),
             last: None,
             state: from.state,
-            position: from.position,
-            finished: from.finished,
+            positions: from.positions,
+            finished: false,
             snapshots: BTreeMap::new(),
             writer: ChannelStateWriter::default(),
             writing: BTreeMap::new(),
             unsent: BTreeMap::new(),
+        }
+    }
+
+    /// The state now, without data in flight.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            state: self.state.clone(),
+            positions: self.positions.clone(),
+            ..Snapshot::default()
         }
     }
 

@@ -1,4 +1,4 @@
-//! A job: sources, a keyed stage of two tasks, and another one behind it.
+//! A job: a source, a keyed stage, and another one behind it, each with some tasks.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,18 @@ use crate::task::{Effect, Expired, Subsumed};
 
 use super::coordinator::Coordinator;
 use super::edge::{Edge, Item, Numbered};
+use super::layout::Layout;
 use super::plan::{Plan, Seen};
+use super::restore::Checkpoint;
 use super::state::{Record, naive_run, sum};
-use super::task::{ChannelState, Snapshot, Task};
+use super::task::{Snapshot, Task};
 
 #[derive(Debug)]
 pub(super) struct World {
     plan: Plan,
-    /// The counts of both stages after a run without faults.
-    expected: [BTreeMap<Record, u32>; 2],
+    /// The counts of each stage after a run without faults.
+    expected: BTreeMap<Record, u32>,
+    layout: Layout,
     now: i64,
     tasks: Vec<Task>,
     edges: Vec<Edge>,
@@ -30,61 +33,59 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(plan: Plan, rng: &mut Rng) -> Self {
         let mut world = Self {
-            expected: naive_run(plan.sources, plan.records),
+            expected: naive_run(plan.splits, plan.records),
+            layout: Layout::new(rng),
+            coordinator: Coordinator::new(Checkpoint::start(plan.splits)),
             plan,
             now: 0,
             tasks: Vec::new(),
             edges: Vec::new(),
-            coordinator: Coordinator::default(),
         };
-        world.deploy(None, rng);
+        world.deploy(rng);
         world
     }
 
-    /// Starts all tasks, from a checkpoint if there is one.
-    fn deploy(&mut self, checkpoint: Option<Vec<Snapshot>>, rng: &mut Rng) {
-        let plan = &self.plan;
-        let recovers = checkpoint.is_some();
-        let parts = checkpoint.unwrap_or_else(|| vec![Snapshot::default(); plan.tasks()]);
+    /// Starts all tasks from the last complete checkpoint.
+    fn deploy(&mut self, rng: &mut Rng) {
+        let layout = self.layout;
+        let from = &self.coordinator.completed;
+        let mut inputs = vec![Vec::new(); layout.tasks()];
+        let mut outputs = vec![Vec::new(); layout.tasks()];
         self.edges.clear();
-        let mut inputs = vec![Vec::new(); plan.tasks()];
-        let mut outputs = vec![Vec::new(); plan.tasks()];
         for stage in 0..2 {
-            for from in plan.subtasks(stage) {
-                for (output, to) in plan.subtasks(stage + 1).enumerate() {
+            for from in layout.tasks_of(stage) {
+                for (output, to) in layout.tasks_of(stage + 1).enumerate() {
                     let channel = inputs[to].len();
                     inputs[to].push(self.edges.len());
                     outputs[from].push(self.edges.len());
                     let (is_local, credits) = (rng.bool(), rng.usize(1..=3));
-                    let mut edge = Edge::new((from, output), (to, channel), is_local, credits);
-                    let recovered = parts[to].channels.inputs.get(channel).cloned();
-                    edge.recovered.extend(recovered.unwrap_or_default());
-                    let unsent = parts[from].channels.outputs.get(output).cloned();
-                    unsent.unwrap_or_default().into_iter().for_each(|it| edge.send(Item::Data(it)));
-                    if recovers {
-                        edge.send(Item::EndOfChannelState);
-                    }
-                    if parts[from].finished {
-                        edge.send(Item::EndOfPartition);
-                    }
-                    self.edges.push(edge);
+                    self.edges.push(Edge::new((from, output), (to, channel), is_local, credits));
                 }
             }
         }
-        let tasks = parts.into_iter().enumerate().map(|(at, part)| {
-            let (inputs, outputs) = (inputs[at].clone(), outputs[at].clone());
-            Task::new(plan.stage(at), inputs, outputs, plan.checkpoints_after_finish, part)
+        let edges = inputs.into_iter().zip(outputs);
+        let tasks = layout.subtasks().zip(edges).map(|((stage, index), (inputs, outputs))| {
+            let snapshot = from.snapshot(layout, stage, index);
+            let recovered = from.in_flight(layout, stage, index);
+            let after_finish = self.plan.checkpoints_after_finish;
+            Task::new(stage, inputs, outputs, after_finish, snapshot, recovered)
         });
         self.tasks = tasks.collect();
     }
 
-    /// Loses all tasks and all that is in flight; starts again from the last complete checkpoint.
+    /// Loses all tasks and all that is in flight; starts again from the last complete checkpoint, often with
+    /// other numbers of tasks.
     pub(super) fn crash(&mut self, rng: &mut Rng, seen: &mut Seen) {
         self.coordinator.give_up();
+        if rng.bool() {
+            self.layout = Layout::new(rng);
+        }
+        let is_rescaled = self.coordinator.completed.layout != self.layout;
+        let has_channel_state = self.has_channel_state();
         seen.restarts += 1;
-        seen.restarts_with_channel_state += usize::from(self.has_channel_state());
-        let checkpoint = self.coordinator.completed.clone();
-        self.deploy(checkpoint, rng);
+        seen.restarts_with_channel_state += usize::from(has_channel_state);
+        seen.rescaled_with_channel_state += usize::from(has_channel_state && is_rescaled);
+        self.deploy(rng);
     }
 
     pub(super) fn is_finished(&self) -> bool {
@@ -99,7 +100,7 @@ impl World {
             10..18 => self.arrive(edge),
             18..33 if rng.u8(..6) >= self.plan.speed[self.tasks[task].stage] => {}
             18..28 => self.read(task, rng, seen),
-            28..33 => self.emit(task),
+            28..33 => self.emit(task, rng),
             33..35 => _ = self.edges[edge].deliver_resume(),
             35 => self.request(task, seen),
             36 => self.fire(task, seen),
@@ -111,8 +112,7 @@ impl World {
 
     /// Returns true if a restart would find data in flight.
     pub(super) fn has_channel_state(&self) -> bool {
-        let completed = self.coordinator.completed.iter().flatten();
-        completed.map(|part| &part.channels).any(ChannelState::has_data)
+        self.coordinator.completed.has_channel_state()
     }
 
     /// Starts a checkpoint, unless one is pending. Returns true if it did.
@@ -132,8 +132,7 @@ impl World {
         let barrier = CheckpointBarrier { id, timestamp: self.now, options };
         for at in 0..self.tasks.len() {
             if self.tasks[at].finished {
-                let (state, position) = (self.tasks[at].state.clone(), self.tasks[at].position);
-                let part = Snapshot { state, position, finished: true, ..Snapshot::default() };
+                let part = Snapshot { finished: true, ..self.tasks[at].snapshot() };
                 self.acknowledge(id, at, part, seen);
             } else if self.tasks[at].inputs.iter().all(|edge| self.producer(*edge).finished) {
                 self.tasks[at].requests.push_back(barrier.clone());
@@ -161,18 +160,15 @@ impl World {
         &self.tasks[self.edges[edge].from.0]
     }
 
-    /// Returns true if the task has no input state to read, so that its partitions are requested.
-    fn has_recovered(&self, task: usize) -> bool {
-        self.tasks[task].inputs.iter().all(|edge| self.edges[*edge].recovered.is_empty())
-    }
-
     fn has_room(&self, task: usize) -> bool {
         let outputs = &self.tasks[task].outputs;
         outputs.iter().all(|edge| self.edges[*edge].queued_data() < self.plan.capacity)
     }
 
     fn transmit(&mut self, edge: usize) {
-        if self.edges[edge].is_local || !self.has_recovered(self.edges[edge].to.0) {
+        let Edge { is_local, to: (receiver, _), .. } = self.edges[edge];
+        // A task has its input once it has handled the recovered records.
+        if is_local || !self.tasks[receiver].recovered.is_empty() {
             return;
         }
         if let Some(item) = self.give(edge) {
@@ -211,19 +207,27 @@ impl World {
         }
     }
 
-    fn emit(&mut self, task: usize) {
-        let is_source = self.tasks[task].stage == 0;
-        if is_source && self.tasks[task].position < self.plan.records && self.has_room(task) {
-            let record = Record { source: task, number: self.tasks[task].position };
-            self.tasks[task].position += 1;
+    /// Lets a task of the source emit a record of one of its splits.
+    fn emit(&mut self, task: usize, rng: &mut Rng) {
+        if !self.has_room(task) {
+            return;
+        }
+        let records = self.plan.records;
+        let positions = &mut self.tasks[task].positions;
+        if let Some((split, next)) = rng.choice(positions.iter_mut())
+            && *next < records
+        {
+            let record = Record { split: *split, number: *next };
+            *next += 1;
             self.send(task, record);
         }
     }
 
     fn send(&mut self, task: usize, record: Record) {
         let Task { stage, outputs, .. } = &self.tasks[task];
-        if let Some(edge) = outputs.get(record.subtask(stage + 1)) {
-            self.edges[*edge].send(Item::Data(record));
+        if !outputs.is_empty() {
+            let edge = outputs[self.layout.receiver(stage + 1, record)];
+            self.edges[edge].send(Item::Data(record));
         }
     }
 
@@ -233,9 +237,9 @@ impl World {
         let room = self.has_room(task);
         let mut inputs = self.tasks[task].inputs.clone();
         rng.shuffle(&mut inputs);
-        if let Some(edge) = inputs.iter().find(|edge| !self.edges[**edge].recovered.is_empty()) {
-            if room && let Some(record) = self.edges[*edge].recovered.pop_front() {
-                self.process(*edge, record);
+        if !self.tasks[task].recovered.is_empty() {
+            if room && let Some(record) = self.tasks[task].recovered.pop_front() {
+                self.process(task, record);
             }
             return;
         }
@@ -249,13 +253,13 @@ impl World {
             self.edges[edge].take_received()
         };
         if let Some(item) = item {
+            self.edges[edge].check_order(&item);
             self.handle(task, edge, item.item, seen);
         }
     }
 
-    fn process(&mut self, edge: usize, record: Record) {
-        let (sender, task) = (self.edges[edge].from.0, self.edges[edge].to.0);
-        self.tasks[task].state.count(record, sender);
+    fn process(&mut self, task: usize, record: Record) {
+        self.tasks[task].state.count(record);
         self.send(task, record);
     }
 
@@ -264,7 +268,7 @@ impl World {
         let now = self.now;
         let handler = &mut self.tasks[at].handler;
         let effects = match item {
-            Item::Data(record) => return self.process(edge, record),
+            Item::Data(record) => return self.process(at, record),
             Item::Barrier(barrier) => {
                 self.edges[edge].stopped |= barrier.options.alignment.blocks_channel();
                 handler.on_barrier(channel, &barrier, now)
@@ -274,16 +278,6 @@ impl World {
             }
             Item::Cancel(checkpoint) => handler.on_cancellation(channel, checkpoint),
             Item::EndOfPartition => handler.on_end_of_partition(channel, now),
-            Item::EndOfChannelState => {
-                self.edges[edge].stopped = true;
-                let task = &mut self.tasks[at];
-                assert!(task.restoring.remove(&channel), "once for each channel");
-                // No new record is processed before a restored one.
-                if task.restoring.is_empty() {
-                    task.inputs.iter().for_each(|edge| self.edges[*edge].resume());
-                }
-                return;
-            }
         };
         self.carry_out(at, effects.unwrap(), seen);
     }
@@ -346,8 +340,7 @@ impl World {
             task.discard(id, Expired);
             return self.send_to_all(at, &Item::Cancel(id));
         }
-        let part =
-            Snapshot { state: task.state.clone(), position: task.position, ..Snapshot::default() };
+        let part = task.snapshot();
         task.snapshots.insert(id, part);
         match barrier.options.alignment {
             Alignment::Aligned => self.send_to_all(at, &Item::Barrier(barrier)),
@@ -391,8 +384,11 @@ impl World {
 
     /// Handles a request of the coordinator.
     fn request(&mut self, at: usize, seen: &mut Seen) {
+        // The mail waits until the recovered records are handled.
+        if !self.tasks[at].recovered.is_empty() {
+            return;
+        }
         let Some(barrier) = self.tasks[at].requests.pop_front() else { return };
-        assert!(self.has_recovered(at), "finished producers have left no input state");
         let effects = self.tasks[at].handler.trigger(&barrier, self.now);
         self.carry_out(at, effects, seen);
     }
@@ -419,7 +415,7 @@ impl World {
     fn finish(&mut self, at: usize) {
         let task = &self.tasks[at];
         let at_end = if task.stage == 0 {
-            task.position == self.plan.records
+            task.positions.values().all(|next| *next == self.plan.records)
         } else {
             task.handler.num_open_channels() == 0
         };
@@ -444,7 +440,7 @@ impl World {
     }
 
     fn acknowledge(&mut self, id: CheckpointId, task: usize, part: Snapshot, seen: &mut Seen) {
-        if self.coordinator.acknowledge(id, task, self.tasks.len(), part) {
+        if self.coordinator.acknowledge(id, task, self.layout, part) {
             self.check_checkpoint(seen);
         }
     }
@@ -452,8 +448,9 @@ impl World {
     /// Checks that a complete checkpoint has each record exactly once: in a state, in flight before
     /// it, or still to come.
     fn check_checkpoint(&self, seen: &mut Seen) {
-        let parts = self.coordinator.completed.as_ref().expect("it is complete");
-        let of = |stage: usize| &parts[self.plan.subtasks(stage)];
+        let parts = &self.coordinator.completed.parts;
+        let of = |stage: usize| &parts[self.layout.tasks_of(stage)];
+        let positions: BTreeMap<_, _> = of(0).iter().flat_map(|part| &part.positions).collect();
         for stage in [1, 2] {
             let mut counts = sum(of(stage).iter().map(|part| &part.state));
             let outputs = of(stage - 1).iter().flat_map(|part| &part.channels.outputs);
@@ -462,14 +459,14 @@ impl World {
                 *counts.entry(*record).or_default() += 1;
             }
             let upstream = sum(of(1).iter().map(|part| &part.state));
-            for record in self.expected[0].keys() {
+            for record in self.expected.keys() {
                 let to_come = match stage {
-                    1 => record.number >= parts[record.source].position,
+                    1 => record.number >= *positions[&record.split],
                     _ => !upstream.contains_key(record),
                 };
                 *counts.entry(*record).or_default() += u32::from(to_come);
             }
-            assert_eq!(counts, self.expected[stage - 1], "stage {stage}");
+            assert_eq!(counts, self.expected, "stage {stage}");
         }
         let any = |has: fn(&Snapshot) -> bool| usize::from(parts.iter().any(has));
         seen.completed += 1;
@@ -481,12 +478,8 @@ impl World {
     /// Compares the states of all tasks with a run without faults.
     pub(super) fn check_end(&self) {
         for stage in [1, 2] {
-            let tasks = &self.tasks[self.plan.subtasks(stage)];
-            assert_eq!(
-                sum(tasks.iter().map(|task| &task.state)),
-                self.expected[stage - 1],
-                "stage {stage}"
-            );
+            let tasks = &self.tasks[self.layout.tasks_of(stage)];
+            assert_eq!(sum(tasks.iter().map(|task| &task.state)), self.expected, "stage {stage}");
         }
     }
 }
