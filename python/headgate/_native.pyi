@@ -140,6 +140,9 @@ class Environment:
     def take_damaged(self) -> list[bytes]:
         """Return the ids of served partitions whose files were found damaged since the last call."""
 
+    def take_tls_refusal(self) -> str | None:
+        """Return why changed files of certificates cannot be used, once for each of their states."""
+
     def withdraw(self, partition_id: bytes) -> bool: ...
     def abort(self, cause: str) -> None: ...
     def close(self) -> None: ...

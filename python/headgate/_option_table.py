@@ -252,7 +252,8 @@ OPTIONS: Final[dict[str, Option]] = {
             ("environment", "exchange"),
             "A PEM file with the certificate of this process, followed by those between it and the "
             "authority. On Spark the files are on each executor. A new connection reads them again if "
-            "they have changed. While they cannot be used, what they said before stays in use.",
+            "they have changed. While they cannot be used, what they said before stays in use, and the "
+            "log has a warning (HG-3011).",
         ),
         Option(
             "tls_key",

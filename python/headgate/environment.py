@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
 
 from headgate import _native, _options
 from headgate._closing import Closing
 from headgate._directories import local_directories
 from headgate._matches import close_matches
 from headgate._option_table import OPTIONS
-from headgate.errors import OptionError
+from headgate.errors import CertificatesRefused, OptionError
 from headgate.gate import InputGate
 from headgate.partition import KINDS, PartitionKind, ResultPartition, TaskEvent
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from headgate.address import ChannelAddress
     from headgate.options import Compression, EnvironmentOptions
+
+_LOG: Final = logging.getLogger("headgate.environment")
 
 
 class Waits(NamedTuple):
@@ -198,8 +201,15 @@ class ShuffleEnvironment(Closing):
             partition_id,
             list(handlers),
         )
+        self._warn_of_certificates()
         timeout = self._options["buffer_timeout"]
         return ResultPartition(native, self._native, schema, kind, handlers, timeout)
+
+    def _warn_of_certificates(self) -> None:
+        """Log that changed files of certificates cannot be used, once for each of their states."""
+        if refusal := self._native.take_tls_refusal():
+            summary = f"{refusal}; connections go on with the files that were read before"
+            _LOG.warning("%s", CertificatesRefused(summary))
 
     def _or_own(self, name: str, value: Any) -> Any:
         """Return the value of an option for one partition, or the environment's if it is None."""
@@ -232,6 +242,7 @@ class ShuffleEnvironment(Closing):
         if unknown < 0:
             raise OptionError(f"unknown={unknown} is less than 0")
         gate = InputGate(self._native.create_input_gate(), schema)
+        self._warn_of_certificates()
         try:
             for address in addresses:
                 gate.add_channel(address)
@@ -260,6 +271,7 @@ class ShuffleEnvironment(Closing):
             InternalError: the environment has or had a partition of this name.
         """
         self._native.serve(partition_id, os.fspath(indexes))
+        self._warn_of_certificates()
 
     def withdraw(self, partition_id: bytes) -> bool:
         """Serve a kept partition no more; gates that read it go on. Return False if it was not served."""
@@ -298,6 +310,7 @@ class ShuffleEnvironment(Closing):
             ...     metrics["task"]["numBuffersOut"], metrics["partitions"][0]["outputQueueLength"]
             (4, 8)
         """
+        self._warn_of_certificates()
         return self._native.stats()
 
     def waits(self) -> Waits:

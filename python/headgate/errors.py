@@ -231,6 +231,13 @@ class TlsError(HeadgateError, ConnectionError):
     )
 
 
+class CertificatesRefused(HeadgateError, ValueError):
+    """The files of certificates changed, and cannot be used; connections go on with what they held before."""
+
+    code = "HG-3011"
+    default_remedy = "write a certificate, its key and its authority in PEM that belong together"
+
+
 class SlowLink(HeadgateError, ConnectionError):
     """Rows between two executors travel much slower than between the others."""
 

@@ -345,6 +345,41 @@ def test_files_that_cannot_be_used_are_named(environment, tmp_path):
         environment(tls="require", **{**right, "tls_key": tmp_path / "other"})
 
 
+def test_changed_files_that_cannot_be_used_are_logged_once(environment, tmp_path, caplog):
+    certificate, key = hg._native.self_signed_certificate()
+    (tmp_path / "certificate").write_text(certificate)
+    (tmp_path / "key").write_text(key)
+    files = dict.fromkeys(("tls_ca", "tls_certificate"), tmp_path / "certificate")
+    made = environment(tls="require", tls_key=tmp_path / "key", **files)
+
+    def logged(call):
+        caplog.clear()
+        call()
+        return [
+            record.getMessage()
+            for record in caplog.records
+            if record.name == "headgate.environment"
+        ]
+
+    assert logged(made.stats) == []
+    for wrong, call in (
+        ("no key", lambda: made.create_input_gate().close()),
+        ("no key either", lambda: made.create_result_partition(1).close()),
+        (None, made.stats),
+        ("once more", lambda: made.serve(bytes(range(16)), tmp_path / "indexes")),
+    ):
+        (tmp_path / "key").unlink() if wrong is None else (tmp_path / "key").write_text(wrong)
+        (text,) = logged(call)
+        assert text.startswith("[HG-3011]")
+        assert str(tmp_path / "key") in text
+        assert logged(made.stats) == [], "the same files are told of once"
+    (tmp_path / "key").write_text(key)
+    assert logged(made.stats) == []
+    # The same text in a file that was right in between is a new failure.
+    (tmp_path / "key").write_text("once more")
+    assert len(logged(made.stats)) == 1
+
+
 def test_a_secret_is_still_needed(environment, served):
     producer = served()
     error = read(environment, producer.address, secret=bytes(32)).error()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use headgate_exchange::{
     Codec, ExchangeError, KeptFile, PartitionId, PartitionKind, PartitionOptions,
-    ShuffleEnvironment,
+    ShuffleEnvironment, Tls,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -94,6 +94,14 @@ impl Environment {
     fn take_damaged<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
         let damaged = released(py, || self.inner.take_damaged());
         damaged.iter().map(|id| PyBytes::new(py, &id.0)).collect()
+    }
+
+    fn take_tls_refusal(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        blocking(py, |_| {
+            self.inner.check_fork()?;
+            let refusal = self.inner.config().tls.as_ref().and_then(Tls::take_refusal);
+            Ok(refusal.map(|error| error.to_string()))
+        })
     }
 
     fn withdraw(&self, py: Python<'_>, partition_id: [u8; 16]) -> bool {

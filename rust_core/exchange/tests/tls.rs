@@ -158,7 +158,22 @@ fn both_sides_read_their_certificates_again_when_the_files_change() {
     fs::remove_file(&changed.certificate).unwrap();
     rows();
 
+    // Once for each state of the files, whatever connections looked at them.
+    let refusals =
+        || [&accepts, &dials].map(|env| env.0.config().tls.as_ref().unwrap().take_refusal());
+    for refusal in refusals() {
+        let text = refusal.expect("the certificate is missing").to_string();
+        assert!(text.contains(changed.certificate.to_str().unwrap()), "{text}");
+    }
+    rows();
+    assert!(refusals().iter().all(Option::is_none));
+    fs::write(&changed.certificate, "no certificate").unwrap();
+    assert!(refusals().iter().all(Option::is_some));
+    rows();
+    assert!(refusals().iter().all(Option::is_none));
+
     authority.files("changed", LONG_AGO);
+    assert!(refusals().iter().all(Option::is_none), "the files can be used");
     let [accepted, dialed] = both().map(|keys| keys.unwrap_err().to_string());
     assert!(accepted.contains("expired"), "{accepted}");
     assert!(dialed.to_lowercase().contains("expired"), "{dialed}");

@@ -16,7 +16,7 @@ mod verifiers;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{ExchangeError, Result};
 
 pub use certificates::{TlsFiles, self_signed_certificate};
 use configs::Configs;
@@ -46,12 +46,21 @@ impl Tls {
     /// The deployment's certificates, which are checked on both sides besides the proof of the secret.
     ///
     /// Each connection looks whether the files have changed. While they cannot be used, what they said before stays
-    /// in use.
+    /// in use, and [`take_refusal`](Self::take_refusal) has the cause.
     ///
     /// # Errors
     /// [`ExchangeError::TlsOptions`](crate::ExchangeError::TlsOptions) names the file that cannot be used.
     pub fn from_files(files: &TlsFiles) -> Result<Self> {
         Ok(Self(Source::Files(Arc::new(Reloaded::new(files.clone())?))))
+    }
+
+    /// Returns why the files cannot be used now, once for each state of theirs; None if they can be, or there are none.
+    #[must_use]
+    pub fn take_refusal(&self) -> Option<ExchangeError> {
+        match &self.0 {
+            Source::Ephemeral(_) => None,
+            Source::Files(files) => files.take_refusal(),
+        }
     }
 
     /// Returns what a connection that begins now needs.

@@ -404,6 +404,39 @@ mod tests {
         assert!(error.contains("hardly any content"), "{error}");
     }
 
+    /// The first message of an end that dials.
+    fn greeting() -> Vec<u8> {
+        let peer = (Ipv4Addr::LOCALHOST, 1).into();
+        let tls = Tls::ephemeral().expect("random bytes");
+        let mut end = TlsStream::dialed(Socket::of(Peer::Said(VecDeque::new())), peer, &tls)
+            .expect("its own key");
+        end.flush().expect("it keeps all");
+        // Behind the head of the record.
+        end.socket().written[5..].to_vec()
+    }
+
+    /// TLS 1.3 has no renegotiation: who asks for one is disconnected at once.
+    #[test]
+    fn a_second_handshake_in_a_session_is_refused_at_its_first_record() {
+        let hello_request = vec![0, 0, 0, 0];
+        // No context, no extensions.
+        let certificate_request = vec![13, 0, 0, 3, 0, 0, 0];
+        type Flooded = fn(ContentType, Vec<u8>) -> TlsStream<Socket>;
+        let cases: [(&str, Flooded, Vec<u8>); 5] = [
+            ("a greeting to a producer", accepted_flood, greeting()),
+            ("a greeting to a consumer", dialed_flood, greeting()),
+            ("a request for a greeting to a producer", accepted_flood, hello_request.clone()),
+            ("a request for a greeting to a consumer", dialed_flood, hello_request),
+            ("a request for a certificate", dialed_flood, certificate_request),
+        ];
+        for (name, flooded, content) in cases {
+            let mut stream = flooded(ContentType::Handshake, content);
+            let (error, taken) = drown(&mut stream, 512);
+            assert!(taken <= READ_AHEAD, "{name}: {taken} bytes, {error}");
+            assert!(!error.contains("hardly any content"), "{name}: {error}");
+        }
+    }
+
     /// An honest peer's smallest writes are never too much.
     #[test]
     fn records_of_a_byte_pass_without_end() {
