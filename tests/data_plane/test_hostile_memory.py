@@ -136,6 +136,25 @@ def test_refusals_of_task_events_that_a_consumer_does_not_read(environment):
     assert watch.most < ALLOWED
 
 
+def test_channels(environment):
+    """A blocking partition has many readers, but a connection has not."""
+    producer = environment()
+    partition = producer.create_result_partition(1, schema=NUMBERS, kind="blocking")
+    with hg.RecordWriter(partition) as writer:
+        writer.emit(numbers(10))
+    address = partition.address(0)
+    link, _ = wire.consumer(address, SECRET)
+    ask = [wire.partition_request(address, channel=number, credit=0) for number in range(40_000)]
+    with Watch() as watch, link:
+        for half in (ask[:20_000], ask[20_000:]):
+            link.sendall(b"".join(wire.masked(frame, link.mask) for frame in half))
+            time.sleep(0.55)
+        told = b""
+        while told.count(b"channels of one connection are open") < 1000:
+            told += link.recv(1 << 16)
+    assert watch.most < ALLOWED
+
+
 @pytest.mark.parametrize("channel", [0, 77], ids=["of an open channel", "of no channel"])
 def test_credits(environment, channel):
     """The consumer reads nothing of what its credits are for."""

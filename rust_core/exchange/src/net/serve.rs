@@ -19,6 +19,9 @@ use crate::net::task_event::IncomingEvent;
 use crate::net::wire_error;
 use crate::view::{ReadablePartition, SubpartitionView, ViewState};
 
+/// Most open channels of one connection; further ones are refused.
+const MAX_OPEN: usize = 16_384;
+
 struct Reader {
     view: Arc<dyn SubpartitionView>,
     generation: Generation,
@@ -169,6 +172,8 @@ impl Serve {
         let channel = request.channel;
         let opened = if self.waiting.contains(channel) || self.queue.view(channel).is_some() {
             Err(not_found(channel, format!("channel {channel} is open already")))
+        } else if self.queue.len() >= MAX_OPEN {
+            Err(not_found(channel, format!("{MAX_OPEN} channels of one connection are open")))
         } else {
             self.find(request, context, now)
         };

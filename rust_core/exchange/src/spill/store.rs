@@ -285,7 +285,10 @@ impl Store {
         if readers.closed {
             return Err(ExchangeError::Closed("result partition"));
         }
-        readers.views.retain(|view| view.strong_count() > 0);
+        // Not each time: of many views, each would look at all others.
+        if readers.views.len() > 2 * readers.open + 16 {
+            readers.views.retain(|view| view.strong_count() > 0);
+        }
         readers.views.push(view);
         readers.open += 1;
         let open = readers.open;
