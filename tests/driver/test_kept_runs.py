@@ -12,7 +12,8 @@ from tests.faults.patience import wait_until
 
 from headgate.spark.driver.kept import runs as kept_runs
 from headgate.spark.driver.kept import spark_tasks
-from headgate.spark.driver.kept.runs import DONE, RUNNING, KeptRuns, Outcome, failed
+from headgate.spark.driver.kept.outcome import DONE, RUNNING, Outcome, failed
+from headgate.spark.driver.kept.runs import KeptRuns
 from headgate.spark.driver.kept.spark_tasks import FailedTask, RunningTask, SparkTasks
 from headgate.spark.driver.kept.stages import StageCounts
 from headgate.spark.progress.facts import Facts

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.observe.edges import matrix
 from headgate.observe.report.files import write
 from headgate.observe.runs import RUNS
-from headgate.spark.driver.kept.runs import failed
+from headgate.spark.driver.kept.outcome import failed
 from headgate.spark.driver.runs.epochs import RunState
 from headgate.spark.driver.runs.members import State
 from headgate.spark.progress.chain import Link, chain_verdict

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import re
 import threading
 import time
 from collections import deque
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.accumulators import Accumulator, AddingAccumulatorParam
 
+from headgate.spark.driver.kept.outcome import DONE, RUNNING, Outcome, failed
 from headgate.spark.driver.kept.places import KeptPlaces
 from headgate.spark.driver.kept.stages import RunStages
 from headgate.spark.tasks.kept_files import sweep
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from headgate.spark.tasks.report import Role, TaskReport
 
 _LOG: Final = logging.getLogger("headgate.spark")
-_CODE: Final = re.compile(r"\[(HG-\d{4})\]")
 #: Most runs that are kept at once; the oldest are forgotten.
 _MOST: Final = 100
 #: Most exchanges whose options are kept, as nobody tells of the end of each.
@@ -93,25 +92,6 @@ class KeptRun:
         self.failures += report.failures
         self.started = min(self.started, now - sum(report.times.values()) / 1000)
         self.heard = now
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended.
-
-    Attributes:
-        state: "running", "done", "failed" or "cancelled".
-        code: of the error of ours that failed it, or "".
-        summary: one line that says why it failed, or "".
-    """
-
-    state: str
-    code: str = ""
-    summary: str = ""
-
-
-RUNNING: Final = Outcome("running")
-DONE: Final = Outcome("done")
 
 
 class KeptRuns:
@@ -290,19 +270,6 @@ class KeptRuns:
         except OSError as error:
             _LOG.warning("files of kept exchanges stay until their executor ends: %s", error)
             return False
-
-
-def failed(error: str) -> Outcome:
-    """Return the outcome of an SQL execution that ended with this error text of Spark."""
-    code = _CODE.search(error)
-    # Below a Python traceback, or the first line.
-    _, is_python, traceback = error.partition("Traceback (most recent call last):\n")
-    lines = traceback.splitlines() if is_python else error.splitlines()
-    return Outcome(
-        "cancelled" if "cancelled" in error.lower() else "failed",
-        code[1] if code else "",
-        next((line for line in lines if not line.startswith(" ")), ""),
-    )
 
 
 class _Reports(Accumulator[Any]):
