@@ -99,8 +99,8 @@ def barrier(checkpoint):
     return CheckpointBarrier(checkpoint, 0, "aligned")
 
 
-def run(act, batches=(), recovered=()):
-    """Run a task to which something is posted before it starts; return what happened, but for its start and end."""
+def everything(act, batches=(), recovered=()):
+    """Run a task to which something is posted before it starts; return what happened."""
     log = []
     task = StreamTask(
         "task",
@@ -113,6 +113,12 @@ def run(act, batches=(), recovered=()):
     act(task)
     task.start()
     assert task.join(30)
+    return log
+
+
+def run(act, batches=(), recovered=()):
+    """Run a task that does not fail; return what happened between its start and its end."""
+    log = everything(act, batches, recovered)
     assert (log[0], log[-2:]) == ("open", ["close", "end"])
     return log[1:-2]
 
@@ -130,17 +136,7 @@ def test_a_recovered_row_that_fails_leaves_the_input_alone():
         yield "one", rows(1)
         raise ValueError("planned")
 
-    log = []
-    task = StreamTask(
-        "task",
-        Operators(log),
-        [Output(log)],
-        Listener(log),
-        lambda made: Input(made, log, [rows(2)]),
-        fails(),
-    )
-    task.start()
-    assert task.join(30)
+    log = everything(lambda task: None, [rows(2)], fails())
     assert log[:-1] == ["open", [1], "close"]
     assert str(log[-1]) == "planned"
 

@@ -1,4 +1,4 @@
-"""How an SQL execution with a kept exchange ended, by Spark's text of its error."""
+"""How an SQL execution with a kept exchange, or an attempt at one of its tasks, ended, by Spark's text of the error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DONE: Final = Outcome("done")
 
 
 def failed(error: str) -> Outcome:
-    """Return the outcome of an SQL execution that ended with this error text of Spark."""
+    """Return the outcome of an SQL execution, or of an attempt at a task, that ended with this error text of Spark."""
     code = _CODE.search(error)
     # Below a Python traceback, or the first line.
     _, is_python, traceback = error.partition("Traceback (most recent call last):\n")

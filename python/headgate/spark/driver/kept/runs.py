@@ -165,7 +165,7 @@ class KeptRuns:
 
     def failures(self, run: KeptRun) -> list[tuple[Role, FailedTask]]:
         """Return attempts at tasks of a run that failed. Asks Spark if there are more than the last time."""
-        for stage, at, number, _ in [] if self._is_gone else run.stages.that_failed():
+        for stage, at, number in [] if self._is_gone else run.stages.that_failed():
             known, _ = run.failed.get((stage, at), (0, ()))
             if number > known:
                 run.failed[stage, at] = number, self._tasks.failed(stage, at)

@@ -60,10 +60,10 @@ class RunStages:
         newest = list(self._newest.items())
         return [(stage, one.attempt, self.roles[stage]) for stage, one in newest if one.running]
 
-    def that_failed(self) -> list[tuple[int, int, int, Role]]:
-        """Return the stages at whose tasks attempts have failed: number, attempt, how many failed, and role."""
+    def that_failed(self) -> list[tuple[int, int, int]]:
+        """Return the stages at whose tasks attempts have failed: number, attempt, and how many failed."""
         failed = list(self._failed.items())
-        return [(stage, at, number, self.roles[stage]) for (stage, at), number in failed if number]
+        return [(stage, at, number) for (stage, at), number in failed if number]
 
     def tasks(self, role: Role) -> int | None:
         """Return how many tasks of a role there are; None if none of their stages was seen."""
