@@ -27,41 +27,69 @@ def same(batches):
     yield from batches
 
 
+class Tables:
+    """The numbers of exchanges in the driver's tables, beyond those that earlier tests left for ever.
+
+    Spark keeps the plan of each `toLocalIterator()` until the session ends.
+    """
+
+    def __init__(self, spark, owner):
+        self.spark, self.owner = spark, owner
+        self._left, alike = [], 0
+        while alike < 4:
+            time.sleep(0.4)
+            self.collect_garbage()
+            counts = self._counts()
+            alike = alike + 1 if counts == self._left else 0
+            self._left = counts
+
+    def _counts(self):
+        owner, coordinator = self.owner, self.owner._server.coordinator
+        drawn = sum(len(watch._progress) for watch in kept_watch._watches.values())
+        exchanges = (owner._plans, owner._keys, owner._places, coordinator.exchanges)
+        others = (owner._lifetimes, coordinator.formation.facts)
+        return [len(table) for table in (*exchanges, *others)] + [drawn]
+
+    def now(self):
+        """Return the numbers of plans, keys, places and exchanges that this test added."""
+        return self._beyond()[:4]
+
+    def progress(self):
+        """Return the number of kept exchanges whose progress is watched."""
+        return self._beyond()[-1]
+
+    def _beyond(self):
+        return [count - left for count, left in zip(self._counts(), self._left, strict=True)]
+
+    def collect_garbage(self):
+        # Spark's listeners hold the last plan until the next action.
+        self.spark.range(1).count()
+        gc.collect()
+        self.spark.sparkContext._jvm.System.gc()
+
+    def wait_for(self, condition, what):
+        wait_until(lambda: self.collect_garbage() or condition(), what, 60)
+
+    def become_empty(self):
+        self.wait_for(lambda: not any(self._beyond()), "empty tables")
+
+
 @pytest.fixture
 def owner(spark, monkeypatch):
     monkeypatch.setattr(lifetimes, "_PERIOD", 0.1)
     return application.of(spark.sparkContext)
 
 
-def tables(owner):
-    """Return the numbers of exchanges in the driver's tables."""
-    coordinator = owner._server.coordinator
-    of_exchanges = (owner._plans, owner._keys, owner._places, coordinator.exchanges)
-    return [len(table) for table in of_exchanges]
-
-
-def wait_for(spark, condition, what):
-    def collected():
-        # Spark's listeners hold the last plan until the next action.
-        spark.range(1).count()
-        gc.collect()
-        spark.sparkContext._jvm.System.gc()
-        return condition()
-
-    wait_until(collected, what, 60)
-
-
-def emptied(spark, owner):
-    wait_for(spark, lambda: tables(owner) == [0] * 4, f"empty tables, not {tables(owner)}")
-    wait_for(spark, lambda: not owner._lifetimes, "no plan is watched")
+@pytest.fixture
+def tables(spark, owner):
+    return Tables(spark, owner)
 
 
 def pipelined(df, **options):
     return exchange(df, by="k", map=same, schema=df.schema, mode="pipelined", **options)
 
 
-def test_dozens_of_exchanges_leave_the_drivers_tables_empty(spark, numbers, owner):
-    emptied(spark, owner)
+def test_dozens_of_exchanges_leave_the_drivers_tables_empty(numbers, tables):
     captured = b"x" * 100_000
 
     def holding(batches):
@@ -72,22 +100,20 @@ def test_dozens_of_exchanges_leave_the_drivers_tables_empty(spark, numbers, owne
         exchange(numbers, by="k", map=holding, schema=numbers.schema, mode="pipelined")
         for _ in range(MANY)
     ]
-    assert tables(owner) == [MANY, MANY, 0, MANY]
+    assert tables.now() == [MANY, MANY, 0, MANY]
     for out in made[:3]:
         assert out.count() == 20_000
     last = made[-1].where("k < 10").groupBy("k").count()
     del made, out
-    wait_for(spark, lambda: tables(owner) == [1, 1, 0, 1], "all but one are forgotten")
+    tables.wait_for(lambda: tables.now() == [1, 1, 0, 1], "all but one are forgotten")
     assert sorted(last.collect()) == [(k, 200) for k in range(10)]
-    assert tables(owner) == [1, 1, 0, 1]
+    assert tables.now() == [1, 1, 0, 1]
     del last
-    emptied(spark, owner)
-    assert not owner._server.coordinator.formation.facts
+    tables.become_empty()
 
 
 @pytest.mark.parametrize("how", ["rdd", "cache", "view"])
-def test_what_was_made_of_a_result_keeps_its_exchange(spark, numbers, owner, how):
-    emptied(spark, owner)
+def test_what_was_made_of_a_result_keeps_its_exchange(spark, numbers, tables, how):
     out = pipelined(numbers, num_partitions=2)
     if how == "rdd":
         made = out.rdd.map(lambda row: row.id)
@@ -100,29 +126,25 @@ def test_what_was_made_of_a_result_keeps_its_exchange(spark, numbers, owner, how
         count = spark.table("made").count
     del out
     for _ in range(3):
-        gc.collect()
-        spark.sparkContext._jvm.System.gc()
+        tables.collect_garbage()
     assert count() == 20_000
-    assert tables(owner) == [1, 1, 0, 1]
+    assert tables.now() == [1, 1, 0, 1]
     if how == "cache":
         made.unpersist(blocking=True)
     spark.catalog.dropTempView("made")
     made = count = None
-    emptied(spark, owner)
+    tables.become_empty()
 
 
-def test_an_exchange_of_an_exchange_is_forgotten_with_it(spark, numbers, owner):
-    emptied(spark, owner)
+def test_an_exchange_of_an_exchange_is_forgotten_with_it(numbers, tables):
     out = pipelined(pipelined(numbers, num_partitions=2), num_partitions=1)
-    gc.collect()
-    spark.sparkContext._jvm.System.gc()
-    assert tables(owner) == [2, 2, 0, 2]
+    tables.collect_garbage()
+    assert tables.now() == [2, 2, 0, 2]
     del out
-    emptied(spark, owner)
+    tables.become_empty()
 
 
-def test_kept_exchanges_are_forgotten_too(spark, numbers, owner, monkeypatch):
-    emptied(spark, owner)
+def test_kept_exchanges_are_forgotten_too(numbers, tables, monkeypatch):
     monkeypatch.setattr("headgate.spark.kept_way.shares_files", lambda session: False)
     job = {
         "by": "k",
@@ -134,12 +156,10 @@ def test_kept_exchanges_are_forgotten_too(spark, numbers, owner, monkeypatch):
     made = [exchange(numbers, reduce=same, mode="kept", **job) for _ in range(20)]
     both = {"reduce": lambda one, other: same(one), "schema": numbers.schema, "mode": "kept"}
     made.append(exchange([numbers, numbers], "k", progress="log", **both))
-    (watch,) = kept_watch._watches.values()
-    assert tables(owner) == [0, 22, 22, 22]
-    assert len(watch._progress) >= 21
+    assert tables.now() == [0, 22, 22, 22]
+    assert tables.progress() >= 21
     del made
-    emptied(spark, owner)
-    wait_for(spark, lambda: not watch._progress, "no progress is left to draw")
+    tables.become_empty()
 
 
 @pytest.mark.parametrize("how", ["collect", "rdd", "coalesce", "union", "join", "cache", "take"])
