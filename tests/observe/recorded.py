@@ -161,9 +161,11 @@ def _stream():
     pending = {"status": "pending", "duration": None, "bytes": 0, "reason": ""}
     return {
         "name": "clicks",
+        "started_at": 1_790_000_000.5,
         "state": "running",
         "attempt": 2,
         "restarts": 1,
+        "failure": None,
         "tasks": [
             {"name": "source", "index": 0, "rows": 10, "batches": 2, "busy": 30, "blocked": 5}
         ],

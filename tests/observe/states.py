@@ -98,6 +98,7 @@ def stream(**about: Any) -> dict[str, Any]:
     }
     return {
         "name": "orders",
+        "started_at": 1_790_000_000.5,
         "state": "running",
         "attempt": 1,
         "restarts": 0,

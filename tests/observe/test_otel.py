@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 from tests.faults.nothing_left import nothing_left
+from tests.faults.patience import wait_until
 from tests.observe.recorded import EXCHANGE, HOSTILE, state, wide
 
 from headgate.errors import PackageNotFound
@@ -130,6 +131,51 @@ def test_tasks_of_a_wide_run_are_those_that_did_most(spans, tracers):
     assert len(tasks) == MAX_TASKS
     (whole,) = by_name(spans, "headgate run")
     assert whole.attributes["headgate.tasks_left_out"] == 4000 - MAX_TASKS
+
+
+def test_a_streaming_job_that_has_ended_is_a_span_with_its_tasks_and_causes(spans, tracers):
+    record = Recorded()
+    with Telemetry(record, tracer_provider=tracers, period=NEVER):
+        lost = {"attempt": 1, "code": "HG-3001", "summary": "worker 2 was lost"}
+        (job,) = record.now["streams"]
+        job.update(state="failed", failure="[HG-6001] no", ended_attempts=[lost])
+        record.now["now"] = 1_790_000_010.0
+    (whole,) = by_name(spans, "headgate stream")
+    begin = 1_790_000_000 * 10**9
+    assert (whole.start_time, whole.end_time) == (begin + 500_000_000, begin + 10_000_000_000)
+    assert whole.attributes["headgate.stream"] == "clicks"
+    assert whole.attributes["headgate.restarts"] == 1
+    assert (whole.status.status_code, whole.status.description) == (
+        StatusCode.ERROR,
+        "[HG-6001] no",
+    )
+    (event,) = whole.events
+    assert dict(event.attributes) == {
+        "headgate.attempt": 1,
+        "headgate.error": "HG-3001",
+        "headgate.cause": "worker 2 was lost",
+    }
+    (task,) = by_name(spans, "headgate stream task")
+    assert task.parent.span_id == whole.context.span_id
+    assert task.attributes["headgate.operators"] == "source"
+
+
+def test_a_streaming_job_has_one_span_also_if_its_end_was_not_seen(spans, tracers):
+    record = Recorded()
+    telemetry = Telemetry(record, tracer_provider=tracers, period=0.01)
+    wait_until(lambda: record.asked > 2, "two looks", 10)
+    assert not by_name(spans, "headgate stream"), "it runs"
+    again = {**record.now["streams"][0], "started_at": 1_790_000_020.0}
+    record.now["streams"] = [again]
+    wait_until(lambda: by_name(spans, "headgate stream"), "the span of the first", 10)
+    record.now["streams"] = []
+    wait_until(lambda: len(by_name(spans, "headgate stream")) == 2, "the span of the second", 10)
+    telemetry.close()
+    assert len(by_name(spans, "headgate stream")) == 2
+    record.now["streams"] = [{**again, "state": "finished"}]
+    with Telemetry(record, tracer_provider=tracers, period=NEVER):
+        pass
+    assert len(by_name(spans, "headgate stream")) == 2, "it had ended before"
 
 
 def test_a_run_that_left_the_record_is_counted(tracers):

@@ -87,6 +87,9 @@ def test_each_new_start_has_its_cause():
     found["streams"][0]["ended_attempts"] = [{"attempt": 1, "code": "HG-3001", "summary": "lost"}]
     again = view(found)["streams"][0]["causes"]
     assert again == ["attempt 1 ended: [HG-3001] lost"]
+    found["streams"][0]["failure"] = "[HG-6001] no"
+    again = view(found)["streams"][0]["causes"]
+    assert again[1:] == ["the job failed: [HG-6001] no"]
     assert lines.about(found)[2] == lines.plain(f"again    map 0 on node-a failed: {HOSTILE}")
 
 

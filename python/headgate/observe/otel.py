@@ -1,4 +1,4 @@
-"""OpenTelemetry: the metrics of docs/metrics.md, and spans of runs, stages and tasks, by providers of the user's.
+"""OpenTelemetry: the metrics of docs/metrics.md, and spans of runs, stages, tasks and streaming jobs, by providers of the user's.
 
 It runs in the driver only: exporters do not survive a fork. A run never waits for it.
 
@@ -38,6 +38,8 @@ _PERIOD: Final = 1.0
 _FRESH: Final = 0.5
 #: Seconds that close() waits for the spans of the last runs.
 _CLOSING: Final = 5.0
+#: States of a streaming job that does nothing any more.
+_OVER: Final = frozenset({"finished", "stopped", "cancelled", "failed"})
 
 
 class Telemetry(Closing):
@@ -46,7 +48,7 @@ class Telemetry(Closing):
     Args:
         source: returns the state; the record of this process if not given.
         meter_provider: gets the metrics; there are none if it is not given.
-        tracer_provider: gets the spans of each run that has ended; there are none if it is not given.
+        tracer_provider: gets the spans of each run and streaming job that has ended; there are none if it is not given.
         period: seconds between two looks at the record.
 
     Attributes:
@@ -136,17 +138,19 @@ class Telemetry(Closing):
 
 
 class _Spans:
-    """Spans of runs that have ended, each handed over once.
+    """Spans of runs and streaming jobs that have ended, each handed over once.
 
     Args:
         tracer: the user's.
-        state: of now; the runs that have ended in it have no spans.
+        state: of now; what has ended in it has no spans.
     """
 
     def __init__(self, tracer: Tracer, state: State) -> None:
         self._tracer = tracer
         self._done = {key_of(run) for run in _ended(state)}
         self._known = {key_of(run) for run in state["runs"]}
+        self._streams: dict[tuple[str, float], State] = {}
+        self._streams_that_ended(state)
 
     def hand_over(self, state: State) -> int:
         """Hand over the runs that have ended since; return how many left the record before."""
@@ -158,7 +162,21 @@ class _Spans:
             if key_of(run) not in self._done:
                 self._done.add(key_of(run))  # first: one that raises is not tried for ever
                 _trace(self._tracer, run)
+        for stream in self._streams_that_ended(state):
+            _trace_stream(self._tracer, stream, state["now"])
         return lost
+
+    def _streams_that_ended(self, state: State) -> list[State]:
+        """Return the streaming jobs that have ended since, as they were seen last."""
+        known, self._streams, ended = self._streams, {}, []
+        for stream in state["streams"]:
+            key = stream["name"], stream["started_at"]
+            was_running = known.pop(key, None) is not None
+            if stream["state"] not in _OVER:
+                self._streams[key] = stream
+            elif was_running:
+                ended.append(stream)
+        return [*ended, *known.values()]
 
 
 def otel_name(name: str) -> str:
@@ -225,6 +243,46 @@ def _trace(tracer: Tracer, run: State) -> None:
                 one.end(_ns(begin, max(start, end)))
         made.end(_ns(begin, max(first, last)))
     whole.end(_ns(begin, length))
+
+
+def _trace_stream(tracer: Tracer, stream: State, now: float) -> None:
+    """Hand over a streaming job that ended before ``now``, and its tasks."""
+    from opentelemetry import trace  # noqa: PLC0415 - an extra
+
+    begin, end = _ns(stream["started_at"], 0), _ns(now, 0)
+    name = {"headgate.stream": stream["name"]}
+    attributes = {
+        **name,
+        "headgate.state": stream["state"],
+        "headgate.attempt": stream["attempt"],
+        "headgate.restarts": stream["restarts"],
+        "headgate.tasks_left_out": max(0, len(stream["tasks"]) - MAX_TASKS),
+    }
+    whole = tracer.start_span("headgate stream", None, attributes=attributes, start_time=begin)
+    for ended in stream.get("ended_attempts") or []:
+        cause = {
+            "headgate.attempt": ended["attempt"],
+            "headgate.error": ended["code"],
+            "headgate.cause": ended["summary"],
+        }
+        whole.add_event("attempt ended", cause, end)
+    if stream["failure"]:
+        whole.set_status(trace.StatusCode.ERROR, stream["failure"])
+    inside = trace.set_span_in_context(whole)
+    tasks = sorted(stream["tasks"], key=lambda task: task["busy"], reverse=True)
+    for task in tasks[:MAX_TASKS]:
+        about = {
+            "headgate.operators": task["name"],
+            "headgate.task": task["index"],
+            "headgate.rows": task["rows"],
+            "headgate.busy_ms": task["busy"],
+            "headgate.blocked_ms": task["blocked"],
+        }
+        one = tracer.start_span(
+            "headgate stream task", inside, attributes={**name, **about}, start_time=begin
+        )
+        one.end(end)
+    whole.end(end)
 
 
 def _times(stage: State) -> dict[str, Any]:

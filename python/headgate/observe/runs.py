@@ -139,11 +139,11 @@ class Runs:
             return {**run.seen, "history": list(run.slots)} if run.seen else None
 
     def streams(self, name: str, look: Look | None) -> None:
-        """Take in a streaming job that runs, or drop it.
+        """Take in a streaming job, or drop it.
 
         Args:
-            name: of the job, unique in this process.
-            look: returns its status; None once it has ended.
+            name: of the job; one of the same name before it is dropped.
+            look: returns its status, and an empty one if there is none any more; None drops the job.
         """
         with self._lock:
             self._streams.pop(name, None)

@@ -219,4 +219,6 @@ def _stream(stream: State) -> dict[str, Any]:
         f"attempt {one['attempt']} ended: [{one['code']}] {one['summary']}"
         for one in stream.get("ended_attempts") or []
     ]
+    if stream.get("failure"):
+        causes.append(f"the job failed: {stream['failure']}")
     return {**stream, "checkpoints": list(checkpoints[-MAX_CHECKPOINTS:]), "causes": causes}

@@ -1,5 +1,6 @@
-"""A streaming job is in the record of this process while it runs, as plain values, and is not held by it."""
+"""A streaming job is in the record of this process as plain values, also at its end, and is not held by it."""
 
+import gc
 import json
 import time
 
@@ -14,7 +15,7 @@ def job(name):
     return next((one for one in RUNS.state()["streams"] if one["name"] == name), None)
 
 
-def test_a_job_is_in_the_record_while_it_runs(tmp_path):
+def test_a_job_is_in_the_record_until_nobody_holds_it(tmp_path):
     rows = kit.numbers(10**8).key_by("key").sink(FunctionSink(lambda _: time.sleep(0.01)))
     folder = str(tmp_path / "checkpoints")
     with rows.start(name="seen", checkpoint=folder, interval=0.1) as query:
@@ -30,4 +31,8 @@ def test_a_job_is_in_the_record_while_it_runs(tmp_path):
         assert {task["index"] for task in found["tasks"]} == {0}
         assert any(one["savepoint"] for one in found["checkpoints"])
         assert "secret-place" not in json.dumps(found)
+    assert job("seen")["state"] == "cancelled"
+    assert job("seen")["started_at"] <= time.time()
+    del query
+    gc.collect()
     assert job("seen") is None

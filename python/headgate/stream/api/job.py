@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import time
 import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -182,14 +183,14 @@ def _refuse_broadcasts(graph: JobGraph) -> None:
 
 
 def _record(name: str, master: JobMaster) -> None:
-    """Let the record of this process show the job while it runs. It does not hold it."""
-    held = weakref.ref(master)
+    """Let the record of this process show the job. It does not hold it."""
+    held, started_at = weakref.ref(master), round(time.time(), 3)
 
     def look() -> dict[str, Any]:
         job = held()
-        if job is None or job.state.is_over:
+        if job is None:
             return {}
-        return plain(name, StreamingQuery(job).status)
+        return plain(name, started_at, StreamingQuery(job).status)
 
     RUNS.streams(name, look)
 

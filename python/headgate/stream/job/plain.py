@@ -9,11 +9,12 @@ if TYPE_CHECKING:
     from headgate.stream.job.status import JobStatus
 
 
-def plain(name: str, status: JobStatus) -> dict[str, Any]:
+def plain(name: str, started_at: float, status: JobStatus) -> dict[str, Any]:
     """Return the status of a job.
 
     Args:
         name: of the job.
+        started_at: in seconds since 1970.
         status: its status. Folders of savepoints are left out, as a URI may have a password.
     """
     checkpoints = [asdict(one) for one in status.checkpoints]
@@ -22,6 +23,7 @@ def plain(name: str, status: JobStatus) -> dict[str, Any]:
     failure, bottleneck = status.failure, status.bottleneck
     return {
         "name": name,
+        "started_at": started_at,
         "state": status.state.value,
         "attempt": status.attempt,
         "restarts": status.restarts,
