@@ -1,5 +1,6 @@
 """A peer that has proved itself and then floods costs no more memory than its limits allow."""
 
+import contextlib
 import os
 import socket
 import struct
@@ -27,6 +28,8 @@ import headgate as hg
 ALLOWED = 16 << 20
 #: Bytes that a flood sends before it counts as not stopped.
 FLOOD = 64 << 20
+#: Consumers that flood one producer together.
+MANY = 16
 #: Seconds after which a flood that is neither stopped nor sent counts as hanging.
 PATIENCE = 60.0
 
@@ -72,13 +75,17 @@ def flood(link, frame, rate=None):
 
     ``rate`` frames are sent in half a second: below the limit that the kind of frame has itself.
     """
-    at_once = rate or (1 << 20) // len(frame)
+    block = frame * (rate or (1 << 20) // len(frame))
+    return flood_with(link, block, 0.55 if rate else 0)
+
+
+def flood_with(link, block, pause):
+    """Like `flood`, with a block of frames and the seconds to wait after it."""
     link.settimeout(PATIENCE)
     try:
-        for _ in range(FLOOD // (at_once * len(frame))):
-            link.sendall(frame * at_once)
-            if rate:
-                time.sleep(0.55)
+        for _ in range(FLOOD // len(block)):
+            link.sendall(block)
+            time.sleep(pause)
     except ConnectionError:
         return True
     return False
@@ -121,6 +128,24 @@ def test_answers_that_a_consumer_does_not_read(environment, near, monkeypatch):
         request = wire.masked(wire.partition_request(address, partition=b"?" * 16), link.mask)
         assert flood(link, request, 32_000), "the producer has no limit"
     assert watch.most < ALLOWED
+
+
+def test_answers_that_many_consumers_do_not_read(environment):
+    """What all connections keep has one limit, and the one that keeps the most ends first."""
+    producer = environment(partition_request_timeout="0ms")
+    address = producer.create_result_partition(1, schema=NUMBERS).address(0)
+    links = [narrow(wire.consumer(address, SECRET)[0]) for _ in range(MANY)]
+    request = wire.partition_request(address, partition=b"?" * 16)
+    blocks = [wire.masked(request, link.mask) * 16_000 for link in links]
+    with Watch() as watch:
+        floods = [
+            Task(flood_with, link, block, 0.55) for link, block in zip(links, blocks, strict=True)
+        ]
+        assert all(task.result(PATIENCE) for task in floods), "the producer has no limit"
+    assert watch.most < ALLOWED
+    for link in links:
+        link.close()
+    read_numbers(environment, producer)
 
 
 def test_refusals_of_task_events_that_a_consumer_does_not_read(environment):
@@ -205,6 +230,27 @@ def test_task_events_for_partitions_that_never_appear(environment):
             got += more
         assert b"too many task events" in got
     assert watch.most < ALLOWED
+
+
+def test_task_events_of_many_consumers_for_partitions_that_never_appear(environment):
+    producer = environment()
+    address = producer.create_result_partition(1, schema=NUMBERS).address(0)
+    links = [wire.consumer(address, SECRET)[0] for _ in range(MANY)]
+    missing = wire.partition_request(address, partition=b"?" * 16)
+    event = wire.task_event(bytes(60_000), 0)
+    blocks = [
+        wire.masked(missing, link.mask) + wire.masked_payload(event, link.mask) * 64
+        for link in links
+    ]
+    with Watch() as watch:
+        for link, block in zip(links, blocks, strict=True):
+            with contextlib.suppress(ConnectionError):
+                link.sendall(block)
+        # The limit is 8 MiB.
+        wait_until(lambda: producer.stats()["connections"]["tcp"] <= (8 << 20) // (64 * 60_000))
+    assert watch.most < ALLOWED
+    for link in links:
+        link.close()
 
 
 def flooded(environment, make, kind, watched="VmRSS"):

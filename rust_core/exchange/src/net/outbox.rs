@@ -118,6 +118,11 @@ impl Outbox {
         self.frames += bytes;
     }
 
+    /// Returns the bytes of frames, without payloads, that the peer has not read.
+    pub(crate) fn unread(&self) -> usize {
+        self.frames
+    }
+
     /// Returns an error for a peer that sends more and more and does not read the answers.
     pub(crate) fn check_read(&self) -> Result<(), String> {
         if self.frames <= FRAMES_LIMIT {

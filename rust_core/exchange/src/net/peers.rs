@@ -23,8 +23,12 @@ use crate::net::loans::Outstanding;
 use crate::net::mailbox::{Command, FIRST_CONNECTION};
 use crate::net::newcomers::{Newcomers, Source, Standing};
 use crate::net::outbox::Outbox;
+use crate::net::peer_error;
 use crate::net::redial::{Dial, Redial};
 use crate::net::sockets::Sockets;
+
+/// Most bytes that all connections may keep for peers that do not read them, beyond the segments.
+const KEPT_LIMIT: usize = 8 << 20;
 
 /// The connections of one environment.
 pub(crate) struct Peers<L: Link> {
@@ -239,27 +243,47 @@ impl<L: Link> Peers<L> {
 
     /// Reads and writes on all connections that are ready.
     pub(crate) fn serve_all(&mut self, now: Instant) {
-        let (mut broken, mut named) = (Vec::new(), Vec::new());
-        for (token, connection) in &mut self.connections {
-            let before = connection.standing();
-            if let Err(cause) = connection.turn(&self.context, now) {
-                broken.push((*token, cause));
-            }
+        let mut named = Vec::new();
+        let mut kept: usize = self.connections.values().map(Connection::kept).sum();
+        let mut first = 0;
+        while let Some((&token, connection)) = self.connections.range_mut(first..).next() {
+            first = token + 1;
+            let (standing, before) = (connection.standing(), connection.kept());
+            let turn = connection.turn(&self.context, now);
+            kept = kept - before + connection.kept();
             match connection.standing() {
-                same if same == before => {}
-                Some(Standing::Proved) => self.newcomers.left(*token),
-                Some(Standing::Named) => named.push(*token),
+                same if same == standing => {}
+                Some(Standing::Proved) => self.newcomers.left(token),
+                Some(Standing::Named) => named.push(token),
                 Some(Standing::Stranger) | None => {}
             }
-        }
-        for (token, cause) in broken {
-            self.disconnect(token, &cause, now);
+            if let Err(cause) = turn {
+                kept -= connection.kept();
+                self.disconnect(token, &cause, now);
+            }
+            if kept > KEPT_LIMIT {
+                kept -= self.disconnect_greediest(kept, now);
+            }
         }
         // Only now, since one that would be closed may have proved itself in this round.
         for token in named {
             let closed = self.newcomers.named(token);
             closed.and_then(|token| self.connections.remove(&token));
         }
+    }
+
+    /// Ends the connection that keeps the most for its peer; returns the number of these bytes.
+    fn disconnect_greediest(&mut self, kept: usize, now: Instant) -> usize {
+        let greediest = self.connections.iter().max_by_key(|(_, connection)| connection.kept());
+        let Some((&token, connection)) = greediest else { return 0 };
+        let own = connection.kept();
+        let detail = format!(
+            "{kept} bytes of frames and task events wait for peers, at most {KEPT_LIMIT} may; the most, \
+             {own}, for this one"
+        );
+        let cause = peer_error::protocol(&detail, connection.peer());
+        self.disconnect(token, &cause, now);
+        own
     }
 
     /// Ends handshakes that took too long, and requests whose partition has not appeared in time. Dials

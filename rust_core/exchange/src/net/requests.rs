@@ -102,6 +102,11 @@ impl WaitingRequests {
         }
     }
 
+    /// Returns the bytes of the task events that are kept.
+    pub(super) fn event_bytes(&self) -> usize {
+        self.event_bytes
+    }
+
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.requests.values().map(|waiting| waiting.deadline).min()
     }

@@ -238,6 +238,11 @@ impl Serve {
         }
     }
 
+    /// Returns the bytes of task events kept for partitions that have not appeared.
+    pub(crate) fn event_bytes(&self) -> usize {
+        self.waiting.event_bytes()
+    }
+
     /// Returns the deadline of the next waiting request.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.waiting.deadline()

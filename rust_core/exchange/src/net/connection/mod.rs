@@ -130,6 +130,11 @@ impl<S: Stream> Connection<S> {
         self.phase.standing()
     }
 
+    /// Returns the bytes of frames and task events that wait for the peer, or for a partition it asked for.
+    pub(crate) fn kept(&self) -> usize {
+        self.outbox.unread() + self.phase.event_bytes()
+    }
+
     /// Returns true if no channel is open and nothing waits to be written.
     pub(crate) fn is_idle(&self) -> bool {
         self.phase.is_idle() && self.outbox.is_empty() && !self.transport.has_unsent()

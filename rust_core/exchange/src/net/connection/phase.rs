@@ -86,6 +86,14 @@ impl Phase {
         }
     }
 
+    /// Returns the bytes of task events that are kept for partitions which have not appeared.
+    pub(super) fn event_bytes(&self) -> usize {
+        match self {
+            Self::Serving(serve, _) => serve.event_bytes(),
+            Self::Dialing(..) | Self::Answering(_) | Self::Fetching(..) => 0,
+        }
+    }
+
     /// Returns the time at which the phase has something to expire.
     pub(super) fn deadline(&self, handshake: Instant) -> Option<Instant> {
         match self {
