@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -17,6 +18,7 @@ from headgate import errors, explain
 from headgate.__main__ import main
 from headgate._matches import close_matches
 from headgate.errors import ERRORS, HeadgateError, from_code
+from headgate.spark.progress.verdict import Kind
 
 SECTIONS = ["What it means", "Why it happens", "What to do", "How to reproduce"]
 
@@ -176,12 +178,21 @@ def test_explain_says_what_only_an_argument_can_be(capsys):
     assert "conf " not in said
 
 
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_explain_says_when_a_verdict_holds(kind, capsys):
+    assert main(["explain", kind]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"{kind}, a verdict")
+    assert "  if " in said
+    assert "  pipelined  also: " in said
+
+
 @pytest.mark.parametrize("wrong", ["HG-2111", "2110", "NotEnoughSlot"])
 def test_explain_offers_close_codes(wrong, capsys):
     assert main(["explain", wrong]) == 2
     said = capsys.readouterr()
     assert not said.out
-    assert f"there is no error and no option '{wrong}'" in said.err
+    assert f"there is no error, no option and no verdict '{wrong}'" in said.err
     assert "HG-2101" in said.err
 
 

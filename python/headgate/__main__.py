@@ -29,12 +29,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"headgate {_version()}")
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
     explain = commands.add_parser(
-        "explain", help="explain an error code and what to do about it, or an option"
+        "explain", help="explain an error code and what to do about it, an option, or a verdict"
     )
     explain.add_argument(
         "code",
         nargs="*",
-        help="such as HG-2101, or an option such as memory; without one, list all codes",
+        help="such as HG-2101, an option such as memory, or a verdict such as skew; without one, list all codes",
     )
     docs = commands.add_parser("docs", help="print a page of the documentation")
     docs.add_argument(

@@ -364,7 +364,9 @@ def test_the_text_of_a_snapshot(run):
     assert lines[1].startswith(
         "  1.5K rows  15.0 kB  150 rows/s  1.5 kB/s  0 producers  2 consumers"
     )
-    assert lines[5] == "  reduce   idle  50 %  busy  50 %  blocked   0 %  (task 0: 97 % busy)"
+    assert lines[5] == (
+        "  reduce   idle  50 %  busy  50 %  (10.0 s)  blocked   0 %  (task 0: 97 % busy)"
+    )
     assert lines[7] == (
         "  slowest: reduce 0 is busy 97 %, the others at most 3 %; it got 92 % of the rows"
     )

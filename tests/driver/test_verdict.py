@@ -215,7 +215,7 @@ TABLE = {
         {},
         "reduce-busy",
         1,
-        "reduce 1 is busy 97 %, the others at most 92 %; producers wait up to 62 % of the time",
+        "reduce 1 is busy 97 %, all others at least 92 %; producers wait up to 62 % of the time",
     ),
     "the only reduce is slow": (
         [*BLOCKED, consumer(0, 3, 97)],
@@ -423,12 +423,17 @@ def test_the_stages_of_a_task_share_its_time(tasks):
         ([consumer(0, idle=60, reduce=1, link=60), consumer(1, reduce=70)], "skew", 1),
         ([consumer(0, idle=60, link=60, disk=55)], "disk", 0),
         ([producer(0, 4, 93, 3), consumer(0, idle=80, link=75)], "map-busy", 0),
+        ([producer(0, 9), *(consumer(n, 1, 8) for n in range(8))], "reduce-busy", None),
+        ([producer(0, 9), *(consumer(n, 1, 2, 6) for n in range(8))], "sink", None),
+        ([producer(0, 9), *(consumer(n, 5, 4) for n in range(8))], None, None),
+        ([producer(0, 9), *(consumer(n, 0, 9) for n in range(2))], None, None),
     ],
     ids=[
         *("none", "JVM", "map", "reduce", "skew", "sink", "unclear"),
         *("writing files", "reading files", "pages"),
         *("some waits", "other hosts", "other hosts, after maps", "other hosts and reduce"),
         *("other hosts and files", "the longer side"),
+        *("short reduces", "sink of short ones", "short and idle", "short and few"),
     ],
 )
 def test_a_kept_exchange_is_judged_by_its_longer_side(tasks, kind, task):

@@ -381,7 +381,7 @@ def test_the_status_of_a_streaming_job_has_the_form_of_the_page():
         workers=[WorkerStatus(0, "node", 7)],
         ended_attempts=[EndedAttempt(1, "HG-3001", "worker 0 was <lost>")],
     )
-    text = html(state(streams=(of_job("orders", status),)))
+    text = html(state(streams=(of_job("orders", 1.5, status),)))
     for words in (
         "streaming job orders: restarting",
         "clean raised &lt;ValueError&gt;",

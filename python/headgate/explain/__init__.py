@@ -1,7 +1,7 @@
-"""The error catalogue and the options, offline: one Markdown page per code, shipped in the wheel.
+"""The error catalogue, the options and the kinds of verdicts, offline: one Markdown page per code, shipped in the wheel.
 
-``python -m headgate explain`` lists the errors, ``python -m headgate explain HG-2101`` prints one, and
-``python -m headgate explain memory`` an option.
+``python -m headgate explain`` lists the errors, ``python -m headgate explain HG-2101`` prints one,
+``python -m headgate explain memory`` an option, and ``python -m headgate explain skew`` a verdict.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from headgate._matches import close_matches
 from headgate._option_table import CALLS, OPTIONS
 from headgate.errors import ERRORS, code_text
+from headgate.explain import docs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,6 +66,22 @@ def option_text(name: str) -> str:
     return "\n".join(lines)
 
 
+def verdict_texts() -> dict[str, str]:
+    """Return the conditions of each kind of verdict, as the table of ``docs/progress.md`` has them."""
+    _, table = docs.page("progress").split("| `kind` |", 1)
+    found = {}
+    for line in table.split("\n\n")[0].splitlines()[2:]:
+        kinds, condition, also = (cell.strip() for cell in line.strip("|").split("|"))
+        lines = []
+        for name, text in (("if", condition), ("pipelined", f"also: {also}")):
+            first, *rest = wrap(text, 88)
+            lines += [f"  {name:<10} {first}", *(f"{'':13}{more}" for more in rest)]
+        body = "\n".join([*lines, "", "  more       python -m headgate docs progress"])
+        for kind in kinds.replace("`", "").split(", "):
+            found[kind] = f"{kind}, a verdict that names the slowest stage of a run\n\n{body}"
+    return found
+
+
 def summary(code: str) -> str:
     """Return one line for a code: the code, its class, and the first line of its docstring."""
     cls = ERRORS[code]
@@ -73,14 +90,14 @@ def summary(code: str) -> str:
 
 
 def main(wanted: Sequence[str]) -> int:
-    """Print the pages of codes and options, or the list of all codes; return the exit code (2: unknown)."""
+    """Print the pages of codes, options and verdicts, or the list of all codes; return the exit code (2: unknown)."""
     if not wanted:
         print("\n".join(summary(code) for code in codes()))
         return 0
     status = 0
     for code in wanted:
         try:
-            text = option_text(code) or page(code)
+            text = option_text(code) or verdict_texts().get(code) or page(code)
         except LookupError as error:
             print(error.args[0], file=sys.stderr)
             status = 2
@@ -99,8 +116,8 @@ def _unknown(code: str) -> str:
     names = {cls.__name__: known for known, cls in ERRORS.items()}
     near = close_matches(code_text(code), ERRORS)
     near += [names[name] for name in close_matches(code, names)]
-    lines = [f"there is no error and no option {code!r}"]
+    lines = [f"there is no error, no option and no verdict {code!r}"]
     lines += [f"  close   {summary(known)}" for known in dict.fromkeys(near[:3])]
-    lines += [f"  close   {name}" for name in close_matches(code, OPTIONS)]
+    lines += [f"  close   {name}" for name in close_matches(code, [*OPTIONS, *verdict_texts()])]
     lines.append("  more    python -m headgate explain")
     return "\n".join(lines)

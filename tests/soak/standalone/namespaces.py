@@ -124,8 +124,9 @@ class Network:
         return self._prefix + host
 
     def start(self, host: str, command: list[str], **options) -> subprocess.Popen:
-        """Start a process on a host."""
-        command = ["ip", "netns", "exec", self.name(host), *command]
+        """Start a process on a host, which has the host's name."""
+        named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', host]
+        command = ["ip", "netns", "exec", self.name(host), *named, *command]
         return subprocess.Popen(command, start_new_session=True, **options)
 
     def cut(self, host: str) -> None:

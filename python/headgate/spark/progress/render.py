@@ -55,7 +55,7 @@ def text(stats: RunStats) -> str:
     """Return a few lines: state and numbers, stages, verdict."""
     stages = [
         f"{stage.name:<8} idle {_share(stage.idle_ms, stage):>5}"
-        f"  busy {_share(stage.busy_ms, stage):>5}"
+        f"  busy {_share(stage.busy_ms, stage):>5} {f'({seconds(stage.busy_ms)})':>9}"
         f"  blocked {_share(stage.back_pressured_ms, stage):>5}{_busiest(stage)}"
         for stage in _timed(stats)
     ]
@@ -198,6 +198,7 @@ def _stage_row(stage: StageStats) -> str:
     words = ", ".join(
         f"{name} {_share(ms, stage)}" for ms, (name, _) in zip(times, _COLOURS, strict=True)
     )
+    words += f"; busy for {seconds(stage.busy_ms)} in all tasks"
     cells = (escape(stage.name), _bar(parts), escape(words + _busiest(stage)))
     return "<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>"
 

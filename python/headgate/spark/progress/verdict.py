@@ -63,7 +63,8 @@ _ADVICE: Final[dict[str, str]] = {
     "jvm-feed": "let the producers read the source themselves: exchange(source, spark=spark, ...)",
     "map-busy": "make map faster, or give the producers more slots",
     "exchange": "send fewer or narrower columns",
-    "reduce-busy": "make reduce faster, or use more partitions",
+    "reduce-busy": "make reduce faster, for example by a call for many keys (headgate.per_groups); more partitions help "
+    "where slots are free",
     "skew": "more partitions will not help; split the hot key, or aggregate in map first",
     "sink": "make the code after the exchange faster",
     "disk": 'use faster local disks, or compression; mode="pipelined" writes no files',
@@ -155,7 +156,8 @@ def kept_verdict(
     if sum(task.wall_ms for task in consumers) > sum(task.wall_ms for task in producers):
         longest = max(task.wall_ms for task in consumers)
         long = _long_enough(consumers)
-        return _disk(long, "read") or _downstream([], consumers, longest) or _remote(long)
+        disk = _disk(long, "read")
+        return disk or _downstream([], consumers, longest) or _short(long) or _remote(long)
     long = _long_enough(producers)
     return _disk(long, "written") or _upstream(long, reads_splits=reads_splits)
 
@@ -196,6 +198,22 @@ def _downstream(
     both_wait = blocked and min(blocked) > MOST and _load(worst) / longest < MOST
     if both_wait and longest >= _MIN_EXCHANGE_MS:
         return _between(producers, max(blocked))
+    return None
+
+
+def _short(tasks: list[TaskStats]) -> Verdict | None:
+    """Return a verdict about the sum of many short consumers, whose single shares do not count."""
+    if not tasks or tasks[0].task != _ALL:
+        return None
+    (total,) = tasks
+    busy, taken = total.function_ms / total.wall_ms, total.blocked_ms / total.wall_ms
+    who = _who(total)
+    if taken > MOST:
+        text = f"waiting for the code after it takes {_percent(taken)} of the time of {who}"
+        return _made("sink", "sink", None, taken, text)
+    if busy >= BUSY:
+        text = f"reduce takes {_percent(busy)} of the time of {who}"
+        return _made("reduce-busy", "reduce", None, busy, text)
     return None
 
 
@@ -260,8 +278,9 @@ def _reduce(
     text = f"reduce {worst.task} is busy {_percent(busy)}"
     others = [task for task in consumers if task is not worst]
     if others:
-        next_busy = max(task.function_ms for task in others) / longest
-        text += f", the others at most {_percent(next_busy)}"
+        least, next_busy = (f(task.function_ms for task in others) / longest for f in (min, max))
+        also = f"all others at least {_percent(least)}"
+        text += f", {also if least >= BUSY else f'the others at most {_percent(next_busy)}'}"
         if next_busy <= SKEW * busy and max(map(_load, others)) / longest <= MOST:
             rows = sum(task.rows for task in consumers)
             if rows:
