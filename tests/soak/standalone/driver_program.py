@@ -79,11 +79,12 @@ class Program:
         before = last_stats()
         ended = threading.Event()
 
+        def name(stats):
+            return stats and (stats.exchange_id, stats.run)
+
         def flows():
             stats = last_stats()
-            return (
-                stats is not None and (before is None or stats.run != before.run) and stats.rows > 0
-            )
+            return stats is not None and name(stats) != name(before) and stats.rows > 0
 
         watch = threading.Thread(target=self._watch, args=(flows, ended))
         watch.start()
