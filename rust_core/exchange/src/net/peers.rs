@@ -27,7 +27,8 @@ use crate::net::peer_error;
 use crate::net::redial::{Dial, Redial};
 use crate::net::sockets::Sockets;
 
-/// Most bytes that all connections may keep for peers that do not read them, beyond the segments.
+/// Most bytes of frames without payload, and of task events for partitions that have not appeared, that all connections
+/// may keep.
 const KEPT_LIMIT: usize = 8 << 20;
 
 /// The connections of one environment.
@@ -53,6 +54,15 @@ pub(crate) struct Peers<L: Link> {
     /// End of the current round of heartbeats; `None` while no connection is watched.
     round: Option<Instant>,
     pub(crate) context: Context,
+}
+
+/// Returns the error for the peer that has the most of what waits for all.
+fn does_not_read(own: usize, kept: usize, peer: SocketAddr) -> ExchangeError {
+    let detail = format!(
+        "it does not read: of {kept} bytes of frames and task events that wait for peers, {own} wait for it, and all \
+         together may have {KEPT_LIMIT}"
+    );
+    peer_error::protocol(&detail, peer)
 }
 
 impl<L: Link> Peers<L> {
@@ -261,9 +271,7 @@ impl<L: Link> Peers<L> {
                 kept -= connection.kept();
                 self.disconnect(token, &cause, now);
             }
-            if kept > KEPT_LIMIT {
-                kept -= self.disconnect_greediest(kept, now);
-            }
+            kept = self.limit_kept(kept, now);
         }
         // Only now, since one that would be closed may have proved itself in this round.
         for token in named {
@@ -272,18 +280,30 @@ impl<L: Link> Peers<L> {
         }
     }
 
-    /// Ends the connection that keeps the most for its peer; returns the number of these bytes.
-    fn disconnect_greediest(&mut self, kept: usize, now: Instant) -> usize {
-        let greediest = self.connections.iter().max_by_key(|(_, connection)| connection.kept());
-        let Some((&token, connection)) = greediest else { return 0 };
-        let own = connection.kept();
-        let detail = format!(
-            "{kept} bytes of frames and task events wait for peers, at most {KEPT_LIMIT} may; the most, \
-             {own}, for this one"
-        );
-        let cause = peer_error::protocol(&detail, connection.peer());
-        self.disconnect(token, &cause, now);
-        own
+    /// Ends the connections that keep the most for peers that do not read, while all together keep too much.
+    /// Takes and returns what all keep.
+    fn limit_kept(&mut self, mut kept: usize, now: Instant) -> usize {
+        while kept > KEPT_LIMIT {
+            let by_bytes = |(_, one): &(&usize, &mut Connection<L::Stream>)| one.kept();
+            let Some((&token, greediest)) = self.connections.iter_mut().max_by_key(by_bytes) else {
+                break;
+            };
+            let before = greediest.kept();
+            // What other threads sent since the last round had no chance to be written.
+            let flushed = greediest.flush(&self.context, now);
+            let own = greediest.kept();
+            kept = kept - before + own;
+            let cause = match flushed {
+                Ok(()) if kept <= KEPT_LIMIT => break,
+                Ok(()) => {
+                    greediest.refuse(does_not_read(own, kept, greediest.peer()), &self.context)
+                }
+                Err(cause) => cause,
+            };
+            kept -= own;
+            self.disconnect(token, &cause, now);
+        }
+        kept
     }
 
     /// Ends handshakes that took too long, and requests whose partition has not appeared in time. Dials

@@ -130,7 +130,7 @@ impl<S: Stream> Connection<S> {
         self.phase.standing()
     }
 
-    /// Returns the bytes of frames and task events that wait for the peer, or for a partition it asked for.
+    /// Returns the bytes of frames without payload that wait for the peer, and of task events that wait for a partition.
     pub(crate) fn kept(&self) -> usize {
         self.outbox.unread() + self.phase.event_bytes()
     }
@@ -289,8 +289,7 @@ impl<S: Stream> Connection<S> {
                     handled.map_err(|error| peer_error::protocol(&error, self.peer))
                 };
                 if let Err(error) = serve_next() {
-                    outbox.push_frame(&wire_error::farewell(&error));
-                    return Err(self.told(error, context));
+                    return Err(self.refuse(error, context));
                 }
             }
         }
@@ -373,6 +372,14 @@ impl<S: Stream> Connection<S> {
                 return Ok(());
             }
         }
+    }
+
+    /// Returns the error; a consumer is told of it.
+    pub(crate) fn refuse(&mut self, error: ExchangeError, context: &Context) -> ExchangeError {
+        if let Phase::Serving(..) = self.phase {
+            self.outbox.push_frame(&wire_error::farewell(&error));
+        }
+        self.told(error, context)
     }
 
     /// Returns the error once the peer was told of it by what is in the outbox.
