@@ -44,6 +44,8 @@ def run_of(seed):
     return tasks
 
 
+#: Parts of a task's time that count: all, or most of one.
+PULLS = ((1, 1, 1), (0, 1, 0), (0, 0, 1), (0, 2, 1))
 RUNS = st.integers(0, 1 << 32).map(run_of)
 
 
@@ -56,15 +58,7 @@ def between(producers):
     return "pool" if has_room and lack else "exchange"
 
 
-def holds_for_short(found, consumers):
-    """Return True if the definition holds for the sum of many short consumers."""
-    total = sum(t.wall_ms for t in consumers)
-    part, share = {"reduce-busy": ("function_ms", 0.6), "sink": ("blocked_ms", 0.5)}[found.kind]
-    are_short = max(t.wall_ms for t in consumers) < 1000 and total >= 2000
-    return are_short and sum(getattr(t, part) for t in consumers) >= share * total
-
-
-def holds(found, tasks, *, is_kept=False):  # noqa: C901, PLR0911 - one per kind
+def holds(found, tasks, *, is_kept=False):  # noqa: PLR0911 - one per kind
     """Return True if the definition of a verdict's kind, as docs/progress.md has it, holds for these tasks."""
     producers = [t for t in tasks if t.role == "map" and t.wall_ms >= 1000]
     consumers = [t for t in tasks if t.role == "reduce"]
@@ -82,8 +76,6 @@ def holds(found, tasks, *, is_kept=False):  # noqa: C901, PLR0911 - one per kind
         judged = [t for t in tasks if t.task == found.task]
         return is_kept and any(2 * getattr(t, wait) > t.wall_ms for t in judged)
     (worst,) = [t for t in named if t.task == found.task] or [None]
-    if worst is None and found.stage in {"reduce", "sink"}:
-        return is_kept and holds_for_short(found, consumers)
     match found.kind:
         case "source-busy" | "jvm-feed":
             return are_idle and not any(blocked) and 2 * worst.input_ms > worst.wall_ms
@@ -159,6 +151,27 @@ def test_what_is_said_of_a_kept_exchange_holds_by_its_definition(tasks, reads_sp
         assert 2 * sum(task.wall_ms for task in side) >= sum(task.wall_ms for task in tasks)
     calm = [replace(t, blocked_ms=0) if t.role == "map" else t for t in tasks]
     assert found is None or holds(found, calm, is_kept=True)
+
+
+PARTS = st.tuples(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300))
+
+
+@settings(deadline=None)
+@given(st.lists(PARTS, min_size=1, max_size=20), st.sampled_from(PULLS))
+def test_short_consumers_of_a_kept_exchange_are_judged_by_their_sum(parts, pull):
+    tasks = [
+        TaskStats("reduce", number, "done", input_ms=a * p, function_ms=b * q, blocked_ms=c * r)
+        for number, ((a, b, c), (p, q, r)) in enumerate((part, pull) for part in parts)
+    ]
+    found = kept_verdict(tasks, 20.0)
+    total = sum(task.wall_ms for task in tasks)
+    busy, taken = (sum(getattr(t, name) for t in tasks) for name in ("function_ms", "blocked_ms"))
+    kind = None
+    if total >= 2000:
+        kind = "sink" if 2 * taken > total else "reduce-busy" if busy >= 0.6 * total else None
+    event(f"{kind}")
+    assert (found and found.kind) == kind
+    assert found is None or found.task is None
 
 
 @settings(deadline=None)

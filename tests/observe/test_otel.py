@@ -160,22 +160,29 @@ def test_a_streaming_job_that_has_ended_is_a_span_with_its_tasks_and_causes(span
     assert task.attributes["headgate.operators"] == "source"
 
 
-def test_a_streaming_job_has_one_span_also_if_its_end_was_not_seen(spans, tracers):
+def test_a_streaming_job_has_one_span_also_if_nobody_saw_it_run(spans, tracers):
     record = Recorded()
-    telemetry = Telemetry(record, tracer_provider=tracers, period=0.01)
-    wait_until(lambda: record.asked > 2, "two looks", 10)
-    assert not by_name(spans, "headgate stream"), "it runs"
-    again = {**record.now["streams"][0], "started_at": 1_790_000_020.0}
-    record.now["streams"] = [again]
-    wait_until(lambda: by_name(spans, "headgate stream"), "the span of the first", 10)
-    record.now["streams"] = []
-    wait_until(lambda: len(by_name(spans, "headgate stream")) == 2, "the span of the second", 10)
-    telemetry.close()
-    assert len(by_name(spans, "headgate stream")) == 2
-    record.now["streams"] = [{**again, "state": "finished"}]
+    record.now["runs"] = []
+    (job,) = record.now["streams"]
+    record.now["streams"] = [{**job, "started_at": 1_790_000_020.0, "state": "finished"}]
     with Telemetry(record, tracer_provider=tracers, period=NEVER):
         pass
-    assert len(by_name(spans, "headgate stream")) == 2, "it had ended before"
+    assert not by_name(spans, "headgate stream"), "it had ended before"
+    with Telemetry(record, tracer_provider=tracers, period=0.01) as telemetry:
+        looks = record.asked
+        record.now["streams"] = [{**job, "state": "finished"}]
+        wait_until(lambda: by_name(spans, "headgate stream"), "its span", 10)
+        wait_until(lambda: record.asked > looks + 3, "more looks", 10)
+        assert len(by_name(spans, "headgate stream")) == 1
+        assert telemetry.dropped == 0, "the other one left the record, but had ended before"
+
+
+def test_a_streaming_job_that_left_the_record_while_it_ran_is_counted(spans, tracers):
+    record = Recorded()
+    with Telemetry(record, tracer_provider=tracers, period=NEVER) as telemetry:
+        record.now["streams"] = []
+    assert telemetry.dropped == 1
+    assert not by_name(spans, "headgate stream")
 
 
 def test_a_run_that_left_the_record_is_counted(tracers):

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate import __version__
-from headgate.observe.runs import MOST_RUNS, MOST_SLOTS, SCHEMA_VERSION, Runs
+from headgate.observe.runs import MOST_RUNS, MOST_SLOTS, SCHEMA_VERSION, STREAM_OVER, Runs
+from headgate.stream.job.status import JobState
 
 STAGE = {"name": "map", "idle_ms": 0, "busy_ms": 0, "back_pressured_ms": 0}
 
@@ -180,18 +181,44 @@ def test_the_rows_of_a_new_epoch_are_no_negative_numbers(runs, now):
     assert [slot["rows"] for slot in runs.look(("ab", 1))["history"]] == [100, 0, 4]
 
 
-def test_streaming_jobs_are_there_while_they_run(runs, caplog):
-    runs.streams("a", lambda: {"state": "running", "name": "a"})
-    runs.streams("b", lambda: 1 / 0)
+def test_streaming_jobs_are_there_and_keep_their_last_status(runs, caplog):
+    said = {"state": "running", "name": "a"}
+    ended = runs.stream("a", lambda: said)
+    runs.stream("b", lambda: 1 / 0)
     with caplog.at_level(logging.WARNING, "headgate.observe"):
-        assert runs.state()["streams"] == [{"state": "running", "name": "a"}]
+        assert runs.state()["streams"] == [said]
     assert "streaming job b cannot be looked at" in caplog.text
-    runs.streams("a", None)
-    runs.streams("b", None)
-    assert runs.state()["streams"] == []
+    over = {"state": "failed", "name": "a"}
+    ended(over)
+    said["state"] = "not asked any more"
+    assert runs.state()["streams"] == [over]
+    again = {"state": "running", "name": "a", "attempt": 1}
+    runs.stream("a", lambda: again)
+    ended(over)
+    assert runs.state()["streams"] == [again], "of the job that has the name now"
+
+
+def test_a_status_that_cannot_be_had_is_the_one_before(runs):
+    answers = iter([{"state": "running"}])
+    runs.stream("a", lambda: next(answers))
+    first = runs.state()["streams"]
+    assert runs.state()["streams"] == first == [{"state": "running"}]
+
+
+def test_the_oldest_streaming_jobs_that_have_ended_are_dropped_first(runs):
+    runs.stream("runs", lambda: {"name": "runs"})
     for number in range(MOST_RUNS + 3):
-        runs.streams(str(number), lambda number=number: {"name": str(number)})
-    assert len(runs.state()["streams"]) == MOST_RUNS
+        runs.stream(str(number), dict)({"name": str(number)})
+    names = [one["name"] for one in runs.state()["streams"]]
+    assert len(names) == MOST_RUNS
+    assert names[:2] == ["runs", "4"]
+    for number in range(MOST_RUNS):
+        runs.stream(f"{number} runs", lambda: {"name": "another"})
+    assert "runs" not in [one["name"] for one in runs.state()["streams"]]
+
+
+def test_a_streaming_job_is_over_as_the_job_says():
+    assert {state.value for state in JobState if state.is_over} == STREAM_OVER
 
 
 def test_a_look_that_blocks_keeps_nobody_from_telling(runs):

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib.resources import files
 from textwrap import wrap
@@ -71,14 +72,20 @@ def verdict_texts() -> dict[str, str]:
     _, table = docs.page("progress").split("| `kind` |", 1)
     found = {}
     for line in table.split("\n\n")[0].splitlines()[2:]:
-        kinds, condition, also = (cell.strip() for cell in line.strip("|").split("|"))
+        kinds, kept, also = (cell.strip() for cell in line.strip("|").split("|"))
+        own = kinds.replace("`", "").split(", ")
+        pipelined = also if "never" in {kept, also.partition(":")[0]} else f"the same, and: {also}"
         lines = []
-        for name, text in (("if", condition), ("pipelined", f"also: {also}")):
+        for name, text in (("kept", kept), ("pipelined", pipelined)):
             first, *rest = wrap(text, 88)
             lines += [f"  {name:<10} {first}", *(f"{'':13}{more}" for more in rest)]
-        body = "\n".join([*lines, "", "  more       python -m headgate docs progress"])
-        for kind in kinds.replace("`", "").split(", "):
-            found[kind] = f"{kind}, a verdict that names the slowest stage of a run\n\n{body}"
+        named = re.findall(r"`([a-z]+-[a-z-]+|network|pool)`", f"{kept} {also}")
+        others = [one for one in dict.fromkeys(named) if one not in own]
+        more = [f"  more       python -m headgate explain {' '.join(others)}"] if others else []
+        more += ["  more       python -m headgate docs progress"]
+        for kind in own:
+            title = f"{kind}, a verdict on the slowest stage, and when it is given"
+            found[kind] = "\n".join([title, "", *lines, "", *more])
     return found
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from headgate.observe.runs import STREAM_OVER
 from headgate.observe.view import shares_of_stages
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ def samples(state: State) -> Samples:
     for run in runs[:MAX_RUNS]:
         _add_run(found, run)
     for stream in state.get("streams") or []:
-        _add_stream(found, stream)
+        if stream.get("state") not in STREAM_OVER:
+            _add_stream(found, stream)
     return found
 
 

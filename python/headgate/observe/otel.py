@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate._closing import Closing
 from headgate.observe._extras import require
 from headgate.observe.metrics import METRICS, samples
-from headgate.observe.runs import RUNS
+from headgate.observe.runs import RUNS, STREAM_OVER
 from headgate.observe.view import key_of, load
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ _PERIOD: Final = 1.0
 _FRESH: Final = 0.5
 #: Seconds that close() waits for the spans of the last runs.
 _CLOSING: Final = 5.0
-#: States of a streaming job that does nothing any more.
-_OVER: Final = frozenset({"finished", "stopped", "cancelled", "failed"})
 
 
 class Telemetry(Closing):
@@ -52,7 +50,8 @@ class Telemetry(Closing):
         period: seconds between two looks at the record.
 
     Attributes:
-        dropped: runs whose spans were not handed over: they had left the record before, or the provider raised.
+        dropped: runs and streaming jobs whose spans were not handed over: they had left the record before, or the provider
+            raised.
 
     Raises:
         PackageNotFound: opentelemetry-sdk is not installed.
@@ -147,14 +146,12 @@ class _Spans:
 
     def __init__(self, tracer: Tracer, state: State) -> None:
         self._tracer = tracer
-        self._done = {key_of(run) for run in _ended(state)}
-        self._known = {key_of(run) for run in state["runs"]}
-        self._streams: dict[tuple[str, float], State] = {}
-        self._streams_that_ended(state)
+        self._done = {key_of(run) for run in _ended(state)} | set(_ended_streams(state))
+        self._known = _keys(state)
 
     def hand_over(self, state: State) -> int:
-        """Hand over the runs that have ended since; return how many left the record before."""
-        present = {key_of(run) for run in state["runs"]}
+        """Hand over what has ended since; return how many left the record before."""
+        present = _keys(state)
         lost = len(self._known - self._done - present)
         self._known = present
         self._done &= present
@@ -162,21 +159,11 @@ class _Spans:
             if key_of(run) not in self._done:
                 self._done.add(key_of(run))  # first: one that raises is not tried for ever
                 _trace(self._tracer, run)
-        for stream in self._streams_that_ended(state):
-            _trace_stream(self._tracer, stream, state["now"])
+        for key, stream in _ended_streams(state).items():
+            if key not in self._done:
+                self._done.add(key)
+                _trace_stream(self._tracer, stream, state["now"])
         return lost
-
-    def _streams_that_ended(self, state: State) -> list[State]:
-        """Return the streaming jobs that have ended since, as they were seen last."""
-        known, self._streams, ended = self._streams, {}, []
-        for stream in state["streams"]:
-            key = stream["name"], stream["started_at"]
-            was_running = known.pop(key, None) is not None
-            if stream["state"] not in _OVER:
-                self._streams[key] = stream
-            elif was_running:
-                ended.append(stream)
-        return [*ended, *known.values()]
 
 
 def otel_name(name: str) -> str:
@@ -186,6 +173,18 @@ def otel_name(name: str) -> str:
 
 def _ended(state: State) -> list[State]:
     return [run for run in reversed(state["runs"]) if run["state"] != "running"]
+
+
+def _ended_streams(state: State) -> dict[str, State]:
+    return {_key_of(one): one for one in state["streams"] if one["state"] in STREAM_OVER}
+
+
+def _key_of(stream: State) -> str:
+    return f"stream {stream['name']} of {stream['started_at']}"
+
+
+def _keys(state: State) -> set[str]:
+    return {key_of(run) for run in state["runs"]} | {_key_of(one) for one in state["streams"]}
 
 
 def _trace(tracer: Tracer, run: State) -> None:

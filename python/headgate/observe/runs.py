@@ -1,4 +1,4 @@
-"""The record: the newest runs of this process and its running streaming jobs, as plain values.
+"""The record: the newest runs of this process and its newest streaming jobs, as plain values.
 
 It is read by everything that shows runs. Whoever runs something tells it of the beginning, and hands it
 a function that returns the run so far. It calls that function only when somebody looks, and never again
@@ -25,12 +25,22 @@ MOST_SLOTS: Final = 60
 #: Minimum seconds of a slot.
 SLOT: Final = 1.0
 
+#: States of a streaming job that does nothing any more.
+STREAM_OVER: Final = frozenset({"finished", "stopped", "cancelled", "failed"})
+
 _LOG: Final = logging.getLogger("headgate.observe")
 
 #: Id of the exchange, and number of the run.
 RunKey: TypeAlias = tuple[str, int]
 #: Returns a run, or a streaming job, so far.
 Look: TypeAlias = Callable[[], dict[str, Any]]
+
+
+class _Stream:
+    def __init__(self, look: Look) -> None:
+        #: None once the job has ended.
+        self.look: Look | None = look
+        self.seen: dict[str, Any] = {}
 
 
 class _Run:
@@ -83,7 +93,7 @@ class Runs:
         #: Held for no longer than it takes to copy a reference or a slot.
         self._lock = threading.Lock()
         self._runs: dict[RunKey, _Run] = {}
-        self._streams: dict[str, Look] = {}
+        self._streams: dict[str, _Stream] = {}
 
     def began(self, key: RunKey, look: Look) -> None:
         """Take in a run that has begun. A run that is known stays as it is.
@@ -138,19 +148,26 @@ class Runs:
         with self._lock:
             return {**run.seen, "history": list(run.slots)} if run.seen else None
 
-    def streams(self, name: str, look: Look | None) -> None:
-        """Take in a streaming job, or drop it.
+    def stream(self, name: str, look: Look) -> Callable[[dict[str, Any]], None]:
+        """Take in a streaming job that begins; return a function that takes its last status.
 
         Args:
             name: of the job; one of the same name before it is dropped.
-            look: returns its status, and an empty one if there is none any more; None drops the job.
+            look: returns its status so far.
         """
+        job = _Stream(look)
         with self._lock:
             self._streams.pop(name, None)
-            if look is not None:
-                self._streams[name] = look
-                while len(self._streams) > MOST_RUNS:
-                    del self._streams[next(iter(self._streams))]
+            self._streams[name] = job
+            while len(self._streams) > MOST_RUNS:
+                over = (name for name, one in self._streams.items() if one.look is None)
+                del self._streams[next(over, next(iter(self._streams)))]
+
+        def ended(seen: dict[str, Any]) -> None:
+            with self._lock:
+                job.look, job.seen = None, seen
+
+        return ended
 
     def state(self) -> dict[str, Any]:
         """Return everything, as values that JSON has: the newest run first. Asks Spark.
@@ -161,8 +178,22 @@ class Runs:
         with self._lock:
             keys, streams = list(reversed(self._runs)), list(self._streams.items())
         runs = [run for key in keys if (run := self.look(key)) is not None]
-        found = [status for name, look in streams if (status := _status(name, look))]
+        found = [status for name, job in streams if (status := self._status(name, job))]
         return self._state(runs, found)
+
+    def _status(self, name: str, job: _Stream) -> dict[str, Any]:
+        with self._lock:
+            look = job.look
+        if look is not None:
+            try:
+                seen = look()
+            except Exception as error:  # noqa: BLE001 - the job may be ending; what was seen last stays
+                _LOG.warning("streaming job %s cannot be looked at: %s", name, error)
+            else:
+                with self._lock:
+                    if job.look is not None:
+                        job.seen = seen
+        return job.seen
 
     def state_of(self, seen: Mapping[str, Any]) -> dict[str, Any]:
         """Return a state as :meth:`state` does, with one run only.
@@ -195,14 +226,6 @@ def _is_over(seen: Mapping[str, Any]) -> bool:
     """
     lacks = seen.get("mode") == "kept" and seen["consumers"] < (seen["consumers_total"] or 0)
     return seen["state"] != "running" and not (seen["state"] == "done" and lacks)
-
-
-def _status(name: str, look: Look) -> dict[str, Any]:
-    try:
-        return look()
-    except Exception as error:  # noqa: BLE001 - the job may be ending
-        _LOG.warning("streaming job %s cannot be looked at: %s", name, error)
-        return {}
 
 
 #: Of this process.

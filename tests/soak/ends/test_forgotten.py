@@ -35,31 +35,32 @@ class Tables:
 
     def __init__(self, spark, owner):
         self.spark, self.owner = spark, owner
-        self._left, alike = [], 0
+        self._left, alike, end = [], 0, time.monotonic() + 60
         while alike < 4:
+            assert time.monotonic() < end, "the tables do not settle"
             time.sleep(0.4)
             self.collect_garbage()
-            counts = self._counts()
-            alike = alike + 1 if counts == self._left else 0
-            self._left = counts
+            keys = self._keys()
+            alike = alike + 1 if keys == self._left else 0
+            self._left = keys
 
-    def _counts(self):
+    def _keys(self):
         owner, coordinator = self.owner, self.owner._server.coordinator
-        drawn = sum(len(watch._progress) for watch in kept_watch._watches.values())
+        drawn = [key for watch in kept_watch._watches.values() for key in watch._progress]
         exchanges = (owner._plans, owner._keys, owner._places, coordinator.exchanges)
-        others = (owner._lifetimes, coordinator.formation.facts)
-        return [len(table) for table in (*exchanges, *others)] + [drawn]
+        watched = range(len(owner._lifetimes))
+        return [set(table) for table in (*exchanges, coordinator.formation.facts, watched, drawn)]
 
     def now(self):
         """Return the numbers of plans, keys, places and exchanges that this test added."""
-        return self._beyond()[:4]
+        return self._added()[:4]
 
     def progress(self):
         """Return the number of kept exchanges whose progress is watched."""
-        return self._beyond()[-1]
+        return self._added()[-1]
 
-    def _beyond(self):
-        return [count - left for count, left in zip(self._counts(), self._left, strict=True)]
+    def _added(self):
+        return [len(keys - left) for keys, left in zip(self._keys(), self._left, strict=True)]
 
     def collect_garbage(self):
         # Spark's listeners hold the last plan until the next action.
@@ -71,7 +72,7 @@ class Tables:
         wait_until(lambda: self.collect_garbage() or condition(), what, 60)
 
     def become_empty(self):
-        self.wait_for(lambda: not any(self._beyond()), "empty tables")
+        self.wait_for(lambda: not any(self._added()), "empty tables")
 
 
 @pytest.fixture

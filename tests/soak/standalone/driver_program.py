@@ -152,7 +152,9 @@ class Program:
         df = self._spark.range(0, 12_000, 1, 12)
         out = exchange(df, by="id", map=slower(slow), schema=df.schema, num_partitions=2)
         rows = out.count()
-        while (stats := last_stats()).state != "done":
+        end = time.monotonic() + 60
+        while (stats := last_stats()) is None or stats.state != "done":
+            assert time.monotonic() < end, stats
             time.sleep(0.1)
         found = stats.verdict
         hosts = sorted({task.host for task in stats.tasks if task.role == "map"})

@@ -3,9 +3,13 @@
 import gc
 import json
 import time
+import weakref
 
 import kit
+import pytest
+from tests.faults.patience import wait_until
 
+from headgate.errors import HeadgateError
 from headgate.observe.runs import RUNS
 from headgate.sink import FunctionSink
 
@@ -15,7 +19,7 @@ def job(name):
     return next((one for one in RUNS.state()["streams"] if one["name"] == name), None)
 
 
-def test_a_job_is_in_the_record_until_nobody_holds_it(tmp_path):
+def test_a_job_is_in_the_record_and_keeps_its_last_status_there(tmp_path):
     rows = kit.numbers(10**8).key_by("key").sink(FunctionSink(lambda _: time.sleep(0.01)))
     folder = str(tmp_path / "checkpoints")
     with rows.start(name="seen", checkpoint=folder, interval=0.1) as query:
@@ -31,8 +35,22 @@ def test_a_job_is_in_the_record_until_nobody_holds_it(tmp_path):
         assert {task["index"] for task in found["tasks"]} == {0}
         assert any(one["savepoint"] for one in found["checkpoints"])
         assert "secret-place" not in json.dumps(found)
-    assert job("seen")["state"] == "cancelled"
+    assert (job("seen")["state"], job("seen")["bottleneck"]) == ("cancelled", None)
     assert job("seen")["started_at"] <= time.time()
+    held = weakref.ref(query._master)
     del query
-    gc.collect()
-    assert job("seen") is None
+    wait_until(lambda: gc.collect() is not None and held() is None, "nobody holds the job", 10)
+    assert job("seen")["state"] == "cancelled"
+
+
+def test_a_job_that_failed_says_why(tmp_path):
+    def fail(_):
+        raise ValueError("no such shelf")
+
+    rows = kit.numbers(100).key_by("key").sink(FunctionSink(fail))
+    with pytest.raises(HeadgateError, match="no such shelf"):
+        rows.run(name="fails", restarts=0)
+    found = job("fails")
+    assert (found["state"], found["restarts"]) == ("failed", 0)
+    assert "no such shelf" in found["failure"]
+    assert [one["attempt"] for one in found["ended_attempts"]] == [1]

@@ -141,8 +141,8 @@ class StreamingJob:
             pool = spark_workers(spark, graph, config.name, workers, options or {})
         store = None if checkpoint is None else CheckpointStore(checkpoint, retained)
         master = JobMaster(graph, config, store, pool)
-        master.start()
         _record(config.name, master)
+        master.start()
         return StreamingQuery(master)
 
     def run(self, **options: Any) -> None:
@@ -183,7 +183,7 @@ def _refuse_broadcasts(graph: JobGraph) -> None:
 
 
 def _record(name: str, master: JobMaster) -> None:
-    """Let the record of this process show the job. It does not hold it."""
+    """Let the record of this process show the job, and keep its last status. It does not hold the job."""
     held, started_at = weakref.ref(master), round(time.time(), 3)
 
     def look() -> dict[str, Any]:
@@ -192,7 +192,8 @@ def _record(name: str, master: JobMaster) -> None:
             return {}
         return plain(name, started_at, StreamingQuery(job).status)
 
-    RUNS.streams(name, look)
+    ended = RUNS.stream(name, look)
+    master.when_over = lambda: ended(look())
 
 
 def _name(checkpoint: str | None) -> str:

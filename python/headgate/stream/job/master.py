@@ -72,6 +72,8 @@ class JobMaster:
         self.state = JobState.STARTING
         self.failure: HeadgateError | None = None
         self.ended_attempts: deque[EndedAttempt] = deque(maxlen=_MAX_ENDED)
+        #: Called by the job's thread once nothing changes any more.
+        self.when_over: Callable[[], object] = lambda: None
         self._config = config
         self._pool = pool
         self._crew = Crew(pool, config.heartbeat_timeout, self, self._guarded)
@@ -195,6 +197,7 @@ class JobMaster:
             self._done.set()
             for answer in self._answers:
                 self._answer_ended(answer)
+            self.when_over()
 
     async def _main(self) -> None:
         try:

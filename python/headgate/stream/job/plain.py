@@ -20,7 +20,8 @@ def plain(name: str, started_at: float, status: JobStatus) -> dict[str, Any]:
     checkpoints = [asdict(one) for one in status.checkpoints]
     for one in checkpoints:
         one["savepoint"] = one["savepoint"] is not None
-    failure, bottleneck = status.failure, status.bottleneck
+    failure = status.failure
+    bottleneck = None if status.state.is_over else status.bottleneck
     return {
         "name": name,
         "started_at": started_at,
