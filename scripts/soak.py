@@ -222,11 +222,12 @@ PARTS = (
     ),
     Part(
         "programs",
-        "the demo, the doctor, the long pages, the benches and a client of Spark Connect, run as a whole",
+        "the demo, the doctor, the cookbook, the long pages, the benches and a client of Spark Connect, run as a whole",
         pytest("tests/soak/programs"),
-        3,
+        4,
         (
             "benches/*",
+            "docs/cookbook.md",
             "docs/iterate.md",
             "docs/migrate.md",
             "docs/tutorial.md",

@@ -84,7 +84,7 @@ def wait_for(child, *, may_hang=False):
 
     A child may hang if no fork handler ran: another thread may have held a lock of Python or of malloc at the fork.
     """
-    deadline = time.monotonic() + LIMIT
+    deadline = time.monotonic() + (3.0 if may_hang else LIMIT)
     while time.monotonic() < deadline:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:

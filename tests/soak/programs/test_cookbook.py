@@ -9,13 +9,13 @@ from tests.spark.own_driver import drive
 
 pytest.importorskip("polars")
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 JOBS = cookbook.jobs()
 
 BODY = f"""
 sys.path.insert(0, {str(ROOT)!r})
 from pyspark import cloudpickle
-from tests.spark import cookbook_answers
+from tests.soak.programs import cookbook_answers
 cloudpickle.register_pickle_by_value(cookbook_answers)
 tell(**cookbook_answers.compared(spark))
 """
