@@ -72,6 +72,16 @@ def start_hosts(cluster, session):
         assert session.ask("keep", timeout=180, rows=1000, partitions=5)["error"] == ""
 
 
+def test_a_slow_host_is_the_verdict(session):
+    answer = session.ask("slowest", slow=WORKERS[1])
+    assert answer["rows"] == 12_000
+    assert answer["hosts"] == [*WORKERS], answer
+    verdict = answer["verdict"]
+    assert verdict, answer
+    assert (verdict["kind"], verdict["stage"]) == ("slow-host", "map"), answer
+    assert f"times as long per row on {WORKERS[1]} " in verdict["text"], answer
+
+
 @pytest.mark.parametrize("by", ["k", None])
 def test_consumers_get_the_rows_of_producers_on_other_hosts(cluster, session, by):
     answer = session.ask("keep", timeout=180, rows=ROWS, partitions=5, by=by)

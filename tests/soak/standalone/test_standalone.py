@@ -64,16 +64,6 @@ def test_headgate_is_in_the_archive_and_nowhere_else(cluster, session):
         assert str(ROOT / "python") not in folders
 
 
-def test_a_slow_host_is_the_verdict(session):
-    answer = session.ask("slowest", slow=WORKERS[1])
-    assert answer["rows"] == 12_000
-    assert answer["hosts"] == [*WORKERS], answer
-    verdict = answer["verdict"]
-    assert verdict, answer
-    assert (verdict["kind"], verdict["stage"]) == ("slow-host", "map"), answer
-    assert f"times as long per row on {WORKERS[1]} " in verdict["text"], answer
-
-
 def test_without_the_archive_a_worker_has_no_headgate(cluster):
     python = Path(sys.base_prefix, "bin", "python3")
     process = cluster.network.start(
