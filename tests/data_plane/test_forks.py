@@ -16,7 +16,7 @@ import headgate as hg
 ForkError = hg.errors.ForkError
 #: Seconds that a child may run.
 LIMIT = 10.0
-#: What `wait_for` returns for a child that hung.
+#: `wait_for` returns it for a child that hung.
 HANGS = "hangs"
 
 

@@ -131,7 +131,7 @@ def test_answers_that_a_consumer_does_not_read(environment, near, monkeypatch):
 
 
 def test_answers_that_many_consumers_do_not_read(environment):
-    """What all connections keep has one limit, and the one that keeps the most ends first."""
+    """All connections together have one limit. The one that keeps the most ends first."""
     producer = environment(partition_request_timeout="0ms")
     address = producer.create_result_partition(1, schema=NUMBERS).address(0)
     links = [narrow(wire.consumer(address, SECRET)[0]) for _ in range(MANY)]

@@ -44,8 +44,6 @@ def run_of(seed):
     return tasks
 
 
-#: Parts of a task's time that count: all, or most of one.
-PULLS = ((1, 1, 1), (0, 1, 0), (0, 0, 1), (0, 2, 1))
 RUNS = st.integers(0, 1 << 32).map(run_of)
 
 
@@ -153,6 +151,8 @@ def test_what_is_said_of_a_kept_exchange_holds_by_its_definition(tasks, reads_sp
     assert found is None or holds(found, calm, is_kept=True)
 
 
+#: Factors of the idle, busy and blocked times of all tasks.
+PULLS = ((1, 1, 1), (0, 1, 0), (0, 0, 1), (0, 2, 1))
 PARTS = st.tuples(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300))
 
 

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from importlib.resources import files
 from textwrap import wrap
@@ -70,17 +69,23 @@ def option_text(name: str) -> str:
 def verdict_texts() -> dict[str, str]:
     """Return the conditions of each kind of verdict, as the table of ``docs/progress.md`` has them."""
     _, table = docs.page("progress").split("| `kind` |", 1)
-    found = {}
+    rows = []
     for line in table.split("\n\n")[0].splitlines()[2:]:
         kinds, kept, also = (cell.strip() for cell in line.strip("|").split("|"))
-        own = kinds.replace("`", "").split(", ")
+        rows.append((kinds.replace("`", "").split(", "), kept, also))
+    found = {}
+    for own, kept, also in rows:
         pipelined = also if "never" in {kept, also.partition(":")[0]} else f"the same, and: {also}"
         lines = []
         for name, text in (("kept", kept), ("pipelined", pipelined)):
             first, *rest = wrap(text, 88)
             lines += [f"  {name:<10} {first}", *(f"{'':13}{more}" for more in rest)]
-        named = re.findall(r"`([a-z]+-[a-z-]+|network|pool)`", f"{kept} {also}")
-        others = [one for one in dict.fromkeys(named) if one not in own]
+        others = [
+            kind
+            for kinds, *_ in rows
+            for kind in kinds
+            if kinds is not own and f"`{kind}`" in f"{kept} {also}"
+        ]
         more = [f"  more       python -m headgate explain {' '.join(others)}"] if others else []
         more += ["  more       python -m headgate docs progress"]
         for kind in own:

@@ -289,7 +289,7 @@ impl<L: Link> Peers<L> {
                 break;
             };
             let before = greediest.kept();
-            // What other threads sent since the last round had no chance to be written.
+            // Other threads may have added frames since the last round, which had no chance to be written.
             let flushed = greediest.flush(&self.context, now);
             let own = greediest.kept();
             kept = kept - before + own;
