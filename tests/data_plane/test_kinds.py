@@ -1,7 +1,7 @@
 """Kinds of partitions: when and how often they are read, and their data on disk."""
 
 import pytest
-from plane import NUMBERS, Task, assert_same, drain, numbers, open_files
+from plane import NUMBERS, Task, assert_same, drain, numbers, open_files, wait_until
 
 import headgate as hg
 
@@ -39,7 +39,7 @@ def test_spec_4_13_a_blocking_partition_is_read_after_its_end_and_again(
     assert not partition.is_released
     partition.close()
     assert partition.is_released
-    assert open_files(tmp_path) == []
+    wait_until(lambda: open_files(tmp_path) == [])
     with pytest.raises(hg.errors.PartitionNotFoundError):
         read(consumer, partition)
 
