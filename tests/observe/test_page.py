@@ -19,12 +19,13 @@ from headgate.observe.page.events import MAX_CLIENTS
 from headgate.observe.page.guard import POLICY
 from headgate.observe.page.links import direct, link_to
 from headgate.observe.page.server import Page
+from headgate.observe.report.page import embedded
 from headgate.observe.view import view
 from headgate.spark import live_page
 
 __all__ = ["nothing_left"]
 
-PATHS = ("/", "/page.js", "/page.css", "/icon.svg", "/state.json", "/events", "/metrics")
+PATHS = ("/", "/page.js", "/page.css", "/icon.svg", "/state.json", "/report.html", "/events", "/metrics")
 
 
 @pytest.fixture(autouse=True)
@@ -49,19 +50,21 @@ class Client:
         self.bearer = {"Authorization": f"Bearer {self.token}"}
         self._open = contextlib.ExitStack()
 
+    def connect(self):
+        return contextlib.closing(http.client.HTTPConnection(self.host, self.port, timeout=60))
+
     def open(self, path, headers=(), method="GET"):
         """Return the answer with its body unread."""
-        connection = self._open.enter_context(
-            contextlib.closing(http.client.HTTPConnection(self.host, self.port, timeout=60))
-        )
+        connection = self._open.enter_context(self.connect())
         connection.request(method, path, headers=dict(headers))
         return connection.getresponse()
 
     def ask(self, path, headers=(), method="GET"):
         """Return status, headers and body of an answer."""
-        answer = self.open(path, headers, method)
-        body = answer.read()
-        return answer.status, answer.headers, body
+        with self.connect() as connection:
+            connection.request(method, path, headers=dict(headers))
+            answer = connection.getresponse()
+            return answer.status, answer.headers, answer.read()
 
     def close(self):
         """Close all connections."""
@@ -144,10 +147,13 @@ def test_nothing_can_be_changed_and_no_other_file_is_served(client):
     assert (status, body) == (200, b"")
 
 
-def test_the_state_and_the_metrics_are_those_of_now(client):
+def test_the_state_the_report_and_the_metrics_are_those_of_now(client):
     status, headers, body = client.ask("/state.json", client.bearer)
     assert (status, headers["content-type"]) == (200, "application/json")
     assert json.loads(body) == state()
+    status, headers, body = client.ask("/report.html", client.bearer)
+    assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert embedded(state()) in body.decode()
     status, headers, body = client.ask("/metrics", client.bearer)
     assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
     assert b'headgate_num_restarts_total{job="clicks"} 1.0' in body

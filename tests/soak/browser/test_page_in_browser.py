@@ -1,6 +1,7 @@
 """The live page in Chromium: who sees it, its tables, its colours, and a run of Spark that goes on."""
 
 import asyncio
+import json
 import re
 import threading
 import time
@@ -53,6 +54,19 @@ def test_without_the_token_there_is_nothing(visitor, record):
     errors, _ = visitor.logs()
     assert len(errors) >= 2
     assert all("status of 403 (Forbidden)" in error for error in errors)
+
+
+def test_the_page_saves_a_report_and_the_state(visitor, record, tmp_path):
+    now, page = record
+    visitor.opened(page)
+    allowed = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    visitor.driver.execute_cdp_cmd("Page.setDownloadBehavior", allowed)
+    for name in ("report.html", "run.json"):
+        visitor.element(f"header a[download='{name}']").click()
+        visitor.until((tmp_path / name).exists)
+    assert json.loads((tmp_path / "run.json").read_bytes()) == now
+    visitor.driver.get((tmp_path / "report.html").as_uri())
+    assert visitor.texts("h2")
 
 
 def sorted_by(visitor):

@@ -1,4 +1,4 @@
-"""The page's application: its files, the state as JSON, events and metrics, all behind the guard."""
+"""The page's application: its files, the state as JSON and as a report, events and metrics, all behind the guard."""
 
 from __future__ import annotations
 
@@ -46,6 +46,12 @@ def application(
     async def state(_: Request) -> Response:
         return Response(dumps(source()), media_type="application/json")
 
+    async def report(_: Request) -> Response:
+        # Only who saves a report needs it.
+        from headgate.observe.report.page import html  # noqa: PLC0415
+
+        return Response(html(source()), media_type="text/html")
+
     async def metrics(_: Request) -> Response:
         # Only a scraper needs it.
         from headgate.observe.prometheus import CONTENT_TYPE, exposition  # noqa: PLC0415
@@ -59,6 +65,7 @@ def application(
     routes = [
         *(Route(path, partial(_file, name, kind)) for path, (name, kind) in _FILES.items()),
         Route("/state.json", state),
+        Route("/report.html", report),
         Route("/metrics", metrics),
         Route("/events", events),
     ]

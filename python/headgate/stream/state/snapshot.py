@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from headgate.stream.state.keys import KeySpace, Scope
     from headgate.stream.state.table import Slots
 
-#: Rows of a batch in a file.
+#: Rows of the first batch in a file, and most rows of any.
+_FIRST_ROWS: Final = 1 << 8
 _BATCH_ROWS: Final = 1 << 16
+#: Bytes of a batch, as far as its rows are as large as those before it: one of 2 GiB of strings cannot be made.
+_BATCH_BYTES: Final = 1 << 25
 
 
 class FrozenState(Protocol):
@@ -137,8 +140,9 @@ def _batches(frozen: FrozenState) -> Iterator[pa.RecordBatch]:
     groups = space.groups(frozen.slots)
     order = np.argsort(groups, kind="stable")
     keys = len(space.scope.key_schema)
-    for at in range(0, len(order), _BATCH_ROWS):
-        some = order[at : at + _BATCH_ROWS]
+    at, rows_wanted = 0, _FIRST_ROWS
+    while at < len(order):
+        some = order[at : at + rows_wanted]
         slots = frozen.slots[some]
         rows = frozen.read(slots)
         columns = space.keys(slots)
@@ -152,7 +156,10 @@ def _batches(frozen: FrozenState) -> Iterator[pa.RecordBatch]:
             batch["extra"] = _struct(columns.select(range(keys, columns.num_columns)))
         if rows.values is not None:
             batch["value"] = rows.values
-        yield pa.RecordBatch.from_pydict(batch)
+        made = pa.RecordBatch.from_pydict(batch)
+        yield made
+        at += len(some)
+        rows_wanted = min(_BATCH_ROWS, max(1, _BATCH_BYTES * len(some) // made.nbytes))
 
 
 def columns_of(rows: pa.Table) -> list[pa.Array]:

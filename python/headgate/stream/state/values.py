@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ from headgate.stream.state.table import Mask, Slots, SlotTable
 #: Turns rows of a table, and a mask of those to show, into values; other values are null.
 Decoder = Callable[[Mapping[str, npt.NDArray[Any]], Mask], pa.Array]
 
-#: Bytes of a part that is not joined with others.
+#: Most bytes of parts that are joined into one.
 _LARGE: Final = 1 << 28
 #: Values of which fewer are not worth compacting.
 _FEW: Final = 1 << 12
@@ -139,7 +140,7 @@ class ArrowValues:
             hidden = ~shown | (positions < 0)
             if hidden.all():
                 return pa.nulls(len(positions), data_type)
-            return take(parts, pa.array(positions, mask=hidden))
+            return take(parts, positions, hidden)
 
         return decode
 
@@ -155,7 +156,7 @@ class ArrowValues:
             self._table.touch(used)
             rows = max(1, len(used) * _LARGE // max(_LARGE, self._bytes()))
             kept = [used[at : at + rows] for at in range(0, len(used), rows)]
-            self._parts = tuple(take(self._parts, pa.array(positions[some] - 1)) for some in kept)
+            self._parts = tuple(take(self._parts, positions[some] - 1) for some in kept)
             positions[used] = np.arange(1, len(used) + 1)
             self._length = len(used)
         self._compact_at = max(_FEW, 2 * self._length)
@@ -164,20 +165,38 @@ class ArrowValues:
         return sum(part.nbytes for part in self._parts)
 
 
-def take(parts: tuple[pa.Array, ...], positions: pa.Array) -> pa.Array:
-    """Return the values at positions of all parts together."""
+def take(
+    parts: Sequence[pa.Array], positions: npt.NDArray[np.int64], hidden: Mask | None = None
+) -> pa.Array:
+    """Return the values at positions of all parts together, null where hidden; other positions exist.
+
+    ``ChunkedArray.take`` copies all parts into one first: time and memory of the whole state, and an error above 2 GiB
+    of strings.
+    """
     if len(parts) == 1:
-        return parts[0].take(positions)
-    taken = pa.chunked_array(parts).take(positions)
-    return taken.combine_chunks() if taken.num_chunks != 1 else taken.chunk(0)
+        return parts[0].take(pa.array(positions, mask=hidden))
+    order = np.argsort(positions, kind="stable")
+    ordered = positions[order]
+    ends = np.cumsum([0, *map(len, parts)])
+    cuts = np.searchsorted(ordered, ends)
+    taken = [
+        part.take(pa.array(ordered[begin:end] - first))
+        for part, first, (begin, end) in zip(parts, ends[:-1], pairwise(cuts), strict=True)
+        if begin < end
+    ]
+    # Positions below 0 are hidden, and not among those taken.
+    place = np.empty_like(order)
+    place[order] = np.arange(-cuts[0], len(order) - cuts[0])
+    return pa.concat_arrays(taken).take(pa.array(place, mask=hidden))
 
 
 def _joined(parts: tuple[pa.Array, ...]) -> tuple[pa.Array, ...]:
-    """Join the last parts so that each is longer than all behind it: each value moves log(n) times."""
-    end, length = len(parts) - 1, len(parts[-1])
-    while end and len(parts[end - 1]) <= length and parts[end - 1].nbytes < _LARGE:
+    """Join the last parts so that each is longer than all behind it, or large: each value moves log(n) times."""
+    end, length, size = len(parts) - 1, len(parts[-1]), parts[-1].nbytes
+    while end and len(parts[end - 1]) <= length and size + parts[end - 1].nbytes <= _LARGE:
         end -= 1
         length += len(parts[end])
+        size += parts[end].nbytes
     return (*parts[:end], pa.concat_arrays(parts[end:]) if end < len(parts) - 1 else parts[-1])
 
 
