@@ -4,6 +4,9 @@ A reducing state sums up a value per row, in batches of 4,096 rows with random k
 are all there before the clock starts. The dict gets the same numbers as lists, whose making is not counted. The
 snapshots have one sum for each key; "all" writes every key, "1 % changed" the keys that 1 % of the rows touched. The
 file system is in memory, so no disk is measured.
+
+A second state has a string of 100 characters for each of the million keys. Each batch reads those of its keys and replaces
+them; the dict does so row by row.
 """
 
 from __future__ import annotations
@@ -17,11 +20,17 @@ import pyarrow as pa
 from benches import harness
 from pyarrow import fs
 
-from headgate.stream import KeyedStateBackend, ReducingStateDescriptor, SnapshotFolder
+from headgate.stream import (
+    KeyedStateBackend,
+    ReducingStateDescriptor,
+    SnapshotFolder,
+    ValueStateDescriptor,
+)
 
 KEYS = 1_000_000
 BATCH_ROWS = 4096
 BATCHES = 256
+STRING_BYTES = 100
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -50,6 +59,16 @@ def main(arguments: Sequence[str]) -> None:
         [harness.Ratio("state_incremental", "all", "1 % changed")],
         turns=options.turns,
         size=keys * 16,
+        quick=options.quick,
+    )
+    strings = Strings(keys, batches // 4)
+    harness.compare(
+        "state_strings",
+        f"{strings.rows:,} rows in batches of {BATCH_ROWS:,}: the string of the key is read and replaced",
+        {"headgate": strings.update, "dict loop": strings.update_dict},
+        [harness.Ratio("state_strings", "dict loop", "headgate")],
+        turns=options.turns,
+        size=strings.rows * STRING_BYTES,
         quick=options.quick,
     )
 
@@ -106,3 +125,43 @@ class State:
         seconds = self.snapshot()
         self.backend.complete(self.number)
         return seconds
+
+
+class Strings:
+    """The same strings in a backend and in a dict."""
+
+    def __init__(self, keys: int, batches: int) -> None:
+        random = np.random.default_rng(7)
+        all_keys = random.integers(0, 1 << 62, keys)
+        self.rows = batches * BATCH_ROWS
+        self.keys = [random.choice(all_keys, BATCH_ROWS, replace=False) for _ in range(batches)]
+        self.lists = [some.tolist() for some in self.keys]
+        self.values = pa.array([f"{n:0{STRING_BYTES}}" for n in range(BATCH_ROWS)])
+        self.list = self.values.to_pylist()
+        self.backend = KeyedStateBackend(pa.schema([("key", pa.int64())]))
+        self.state = self.backend.get_state(ValueStateDescriptor("text", pa.string()))
+        text = "x" * STRING_BYTES
+        for at in range(0, keys, BATCH_ROWS):
+            some = all_keys[at : at + BATCH_ROWS]
+            self.backend.set_keys([pa.array(some)])
+            self.state.put(pa.repeat(pa.scalar(text), len(some)))
+        self.dict = dict.fromkeys(all_keys.tolist(), text)
+
+    def update(self) -> float:
+        started = time.perf_counter()
+        for keys in self.keys:
+            self.backend.set_keys([pa.array(keys)])
+            assert len(self.state.get()) == BATCH_ROWS
+            self.state.put(self.values)
+        return time.perf_counter() - started
+
+    def update_dict(self) -> float:
+        texts = self.dict
+        started = time.perf_counter()
+        for keys in self.lists:
+            read = []
+            for key, value in zip(keys, self.list, strict=True):
+                read.append(texts[key])
+                texts[key] = value
+            assert len(read) == BATCH_ROWS
+        return time.perf_counter() - started

@@ -60,6 +60,8 @@ EXCHANGE = (
     "rust_core/exchange/*",
 )
 SPARK = ("python/headgate/spark/*", "rust_core/bindings/*", "tests/spark/*", "tests/faults/*")
+#: The tests of a folder of `make test` that it leaves out.
+MARKED = ("-m", "soak", "--numprocesses", "2", "--dist", "loadfile")
 
 #: In the order in which they run: what is quick and finds most comes first.
 PARTS = (
@@ -97,6 +99,38 @@ PARTS = (
         pytest("tests/soak/spark"),
         13,
         (*SPARK, "tests/soak/spark/*"),
+    ),
+    Part(
+        "marked",
+        "rows, sources, sinks and streaming jobs: the long tests of these folders",
+        pytest(
+            *MARKED,
+            "tests/data_plane",
+            "tests/driver",
+            "tests/sink",
+            "tests/source",
+            "tests/stream",
+        ),
+        4,
+        (
+            "python/headgate/*.py",
+            "python/headgate/sink/*",
+            "python/headgate/source/*",
+            "python/headgate/stream/*",
+            "rust_core/exchange/*",
+            "tests/data_plane/*",
+            "tests/driver/*",
+            "tests/sink/*",
+            "tests/source/*",
+            "tests/stream/*",
+        ),
+    ),
+    Part(
+        "cluster",
+        "jobs on Spark's executors: the long tests, and the same job in more modes",
+        pytest(*MARKED, "tests/spark"),
+        8,
+        SPARK,
     ),
     Part(
         "ends",

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test.sh [PYTEST ARGUMENTS]: Rust's tests, then Python's in processes side by side; with arguments pytest's alone, in one.
+# test.sh [PYTEST ARGUMENTS]: Rust's tests, then Python's in processes side by side but those with the mark "soak"; with
+# arguments pytest's alone, in one process, with any mark.
 source "$(dirname "$0")/env.sh"
 
 scripts/develop.sh
@@ -12,7 +13,7 @@ say "cargo test"
 cargo test --locked --workspace --exclude headgate-bindings --features headgate-exchange/failpoints
 # All tests of a file run in the same process, in the order of the files: the long ones come first. Those on Spark
 # come last, as their processes keep a session's threads. Two of them fill two cores; the others wait for much.
-pytest=("$VENV_PYTHON" -m pytest --dist loadfile --no-loadscope-reorder --durations 15)
+pytest=("$VENV_PYTHON" -m pytest -m "not soak" --dist loadfile --no-loadscope-reorder --durations 15)
 failed=0
 say "pytest: all but tests/spark"
 "${pytest[@]}" --numprocesses 3 tests/test_*.py tests/data_plane tests/driver tests/faults tests/functions tests/observe tests/sink tests/source tests/stream || failed=1

@@ -19,7 +19,8 @@ def pytest_terminal_summary(terminalreporter):
     long = {}
     for report in terminalreporter.getreports("passed"):
         test = report.nodeid.removeprefix("tests/").partition("[")[0]
-        if report.duration > LONG and not test.startswith("soak/"):
+        quick = not test.startswith("soak/") and "soak" not in report.keywords
+        if report.duration > LONG and quick:
             long[test] = max(report.duration, long.get(test, 0.0))
     if unlisted := {test: long[test] for test in long.keys() - listed()}:
         terminalreporter.section(f"above {LONG:g} s and not listed in docs/testing.md")

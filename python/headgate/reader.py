@@ -322,7 +322,19 @@ class RecordReader(AbstractReader, Pollable[Any]):
         ``is_finished`` and ``has_reached_end_of_superstep`` distinguish the two. Raises the
         errors of iterating.
         """
-        while (record := self._native.poll_next()) is not None:
+        return self._poll(self._native.poll_next, default)
+
+    def poll_priority_event(self, default: Any = None) -> Any:
+        """Pass priority events to ``on_event``, such as unaligned barriers, and read no data; never blocks.
+
+        For a task whose outputs are full: its barriers need not wait until they have room. A record is returned
+        only if it was taken from the gate before, else `default`. Raises the errors of iterating. Source:
+        ``processPriorityEvents`` of Flink's ``CheckpointedInputGate``.
+        """
+        return self._poll(self._native.poll_priority_event, default)
+
+    def _poll(self, poll: Callable[[], Any], default: Any) -> Any:
+        while (record := poll()) is not None:
             if isinstance(record, tuple):
                 self._handle(record)
             else:

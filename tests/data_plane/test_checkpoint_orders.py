@@ -98,8 +98,8 @@ class Reader:
             assert number not in self.states
             self.aborted.add(number)
 
-    def poll(self):
-        record = self.native.poll_next()
+    def poll(self, *, data=True):
+        record = self.native.poll_next() if data else self.native.poll_priority_event()
         if record is not None:
             writer = int(record[1:].partition(b".")[0])
             self.processed[writer].append(record)
@@ -169,7 +169,8 @@ class World:
     def read(self):
         reader = self.dice.choice(self.readers)
         for _ in range(self.dice.choice([1, 3, 20])):
-            reader.poll()
+            # As a task with full outputs does.
+            reader.poll(data=self.dice.random() < 0.7)
 
     def flush(self):
         for writer in self.open_writers():

@@ -233,3 +233,28 @@ def test_spec_10_11_a_cancel_marker_behind_the_barrier_of_the_next_checkpoint_is
     job.expect(("aborted", 1), ("barrier", 2, "unaligned"), b"behind")
     job.send(0, barrier(2, "unaligned"))
     job.expect(*job.got[:3], ("complete", 2))
+
+
+@pytest.mark.parametrize("union", [False, True])
+@pytest.mark.parametrize("sent", [("unaligned", 0), ("timeoutable", 1)])
+def test_barriers_that_overtake_records_are_handled_without_reading_any(link, union, sent):
+    job = Job(link, 2, union=union)
+    alignment, timeout = sent
+    one = barrier(1, alignment, timeout=timeout)
+    job.send(0, b"a", b"b" * 200_000, one, b"behind 0")
+    job.send(1, b"c", one, b"behind 1")
+
+    def heard(number):
+        assert job.reader.poll_priority_event() is None
+        return len(job.got) == number
+
+    wait_until(lambda: heard(2))
+    assert job.got == [("barrier", 1, "unaligned"), ("complete", 1)]
+    assert job.reader.poll_priority_event("none") == "none"
+    in_flight = dict(job.reader.take_channel_state(1))
+    for writer, channel in zip(job.writers, (0, 1), strict=True):
+        in_flight[channel] = in_flight.get(channel, b"") + dict(writer.take_channel_state(1)).get(0, b"")
+    found = [hg.decode_channel_state(in_flight[channel], None) for channel in (0, 1)]
+    assert found == [[b"a", b"b" * 200_000], [b"c"]]
+    job.got.clear()
+    job.expect_any(b"a", b"b" * 200_000, b"behind 0", b"c", b"behind 1")

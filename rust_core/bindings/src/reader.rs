@@ -92,6 +92,13 @@ impl State {
         }
     }
 
+    fn poll_priority_event(&mut self) -> Result<Option<Record>> {
+        match self.held.take() {
+            Some(record) => Ok(Some(Record::Bytes(record))),
+            None => self.reader.poll_priority_event().map(ready),
+        }
+    }
+
     fn is_available(&self) -> bool {
         self.held.is_some() || self.reader.is_available()
     }
@@ -186,6 +193,15 @@ impl RecordReader {
         let record = blocking(py, |interrupt| {
             self.environment.check()?;
             Ok(self.inner.lock(interrupt)?.poll_next()?.map(Out::from))
+        })?;
+        self.record(py, record)
+    }
+
+    /// Like `poll_next`, but takes only priority events from the input.
+    fn poll_priority_event<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let record = blocking(py, |interrupt| {
+            self.environment.check()?;
+            Ok(self.inner.lock(interrupt)?.poll_priority_event()?.map(Out::from))
         })?;
         self.record(py, record)
     }

@@ -6,13 +6,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use arrow_array::RecordBatch;
 use bytes::Bytes;
-use headgate_memory::Buffer;
 use headgate_protocol::{CheckpointId, DataType, Totals};
-use headgate_record::{Event, PageSchema, read_page, read_pieces};
+use headgate_record::{Event, PageSchema};
 
-use crate::aligned::Aligned;
 use crate::copies::Copies;
 use crate::counters::Counters;
 use crate::error::{ExchangeError, Interrupt, Result};
@@ -24,6 +21,7 @@ mod barriers;
 mod channel;
 mod checkpoints;
 mod coalescing;
+mod pages;
 mod record;
 
 use channel::{ChannelState, unconsumed};
@@ -147,12 +145,30 @@ impl RecordReader {
     /// # Errors
     /// The error that ended a channel or the gate.
     pub fn poll_next(&mut self) -> Result<Poll<Option<Record>>> {
+        self.poll(|_| true)
+    }
+
+    /// Like [`poll_next`](Self::poll_next), but takes only priority events from the gate. A task whose
+    /// outputs are full handles unaligned barriers with it and reads no data meanwhile, except what
+    /// was taken from the gate before. Source: `processPriorityEvents` of Flink's
+    /// `CheckpointedInputGate`.
+    ///
+    /// # Errors
+    /// As [`poll_next`](Self::poll_next).
+    pub fn poll_priority_event(&mut self) -> Result<Poll<Option<Record>>> {
+        self.poll(|gate| gate.has_priority_event())
+    }
+
+    fn poll(&mut self, may_take: fn(&dyn DataInput) -> bool) -> Result<Poll<Option<Record>>> {
         loop {
             if let Some(record) = self.next_ready()? {
                 return Ok(Poll::Ready(Some(record)));
             }
             if let Some(notice) = self.next_of_checkpoints()? {
                 return Ok(Poll::Ready(Some(notice)));
+            }
+            if !may_take(&*self.gate) {
+                return Ok(Poll::Pending);
             }
             match self.gate.poll_next().inspect_err(|e| self.release(e))? {
                 Poll::Pending => return Ok(Poll::Pending),
@@ -410,70 +426,6 @@ impl RecordReader {
             .next_record()
             .map_err(|e| ExchangeError::of_deserialize(e, &self.gate.channel_name(channel)))?;
         Ok(result.into_record())
-    }
-
-    fn record(&mut self, channel: usize, record: Bytes) -> Result<Option<Record>> {
-        if self.schema.is_some() {
-            Copies::count(&self.copies.spanning, record.len());
-            return self.page(channel, record.into());
-        }
-        self.channels[channel].rows += 1;
-        self.counters.add(1, 0, 0);
-        Ok(Some(Record::Bytes(record)))
-    }
-
-    /// Returns the batch of a page, or copies its rows to be coalesced.
-    fn page(&mut self, channel: usize, page: Buffer) -> Result<Option<Record>> {
-        let waits = self.coalescing.as_ref().is_some_and(|coalescing| {
-            // With nothing to coalesce it with, the page is returned without a copy.
-            let is_alone = coalescing.is_empty() && !self.gate.is_available();
-            !is_alone && !coalescing.is_large(page.len())
-        });
-        // Dropped last where no batch is returned: a buffer leaves foreign memory to the user's threads,
-        // but a batch over it frees it at once, here under the caller's locks.
-        let memory = page.clone();
-        if !waits {
-            let batch = self.batch(channel, page, true)?;
-            // The batch holds all foreign memory of the page, which must end with the batch.
-            drop(memory.into_pieces());
-            return Ok(Some(Record::Batch(batch)));
-        }
-        Copies::count(&self.copies.coalesced, page.len());
-        let batch = self.batch(channel, page, false)?;
-        if let Some(coalescing) = &mut self.coalescing {
-            coalescing.push(&batch, || self.gate.channel_name(channel))?;
-        }
-        Ok(None)
-    }
-
-    fn batch(&mut self, channel: usize, page: Buffer, is_kept: bool) -> Result<RecordBatch> {
-        let Some(schema) = &self.schema else {
-            return Err(ExchangeError::WrongRecords(
-                "the producer writes Arrow batches, this reader expects bytes",
-            ));
-        };
-        let read = match page.into_pieces() {
-            Ok(pieces) => read_pieces(schema, pieces),
-            Err(page) if is_kept => read_page(schema, self.keep(page)),
-            Err(page) => read_page(schema, page.into_bytes()),
-        };
-        let batch = read.map_err(|source| {
-            let channel = self.gate.channel_name(channel);
-            ExchangeError::Page { channel, source: Arc::new(source) }
-        })?;
-        self.channels[channel].rows += batch.num_rows() as u64;
-        self.counters.add(batch.num_rows() as u64, 0, 0);
-        Ok(batch)
-    }
-
-    /// Returns memory that the caller may keep: the segment itself, or a copy if too many are kept
-    /// already.
-    fn keep(&self, buffer: Buffer) -> Bytes {
-        if buffer.keep() {
-            return buffer.into_bytes();
-        }
-        Copies::count(&self.copies.pool_low, buffer.len());
-        Bytes::from_owner(Aligned(arrow_buffer::Buffer::from_slice_ref(buffer.as_slice())))
     }
 
     /// Compares the rows that arrived with the rows that were sent.

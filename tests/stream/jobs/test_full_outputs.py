@@ -1,4 +1,4 @@
-"""A source whose rows cannot leave goes on to handle its mail."""
+"""A task whose rows cannot leave goes on to handle barriers and its mail."""
 
 import threading
 
@@ -42,6 +42,32 @@ def test_a_source_takes_checkpoints_while_its_output_is_full(tmp_path, monkeypat
     stream = kit.numbers(10**9).rebalance().map(Closed(), name="closed")
     # A checkpoint, which the closed task does not complete, is tried again after each timeout.
     more = {"checkpoint_timeout": 0.2, "tolerable_failures": 10**6, "parallelism": 1, "workers": 0}
+    query = start(stream, tmp_path, alignment="unaligned", **more)
+    try:
+        wait_until(waits_for_room)
+    finally:
+        Closed.gate.set()
+        query.cancel()
+
+
+def test_a_task_behind_a_gate_takes_checkpoints_while_its_output_is_full(tmp_path, monkeypatch):
+    found = []
+    trigger = StreamTask._trigger
+
+    def note(task, barrier, *, stop):
+        if task.name.startswith("count"):
+            found.append((task.metrics.rows_in, task._full_output() is not None))
+        trigger(task, barrier, stop=stop)
+
+    def waits_for_room():
+        (first, _), *_, (last, is_full) = found[-4:] if len(found) > 3 else [(0, 0), (1, 0)]
+        return 0 < first == last and is_full
+
+    monkeypatch.setattr(StreamTask, "_trigger", note)
+    counted = kit.numbers(10**9).key_by("key").process(kit.Count, schema=kit.COUNTED, name="count")
+    stream = counted.key_by("id").map(Closed(), name="closed")
+    more = {"checkpoint_timeout": 0.2, "tolerable_failures": 10**6, "parallelism": 1, "workers": 0}
+    Closed.gate.clear()
     query = start(stream, tmp_path, alignment="unaligned", **more)
     try:
         wait_until(waits_for_room)

@@ -63,6 +63,10 @@ class TaskInput(ABC):
     def advance(self) -> bool:
         """Handle one batch if there is one; return False if there was nothing."""
 
+    @abstractmethod
+    def advance_events(self) -> None:
+        """Handle what may not wait until the outputs have room."""
+
     @property
     @abstractmethod
     def end(self) -> EndOfDataStatus:
@@ -107,6 +111,9 @@ class SourceInput(TaskInput):
         """Start the reader."""
         self.operator.attach_wake_up(self._mailbox.signal)
         self.operator.start()
+
+    def advance_events(self) -> None:
+        """Do nothing: a source's barriers are mail."""
 
     def advance(self) -> bool:
         """Handle the reader's next batch."""
@@ -209,6 +216,12 @@ class GateInput(TaskInput):
             return False
         self._handler.handle_batch(batch)
         return True
+
+    def advance_events(self) -> None:
+        """Handle unaligned barriers, and no rows but those that were taken from the gate before."""
+        batch = self._reader.poll_priority_event()
+        if batch is not None:
+            self._handler.handle_batch(batch)
 
     def _on_event(self, event: Any) -> None:
         if isinstance(event, Event):

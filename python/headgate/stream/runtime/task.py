@@ -289,7 +289,8 @@ class StreamTask:
             if state.has_ended:
                 # Barriers still pass, for the last checkpoint.
                 moved = source.advance() if isinstance(source, GateInput) else False
-            elif isinstance(source, SourceInput) and (full := self._full_output()) is not None:
+            elif (full := self._full_output()) is not None:
+                source.advance_events()
                 self._wait_for_room(full)
                 moved = True
             else:

@@ -76,6 +76,9 @@ pub trait DataInput: CheckpointedInput + SuperstepInput + Send + Sync {
     /// Returns true if a poll should not be pending; a queued channel may turn out to be empty.
     fn is_available(&self) -> bool;
 
+    /// Returns true if a channel with a priority event is queued: the next poll takes that event.
+    fn has_priority_event(&self) -> bool;
+
     /// Returns true once all channels have ended and none can be added.
     fn is_finished(&self) -> bool;
 

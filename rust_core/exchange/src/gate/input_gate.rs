@@ -197,11 +197,6 @@ impl InputGate {
         self.queue.lock().sealed
     }
 
-    /// Returns true if a channel with a priority event is queued to be read.
-    pub(crate) fn has_priority_event(&self) -> bool {
-        self.queue.lock().has_priority_event()
-    }
-
     /// Cancels the requests that have not ended, frees every segment and wakes a blocked reader.
     pub fn close(&self) {
         fail_point!("gate.closed");
@@ -393,6 +388,10 @@ impl DataInput for InputGate {
 
     fn is_available(&self) -> bool {
         self.queue.lock().is_available()
+    }
+
+    fn has_priority_event(&self) -> bool {
+        self.queue.lock().has_priority_event()
     }
 
     fn is_finished(&self) -> bool {

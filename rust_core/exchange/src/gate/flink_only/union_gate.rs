@@ -271,6 +271,10 @@ impl DataInput for UnionInputGate {
         self.has_something(&self.queue.lock())
     }
 
+    fn has_priority_event(&self) -> bool {
+        self.queue.lock().queue.priority_len() > 0
+    }
+
     fn wait_available(&self, timeout: Option<Duration>, interrupt: Interrupt<'_>) -> Result<bool> {
         let UnionQueue { state, arrived } = &*self.queue;
         let is_wanted =
