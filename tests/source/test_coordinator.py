@@ -161,7 +161,7 @@ def test_events_go_both_ways(bench):
     assert bench.notes.told == [("event", 0, "ping", b"\x00\xff")]
 
 
-def test_requests_of_readers_that_are_not_there_or_need_none_are_ignored(bench):
+def test_spec_section_13_2_requests_of_readers_that_are_not_there_or_need_none_are_ignored(bench):
     bench.started(0)
     requested(bench, 1, *[0] * 9)
     assert [n for n in bench.notes.told if n[0] == "no more"] == [("no more", 0)]
@@ -184,7 +184,7 @@ def test_spec_13_05_splits_of_a_lost_reader_go_to_another(bench):
     assert bench.notes.told[-1] == ("no more", 1)
 
 
-def test_splits_of_a_checkpoint_that_is_not_complete_go_back_too(bench):
+def test_spec_section_13_2_splits_of_a_checkpoint_that_is_not_complete_go_back_too(bench):
     bench.started(0, 1)
     requested(bench, 0)
     bench.checkpoint(1)
@@ -197,7 +197,7 @@ def test_splits_of_a_checkpoint_that_is_not_complete_go_back_too(bench):
     assert bench.source.enumerator.calls[-1] == ("back", ("a", "b", "c"), 0)
 
 
-def test_no_more_splits_is_forgotten_with_the_reader():
+def test_spec_section_13_2_no_more_splits_is_forgotten_with_the_reader():
     bench = Bench(ListSource(SPLITS[:1])).started(0)
     requested(bench, 0, 0)
     bench.coordinator.reader_lost(0)
@@ -208,7 +208,7 @@ def test_no_more_splits_is_forgotten_with_the_reader():
     bench.close()
 
 
-def test_a_reader_that_registers_again_was_lost_before(bench):
+def test_spec_section_13_2_a_reader_that_registers_again_was_lost_before(bench):
     bench.started(0)
     requested(bench, 0)
     bench.coordinator.register_reader(0, "elsewhere")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.source.coordination_kit import ListSource, ListSplit
 from tests.source.shipped_kit import (
     Collected,
     FakeEnumeratorContext,
@@ -37,6 +38,7 @@ from headgate.source.hybrid.state import (
     parse_inner_event,
 )
 from headgate.source.planning import plan_splits, read_splits
+from headgate.source.runtime import SourceOperator
 
 A = NumberSequenceSource(0, 20, splits=4, batch_size=3)
 B = NumberSequenceSource(100, 120, splits=5, batch_size=4)
@@ -50,7 +52,7 @@ def numbers_of(batches):
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 5])
-def test_all_of_one_before_the_other(parallelism):
+def test_spec_13_13_all_of_one_before_the_other(parallelism):
     with read(CHAIN, parallelism) as records:
         found = numbers_of(records)
         assert records.total_splits == 9
@@ -71,7 +73,7 @@ def test_three_in_a_row():
 
 @given(st.lists(st.integers(0, 14), max_size=4), st.data())
 @settings(deadline=None, max_examples=40)
-def test_restored_anywhere_it_gives_exactly_the_rest(stops, data):
+def test_spec_13_13_restored_anywhere_it_gives_exactly_the_rest(stops, data):
     found, checkpoint = [], None
     for stop in stops:
         with read(CHAIN, data.draw(st.integers(1, 3)), checkpoint=checkpoint) as records:
@@ -120,7 +122,7 @@ def finish(enumerator, subtask, index):
 
 
 class TestEnumerator:
-    def test_it_switches_when_all_registered_readers_are_done(self):
+    def test_spec_13_13_it_switches_when_all_registered_readers_are_done(self):
         context, enumerator = started()
         assert context.backlog == [True]
         for subtask in (0, 1):
@@ -184,7 +186,7 @@ class TestEnumerator:
         assert said(context, 1)[-1] == (SWITCH, 1)
 
     @pytest.mark.parametrize("restored", [False, True])
-    def test_splits_of_an_earlier_source_go_to_the_next_reader_that_comes(self, restored):
+    def test_spec_13_13_splits_of_an_earlier_source_go_to_the_next_reader(self, restored):
         context, enumerator = self.at_the_second()
         lost = context.assigned[0]
         assert {split.index for split in lost} == {0}
@@ -204,6 +206,16 @@ class TestEnumerator:
         for _ in range(6):
             enumerator.handle_split_request(0, None)
         assert len([split for split in context.assigned[0] if split.index == 1]) == 5
+
+    def test_spec_section_13_7_the_source_at_work_hears_of_each_lost_reader_that_it_knows(self):
+        context, enumerator = self.at_the_second()
+        heard = []
+        enumerator._inner.add_splits_back = lambda splits, subtask: heard.append((splits, subtask))
+        enumerator.add_splits_back(context.assigned[0], 0)  # All of them are of the first source.
+        enumerator.add_splits_back([], 1)
+        assert heard == [([], 0), ([], 1)], "it may have kept their requests"
+        enumerator.add_splits_back([], 1)
+        assert len(heard) == 2, "it did not come to this source again"
 
     def test_a_factory_gets_the_enumerator_before(self):
         positions = []
@@ -311,6 +323,23 @@ class TestReader:
         assert context.events == []
         assert context.requests == 2, "one at the start of B, one for its split"
         reader.close()
+
+    def test_spec_section_13_7_splits_of_a_source_that_has_ended_hold_no_watermark_back(self):
+        chain = HybridSource.builder(ListSource()).add_source(A).build()
+        context = FakeReaderContext()
+        operator = SourceOperator(chain, context)
+        operator.start()
+        split = HybridSplit(0, ListSplit("a", 0, 3))
+        operator.add_splits(1, [(split.split_id, chain.split_serializer.serialize(split))])
+        operator.source_event(index_event(SWITCH, 0))
+        operator.source_event(index_event(NO_MORE_SPLITS, 0))
+        found = []
+        while (record := operator.poll()) is not None:
+            found.append(record)
+        assert found == [("a", 0), ("a", 1), ("a", 2)]
+        assert [index_of(event) for event in context.events] == [0]
+        assert (operator.split_ids, operator.finished_splits) == ((), 1)
+        operator.close()
 
     def test_splits_are_paused_by_their_ids(self):
         _, reader, output = self.reader()

@@ -151,6 +151,15 @@ class TestReports:
         assert rig.operator.is_finished
         assert rig.reported == [MAX_WATERMARK]
 
+    @pytest.mark.parametrize("drain", [False, True])
+    def test_spec_section_13_6_a_reader_that_was_stopped_tells_that_nobody_need_wait(self, drain):
+        """FLINK-35157."""
+        rig = Rig(ALIGNED, ["a"])
+        rig.run(emit(1, split="a"))
+        rig.operator.stop(drain=drain)
+        rig.drain()
+        assert rig.reported == [MAX_WATERMARK]
+
     def test_it_is_told_while_waiting_too(self):
         rig = Rig(ALIGNED, ["a"])
         rig.operator.align(0)

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.source.operator_kit import Clock, Rig, emit, idle, release, watermark
+from tests.source.operator_kit import Clock, Rig, emit, idle, parts, release, watermark
 
 from headgate.source import MIN_WATERMARK, WatermarkStrategy
 from headgate.source.watermark.output import OperatorOutput
@@ -32,6 +32,14 @@ def test_spec_13_11_a_finished_split_holds_nothing_back():
     rig.run(release("two"))
     assert rig.watermark == 100
     assert rig.finished == ["two"]
+
+
+def test_spec_section_13_6_a_split_that_ends_before_its_first_periodic_watermark_leaves_none():
+    """As in Flink. The next split may have earlier records, as files come in the order of their sizes."""
+    rig = Rig(MONOTONOUS, ["short"])
+    rig.run(emit(100, split="short"), release("short"))
+    rig.pass_by(1)
+    assert rig.watermark == MIN_WATERMARK
 
 
 def test_spec_section_13_6_a_split_without_records_holds_back_from_when_it_was_added():
@@ -149,6 +157,28 @@ class TestIdleness:
         rig.pass_by(0.6)
         assert (rig.watermark, is_idle(rig)) == (49, True)
         rig.run(emit(101, split="busy"))
+        assert not is_idle(rig)
+
+    def test_spec_section_13_6_a_reader_without_a_split_is_idle_until_it_gets_one(self):
+        rig = Rig(self.STRATEGY)
+        rig.pass_by(1.0)
+        assert not is_idle(rig)
+        rig.pass_by(0.6)
+        assert (rig.watermark, is_idle(rig)) == (MIN_WATERMARK, True)
+        rig.operator.add_splits(3, parts("a"))
+        rig.drain()
+        assert not is_idle(rig), "a split holds the watermark back from when it was added"
+        rig.run(emit(10, split="a"), release("a"))
+        rig.pass_by(1.0)
+        assert not is_idle(rig), "the time begins anew"
+        rig.pass_by(0.6)
+        assert is_idle(rig)
+        rig.run(emit(20))
+        assert not is_idle(rig), "a record that belongs to no split"
+
+    def test_spec_section_13_6_without_a_timeout_a_reader_without_a_split_is_never_idle(self):
+        rig = Rig(MONOTONOUS)
+        rig.pass_by(100)
         assert not is_idle(rig)
 
     @pytest.mark.parametrize("order", [["busy", "quiet"], ["quiet", "busy"]])

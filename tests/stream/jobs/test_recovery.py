@@ -140,7 +140,7 @@ def test_a_savepoint_of_a_job_that_goes_on_has_its_state(tmp_path):
     assert len(set(ids)) == len(ids) > 0
 
 
-def test_draining_closes_windows_and_commits_all(tmp_path):
+def test_draining_commits_all(tmp_path):
     query = start(counted(1_000_000), tmp_path)
     wait_for_a_checkpoint(query)
     query.stop(drain=True)

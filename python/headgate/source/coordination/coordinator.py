@@ -336,7 +336,8 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
             return
         allowed = self._groups.max_allowed(self._alignment.group, self._alignment.max_drift_ms)
         if allowed is not None:
-            for subtask in self._reported.keys - self._context.told_no_more:
+            # Also to readers that get no further split: they may wait with those that they have.
+            for subtask in self._reported.keys:
                 self._gateway.align(subtask, allowed)
 
     def _fail(self, callback: str, error: BaseException) -> None:

@@ -87,13 +87,14 @@ class HybridSplitEnumerator(SplitEnumerator[HybridSplit, HybridCheckpoint]):
 
     def add_splits_back(self, splits: Sequence[HybridSplit], subtask_id: int) -> None:
         """Return the current source's splits to its enumerator; keep those of earlier sources."""
+        is_known = subtask_id in self._admitted
         self._forget(subtask_id)
-        if not splits:
-            return
-        self._lost.add(subtask_id)
+        if splits:
+            self._lost.add(subtask_id)
         self._earlier += [split for split in splits if split.index != self._index]
         own = [split.split for split in splits if split.index == self._index]
-        if own:
+        # Also without a split: the enumerator may have kept a request of the lost reader.
+        if own or is_known:
             self._inner.add_splits_back(own, subtask_id)
 
     def add_reader(self, subtask_id: int) -> None:

@@ -48,6 +48,8 @@ class HybridSourceReader(SourceReader[T, HybridSplit]):
         self._inner: SourceReader[T, Any] | None = None
         self._inner_context: _InnerContext | None = None
         self._output: _IndexedOutput[T] | None = None
+        #: Splits of the current reader whose outputs are not released.
+        self._unreleased: dict[str, None] = {}
         self._kept: dict[int, list[Any]] = {}
         self._without_more: set[int] = set()
         self._no_more_splits = False
@@ -66,10 +68,13 @@ class HybridSourceReader(SourceReader[T, HybridSplit]):
             return self._end_or_wait()
         assert self._inner is not None  # noqa: S101 - for the type checker; set by _begin_next
         if self._output is None or self._output.wrapped is not output:
-            self._output = _IndexedOutput(output, self._index)
+            self._output = _IndexedOutput(output, self._index, self._unreleased)
         status = self._inner.poll_next(self._output)
         if status is not InputStatus.END_OF_INPUT:
             return status
+        # A reader need not use the outputs of its splits. They must not hold the next source back.
+        for split_id in list(self._unreleased):
+            self._output.release_output_for_split(split_id)
         self._close_inner()
         return InputStatus.MORE_AVAILABLE
 
@@ -81,7 +86,7 @@ class HybridSourceReader(SourceReader[T, HybridSplit]):
         """Pass splits to the current reader, or keep them until their source is current."""
         own = [split.split for split in splits if split.index == self._index]
         if self._inner is not None and own:
-            self._inner.add_splits(own)
+            self._give(self._inner, own)
         for split in splits:
             if self._inner is None or split.index != self._index:
                 self._kept.setdefault(split.index, []).append(split.split)
@@ -157,10 +162,14 @@ class HybridSourceReader(SourceReader[T, HybridSplit]):
         self._inner.start()
         kept = self._kept.pop(self._index, [])
         if kept:
-            self._inner.add_splits(kept)
+            self._give(self._inner, kept)
         if is_earlier or self._no_more_splits or self._index in self._without_more:
             self._inner.notify_no_more_splits()
         return True
+
+    def _give(self, inner: SourceReader[T, Any], splits: Sequence[Any]) -> None:
+        self._unreleased.update(dict.fromkeys(split.split_id for split in splits))
+        inner.add_splits(splits)
 
     def _end_or_wait(self) -> InputStatus:
         if self._no_more_splits:
@@ -227,11 +236,18 @@ class _InnerContext(SourceReaderContext):
 
 
 class _IndexedOutput(ReaderOutput[T]):
-    """The output of one source's reader, which adds the source's index to the ids of splits."""
+    """The output of one source's reader, which adds the source's index to the ids of splits.
 
-    def __init__(self, wrapped: ReaderOutput[T], index: int) -> None:
+    Args:
+        wrapped: takes the records.
+        index: of the source.
+        unreleased: the ids of splits; one is removed when its output is released.
+    """
+
+    def __init__(self, wrapped: ReaderOutput[T], index: int, unreleased: dict[str, None]) -> None:
         self.wrapped = wrapped
         self._index = index
+        self._unreleased = unreleased
 
     def collect(self, record: T, timestamp: int | None = None) -> None:
         self.wrapped.collect(record, timestamp)
@@ -249,4 +265,5 @@ class _IndexedOutput(ReaderOutput[T]):
         return self.wrapped.create_output_for_split(f"{self._index}:{split_id}")
 
     def release_output_for_split(self, split_id: str) -> None:
+        self._unreleased.pop(split_id, None)
         self.wrapped.release_output_for_split(f"{self._index}:{split_id}")

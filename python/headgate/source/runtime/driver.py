@@ -13,6 +13,7 @@ from headgate.source.runtime.failure import source_failure
 from headgate.source.runtime.mode import OperatingMode
 from headgate.source.runtime.timers import Timers
 from headgate.source.watermark.alignment import SplitAlignment
+from headgate.source.watermark.generator import MAX_WATERMARK
 from headgate.source.watermark.output import OperatorOutput
 
 if TYPE_CHECKING:
@@ -280,7 +281,8 @@ class ReaderDriver(Generic[T]):
     def _end(self) -> bool:
         if self.mode is OperatingMode.SOURCE_DRAINED:
             self.output.finish()
-            if self.timers.has_alignment:
-                self._report(self.output.latest)
+        if self.timers.has_alignment and self.mode is not OperatingMode.DATA_FINISHED:
+            # Nobody need wait for this reader, also if it was stopped early.
+            self._report(MAX_WATERMARK)
         self.mode = OperatingMode.DATA_FINISHED
         return False

@@ -119,7 +119,7 @@ class OperatorOutput(ReaderOutput[T], Generic[T]):
         queue: records and :class:`WatermarkMark`, not yet handed out.
         current: the watermark in ms of all records not yet handed out.
         latest: the watermark in ms of all records not yet emitted.
-        is_idle: True while all outputs are idle.
+        is_idle: True while all outputs are idle, or the reader has had no split for the idle timeout.
         changes: grows whenever a watermark grows, or an output is added, removed, idle or active.
         released: splits whose outputs were released; the caller clears it.
         splits: the outputs of the unfinished splits.
@@ -137,6 +137,12 @@ class OperatorOutput(ReaderOutput[T], Generic[T]):
         self._clock = clock
         self._is_deferred = False
         self._had_splits = False
+        timeout = strategy.idle_timeout
+        self._timer = None if timeout is None else IdleTimer(timeout, clock)
+        #: Splits that were added or released, as events of the timer.
+        self._moves = 0
+        #: True once there was no split for the timeout.
+        self._waits_for_splits = False
         self._main: PartialOutput[T] = PartialOutput(
             self.queue, PartialWatermark(self._combine), strategy, clock
         )
@@ -144,6 +150,9 @@ class OperatorOutput(ReaderOutput[T], Generic[T]):
     def collect(self, record: T, timestamp: int | None = None) -> None:
         """Emit a record that belongs to no split."""
         self._main.collect(record, timestamp)
+        if self._waits_for_splits:
+            self._waits_for_splits = False
+            self._combine()
 
     def emit_watermark(self, timestamp: int) -> None:
         """Take a watermark of the whole reader, unless the strategy makes the watermarks."""
@@ -162,6 +171,8 @@ class OperatorOutput(ReaderOutput[T], Generic[T]):
         output = self.splits.get(split_id)
         if output is None:
             self._had_splits = True
+            self._waits_for_splits = False
+            self._moves += 1
             partial = PartialWatermark(self._combine)
             output = PartialOutput(self.queue, partial, self._strategy, self._clock)
             self.splits[split_id] = output
@@ -172,6 +183,7 @@ class OperatorOutput(ReaderOutput[T], Generic[T]):
         """Remove the output of a finished split; ignore an unknown split."""
         if self.splits.pop(split_id, None) is not None:
             self.released.append(split_id)
+            self._moves += 1
             self._combine()
 
     @property
@@ -197,6 +209,8 @@ class OperatorOutput(ReaderOutput[T], Generic[T]):
         try:
             if self._main.partial.is_used:
                 self._main.on_periodic_emit()
+            elif self._timer is not None and not self.splits:
+                self._waits_for_splits = self._timer.is_idle(self._moves)
             for output in self.splits.values():
                 output.on_periodic_emit()
         finally:
@@ -232,6 +246,8 @@ class OperatorOutput(ReaderOutput[T], Generic[T]):
         main = self._main.partial
         if main.is_used and not main.is_idle:
             return False
+        if not splits and not main.is_used:
+            return self._waits_for_splits
         if splits and all(split.is_idle for split in splits):
             return True
         return main.is_used and not any(split.is_used for split in splits)

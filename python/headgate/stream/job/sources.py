@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headgate.source.api.event import SourceEvent
-from headgate.source.coordination import CoordinatorThread, SourceCoordinator
+from headgate.source.coordination import AlignmentGroups, CoordinatorThread, SourceCoordinator
 from headgate.stream.job.messages import StreamMessage, data, text
 from headgate.stream.job.metadata import enumerator_of
 
@@ -65,6 +65,7 @@ class JobSources:
         failed: Callable[[HeadgateError], None],
     ) -> None:
         self._thread = CoordinatorThread()
+        groups = AlignmentGroups()
         self._stages: dict[int, Stage] = {}
         self._coordinators: dict[int, SourceCoordinator[Any, Any]] = {}
         for stage in graph.stages:
@@ -77,6 +78,7 @@ class JobSources:
                     _Gateway(stage.number, send, failed),
                     self._thread,
                     watermarks=stage.head.watermarks,
+                    groups=groups,
                 )
         self._restored = restored
 

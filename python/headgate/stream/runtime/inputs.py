@@ -144,7 +144,8 @@ class SourceInput(TaskInput):
             self._is_idle = not self._is_idle
             if self._is_idle:
                 self._handler.handle_idle()
-            elif self._watermark > MIN_WATERMARK:
+            else:
+                # Also before the first watermark: it says that this task is to be waited for again.
                 self._handler.handle_watermark(self._watermark)
 
     def _checked(self, record: Any) -> pa.RecordBatch:
@@ -234,16 +235,18 @@ class GateInput(TaskInput):
             self._handler.handle_aborted(event)
 
     def _on_user_event(self, event: Event) -> None:
-        valve = self._valve
+        valve, was_idle = self._valve, self._valve.is_idle
         if event.name == WATERMARK:
-            was_idle = valve.is_idle
-            if valve.advance(event.channel, watermark_of(event.body)) or was_idle:
-                self._handler.handle_watermark(valve.watermark)
+            has_grown = valve.advance(event.channel, watermark_of(event.body))
         elif event.name == IDLE:
-            if valve.set_idle(event.channel):
-                self._handler.handle_watermark(valve.watermark)
-            if valve.is_idle:
-                self._handler.handle_idle()
+            has_grown = valve.set_idle(event.channel)
+        else:
+            return
+        if has_grown or (was_idle and not valve.is_idle):
+            self._handler.handle_watermark(valve.watermark)
+        # A watermark makes the task active for those behind it.
+        if valve.is_idle and (has_grown or not was_idle):
+            self._handler.handle_idle()
 
     @property
     def end(self) -> EndOfDataStatus:

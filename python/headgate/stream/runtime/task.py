@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from headgate.data_types import EndOfDataStatus
 from headgate.errors import InternalError
 from headgate.source.runtime.mailbox import Mailbox
-from headgate.source.watermark.generator import MAX_WATERMARK
+from headgate.source.watermark.generator import MAX_WATERMARK, MIN_WATERMARK
 from headgate.stream.runtime.channel_state import ChannelState
 from headgate.stream.runtime.inputs import GateInput, SourceInput, TaskInput
 from headgate.stream.state.backend import wall_clock
@@ -208,7 +208,8 @@ class StreamTask:
         if watermark == MAX_WATERMARK and not self._state.has_ended:
             # It follows with the end of data, when all channels have ended.
             return
-        self.metrics.watermark = watermark
+        if watermark > MIN_WATERMARK:
+            self.metrics.watermark = watermark
         self._chain.advance_watermark(watermark)
 
     def handle_idle(self) -> None:

@@ -1,0 +1,210 @@
+"""Event time in a job: channels that have ended, readers without splits, and alignment across sources."""
+
+import struct
+import threading
+from datetime import timedelta
+
+import kit
+import pyarrow as pa
+import pytest
+
+from headgate import RecordWriter, ShuffleEnvironment
+from headgate.sink import FunctionSink
+from headgate.source import (
+    MAX_WATERMARK,
+    MIN_WATERMARK,
+    NumberSequenceSource,
+    RateSource,
+    WatermarkStrategy,
+)
+from headgate.source.rate import RateEnumerator, RateSplit
+from headgate.source.runtime.mailbox import Mailbox
+from headgate.stream import Aggregate, TumblingWindow, stream
+from headgate.stream.job.messages import StreamMessage
+from headgate.stream.job.sources import JobSources
+from headgate.stream.runtime.inputs import GateInput, SourceInput
+from headgate.stream.runtime.outputs import IDLE, WATERMARK
+
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+class Heard:
+    """A handler that keeps watermarks, and "idle" for idleness."""
+
+    def __init__(self):
+        self.all = []
+
+    def handle_watermark(self, watermark):
+        self.all.append(watermark)
+
+    def handle_idle(self):
+        self.all.append("idle")
+
+    def handle_batch(self, batch):
+        self.all.append(batch["id"].to_pylist())
+
+    @property
+    def new(self):
+        found, self.all = self.all, []
+        return found
+
+
+@pytest.fixture
+def gate():
+    """A gate of two channels: what the task hears, and a function that sends a watermark, or None for idleness."""
+    heard = Heard()
+    with ShuffleEnvironment() as environment:
+        parts = [environment.create_result_partition(1, schema=SCHEMA) for _ in range(2)]
+        writers = [RecordWriter(part, SCHEMA) for part in parts]
+        opened = environment.create_input_gate([part.address(0) for part in parts], schema=SCHEMA)
+        gate = GateInput(opened, SCHEMA, heard, Mailbox(), 1024, "exactly_once")
+
+        def send(channel, watermark):
+            if watermark is None:
+                writers[channel].broadcast_event(IDLE)
+            else:
+                writers[channel].broadcast_event(WATERMARK, struct.pack(">q", watermark))
+            while gate.advance():
+                pass
+            return heard.new
+
+        yield send
+        for writer in writers:
+            writer.finish()
+        gate.close()
+
+
+def test_spec_section_13_6_a_channel_that_has_ended_does_not_end_time_for_an_idle_one(gate):
+    """FLINK-38477."""
+    assert gate(0, 10) == []
+    assert gate(1, 20) == [10]
+    assert gate(0, None) == [20]
+    assert gate(1, MAX_WATERMARK) == ["idle"]
+    assert gate(0, 15) == [20], "active again, and behind"
+    assert gate(0, 30) == [30]
+    assert gate(0, MAX_WATERMARK) == [MAX_WATERMARK]
+
+
+def test_a_channel_that_ends_while_all_are_idle_makes_nobody_active(gate):
+    assert gate(0, 10) == []
+    assert gate(0, None) == []
+    assert gate(1, None) == [10, "idle"]
+    assert gate(0, MAX_WATERMARK) == []
+    assert gate(1, 40) == [40]
+
+
+def test_a_channel_that_is_behind_is_waited_for_once_it_is_the_only_one(gate):
+    assert gate(0, None) == []
+    assert gate(1, 100) == [100]
+    assert gate(0, 20) == []
+    assert gate(1, MAX_WATERMARK) == []
+    assert gate(0, 90) == []
+    assert gate(0, 101) == [101]
+
+
+class Operator:
+    """An operator whose script says what it returns and whether it is idle then."""
+
+    def __init__(self, *script):
+        self.script, self.is_idle, self.current_watermark = list(script), False, MIN_WATERMARK
+
+    def poll(self):
+        found, self.is_idle, self.current_watermark = self.script.pop(0)
+        return found
+
+
+def test_a_reader_that_is_active_again_before_its_first_watermark_is_waited_for():
+    rows = pa.record_batch({"id": [7]})
+    script = [(None, True, MIN_WATERMARK), (rows, False, MIN_WATERMARK), (None, False, 5)]
+    heard = Heard()
+    source = SourceInput(Operator(*script), SCHEMA, heard, Mailbox())
+    for _ in script:
+        source.advance()
+    assert heard.all == ["idle", [7], MIN_WATERMARK, 5]
+
+
+def test_a_channel_that_is_active_without_a_watermark_is_waited_for(gate):
+    assert gate(0, None) == []
+    assert gate(1, None) == ["idle"]
+    assert gate(0, MIN_WATERMARK) == [MIN_WATERMARK]
+    assert gate(1, 1000) == []
+    assert gate(0, 100) == [100]
+
+
+def test_spec_section_13_6_sources_of_a_job_with_one_alignment_group_wait_for_each_other():
+    strategy = WatermarkStrategy.no_watermarks().with_watermark_alignment("group", 100, 0.05)
+    slow, fast = (
+        stream(NumberSequenceSource(0, 9), watermarks=strategy, name=name)
+        for name in ("slow", "fast")
+    )
+    told, came = [], threading.Event()
+
+    def send(kind, task, fields):
+        if kind == "ALIGN":
+            told.append((task, fields["ms"]))
+            if {task for task, _ in told} == {(0, 0), (1, 0)}:
+                came.set()
+
+    sources = JobSources(slow.union(fast).sink(FunctionSink(print)).plan(1), None, send, print)
+    sources.start(lambda _: "here")
+    try:
+        for stage, watermark in enumerate((7, 5000)):
+            fields = {"attempt": 1, "task": [stage, 0], "ms": watermark}
+            sources.handle(StreamMessage("WATERMARK", fields))
+        assert came.wait(30)
+    finally:
+        sources.close()
+    assert set(told) == {((0, 0), 107), ((1, 0), 107)}
+
+
+class Waiting(RateEnumerator):
+    """Has one split, and lets the other readers wait."""
+
+    def add_reader(self, subtask_id):
+        if subtask_id == 0:
+            self._context.assign_splits({0: self._pending})
+
+
+class OneSplit(RateSource):
+    def create_enumerator(self, context):
+        return Waiting(context, [RateSplit(0, 1, kit.START)])
+
+
+def test_spec_section_13_6_a_reader_that_waits_for_a_split_becomes_idle_and_holds_no_window_back():
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_idleness(0.3)
+    rows = stream(OneSplit(1000), watermarks=strategy, parallelism=2).map(
+        lambda batch: batch.append_column("key", pa.array([0] * batch.num_rows, pa.int64()))
+    )
+    windows = rows.key_by("key").window(
+        TumblingWindow(timedelta(milliseconds=100)), time="time", aggregates=[Aggregate("count")]
+    )
+    got = []
+    with windows.sink(FunctionSink(got.append)).start(parallelism=2) as query:
+        kit.wait_until(lambda: sum(map(len, got)) >= 3 or query.state.is_over, 20)
+        assert not query.state.is_over
+    assert set(pa.Table.from_batches(got)["count"].to_pylist()) == {100}
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_spec_section_13_6_open_windows_close_when_a_job_is_drained_and_not_when_it_is_stopped(
+    tmp_path, drain
+):
+    strategy, got, rows = WatermarkStrategy.for_monotonous_timestamps(), [], []
+
+    def count(batch):
+        rows.append(batch.num_rows)
+        return batch
+
+    windows = (
+        stream(RateSource(1000, start_time=0), watermarks=strategy)
+        .map(count)
+        .key_by("id")
+        .window(TumblingWindow(timedelta(days=1)), time="time", aggregates=[Aggregate("count")])
+    )
+    job = windows.sink(FunctionSink(got.append))
+    query = job.start(parallelism=2, checkpoint=str(tmp_path / "checkpoints"), interval=0.1)
+    kit.wait_for_a_checkpoint(query)
+    assert sum(map(len, got)) == 0
+    query.stop(drain=drain)
+    assert sum(rows) > 0
+    assert sum(map(len, got)) == (sum(rows) if drain else 0)
