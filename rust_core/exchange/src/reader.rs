@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use arrow_array::RecordBatch;
 use bytes::Bytes;
+use headgate_memory::Buffer;
 use headgate_protocol::{CheckpointId, DataType, Totals};
 use headgate_record::{Event, PageSchema};
 
@@ -27,6 +29,7 @@ mod record;
 use channel::{ChannelState, unconsumed};
 use checkpoints::{Checkpoints, Reading};
 use coalescing::Coalescing;
+use pages::Pages;
 
 pub use checkpoints::{ChannelStates, CheckpointNotice};
 pub use record::Record;
@@ -34,8 +37,7 @@ pub use record::Record;
 /// Reads the records of a gate, fair over its channels, each channel in order.
 pub struct RecordReader {
     gate: Arc<dyn DataInput>,
-    /// None if records are bytes.
-    schema: Option<Arc<PageSchema>>,
+    pages: Pages,
     spanning: SpanningOptions,
     channels: Vec<ChannelState>,
     /// The channel whose current buffer may hold another record.
@@ -46,7 +48,6 @@ pub struct RecordReader {
     coalescing: Option<Coalescing>,
     /// Present if the gate takes checkpoints.
     checkpoints: Option<Box<Checkpoints>>,
-    copies: Arc<Copies>,
     counters: Arc<Counters>,
 }
 
@@ -60,14 +61,13 @@ impl RecordReader {
     ) -> Self {
         let mut reader = Self {
             gate,
-            schema,
+            pages: Pages { schema, copies },
             spanning,
             channels: Vec::new(),
             current: None,
             iterative: false,
             coalescing: None,
             checkpoints: None,
-            copies,
             counters: Arc::default(),
         };
         reader.take_checkpointed();
@@ -89,7 +89,7 @@ impl RecordReader {
     /// reader would block, and before an event, the end or an error.
     #[must_use]
     pub fn with_batch_bytes(mut self, batch_bytes: usize) -> Self {
-        let schema = self.schema.as_ref().map(Arc::clone);
+        let schema = self.pages.schema.as_ref().map(Arc::clone);
         self.coalescing = schema.map(|schema| Coalescing::new(schema, batch_bytes));
         self
     }
@@ -101,7 +101,7 @@ impl RecordReader {
 
     /// Returns the schema of the batches; none for bytes.
     pub fn schema(&self) -> Option<&Arc<PageSchema>> {
-        self.schema.as_ref()
+        self.pages.schema.as_ref()
     }
 
     /// Returns counters of the rows that were returned, and of the bytes and buffers they arrived
@@ -378,7 +378,7 @@ impl RecordReader {
         self.take_checkpointed();
         self.gate.checkpointing().begin_reading()?;
         while self.channels.len() < count {
-            self.channels.push(ChannelState::new(self.spanning.deserializer(&self.copies)));
+            self.channels.push(ChannelState::new(self.spanning.deserializer(&self.pages.copies)));
         }
         Ok(())
     }
@@ -426,6 +426,47 @@ impl RecordReader {
             .next_record()
             .map_err(|e| ExchangeError::of_deserialize(e, &self.gate.channel_name(channel)))?;
         Ok(result.into_record())
+    }
+
+    fn record(&mut self, channel: usize, record: Bytes) -> Result<Option<Record>> {
+        if self.pages.schema.is_some() {
+            Copies::count(&self.pages.copies.spanning, record.len());
+            return self.page(channel, record.into());
+        }
+        self.channels[channel].rows += 1;
+        self.counters.add(1, 0, 0);
+        Ok(Some(Record::Bytes(record)))
+    }
+
+    /// Returns the batch of a page, or copies its rows to be coalesced.
+    fn page(&mut self, channel: usize, page: Buffer) -> Result<Option<Record>> {
+        let waits = self.coalescing.as_ref().is_some_and(|coalescing| {
+            // With nothing to coalesce it with, the page is returned without a copy.
+            let is_alone = coalescing.is_empty() && !self.gate.is_available();
+            !is_alone && !coalescing.is_large(page.len())
+        });
+        // Dropped last where no batch is returned: a buffer leaves foreign memory to the user's threads,
+        // but a batch over it frees it at once, here under the caller's locks.
+        let memory = page.clone();
+        if !waits {
+            let batch = self.batch(channel, page, true)?;
+            // The batch holds all foreign memory of the page, which must end with the batch.
+            drop(memory.into_pieces());
+            return Ok(Some(Record::Batch(batch)));
+        }
+        Copies::count(&self.pages.copies.coalesced, page.len());
+        let batch = self.batch(channel, page, false)?;
+        if let Some(coalescing) = &mut self.coalescing {
+            coalescing.push(&batch, || self.gate.channel_name(channel))?;
+        }
+        Ok(None)
+    }
+
+    fn batch(&mut self, channel: usize, page: Buffer, is_kept: bool) -> Result<RecordBatch> {
+        let batch = self.pages.batch(page, is_kept, || self.gate.channel_name(channel))?;
+        self.channels[channel].rows += batch.num_rows() as u64;
+        self.counters.add(batch.num_rows() as u64, 0, 0);
+        Ok(batch)
     }
 
     /// Compares the rows that arrived with the rows that were sent.

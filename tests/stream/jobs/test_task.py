@@ -65,7 +65,9 @@ class Operators:
 
 
 class Output:
-    """One edge; it stands for its writer too."""
+    """One edge with room; it stands for its writer too."""
+
+    is_available = True
 
     def __init__(self, log):
         self._log, self.writer = log, self
