@@ -102,18 +102,21 @@ PARTS = (
     ),
     Part(
         "marked",
-        "rows, sources, sinks and streaming jobs: the long tests of these folders",
+        "the long tests of the folders of `make test`, but those on Spark",
         pytest(
             *MARKED,
+            *sorted(f"tests/{path.name}" for path in (ROOT / "tests").glob("test_*.py")),
             "tests/data_plane",
             "tests/driver",
+            "tests/faults",
             "tests/sink",
             "tests/source",
             "tests/stream",
         ),
-        4,
+        6,
         (
             "python/headgate/*.py",
+            "python/headgate/explain/*",
             "python/headgate/sink/*",
             "python/headgate/source/*",
             "python/headgate/stream/*",
@@ -127,9 +130,9 @@ PARTS = (
     ),
     Part(
         "cluster",
-        "jobs on Spark's executors: the long tests, and the same job in more modes",
+        "the long tests of jobs on Spark, with processes that are killed, and the blocks of the pages",
         pytest(*MARKED, "tests/spark"),
-        8,
+        7,
         SPARK,
     ),
     Part(

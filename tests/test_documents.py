@@ -211,6 +211,7 @@ def test_the_readme_has_short_examples_with_their_output():
         assert example.output
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_the_example_with_files_prints_what_the_readme_says():
     assert not page_blocks.wrong_with([EXAMPLES[1]], Path(sys.executable))

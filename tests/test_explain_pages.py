@@ -58,11 +58,13 @@ def run(command, code, **options):
     assert f"python -m headgate explain {code}" in said
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("code", "text"), NATIVE)
 def test_the_lines_give_the_error(code, text):
     run([sys.executable, "-c", text], code)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("code", "text"), SPARK)
 def test_the_lines_give_the_error_on_spark(code, text, tmp_path):
     environ = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}

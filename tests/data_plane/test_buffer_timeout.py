@@ -58,6 +58,7 @@ def test_an_idle_writer_has_sent_everything(link, kind, timeout):
     assert all(Task(list, reader).result() == [] for reader in readers)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("timeout", [-1, "-1", -1.0, "1m"])
 def test_a_writer_without_timeout_waits_for_a_reason(link, kind, timeout):

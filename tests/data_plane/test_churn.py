@@ -170,6 +170,7 @@ def count():
     )
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(3600 if FULL else 120)
 def test_readers_and_writers_dropped_mid_stream_leave_nothing(environment):
     print(f"HEADGATE_TEST_CHURN_SEED={SEED}")

@@ -307,6 +307,7 @@ FOREIGN_TRAFFIC = f'import numpy as np\nSMALL["same_host_link"] = "off"{TRAFFIC}
 ).replace('["lent"]["bytes"]', '["bytes_sent"]')
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("how", EXITS)
 def test_an_exit_in_traffic_lets_go_of_nothing(how):
     assert FOREIGN_TRAFFIC.count("np.arange(8000)") == FOREIGN_TRAFFIC.count("bytes_sent") == 1

@@ -181,6 +181,7 @@ def _remembered():
     return [number for batch in _batches for number in batch["n"].to_pylist()]
 
 
+@pytest.mark.soak
 def test_a_child_of_which_python_was_not_told_ends_where_it_would_read_other_rows(reading):
     fork = getattr(ctypes.PyDLL(None), "_Fork", None)  # _Fork runs no fork handlers
     if fork is None:

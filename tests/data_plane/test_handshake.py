@@ -130,6 +130,7 @@ def has_another_secret(sock, greeting):
     sock.sendall(challenge + proof)
 
 
+@pytest.mark.soak
 def test_a_producer_that_proves_nothing_is_dialed_until_the_deadline(environment, served):
     """All at the same time. The error is that of the answers, not of the deadline."""
     _, partition = served
@@ -236,6 +237,7 @@ def test_a_handshake_byte_by_byte(served):
         assert len(wire.receive(sock, 91)) == 91
 
 
+@pytest.mark.soak
 def test_slowloris_is_dropped_and_delays_no_one(environment, served):
     # The dialing side drops a silent server at the same deadline, so one wait tests both.
     producer, partition = served

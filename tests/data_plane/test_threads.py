@@ -282,6 +282,7 @@ def assert_no_secret(text):
             assert form not in data
 
 
+@pytest.mark.soak
 def test_the_secret_is_nowhere_to_be_read(environment):
     producer, stranger = environment(secret=HIDDEN), environment(secret=HIDDEN, run=5)
     partition = producer.create_result_partition(1, schema=NUMBERS)

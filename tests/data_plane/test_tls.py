@@ -130,6 +130,7 @@ def test_records_that_span_segments_pass(environment):
     assert [bytes(one) for one in found] == records
 
 
+@pytest.mark.soak
 def test_one_side_without_tls_gets_an_error_and_no_row(environment, served):
     """Both sides at the same time, since each consumer dials again until its deadline."""
     ways = [("require", "off"), ("off", "require")]
@@ -294,6 +295,7 @@ class InTheMiddle:
         self._thread.join(20)
 
 
+@pytest.mark.soak
 def test_one_in_the_middle_is_refused_by_both_sides(environment, served, tmp_path):
     certificate, key = hg._native.self_signed_certificate()
     (tmp_path / "pem").write_text(certificate + key)

@@ -91,6 +91,7 @@ def test_a_flood_of_a_stranger_is_dropped(environment, served, kind):
     read(environment, address)
 
 
+@pytest.mark.soak
 def test_a_client_hello_byte_by_byte_has_the_deadline_of_a_handshake(environment, served):
     _, address = served
     greeting = client_hello()

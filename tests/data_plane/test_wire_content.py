@@ -139,6 +139,7 @@ def short_rows():
     )
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["pipelined", "hybrid", "blocking"])
 def test_pages_have_no_rows_of_an_earlier_exchange(full, kind):
     batch = short_rows()
@@ -156,6 +157,7 @@ def test_pages_have_no_rows_of_an_earlier_exchange(full, kind):
     assert not any(is_in(OLD, stream) for stream in streams)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("serializer", ["bytes", "pickle"])
 def test_records_and_events_have_no_rows_of_an_earlier_exchange(full, serializer):
     # Some end in the middle of a segment, and some continue in the next one.

@@ -150,6 +150,7 @@ def test_a_stopped_worker_is_lost_by_name_and_stays_lost():
         assert [m.attempt for m in server.coordinator.members.values()] in ([71], [])
 
 
+@pytest.mark.soak
 def test_a_worker_that_is_stopped_for_a_while_or_holds_pythons_lock_is_not_lost():
     with (
         serve(timeout=4.0) as (server, side),
@@ -166,6 +167,7 @@ def test_a_worker_that_is_stopped_for_a_while_or_holds_pythons_lock_is_not_lost(
         assert len(beating(server)) == 2
 
 
+@pytest.mark.soak
 def test_a_driver_whose_program_holds_pythons_lock_is_not_lost():
     with (
         serve(timeout=60.0) as (server, side),

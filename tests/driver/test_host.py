@@ -152,6 +152,7 @@ def test_deleted_files_are_not_served(executor):
         read(address, 1, 10, 0)
 
 
+@pytest.mark.soak
 def test_who_does_not_know_the_secret_gets_nothing(executor):
     leave(executor, 1, 10)
     address = ensure(PLAN, executor)

@@ -40,6 +40,7 @@ def test_up_to_three_faults_cost_time_and_no_rows():
     assert recovered > COUNT / 5 or COUNT < 100
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("tasks", [1, 2])
 def test_where_spark_tries_less_it_is_all_rows_or_a_true_cause(tasks):
     ended = set()

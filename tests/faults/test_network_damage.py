@@ -103,6 +103,7 @@ def test_whatever_only_takes_time_costs_no_row(environment, pages):
         assert_same(check(environment, Fault.random(seed, DELAYS, lengths)), EXPECTED)
 
 
+@pytest.mark.soak
 def test_silence_anywhere_ends_with_the_connection(environment, pages):
     lengths = (600, pages[-1].offset)
     for seed in range(max(SEEDS // 10, 4)):

@@ -154,6 +154,7 @@ def _write_for_ever(path, start, pipe):
         pipe.send(("written", job))
 
 
+@pytest.mark.soak
 def test_killed_fifty_times(path):
     chance = random.Random(6)
     written, job = set(), 0

@@ -71,6 +71,7 @@ def started(path, restored=None, name="job"):
     return sink, committer
 
 
+@pytest.mark.soak
 def test_a_crash_at_every_step(tmp_path):
     faults = kit.Faults()
     whole = job(tmp_path / "counted", faults)

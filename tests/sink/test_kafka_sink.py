@@ -81,6 +81,7 @@ def test_a_row_may_name_its_topic(broker):
     assert {"value": b"there"} in rows_of(broker, topics[1])
 
 
+@pytest.mark.soak
 def test_rows_of_complete_checkpoints_are_there_at_least_once(broker):
     import sink_kit as kit
 

@@ -35,6 +35,7 @@ def run(sink, first=0, query=QUERY):
     return BATCHES
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_a_crash_at_every_step(tmp_path, mode):
     whole = list(range(BATCHES * 10)) if mode == "append" else list(range(30, 40))

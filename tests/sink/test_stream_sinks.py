@@ -30,6 +30,7 @@ def committed(path, numbers=((0, 5),), name=stream_kit.JOB):
     return checkpoint, found
 
 
+@pytest.mark.soak
 def test_a_crash_at_every_step_of_the_file_sink(tmp_path):
     faults = kit.Faults()
     whole = job(tmp_path / "counted", faults, max_rows_per_file=2)

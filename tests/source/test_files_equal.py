@@ -103,6 +103,7 @@ def rows_of(table):
     )
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", sorted(WRITERS))
 @given(
     table=tables(),

@@ -45,6 +45,7 @@ def found(df):
     return sorted(map(tuple, df.collect()))
 
 
+@pytest.mark.soak
 def test_a_table_is_returned_by_map_and_by_reduce(few):
     out = exchange(few, by="k", map=doubled, reduce=doubled, schema=few.schema, num_partitions=3)
     assert found(out) == sorted((4 * n, n % 7) for n in range(130))

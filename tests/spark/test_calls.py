@@ -125,6 +125,7 @@ def test_a_pipelined_exchange_with_too_few_slots_is_refused(numbers):
     assert caught.value.remedy.startswith(f'mode="kept" · num_partitions={most}')
 
 
+@pytest.mark.soak
 def test_sparks_shuffle_gives_the_same_result_for_all_kinds_of_by(spark, numbers):
     from headgate import BroadcastSelector, RoundRobinSelector
 

@@ -56,6 +56,7 @@ def test_a_limit_above_the_number_of_rows_takes_all(out):
     assert len(out.take(ROWS)) == ROWS
 
 
+@pytest.mark.soak
 def test_is_empty(out, numbers):
     assert not out.isEmpty()
     assert exchange(numbers.where("id < 0"), by="k").isEmpty()
@@ -72,12 +73,14 @@ def test_to_local_iterator(out):
     assert sum(1 for _ in out.toLocalIterator()) == ROWS
 
 
+@pytest.mark.soak
 def test_foreach_partition(spark, out):
     seen = spark.sparkContext.accumulator(0)
     out.foreachPartition(lambda rows: seen.add(sum(1 for _ in rows)))
     assert seen.value == ROWS
 
 
+@pytest.mark.soak
 def test_write(out, spark, tmp_path):
     out.write.parquet(str(tmp_path / "out"))
     assert spark.read.parquet(str(tmp_path / "out")).count() == ROWS
@@ -153,6 +156,7 @@ def test_used_by_two_actions_at_once(one):
     assert counts == [ROWS, ROWS]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("partitions", [1, 200])
 def test_inputs_of_few_and_of_many_partitions(spark, partitions, mode):
     df = spark.range(0, ROWS, 1, partitions)

@@ -102,6 +102,7 @@ def test_a_schema_of_the_caller_picks_columns_and_types(spark, folder):
     assert rows(df) == rows(expected)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "condition",
     [
@@ -166,6 +167,7 @@ def test_a_class_by_its_module(spark):
     assert df.option("start", "0").option("end", "10").load().count() == 10
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
@@ -195,6 +197,7 @@ class Killing(FileSource):
         return super().create_reader(context)
 
 
+@pytest.mark.soak
 @registers
 def test_a_killed_reader_loses_and_repeats_nothing(spark, folder, tmp_path_factory):
     source = Killing(str(folder), split_size="1k")

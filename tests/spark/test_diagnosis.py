@@ -140,6 +140,7 @@ def causes(monkeypatch):
     return seen
 
 
+@pytest.mark.soak
 @in_executors
 @pytest.mark.parametrize(
     ("role", "mishap"),

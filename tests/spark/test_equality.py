@@ -138,6 +138,7 @@ def test_one_row_of_20_mb(spark, mode):
     assert sorted(map(tuple, sizes)) == [(i, 20_000_000, str(i)) for i in range(3)]
 
 
+@pytest.mark.soak
 def test_rows_without_columns_by_round_robin(spark):
     df = spark.range(0, 1000, 1, 4).select()
     out = exchange(df)

@@ -74,6 +74,7 @@ def test_spark_retries_get_the_cause_without_new_producers(spark, numbers, tmp_p
     assert 1 <= len(list(tmp_path.iterdir())) <= 4
 
 
+@pytest.mark.soak
 def test_a_map_that_returns_another_schema(numbers):
     def other(batches):
         for batch in batches:
@@ -84,6 +85,7 @@ def test_a_map_that_returns_another_schema(numbers):
     assert "wrong" in text
 
 
+@pytest.mark.soak
 def test_a_selector_that_is_out_of_range(numbers):
     text = message_of(exchange(numbers, by=lambda b: [5] * b.num_rows).collect)
     assert "HG-4004" in text
@@ -98,6 +100,7 @@ def test_a_selector_that_raises_is_the_users_own_error(numbers):
     assert stats_of_the_end().error == "HG-6001"
 
 
+@pytest.mark.soak
 def test_a_pool_that_is_too_small_is_an_error(numbers):
     out = exchange(numbers, by="k", memory="64k", segment_size="64k")
     text = message_of(out.collect)
@@ -105,6 +108,7 @@ def test_a_pool_that_is_too_small_is_an_error(numbers):
     assert "memory" in text
 
 
+@pytest.mark.soak
 def test_an_error_of_spark_below_the_producers_is_the_cause(spark):
     wrong = "if(id % 15000 = 14999, raise_error(concat('row ', id)), 'fine') as r"
     df = spark.range(0, 60_000, 1, 4).selectExpr("id", wrong)
@@ -113,6 +117,7 @@ def test_an_error_of_spark_below_the_producers_is_the_cause(spark):
     assert "row " in text
 
 
+@pytest.mark.soak
 def test_an_error_of_spark_above_the_consumers_ends_the_producers(numbers):
     out = exchange(numbers, by="k").selectExpr("assert_true(id < 100, 'too large') as x")
     text = message_of(out.collect)
@@ -133,6 +138,7 @@ def kill_itself(batches):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("role", ["map", "reduce"])
 def test_a_process_that_is_killed_each_time_fails_the_run_by_name(spark, numbers, role):
     text = message_of(
@@ -193,6 +199,7 @@ def test_a_producer_that_is_killed_once_costs_time_and_no_rows(numbers, tmp_path
     assert (stats_of_the_end().state, stats_of_the_end().epoch) == ("done", 1)
 
 
+@pytest.mark.soak
 @in_executors
 @pytest.mark.parametrize("when", ["it has yielded", "it has yielded nothing"])
 def test_a_consumer_that_is_killed_once_costs_time_and_no_rows(spark, numbers, tmp_path, when):
@@ -226,6 +233,7 @@ def test_where_spark_tries_nothing_again_a_killed_consumer_fails_the_run_by_name
     assert "a consumer is gone without a goodbye: consumer of partition" in summary
 
 
+@pytest.mark.soak
 @in_executors
 @pytest.mark.parametrize("role", ["map", "reduce"])
 def test_an_executor_that_is_killed_costs_time_and_no_rows(spark, numbers, tmp_path, role):
@@ -236,6 +244,7 @@ def test_an_executor_that_is_killed_costs_time_and_no_rows(spark, numbers, tmp_p
     )
 
 
+@pytest.mark.soak
 @in_executors
 def test_rows_placed_by_their_order_are_not_mixed_with_those_of_another_epoch(spark, tmp_path):
     # One partition is complete when the process of the other one is killed.
@@ -263,6 +272,7 @@ def endless(batches):
             yield batch
 
 
+@pytest.mark.soak
 def test_a_limit_ends_endless_producers_as_a_success(numbers):
     out = exchange(numbers, by="k", map=endless, schema=numbers.schema)
     assert len(out.take(5)) == 5
@@ -281,6 +291,7 @@ def sleep_long(batches):
         yield batch
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("role", ["map", "reduce"])
 def test_cancelled_jobs_do_not_wait_for_their_functions(spark, numbers, role):
     out = exchange(numbers, by="k", schema=numbers.schema, **{role: sleep_long})
@@ -328,6 +339,7 @@ def test_a_cancelled_group_takes_the_producers_with_it(spark, numbers):
     assert "cancel" in texts[0].lower()
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("whole_slots")
 def test_consumers_that_can_never_get_a_producer_fail_with_the_slot_counts(spark, numbers):
     out = exchange(numbers, by="k")

@@ -132,6 +132,7 @@ def test_a_cached_input_gives_the_same(pages, links):
         cached.unpersist(blocking=True)
 
 
+@pytest.mark.soak
 @side_by_side
 def test_the_result_is_an_ordinary_dataframe(spark, pages, links):
     out = ranked(pages, links, 2, num_partitions=3)
@@ -195,12 +196,14 @@ def components(spark, delta, calls=None):
     )
 
 
+@pytest.mark.soak
 @side_by_side
 @pytest.mark.parametrize("delta", [False, True])
 def test_connected_components(spark, delta):
     assert as_dict(components(spark, delta)) == {node: node // 10 * 10 for node in range(60)}
 
 
+@pytest.mark.soak
 @side_by_side
 def test_with_delta_send_gets_only_what_changed(spark):
     calls = spark.sparkContext.accumulator(0)
@@ -275,6 +278,7 @@ def test_k_means_with_copies_of_the_centroids(spark):
         assert (row.x, row.y) == pytest.approx(tuple(at[row.id]))
 
 
+@pytest.mark.soak
 @side_by_side
 def test_no_rows(spark, pages, links):
     none = pages.where("page < 0")
@@ -320,6 +324,7 @@ def test_a_function_that_raises_fails_the_job_with_its_traceback(pages, links, n
         ranked(pages, links, 3, num_partitions=2, **{name: fails}).collect()
 
 
+@pytest.mark.soak
 @side_by_side
 def test_returned_columns_must_fit(pages, links):
     def wrong(ranks, _):
@@ -373,6 +378,7 @@ def test_streams_and_inputs_without_columns(spark, pages, links):
         )
 
 
+@pytest.mark.soak
 def test_a_spark_that_cannot_read_side_by_side(spark, pages, links):
     name = "spark.sql.unionOutputPartitioning"
     before = spark.conf.get(name, None)
@@ -395,6 +401,7 @@ def test_a_spark_that_cannot_read_side_by_side(spark, pages, links):
             spark.conf.set(name, before)
 
 
+@pytest.mark.soak
 @side_by_side
 def test_files_go_when_the_plan_is_garbage(spark, pages, links):
     import gc

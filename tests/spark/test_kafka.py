@@ -9,6 +9,7 @@ from tests.source.kafka_kit import Broker, expected
 from headgate.source.kafka import KafkaOffsets, KafkaSource
 
 
+@pytest.mark.soak
 def test_a_topic_is_a_dataframe(spark):
     broker = Broker()
     topic = broker.fill(40)

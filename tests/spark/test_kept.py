@@ -132,6 +132,7 @@ def thirds(batch):
     return [number % 3 for number in batch.column("id").to_pylist()]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "by",
     [hg.BroadcastSelector(), hg.GlobalSelector(), hg.KeyGroupSelector("id")],
@@ -164,6 +165,7 @@ def test_a_row_of_20_mb(spark):
     assert sorted(map(tuple, out.collect())) == [(i, 20_000_000) for i in range(3)]
 
 
+@pytest.mark.soak
 @compares_rows
 @pytest.mark.parametrize(
     "by",
@@ -246,6 +248,7 @@ def test_a_killed_worker_runs_again_and_no_other(spark, wide, tmp_path):
             path.unlink()
 
 
+@pytest.mark.soak
 def test_files_are_deleted_once_the_plan_is_garbage(spark, wide):
     import gc
 
@@ -291,6 +294,7 @@ def test_each_action_is_a_run(wide):
     assert seen[1].rows_received == ROWS
 
 
+@pytest.mark.soak
 def test_a_run_that_fails_or_is_limited_says_so(wide):
     def third_fails(batches):
         from pyspark import TaskContext
@@ -308,6 +312,7 @@ def test_a_run_that_fails_or_is_limited_says_so(wide):
     wait_until(lambda: last_stats().state == "done", "Spark has written down the end", 10)
 
 
+@pytest.mark.soak
 def test_auto_keeps_what_a_map_makes_on_one_host(numbers, mode):
     expected = {"auto": "kept"}.get(mode, mode)
     out = exchange(numbers, by="k", map=same, num_partitions=2, schema=numbers.schema)

@@ -160,6 +160,7 @@ def test_off_draws_nothing_and_tells_of_tasks_from_the_first_that_ended(
     assert lines() == []
 
 
+@pytest.mark.soak
 @in_executors
 @pytest.mark.parametrize("role", ["map", "reduce"])
 def test_a_killed_worker_shows_while_the_run_goes_on(wide, lines, tmp_path, role):
@@ -186,6 +187,7 @@ def test_a_killed_worker_shows_while_the_run_goes_on(wide, lines, tmp_path, role
     assert "Python worker exited unexpectedly" in cause["summary"]
 
 
+@pytest.mark.soak
 def test_an_exchange_of_an_exchange_has_a_line_for_each(wide, lines, tmp_path):
     def same(batches):
         yield from batches

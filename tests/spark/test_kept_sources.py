@@ -187,6 +187,7 @@ def test_a_source_that_cannot_list_its_splits_fails_the_call(spark):
         exchange(Parts(4, enumerator=Broken), by="id", spark=spark)
 
 
+@pytest.mark.soak
 def test_readers_that_need_their_enumerator_are_pipelined(spark):
     first, second = NumberSequenceSource(0, 100), NumberSequenceSource(100, 150)
     hybrid = HybridSource.builder(first).add_source(second).build()

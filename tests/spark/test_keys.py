@@ -84,6 +84,7 @@ def test_a_selector_of_a_field(nested):
 @pytest.mark.usefixtures("mode")
 @pytest.mark.parametrize("mode", ["auto"], indirect=True)
 class TestComputed:
+    @pytest.mark.soak
     def test_spark_computes_it_where_it_moves_the_rows(self, nested):
         by = [functions.lower("user"), functions.col("id") % 3]
         out = exchange(nested, by, reduce=same, schema=nested.schema, num_partitions=4)

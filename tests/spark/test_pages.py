@@ -44,6 +44,7 @@ def told(tmp_path_factory):
     return {page.removeprefix(f"{folder}/"): wrong for page, wrong in found.items()}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("page", CASES)
 def test_the_blocks_print_what_the_page_says(page, told):
     assert told[str(page)] == []

@@ -83,6 +83,7 @@ def test_an_error_of_the_function_is_shown_with_its_line(events):
     assert "in failing" in str(caught.value)
 
 
+@pytest.mark.soak
 def test_a_missing_column_is_named(events):
     reduce = hg.per_key("k", first, sort="when")
     out = exchange(events, by="k", reduce=reduce, schema=SCHEMA, num_partitions=2)

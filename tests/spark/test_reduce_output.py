@@ -91,6 +91,7 @@ def test_nulls_are_kept_if_the_schema_allows_them(reduced):
     assert reduced(nulls) == [(n, None) for n in range(ROWS)]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("function", "schema", "says"),
     [
@@ -110,6 +111,7 @@ def test_a_batch_that_does_not_fit_is_refused_with_both_schemas(reduced, functio
     assert "have  " in text
 
 
+@pytest.mark.soak
 def test_the_error_has_the_line_that_fixes_it(reduced):
     with pytest.raises(PySparkException, match=r"yield batch\.select\(\['id', 'v'\]\)"):
         reduced(extra)

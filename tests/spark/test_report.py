@@ -53,6 +53,7 @@ def test_both_modes_have_the_same_in_their_reports(spark, numbers, secrets, reco
         assert not any(secret.hex() in path.read_text(encoding="utf-8") for secret in secrets)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("mode", ["pipelined", "kept"])
 def test_a_failed_run_is_in_the_report_with_its_error(numbers, record, tmp_path, mode):
     def bad(batches):

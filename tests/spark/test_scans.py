@@ -96,6 +96,7 @@ def by_spark(df, said, by="id"):
     return line
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", COLUMNS)
 def test_each_type_is_read_as_spark_reads_it(spark, folder, said, name):
     by_workers(spark.read.schema("id long").parquet(folder).select("id"), said)
@@ -141,6 +142,7 @@ def test_a_filter_keeps_the_same_rows(spark, folder, said, condition):
     assert 0 < df.count() < ROWS
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("change", "why"),
     [

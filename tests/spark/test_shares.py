@@ -62,6 +62,7 @@ def test_producers_run_on_all_slots_beside_more_consumers_than_slots(spark, tmp_
     assert out.selectExpr("count(*)", "sum(id)").first()[:] == (ROWS, ROWS * (ROWS - 1) // 2)
 
 
+@pytest.mark.soak
 def test_unions_joins_and_chains_of_pipelined_exchanges_simply_work(numbers):
     one, other = pipelined(numbers, 2), pipelined(numbers, 2)
     assert one.union(other).count() == 2 * ROWS

@@ -107,6 +107,7 @@ def test_a_slow_reduce(spark, wide):
     assert max(busy for busy, _ in shares["reduce"]) > 0.5
 
 
+@pytest.mark.soak
 def test_a_hot_key(spark, wide):
     def hot(batch):
         return [0 if number % 50 else 1 for number in batch.column(0).to_pylist()]
@@ -118,6 +119,7 @@ def test_a_hot_key(spark, wide):
     assert "98 % of the rows" in stats.verdict.text
 
 
+@pytest.mark.soak
 def test_a_slow_stage_in_the_jvm(spark):
     # More bytes than fit the sockets between a worker and its JVM.
     wide = spark.range(0, 20_000, 1, 4).selectExpr("id", "repeat('x', 4000) as s")

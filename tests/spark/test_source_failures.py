@@ -109,6 +109,7 @@ def test_an_exception_of_map_is_the_cause_with_its_traceback(spark):
     assert wait_for_the_end(spark).error == "HG-6001"
 
 
+@pytest.mark.soak
 def test_a_map_that_swallows_the_sources_error_loses_no_rows_silently(spark):
     def read(part, context):
         if part.number == 1:
@@ -221,6 +222,7 @@ def test_a_limit_ends_a_reader_whose_fetch_blocks_for_ever(spark, tmp_path):
     assert {row["pid"] for row in rows} <= workers
 
 
+@pytest.mark.soak
 def test_a_cancelled_job_ends_a_reader_whose_fetch_blocks_for_ever(spark, tmp_path):
     out = exchange(Parts(2, reader=StuckReader), by="id", parallelism=1, spark=spark)
     server = application.of(spark.sparkContext)._server
@@ -274,6 +276,7 @@ class FailsAtAnEvent(FailingEnumerator):
     where = "event"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("enumerator", [FailsAtStart, FailsAtARequest, FailsAtAnEvent])
 def test_an_enumerator_that_fails_is_the_cause_with_its_traceback(spark, enumerator):
     reader = GreetingReader if enumerator is FailsAtAnEvent else PartReader
@@ -305,6 +308,7 @@ class NumberReader(PartReader):
         return reader
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("reader", "said"),
     [
@@ -319,6 +323,7 @@ def test_a_reader_that_breaks_its_contract_is_named(spark, reader, said):
     assert wait_for_the_end(spark).error == "HG-6003"
 
 
+@pytest.mark.soak
 def test_batches_without_a_declared_column_are_an_error(spark):
     schema = pa.schema([("id", pa.int64()), ("other", pa.string())])
     text = cause_of(exchange(Parts(1, schema=schema), by="id", spark=spark).collect)

@@ -46,6 +46,7 @@ def test_a_bounded_source_is_read_once(spark, tmp_path):
     assert sunk(spark, tmp_path / "out") == list(range(1000))
 
 
+@pytest.mark.soak
 def test_a_checkpoint_of_another_version_is_refused(spark, tmp_path):
     folder = Folder(tmp_path / "in")
     folder.add()
@@ -70,6 +71,7 @@ def test_a_checkpoint_of_another_version_is_refused(spark, tmp_path):
         run()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("limit", ["0", "-1", "many"])
 def test_an_invalid_limit_is_refused(spark, tmp_path, limit):
     folder = Folder(tmp_path / "in")

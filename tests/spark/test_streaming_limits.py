@@ -12,6 +12,7 @@ def numbers(spark, **options):
     return spark.readStream.format("headgate").options(source="numbers", **options).load()
 
 
+@pytest.mark.soak
 def test_an_endless_source_fills_micro_batches_with_few_splits(spark, tmp_path):
     """A micro-batch of an endless source has 8 splits, or 1 if the source has a rate."""
     for rate, splits in (({}, 8), ({"rowsPerSecond": "1000"}, 1)):

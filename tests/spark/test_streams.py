@@ -58,6 +58,7 @@ def test_a_killed_worker_costs_time_and_no_rows(spark, tmp_path):
     check(spark, tmp_path)
 
 
+@pytest.mark.soak
 def test_a_worker_may_be_killed_more_often_than_spark_tries_a_task(spark, tmp_path):
     query = start(counted(2 * ROWS, folder=tmp_path), spark, tmp_path, workers=2, restarts=10)
     with query:
@@ -78,6 +79,7 @@ def _alive(folder):
     return [worker for worker, _ in signed(folder) if os.path.exists(f"/proc/{worker}")]  # noqa: PTH110
 
 
+@pytest.mark.soak
 def test_a_stopped_worker_is_lost_after_the_timeout(spark, tmp_path):
     query = start(counted(folder=tmp_path), spark, tmp_path, heartbeat_timeout=3)
     with query:
@@ -145,6 +147,7 @@ def test_a_savepoint_is_restored_with_another_parallelism(spark, tmp_path):
     check(spark, tmp_path)
 
 
+@pytest.mark.soak
 def test_of_two_drivers_the_later_one_goes_on(spark, tmp_path):
     first = start(counted(2 * ROWS), spark, tmp_path, workers=1, name="same")
     wait_for_a_checkpoint(first)
@@ -155,6 +158,7 @@ def test_of_two_drivers_the_later_one_goes_on(spark, tmp_path):
     check(spark, tmp_path, 2 * ROWS)
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(not HAS_SHARES, reason="needs shares of a core")
 def test_workers_leave_slots_to_other_jobs(spark, tmp_path):
     query = start(counted(), spark, tmp_path, workers=8, parallelism=4)

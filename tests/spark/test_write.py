@@ -212,6 +212,7 @@ def test_bad_arguments_are_refused_before_a_job_starts(spark, numbers, tmp_path)
     assert write(numbers.limit(3), sink, spark=spark).rows == 3
 
 
+@pytest.mark.soak
 def test_the_format_headgate_appends_and_overwrites(spark, numbers, tmp_path):
     out = tmp_path / "out"
     few = numbers.where("id < 500")

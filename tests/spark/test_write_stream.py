@@ -17,6 +17,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.soak
 def test_a_restarted_query_writes_each_row_once(spark, folder):
     spark.dataSource.register(Writing)
     out = folder / "out"

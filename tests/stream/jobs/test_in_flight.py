@@ -83,6 +83,7 @@ def test_rows_in_turn(tmp_path, before, after):
     kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("workers", [0, 2])
 def test_rows_to_an_operator_that_needs_no_exchange_any_more(tmp_path, workers):
     def make():

@@ -45,6 +45,7 @@ def test_a_function_that_fails_costs_time_and_no_rows(tmp_path, workers):
     kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("alignment", ["aligned", "unaligned", "at_least_once"])
 def test_checkpoints_go_on_when_one_of_two_sources_has_ended(tmp_path, alignment):
     few = NumberSequenceSource(ROWS, ROWS + 100, batch_size=10)
@@ -94,6 +95,7 @@ def test_a_cancelled_job_goes_on_from_its_last_checkpoint(tmp_path):
     kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("before", "after"), [(3, 5), (5, 2), (1, 4)])
 def test_a_savepoint_is_restored_with_another_parallelism(tmp_path, before, after):
     rows = ROWS * before
@@ -238,6 +240,7 @@ def test_another_number_of_key_groups_is_refused(tmp_path):
         start(counted(100), tmp_path, max_parallelism=64)
 
 
+@pytest.mark.soak
 def test_a_process_whose_coordinator_dies_ends(tmp_path):
     """The workers read a pipe from their parent, and end with it."""
     script = tmp_path / "driver.py"

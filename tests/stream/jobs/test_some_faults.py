@@ -4,6 +4,7 @@ import pytest
 from tests.soak.streams.job import Job
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", [1001, 1002, 1003])
 def test_some_faults_cost_no_row_and_repeat_none_against_the_guarantee(tmp_path, seed):
     outcome = Job(seed, tmp_path / "job", 10, has_disk=False).run()

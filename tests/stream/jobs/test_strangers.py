@@ -68,6 +68,7 @@ def test_of_many_silent_connections_the_oldest_are_closed(query):
         one.close()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("has_named", [False, True])
 def test_a_worker_with_a_slow_link_gets_in_while_another_host_floods(query, has_named):
     """Its handshake takes longer than the flood needs to fill the room many times."""

@@ -161,6 +161,7 @@ def check(folder, one, two, world):
     assert one.error is None or "another driver" in one.error.summary
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("first", ["old", "new"])
 def test_the_newest_of_two_drivers_continues_and_no_checkpoint_is_lost(
     tmp_path, first, monkeypatch

@@ -41,6 +41,7 @@ def test_a_worker_that_ends_before_its_first_word_fails_the_job(tmp_path):
     assert query.state.is_over
 
 
+@pytest.mark.soak
 def test_a_stopped_worker_is_lost_after_the_timeout(tmp_path):
     job = counted(4000, rate=1000).sink(FileSink(str(tmp_path / "out")))
     query = job.start(
@@ -67,6 +68,7 @@ def holds_the_lock(batch):
     return batch
 
 
+@pytest.mark.soak
 def test_a_function_that_holds_the_lock_is_not_lost(tmp_path):
     job = kit.numbers(400).map(holds_the_lock).sink(FileSink(str(tmp_path / "out")))
     query = job.start(workers=1, checkpoint=str(tmp_path / "checkpoints"), heartbeat_timeout=4)
