@@ -8,7 +8,8 @@ Python function, in two worker processes. Rows have about 100 bytes.
 - Throughput is that of batches of 4,096 rows, from the first row in the sink to the last one. PyFlink does the same in its
   process mode and in its thread mode, on a cluster of its own; see benches/pyflink.py.
 - The time of a barrier is that from the trigger of a checkpoint until the last task has its barriers, 20 times a second: while
-  10,000 rows/s come, and while the sink is slower than the source, so that all memory is full.
+  10,000 rows/s come, and while the sink is slower than the source, so that all memory is full. "chained" has one more
+  exchange and a third Python stage.
 - A restart is the time from the kill of a worker process to the next row in the sink.
 - The state is a million keys with a string of 1,000 bytes each, on a disk; "1 %" is the next snapshot after one key in a
   hundred has changed.
@@ -33,6 +34,7 @@ from benches.stream_jobs import (
     COUNTED,
     KEYS,
     Count,
+    CountAgain,
     FirstAndLast,
     Latencies,
     ScheduledSource,
@@ -73,10 +75,14 @@ def main(arguments: Sequence[str]) -> None:
             parts[name](Path(folder), options.turns, quick=options.quick)
 
 
-def job(source: object, sink: Callable[[pa.RecordBatch], object]) -> StreamingJob:
+def job(
+    source: object, sink: Callable[[pa.RecordBatch], object], *, chained: bool = False
+) -> StreamingJob:
     """Return the job of all these benches."""
     rows = stream(source).map(enrich, name="enrich").key_by("key")  # type: ignore[arg-type]
     counted = rows.process(Count, schema=COUNTED, name="count")
+    if chained:
+        counted = counted.key_by("key").process(CountAgain, schema=COUNTED, name="again")
     return counted.sink(FunctionSink(sink), name="out")
 
 
@@ -167,19 +173,22 @@ def barriers(folder: Path, turns: int, *, quick: bool) -> None:
     """Print how long barriers take, idle and under back-pressure, aligned and unaligned."""
     seconds = 2.0 if quick else 8.0
     idle: list[float] = []
-    full: dict[str, list[float]] = {"aligned": [], "unaligned": []}
+    full: dict[str, list[float]] = {"aligned": [], "unaligned": [], "unaligned, chained": []}
     for turn in range(turns):
         calm = job(ScheduledSource(10_000, 10**9), SlowSink(0.0))
         idle.append(barrier_p99(calm, folder / f"idle-{turn}", seconds, "aligned"))
-        for alignment, found in full.items():
-            busy = job(NumberSequenceSource(0, 10**10, batch_size=BATCH_ROWS), SlowSink(0.05))
-            found.append(barrier_p99(busy, folder / f"{alignment}-{turn}", seconds, alignment))
+        for name, found in full.items():
+            source, alignment = NumberSequenceSource(0, 10**10, batch_size=BATCH_ROWS), name.split(",")[0]
+            busy = job(source, SlowSink(0.05), chained="chained" in name)
+            found.append(barrier_p99(busy, folder / f"{name}-{turn}", seconds, alignment))
     print("\nstream barriers: p99 from the trigger until the last task has its barriers")
     for name, times in {"idle": idle, **full}.items():
         low, high = min(times) * 1000, max(times) * 1000
-        print(f"  {name:<12}{statistics.median(times) * 1000:>9.1f} ms   {low:.1f}-{high:.1f}")
+        print(f"  {name:<20}{statistics.median(times) * 1000:>9.1f} ms   {low:.1f}-{high:.1f}")
     against("stream_barrier_idle", "p99, 10,000 rows/s", idle, 0.010, quick=quick)
     against("stream_barrier_full", "p99, unaligned", full["unaligned"], 0.100, quick=quick)
+    chained = full["unaligned, chained"]
+    against("stream_barrier_chained", "p99, unaligned, chained", chained, 0.100, quick=quick)
     ratio = [a / u for a, u in zip(full["aligned"], full["unaligned"], strict=True)]
     name = "TRIED" if quick else "RATIO"
     print(f"{name} stream_barrier_aligned {statistics.median(ratio):.2f} goal -", flush=True)

@@ -107,6 +107,17 @@ class Count(ProcessFunction):
         return pa.RecordBatch.from_arrays([batch["key"], batch["at"], counts], schema=COUNTED)
 
 
+class CountAgain(ProcessFunction):
+    """A third stage: counts the rows of a key, and passes them on."""
+
+    def open(self, context: KeyedContext) -> None:
+        self.count = context.get_state(ReducingStateDescriptor("count", "count", pa.int64()))
+
+    def process(self, batch: pa.RecordBatch, context: KeyedContext) -> pa.RecordBatch:
+        self.count.add(batch["at"])
+        return batch
+
+
 class Latencies:
     """A sink's function: the time from when each row was due to here, in ms; written to a file at the end.
 
