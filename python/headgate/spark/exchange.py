@@ -229,10 +229,9 @@ def exchange(
 def last_stats() -> ExchangeStats | None:
     """Return the statistics of the newest run of an exchange; None before the first one.
 
-    The numbers of a run that is still running are those of this moment. Rows and times of a kept
-    exchange are those of tasks that have ended. With ``progress="off"`` its run is known from the end
-    of its first task on. Without ``map``
-    Spark itself moves the rows, and there is no run.
+    If the run still goes on, the numbers are those of this moment. Rows and times of a kept exchange
+    are those of ended tasks; with ``progress="off"`` its run is known when its first task has ended.
+    Without ``map`` Spark moves the rows, and there is no run.
     """
     return latest.last_stats()
 
