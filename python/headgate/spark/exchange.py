@@ -63,41 +63,48 @@ def exchange(
     tasks, which run ``reduce``. Between the two, rows stay Arrow batches, which the JVM does not
     touch.
 
-    The call is lazy and returns an ordinary DataFrame, planned in one of three ways:
+        The call is lazy and returns an ordinary DataFrame. Headgate plans it in one of three ways:
 
-    - Without ``map``, and if ``by`` names columns or is left out, it is Spark's own ``repartition``
-      and ``mapInArrow(reduce)``, as Python between them would only add work.
-    - Else it is *kept*: an ordinary Spark job whose producers keep their rows in files. Consumers
-      map the files on their own host, and get the others from a small process beside each executor.
-    - Sources with ``watermarks``, sources whose readers and enumerator send each other events, and
-      exchanges with ``mode="pipelined"`` are *pipelined*, as follows. So is, before Spark 4.1 and
-      off ``local[n]``, a ``by`` that places rows by their order.
+    - Without ``map``, and if ``by`` names columns or is left out: Spark's own ``repartition`` and
+      ``mapInArrow(reduce)``, because Python between them would only add work.
+    - *Pipelined*, with producers and consumers at the same time: for ``mode="pipelined"``, sources with
+      ``watermarks``, and sources whose readers and enumerator send each other events. Before Spark 4.1
+      and except on ``local[n]``, also for a ``by`` that places rows by their order.
+    - *Kept*, in all other cases: an ordinary Spark job whose producers keep their rows in files.
+      Consumers map the files of their own host, and get others from a small process beside each executor.
 
-    The tasks of a pipelined exchange's DataFrame are the consumers. When an action runs it, they wait
-    beside the producers until the end, which run as a Spark job of their own, in waves if they do not
-    all fit. On Spark 4.3 and later a consumer takes a thousandth of a core if executors have two or
-    more and allocation is not dynamic; else it holds a slot (a core) that producers lack.
+    In a pipelined exchange the consumers are the tasks of the returned DataFrame. The producers run
+    beside them in a separate Spark job, in waves if they do not all fit. Consumers wait until the
+    producers end. On Spark 4.3 and later a consumer takes a thousandth of a core if executors have two
+    cores or more and allocation is not dynamic. Otherwise it holds a slot (a core) that producers lack.
 
     The action raises the errors of a running job, as Spark's exception. If ``map`` or ``reduce``
-    raised, its text has their traceback. Otherwise it has a code, such as ``[HG-4003]`` for returned
-    columns that do not fit the schema; ``python -m headgate explain HG-4003`` explains it.
+    raised an exception, the text has its traceback. Otherwise the text has a code, such as
+    ``[HG-4003]`` for returned columns that do not fit the schema; ``python -m headgate explain HG-4003``
+    explains it.
 
-    If a worker or an executor is lost, Spark runs the lost tasks of a kept exchange again. A
-    pipelined one starts again as a whole, up to ``spark.task.maxFailures`` times in all (4 by
-    default). ``map`` and ``reduce`` are called again then, and must return the same rows for the same
-    input. In ``local[n]`` Spark retries no task, so the job fails if a task of a kept exchange, or a
-    pipelined consumer, was lost.
+    If a worker or an executor is lost, Spark runs the lost tasks of a kept exchange again. A pipelined
+    exchange starts again as a whole, at most ``spark.task.maxFailures`` times in all (4 by default).
+    Both call ``map`` and ``reduce`` again, which must return the same rows for the same input. In
+    ``local[n]`` Spark retries no task, so the job fails if it loses a task of a kept exchange, or a
+    pipelined consumer.
+
 
     Args:
-        df: A DataFrame. In a session of Spark Connect, Spark's own shuffle moves its rows unless the
-            exchange is kept. Or a :class:`headgate.source.Source` that ends and
-            whose records are ``pyarrow.RecordBatch``: the producers then read it themselves,
-            without the JVM. The call lists its splits, and each task reads the same ones in each
-            attempt. If the exchange is pipelined, each action lists them anew, and each producer
-            asks the driver for the next split when it is done with the last one. Or a list of
-            DataFrames, sources and :class:`headgate.spark.Input`: ``reduce`` then gets an iterator
-            of batches for each, as in ``reduce=lambda trades, quotes: ...``, once per partition, and
-            rows with the same key are in the same partition. Such an exchange is kept.
+                df: One of these:
+
+            - a DataFrame. In a session of Spark Connect, Spark's own shuffle moves its rows unless the
+              exchange is kept
+            - a :class:`headgate.source.Source` that ends and whose records are
+              ``pyarrow.RecordBatch``. The producers read it themselves, without the JVM. The call lists
+              its splits, and each task reads the same splits in each attempt. If the exchange is
+              pipelined, each action lists them anew, and a producer asks the driver for one at a time
+            - a list of DataFrames, sources and :class:`headgate.spark.Input`. Once per partition
+              ``reduce`` gets an iterator of batches for each input, as in
+              ``reduce=lambda trades, quotes: ...``. Rows with the same key are in the same partition.
+              The exchange is kept
+
+
         by: Which partition each row goes to:
 
             - a column or several, of the rows that ``map`` returns: the partition in which
@@ -119,13 +126,13 @@ def exchange(
             partition, which usually have many keys. None returns the rows as they arrive.
         schema: The columns that ``reduce`` returns, or ``map`` if there is no ``reduce``, as a DDL
             string such as ``"user string, n long"``, a ``StructType`` or a ``pyarrow.Schema``;
-            ``df.schema`` if they are those of the input. Returned columns are matched by name, and
-            cast if no value is lost. Without functions it is left out.
+            ``df.schema`` if they are those of the input. Headgate matches returned columns by name, and
+            casts them if no value is lost. Leave it out if there is no function.
         num_partitions: Number of partitions of the result, from 1 to 8,000. By default the number of
             slots; half of them, at least 1, if consumers hold slots.
         sort_within: Columns by which the rows of each partition are sorted before ``reduce`` gets them,
-            ascending, nulls first, as by ``sortWithinPartitions``. Where Spark moves the rows, it sorts
-            them; else the worker does, in files if they have more bytes than ``memory``.
+            ascending, nulls first, as by ``sortWithinPartitions``. If Spark moves the rows, Spark sorts
+            them. If not, the worker does, and uses files for more bytes than ``memory``.
         spark: The session that reads a source. By default the active one.
         parallelism: Number of producers that read a source, from 1 to 100,000. By default four per
             slot, if there are so many splits; the slots that the consumers leave, at least 1, if the
@@ -222,10 +229,9 @@ def exchange(
 def last_stats() -> ExchangeStats | None:
     """Return the statistics of the newest run of an exchange; None before the first one.
 
-    The numbers of a run that is still running are those of this moment. Rows and times of a kept
-    exchange are those of tasks that have ended. With ``progress="off"`` its run is known from the end
-    of its first task on. Without ``map``
-    Spark itself moves the rows, and there is no run.
+    If the run still goes on, the numbers are those of this moment. Rows and times of a kept exchange
+    are those of ended tasks; with ``progress="off"`` its run is known when its first task has ended.
+    Without ``map`` Spark moves the rows, and there is no run.
     """
     return latest.last_stats()
 

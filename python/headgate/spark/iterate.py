@@ -47,9 +47,10 @@ def iterate(
 ) -> DataFrame:
     """Update a state in rounds, by messages that its partitions send each other.
 
-    State and links are placed once. In each round ``send`` makes messages of the state and the links
-    of a partition, the messages go to the partitions that their keys name, and ``update`` makes the new
-    state of the state and the messages of a partition. The result is the state after the last round.
+    State and links go to their partitions once. In each round ``send`` makes messages from the state
+    and the links of a partition. The messages go to the partitions of their keys. Then ``update``
+    makes the new state from a partition's old state and its messages. The result is the state after
+    the last round.
 
     The call is lazy and returns an ordinary DataFrame. All rounds are one Spark job with a stage for
     each, and no row of them crosses the JVM: state and messages are kept in files, as in a kept exchange

@@ -16,9 +16,9 @@ _pages: Final[dict[tuple[str, int], Page]] = {}
 
 
 def ui(port: int = 0, host: str = "127.0.0.1") -> Page:
-    """Open a web page that shows the runs of this driver while they go on, and return it with its link.
+    """Open a web page that shows this driver's runs live, and return the page with its link.
 
-    The server is a thread of the driver. Only who has the link's token sees the page. A second call with the same
+    The server is a thread of the driver. Only somebody with the link's token sees the page. A second call with the same
     arguments returns the page that is open. If the server cannot start, there is a warning and a page without a link.
 
     Args:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def report(path: str | os.PathLike[str] = "report.html", runs: int | None = None) -> Path:
     """Write what the driver knows of its last runs into one file, also of runs that failed or go on.
 
-    The page needs nothing else: no network and no server. It has no rows, no secrets and no environment
-    variables; it has error texts, host names and the values of options. Read docs/report.md for its parts.
+    You can open the page without a network or a server. It has error texts, host names and the values of options,
+    but no rows, no secrets and no environment variables. docs/report.md explains its parts.
 
     Args:
         path: of the file, which is replaced at once when the new one is complete. ``.html`` or ``.htm`` writes

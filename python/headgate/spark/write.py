@@ -59,7 +59,7 @@ def write(
     watermarks: WatermarkStrategy | None = None,
     **options: Unpack[ExchangeOptions],
 ) -> WriteResult:
-    """Write rows to a sink: all of them or none. Unlike ``exchange()``, the call does it at once.
+    """Write rows to a sink at once: all of them or none.
 
     The call runs a Spark job and returns when the rows are visible. With a DataFrame and no other
     argument, the tasks of the DataFrame write its rows. With a source, or with an argument of

@@ -79,7 +79,7 @@ _ADVICE: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The slowest stage of a run, or of the runs that feed it or that it feeds.
+    """The slowest stage of a run, or of a run before or after it in the same job.
 
     Attributes:
         kind: kind of the cause.

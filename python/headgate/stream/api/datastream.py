@@ -76,7 +76,7 @@ def stream(
 
 
 class DataStream:
-    """A stream of rows. Each method returns another one, and leaves this one as it is.
+    """A stream of rows. Each method returns a new stream, and leaves this one as it is.
 
     Made by :func:`stream` and its methods.
     """

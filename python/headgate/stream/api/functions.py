@@ -25,7 +25,7 @@ Batches: TypeAlias = "pa.RecordBatch | pa.Table | Iterable[pa.RecordBatch | pa.T
 
 
 class RuntimeContext(Protocol):
-    """What a function knows of the task that runs it. Source: Flink's RuntimeContext."""
+    """The task that runs a function, as the function sees it. Source: Flink's RuntimeContext."""
 
     @property
     def index(self) -> int:
@@ -57,7 +57,7 @@ class RuntimeContext(Protocol):
 
 
 class KeyedContext(RuntimeContext, Protocol):
-    """The context of a function on a keyed stream. The keys are those of the batch, or of the timers, at hand."""
+    """The context of a function on a keyed stream, with the keys of the current batch or of the timers that fire."""
 
     @property
     def keys(self) -> pa.RecordBatch:

@@ -41,7 +41,7 @@ class Bottleneck:
         stage: its operators.
         busy: part of the time in which its busiest task worked.
         waiting: names of the stages that wait for it.
-        waited: part of the time in which the one that waits most did.
+        waited: part of the time in which the stage that waits most has waited.
     """
 
     stage: str

@@ -90,7 +90,7 @@ class EndedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """A snapshot of what is known of a job.
+    """A snapshot of a job.
 
     Attributes:
         state: what it does.

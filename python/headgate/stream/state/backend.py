@@ -45,7 +45,7 @@ def wall_clock() -> int:
 
 
 class KeyedStateBackend:
-    """State by key, addressed by a batch of keys at a time. Decision: ADR 0033.
+    """Keyed state, read and written for a batch of keys at a time. Decision: ADR 0033.
 
     One thread uses it, the operator's. Other threads may write its snapshots.
 

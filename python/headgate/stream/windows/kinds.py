@@ -66,7 +66,7 @@ class SlidingWindow:
 
 @dataclass(frozen=True, slots=True)
 class SessionWindow:
-    """Windows of rows of which each is followed by the next within a gap. They end a gap after their last row.
+    """Windows of rows that follow each other within a gap. A window ends a gap after its last row.
 
     Attributes:
         gap: at least a millisecond.
