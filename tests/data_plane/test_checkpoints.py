@@ -253,7 +253,9 @@ def test_barriers_that_overtake_records_are_handled_without_reading_any(link, un
     assert job.reader.poll_priority_event("none") == "none"
     in_flight = dict(job.reader.take_channel_state(1))
     for writer, channel in zip(job.writers, (0, 1), strict=True):
-        in_flight[channel] = in_flight.get(channel, b"") + dict(writer.take_channel_state(1)).get(0, b"")
+        in_flight[channel] = in_flight.get(channel, b"") + dict(writer.take_channel_state(1)).get(
+            0, b""
+        )
     found = [hg.decode_channel_state(in_flight[channel], None) for channel in (0, 1)]
     assert found == [[b"a", b"b" * 200_000], [b"c"]]
     job.got.clear()

@@ -25,7 +25,16 @@ from headgate.spark import live_page
 
 __all__ = ["nothing_left"]
 
-PATHS = ("/", "/page.js", "/page.css", "/icon.svg", "/state.json", "/report.html", "/events", "/metrics")
+PATHS = (
+    "/",
+    "/page.js",
+    "/page.css",
+    "/icon.svg",
+    "/state.json",
+    "/report.html",
+    "/events",
+    "/metrics",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,12 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.stream import KeyedStateBackend, ListStateDescriptor, SnapshotFolder, ValueStateDescriptor
+from headgate.stream import (
+    KeyedStateBackend,
+    ListStateDescriptor,
+    SnapshotFolder,
+    ValueStateDescriptor,
+)
 from headgate.stream.state.values import take
 
 MIB = 1 << 20
@@ -23,7 +28,9 @@ def test_values_at_positions_of_several_arrays(lengths, data):
     )
     positions = np.array(data.draw(st.lists(st.integers(-1, ends[-1] - 1), min_size=1)))
     hidden = positions < 0
-    hidden |= np.array(data.draw(st.lists(st.booleans(), min_size=len(hidden), max_size=len(hidden))))
+    hidden |= np.array(
+        data.draw(st.lists(st.booleans(), min_size=len(hidden), max_size=len(hidden)))
+    )
     if hidden.all():
         hidden[0], positions[0] = False, 0
     want = pa.chunked_array(parts).take(pa.array(positions, mask=hidden))

@@ -63,7 +63,7 @@ def exchange(
     tasks, which run ``reduce``. Between the two, rows stay Arrow batches, which the JVM does not
     touch.
 
-        The call is lazy and returns an ordinary DataFrame. Headgate plans it in one of three ways:
+    The call is lazy and returns an ordinary DataFrame. Headgate plans it in one of three ways:
 
     - Without ``map``, and if ``by`` names columns or is left out: Spark's own ``repartition`` and
       ``mapInArrow(reduce)``, because Python between them would only add work.
@@ -89,9 +89,8 @@ def exchange(
     ``local[n]`` Spark retries no task, so the job fails if it loses a task of a kept exchange, or a
     pipelined consumer.
 
-
     Args:
-                df: One of these:
+        df: One of these:
 
             - a DataFrame. In a session of Spark Connect, Spark's own shuffle moves its rows unless the
               exchange is kept
@@ -103,7 +102,6 @@ def exchange(
               ``reduce`` gets an iterator of batches for each input, as in
               ``reduce=lambda trades, quotes: ...``. Rows with the same key are in the same partition.
               The exchange is kept
-
 
         by: Which partition each row goes to:
 
