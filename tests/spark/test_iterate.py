@@ -401,7 +401,6 @@ def test_a_spark_that_cannot_read_side_by_side(spark, pages, links):
             spark.conf.set(name, before)
 
 
-@pytest.mark.soak
 @side_by_side
 def test_files_go_when_the_plan_is_garbage(spark, pages, links):
     import gc
