@@ -4,7 +4,7 @@
     soak.py loom chaos         these parts
     soak.py --list             names the parts and the minutes that they took on two cores
     soak.py --touched          the parts whose sources the last commits changed
-    soak.py --minutes 15       ends before that: a part that would take longer is left out, by name
+    soak.py --minutes 15       ends then: a part that would take longer is left out or stopped, by name
 
 The last commits are those of the twelve hours before the newest one. Every part runs, also after one that
 failed; the exit status is 1 if any failed.
@@ -13,11 +13,14 @@ failed; the exit status is 1 if any failed.
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -379,15 +382,32 @@ def run(parts: list[Part], minutes: float) -> int:
             continue
         print(f"\n\033[1msoak: {part.name}: {part.shows}\033[0m", flush=True)
         begun = time.monotonic()
-        environ = os.environ | part.environ
-        done = subprocess.run(part.command, cwd=ROOT, env=environ, check=False)
-        word = "passed" if done.returncode == 0 else f"FAILED with status {done.returncode}"
+        status = command(part, 60 * (minutes - spent))
+        word = "passed" if status == 0 else f"FAILED with status {status}"
+        if status is None:
+            word = "stopped, as the time was over,"
         outcomes[part.name] = f"{word} in {(time.monotonic() - begun) / 60:.1f} min"
     total = (time.monotonic() - started) / 60
     print(f"\nsoak: {len(parts)} of {len(PARTS)} parts in {total:.1f} min")
     for name, outcome in outcomes.items():
         print(f"  {name:<13}{outcome}")
     return 1 if any("FAILED" in outcome for outcome in outcomes.values()) else 0
+
+
+def command(part: Part, seconds: float) -> int | None:
+    """Run a part's command; return its status, or None if it was stopped because the time was over."""
+    environ = os.environ | part.environ
+    with subprocess.Popen(part.command, cwd=ROOT, env=environ, start_new_session=True) as running:
+        try:
+            return running.wait(None if math.isinf(seconds) else seconds)
+        except BaseException as error:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                    os.killpg(running.pid, number)
+                    running.wait(10)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+    return None
 
 
 if __name__ == "__main__":

@@ -107,6 +107,11 @@ def test_a_part_that_does_not_fit_the_time_is_named_and_one_that_fails_ends_with
     said = capfd.readouterr().out
     assert "good         passed" in said
     assert "long         left out: takes 99 min, 10 are left" in said
+    slow = soak.Part(
+        "slow", "nothing", (sys.executable, "-c", "import time; time.sleep(60)"), 0, ()
+    )
+    assert soak.run([slow], 0.01) == 0
+    assert "slow         stopped, as the time was over, in 0.0 min" in capfd.readouterr().out
     assert soak.run([part("bad", 3, 1), part("good", 0, 1)], 10) == 1
     said = capfd.readouterr().out
     assert "bad          FAILED with status 3" in said
