@@ -122,3 +122,42 @@ def test_retention_remembers_only_the_snapshots_that_it_keeps():
             retention.complete(number, backend.files_in_flight)
     assert store.snapshots() == [17, 18, 19]
     assert retention._completed == {17, 19}
+
+
+@pytest.mark.parametrize("others", [0, 1000])
+def test_large_values_that_were_replaced_are_freed(others):
+    backend = KeyedStateBackend(KEYS)
+    state = backend.get_state(ValueStateDescriptor("text", pa.string()))
+    backend.set_keys([pa.array(range(1, others + 1), pa.int64())])
+    state.put(pa.array(["x"] * others, pa.string()))
+    before = pa.total_allocated_bytes()
+    backend.set_keys([pa.array([0])])
+    for turn in range(100):
+        state.put(pa.array([str(turn) * MIB]))
+        assert pa.total_allocated_bytes() - before < 20 * MIB
+    assert state.get().to_pylist() == ["99" * MIB]
+    state.clear()
+    assert pa.total_allocated_bytes() - before < MIB
+
+
+def test_no_write_copies_all_values(monkeypatch):
+    monkeypatch.setattr("headgate.stream.state.values._LARGE", 2 * MIB)
+    backend = KeyedStateBackend(KEYS)
+    state = backend.get_state(ValueStateDescriptor("text", pa.string()))
+    copied = [0]
+    concat = pa.concat_arrays
+
+    def counted(arrays):
+        found = concat(arrays)
+        copied[-1] += found.nbytes
+        return found
+
+    monkeypatch.setattr(pa, "concat_arrays", counted)
+    for turn in range(4):
+        for first in range(0, 8000, 80):
+            backend.set_keys([pa.array(range(first, first + 80))])
+            copied.append(0)
+            state.put(pa.array([f"{turn}" * 4096] * 80))
+    # Each write has 320 KiB, and all values 32 MiB.
+    assert max(copied) < 8 * MIB
+    assert sum(copied) < 10 * 4 * 32 * MIB
