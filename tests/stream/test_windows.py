@@ -176,8 +176,12 @@ def test_windows_are_those_of_a_model_of_single_rows(name, lateness, steps):
 @pytest.mark.parametrize("name", WINDOWS)
 @settings(max_examples=40, deadline=None)
 @given(steps, st.integers(1, 8))
-def test_windows_of_large_batches_which_are_cut(name, steps, pairs):
-    with patch("headgate.stream.windows.operator._PAIRS", pairs):
+def test_windows_that_are_added_and_closed_in_parts(name, steps, pairs):
+    kind = "sessions" if name == "session" else "operator"
+    with (
+        patch("headgate.stream.windows.operator._PAIRS", pairs),
+        patch(f"headgate.stream.windows.{kind}.MOST_WINDOWS", pairs),
+    ):
         check_model(name, 4, steps)
 
 
@@ -362,3 +366,22 @@ def test_many_windows_per_row_take_no_memory_for_all_of_a_batch_at_once():
         tracemalloc.stop()
     results = windows.advance_watermark(10**10).results
     assert results["count"].to_pylist() == [rows] * 3600
+
+
+def test_a_function_gets_windows_in_parts_without_too_many_rows():
+    found = []
+
+    def lengths(windows):
+        found.append(windows["rows"].value_lengths().to_pylist())
+        return windows.select(["user", "window_start"])
+
+    windows = operator(TumblingWindow(ms(5)), function=lengths)
+    sizes = [3, 9, 25, 1, 1, 1, 30, 4, 4]
+    rows = [("a", 5 * n, 1) for n, size in enumerate(sizes) for _ in range(size)]
+    windows.process(batch_of(rows))
+    found.clear()
+    with patch("headgate.stream.windows.operator._ROWS", 10):
+        results = windows.advance_watermark(100).results
+    assert found == [[3], [9], [25], [1, 1, 1], [30], [4, 4]]
+    assert results["window_start"].to_pylist() == [5 * n for n in range(len(sizes))]
+    assert windows.advance_watermark(200).results.num_rows == 0

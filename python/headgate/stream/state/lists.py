@@ -62,6 +62,10 @@ class ListState:
             self.changes.mark(slots[lengths > 0])
         return self._lists(lengths, elements)
 
+    def lengths(self) -> Slots:
+        """Return the length of the list of each distinct key of the batch, with elements that have expired."""
+        return self._counts[self._current.batch.slots]
+
     def add(self, values: Any) -> None:
         """Append a value per row to the list of the row's key. Nulls are elements too.
 
