@@ -134,7 +134,7 @@ class ListState:
 
     def freeze(self, snapshot: int | None, *, full: bool) -> FrozenList:
         """Return the lists of a snapshot. A list that changed is in it as a whole."""
-        self._expire()
+        self.expire()
         if snapshot is None:
             slots = np.flatnonzero(self.present)
         else:
@@ -184,7 +184,8 @@ class ListState:
         self.changes.mark(slots)
         self._release(elements)
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Remove the elements that have expired."""
         if self.ttl is None:
             return
         elements = np.flatnonzero(self._elements["owner"])
