@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from headgate.stream.state.keys import KeySpace, Scope
     from headgate.stream.state.table import Slots
 
-#: Rows of the first batch in a file, and most rows of any.
-_FIRST_ROWS: Final = 1 << 8
+#: Rows of the first batch of a state, and most rows of any. A batch has at most so many times the rows of the one before.
+_FIRST_ROWS: Final = 1 << 4
 _BATCH_ROWS: Final = 1 << 16
+_GROWTH: Final = 4
 #: Bytes of a batch, as far as its rows are as large as those before it: one of 2 GiB of strings cannot be made.
 _BATCH_BYTES: Final = 1 << 25
 
@@ -180,7 +181,8 @@ def _batches(frozen: FrozenState) -> Iterator[pa.RecordBatch]:
         made = pa.RecordBatch.from_pydict(batch)
         yield made
         at += len(some)
-        rows_wanted = min(_BATCH_ROWS, max(1, _BATCH_BYTES * len(some) // made.nbytes))
+        most = min(_BATCH_ROWS, _GROWTH * len(some))
+        rows_wanted = min(most, max(1, _BATCH_BYTES * len(some) // made.nbytes))
 
 
 def columns_of(rows: pa.Table) -> list[pa.Array]:
