@@ -161,3 +161,25 @@ def test_no_write_copies_all_values(monkeypatch):
     # Each write has 320 KiB, and all values 32 MiB.
     assert max(copied) < 8 * MIB
     assert sum(copied) < 10 * 4 * 32 * MIB
+
+
+def test_files_of_many_small_snapshots_do_not_pile_up(monkeypatch):
+    monkeypatch.setattr("headgate.stream.state.backend._MOST_FILES", 4, raising=False)
+    backend, store = KeyedStateBackend(KEYS), folder()
+    retention = SnapshotRetention(store)
+    state = backend.get_state(ValueStateDescriptor("n", pa.int64()))
+    backend.set_keys([pa.array(range(1000))])
+    state.put(pa.array(range(1000)))
+    rows = []
+    for number in range(20):
+        backend.set_keys([pa.array([number])])
+        state.put(pa.array([-1]))
+        snapshot = backend.snapshot(number)
+        rows.append(snapshot.num_rows)
+        snapshot.write(store)
+        backend.complete(number)
+        retention.complete(number, backend.files_in_flight)
+        assert len(store.names()) <= 6
+    assert rows == 4 * [1000, 1, 1, 1, 1]
+    values = KeyedStateBackend.restore([(store, 19)]).states["n"].table()["value"].to_pylist()
+    assert sorted(values) == 20 * [-1] + list(range(20, 1000))

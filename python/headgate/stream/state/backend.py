@@ -39,6 +39,8 @@ PROCESSING_TIMERS: Final = "processing timers"
 _FEW_ROWS: Final = 1 << 16
 #: Bytes of files of which fewer are not worth writing all anew.
 _FEW_BYTES: Final = 1 << 26
+#: Most files beside those of the oldest snapshot: each manifest names all, and a restore opens all.
+_MOST_FILES: Final = 256
 
 
 def wall_clock() -> int:
@@ -155,7 +157,8 @@ class KeyedStateBackend:
         """Freeze all state, without copying it; :meth:`Snapshot.write` writes it.
 
         The snapshot has the rows that changed since the last completed one, and names the files of earlier
-        snapshots for the others. When more rows or bytes were written than twice those that are there, it has all.
+        snapshots for the others. When more rows or bytes were written than twice those that are there, or 256 files, it
+        has all.
 
         Args:
             number: greater than that of every snapshot before.
@@ -292,6 +295,8 @@ def _are_worn(files: Sequence[ChunkFile], present: int) -> bool:
         return True
     # Few rows may be large. Those of the oldest snapshot say how large: it had each row once.
     oldest = [file for file in files if file.name.split("-")[0] == files[0].name.split("-")[0]]
+    if len(files) - len(oldest) >= _MOST_FILES:
+        return True
     rows, size = sum(file.rows for file in oldest), sum(file.size for file in oldest)
     live = size * present // max(1, rows)
     return sum(file.size for file in files) > 2 * live + _FEW_BYTES
