@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.source.shipped_kit import FakeEnumeratorContext, enumerated, read_all, table_of
+from tests.stream.calls import count_calls
 
 from headgate.errors import OptionError, SourceError, StateVersionError
 from headgate.source import Boundedness, FileSource, ReaderInfo, read
@@ -396,3 +397,14 @@ def test_a_reader_registered_again_asks_again(folder):
     assert context.all == []
     enumerator.handle_split_request(0, None)
     assert len(context.all) == 1
+
+
+def test_a_checkpoint_of_many_files_takes_few_calls_per_file():
+    split = FileSplit("/data/a.parquet", "parquet", 0, 4, 10, 10, 5, ("host",), 3)
+    splits = tuple(replace(split, path=f"/data/{n}.parquet") for n in range(1000))
+    listed = tuple(ListedFile(one.path, 10, None) for one in splits)
+    state = FileCheckpoint(True, 2000, splits, listed, tuple(one.path for one in splits))
+    serializer = FileSource("/data", schema=SCHEMA).enumerator_checkpoint_serializer
+    # A call per field, and one for all fields.
+    assert count_calls(lambda: serializer.serialize(state)) < 16 * 2000
+    assert serializer.deserialize(serializer.version, serializer.serialize(state)) == state

@@ -1,5 +1,7 @@
 """Timers against a set of pairs, with snapshots between."""
 
+from unittest.mock import patch
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,15 @@ from pyarrow import fs
 from tests.stream import keys as k
 
 from headgate.errors import StateError
-from headgate.stream import KeyedStateBackend, SnapshotFolder, ValueStateDescriptor
+from headgate.stream import (
+    KeyedStateBackend,
+    ProcessFunction,
+    SnapshotFolder,
+    ValueStateDescriptor,
+)
+from headgate.stream.operators.operator import OperatorContext
+from headgate.stream.operators.process import ProcessOperator
+from headgate.stream.state.backend import wall_clock
 
 
 def fired(batch):
@@ -95,3 +105,43 @@ def test_timestamps_are_checked():
     backend.get_state(ValueStateDescriptor("processing timers", pa.int64()))
     with pytest.raises(StateError, match="name of timers"):
         _ = backend.processing_timers
+
+
+def test_timers_in_parts():
+    backend = KeyedStateBackend(k.SCHEMAS["long"])
+    timers = backend.event_timers
+    backend.set_keys([pa.array(range(10))])
+    timers.register(pa.array(range(10)))
+    parts = timers.advance_in_parts(7, 3)
+    assert next(parts)["timestamp"].to_pylist() == [0, 1, 2]
+    # What a call for the first ones does: one is deleted, one is registered again, and one is new.
+    backend.set_keys([pa.array([3, 4, 11])])
+    timers.delete(pa.array([3, 4, 11]))
+    backend.set_keys([pa.array([4, 11])])
+    timers.register(pa.array([4, 5]))
+    assert [part["timestamp"].to_pylist() for part in parts] == [[4, 5], [6, 7]]
+    assert timers.advance(7).to_pydict() == {"id": [11], "timestamp": [5]}
+    assert [part.num_rows for part in timers.advance_in_parts(7, 3)] == [0]
+    assert timers.advance(9)["timestamp"].to_pylist() == [8, 9]
+
+
+def test_a_function_gets_many_timers_in_parts():
+    class Counts(ProcessFunction):
+        def process(self, rows, context):
+            context.event_timers.register(rows["id"])
+
+        def on_event_timers(self, timers, context):
+            assert context.keys.num_rows == timers.num_rows
+            context.emit(timers.select(["id"]))
+
+    found = []
+    schema = k.SCHEMAS["long"]
+    operator = ProcessOperator(Counts(), ["id"], schema, schema, {})
+    operator.open(
+        OperatorContext("uid", 0, 1, 128, lambda b, _: found.append(b), "job", "a", wall_clock, False)
+    )
+    operator.process(pa.record_batch([pa.array(range(25))], schema=schema))
+    with patch("headgate.stream.operators.process._MOST_TIMERS", 10):
+        operator.advance_watermark(100)
+    assert [batch.num_rows for batch in found] == [10, 10, 5]
+    assert [key for batch in found for key in batch["id"].to_pylist()] == list(range(25))

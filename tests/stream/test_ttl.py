@@ -180,3 +180,33 @@ def test_times_to_live_are_checked():
         StateTtlConfig(timedelta(microseconds=999))
     with pytest.raises(StateError, match="not known"):
         StateTtlConfig(timedelta(1), "never")
+
+
+@pytest.mark.parametrize("kind", ["value", "text", "reducing", "list", "map"])
+def test_expired_state_is_freed_without_snapshots(kind):
+    now = [0]
+    ttl = StateTtlConfig(timedelta(seconds=5))
+    backend = KeyedStateBackend(KEYS, clock=lambda: now[0])
+    state = backend.get_state(
+        {
+            "value": ValueStateDescriptor("s", pa.int64(), ttl=ttl),
+            "text": ValueStateDescriptor("s", pa.string(), ttl=ttl),
+            "reducing": ReducingStateDescriptor("s", "sum", pa.int64(), ttl=ttl),
+            "list": ListStateDescriptor("s", pa.int64(), ttl=ttl),
+            "map": MapStateDescriptor("s", pa.int64(), pa.int64(), ttl=ttl),
+        }[kind]
+    )
+    for first in range(0, 200_000, 1000):
+        now[0] += 1000
+        keys = pa.array(range(first, first + 1000))
+        backend.set_keys([keys])
+        if kind == "map":
+            state.put(keys, keys)
+        elif kind in {"value", "text"}:
+            state.put(keys.cast(state.column.type))
+        else:
+            state.add(keys)
+    # At most 6,000 keys have state that has not expired.
+    assert state.table().num_rows == 5000
+    assert backend.space.capacity <= 1 << 15
+    assert state.space.capacity <= 1 << 15

@@ -4,7 +4,7 @@ from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.stream import (
@@ -19,6 +19,7 @@ MIB = 1 << 20
 LENGTHS = st.lists(st.integers(0, 5), min_size=1, max_size=6).filter(any)
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.data())
 def test_values_at_positions_of_several_arrays(lengths, data):
     ends = list(accumulate(lengths))
@@ -81,3 +82,15 @@ def test_a_snapshot_of_large_values_has_batches_of_few_rows(tmp_path):
     ]
     assert sum(batch.num_rows for batch in batches) == 3000
     assert max(batch.nbytes for batch in batches) < 40 * MIB
+
+
+def test_a_snapshot_of_a_few_very_large_values_has_batches_of_few_rows(tmp_path):
+    backend = KeyedStateBackend(pa.schema([("key", pa.int64())]))
+    values = backend.get_state(ValueStateDescriptor("value", pa.string()))
+    backend.set_keys([pa.array(range(80))])
+    values.put(pa.repeat(pa.scalar("x" * MIB), 80))
+    backend.snapshot(1).write(SnapshotFolder(str(tmp_path)))
+    readers = [pa.ipc.open_file(pa.memory_map(str(path))) for path in tmp_path.glob("*.arrow")]
+    sizes = [r.get_batch(at).num_rows for r in readers for at in range(r.num_record_batches)]
+    assert sum(sizes) == 80
+    assert max(sizes) <= 33

@@ -1,8 +1,10 @@
 """Window operators against a model that adds one row at a time."""
 
 import math
+import tracemalloc
 from collections import defaultdict
 from datetime import timedelta
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -168,6 +170,22 @@ def check_order(batch, kind):
 @settings(max_examples=40, deadline=None)
 @given(steps)
 def test_windows_are_those_of_a_model_of_single_rows(name, lateness, steps):
+    check_model(name, lateness, steps)
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@settings(max_examples=40, deadline=None)
+@given(steps, st.integers(1, 8))
+def test_windows_that_are_added_and_closed_in_parts(name, steps, pairs):
+    kind = "sessions" if name == "session" else "operator"
+    with (
+        patch("headgate.stream.windows.operator._PAIRS", pairs),
+        patch(f"headgate.stream.windows.{kind}.MOST_WINDOWS", pairs),
+    ):
+        check_model(name, 4, steps)
+
+
+def check_model(name, lateness, steps):
     window = WINDOWS[name]
     ours = operator(window, aggregates=AGGREGATES, allowed_lateness=ms(lateness))
     model = model_of(window, lateness)
@@ -330,3 +348,40 @@ def test_arguments_are_checked():
         ours.process(pa.record_batch({"user": ["a"]}))
     with pytest.raises(StateError, match="has no time"):
         ours.process(batch_of([("a", None, 1)]))
+
+
+def test_many_windows_per_row_take_no_memory_for_all_of_a_batch_at_once():
+    window = SlidingWindow(timedelta(hours=1), timedelta(seconds=1))
+    windows = operator(window, aggregates=[Aggregate("count")])
+    rows = 1024
+    columns = [pa.repeat(pa.scalar("a"), rows), pa.repeat(pa.scalar(10**9), rows)]
+    columns.append(pa.repeat(pa.scalar(1), rows))
+    batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    tracemalloc.start()
+    try:
+        windows.process(batch)
+        # 3.7 million pairs of a row and a window, of which one number each has 28 MiB.
+        assert tracemalloc.get_traced_memory()[1] < 25 << 20
+    finally:
+        tracemalloc.stop()
+    results = windows.advance_watermark(10**10).results
+    assert results["count"].to_pylist() == [rows] * 3600
+
+
+def test_a_function_gets_windows_in_parts_without_too_many_rows():
+    found = []
+
+    def lengths(windows):
+        found.append(windows["rows"].value_lengths().to_pylist())
+        return windows.select(["user", "window_start"])
+
+    windows = operator(TumblingWindow(ms(5)), function=lengths)
+    sizes = [3, 9, 25, 1, 1, 1, 30, 4, 4]
+    rows = [("a", 5 * n, 1) for n, size in enumerate(sizes) for _ in range(size)]
+    windows.process(batch_of(rows))
+    found.clear()
+    with patch("headgate.stream.windows.operator._ROWS", 10):
+        results = windows.advance_watermark(100).results
+    assert found == [[3], [9], [25], [1, 1, 1], [30], [4, 4]]
+    assert results["window_start"].to_pylist() == [5 * n for n in range(len(sizes))]
+    assert windows.advance_watermark(200).results.num_rows == 0

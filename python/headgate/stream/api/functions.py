@@ -114,7 +114,10 @@ class ProcessFunction:
         raise NotImplementedError
 
     def on_event_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> Batches:
-        """Handle timers up to the watermark. The batch has the key columns and ``timestamp``, in order of time."""
+        """Handle timers up to the watermark. The batch has the key columns and ``timestamp``, in order of time.
+
+        More than 65,536 timers come in several calls.
+        """
 
     def on_processing_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> Batches:
         """Handle timers up to the wall clock's time, as :meth:`on_event_timers`."""

@@ -226,10 +226,10 @@ class Deployment:
         if path is not None:
             folder = SnapshotFolder(path)
             with suppress(HeadgateError):  # it is tried again after the next checkpoint
-                self._completed.setdefault(key, []).append(checkpoint)
-                kept = self._completed[key][-self._deployed[key]["retained"] :][0]
+                retained = self._deployed[key]["retained"]
+                kept = self._completed[key] = [*self._completed.get(key, ()), checkpoint][-retained:]
                 for name in folder.names():
-                    if name < f"{kept:010d}-":
+                    if name < f"{kept[0]:010d}-":
                         folder.delete(name)
         for (owner, uid), retention in list(self._retention.items()):
             if owner == key:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Names of the states that are timers of event time and of processing time.
 _TIMERS: Final = ("event timers", "processing timers")
+#: Most timers of one call: state of all keys at once may be more than an array can hold.
+_MOST_TIMERS: Final = 1 << 16
 
 
 class FunctionOperator(Operator):
@@ -92,10 +94,15 @@ class FunctionOperator(Operator):
             return
         backend = self._state.backend
         timers = backend.processing_timers if kind else backend.event_timers
+        some = True
         # A timer's call may register timers that are due as well.
-        while (fired := timers.advance(until)).num_rows:
-            backend.set_keys(fired.select(range(fired.num_columns - 1)))
-            self._call("on_processing_timers" if kind else "on_event_timers", fired)
+        while some:
+            some = False
+            for fired in timers.advance_in_parts(until, _MOST_TIMERS):
+                if fired.num_rows:
+                    some = True
+                    backend.set_keys(fired.select(range(fired.num_columns - 1)))
+                    self._call("on_processing_timers" if kind else "on_event_timers", fired)
 
     def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:
         """Freeze the state."""

@@ -80,7 +80,8 @@ class WindowedOperator(Operator):
 
     def advance_watermark(self, watermark: int) -> None:
         """Emit the windows that are over."""
-        self._emit(self._operator.advance_watermark(watermark))
+        for found in self._operator.close_until(watermark):
+            self._emit(found)
 
     def _emit(self, found: WindowOutput) -> None:
         if found.results.num_rows:

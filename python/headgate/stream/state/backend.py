@@ -37,6 +37,10 @@ EVENT_TIMERS: Final = "event timers"
 PROCESSING_TIMERS: Final = "processing timers"
 #: Rows of which fewer in files are not worth writing all anew.
 _FEW_ROWS: Final = 1 << 16
+#: Bytes of files of which fewer are not worth writing all anew.
+_FEW_BYTES: Final = 1 << 26
+#: Most files beside those of the oldest snapshot: each manifest names all, and a restore opens all.
+_MOST_FILES: Final = 256
 
 
 def wall_clock() -> int:
@@ -153,7 +157,8 @@ class KeyedStateBackend:
         """Freeze all state, without copying it; :meth:`Snapshot.write` writes it.
 
         The snapshot has the rows that changed since the last completed one, and names the files of earlier
-        snapshots for the others. When more rows were written than twice those that are there, it has all.
+        snapshots for the others. When more rows or bytes were written than twice those that are there, or 256 files, it
+        has all.
 
         Args:
             number: greater than that of every snapshot before.
@@ -253,8 +258,7 @@ class KeyedStateBackend:
 
     def _part(self, state: State, number: int, *, savepoint: bool) -> Part:
         files = () if savepoint else self._base.get(state.name, ())
-        # Every row of a file is read by a restore, also those that later files replace.
-        worn = sum(file.rows for file in files) > 2 * int(state.present.sum()) + _FEW_ROWS
+        worn = _are_worn(files, int(state.present.sum()))
         full = savepoint or state.name not in self._base or worn
         frozen = state.freeze(None if savepoint else number, full=full)
         stored = StateFiles(state.name, state.kind, state.types, () if full else files)
@@ -280,6 +284,22 @@ class KeyedStateBackend:
                 rows = rows.filter(mine)
             if rows.num_rows:
                 _load_rows(state, rows.combine_chunks())
+
+
+def _are_worn(files: Sequence[ChunkFile], present: int) -> bool:
+    """Return True if the files have so much more than the rows that are there that all are to be written anew.
+
+    Every row of a file is read by a restore, also those that later files replace.
+    """
+    if sum(file.rows for file in files) > 2 * present + _FEW_ROWS:
+        return True
+    # Few rows may be large. Those of the oldest snapshot say how large: it had each row once.
+    oldest = [file for file in files if file.name.split("-")[0] == files[0].name.split("-")[0]]
+    if len(files) - len(oldest) >= _MOST_FILES:
+        return True
+    rows, size = sum(file.rows for file in oldest), sum(file.size for file in oldest)
+    live = size * present // max(1, rows)
+    return sum(file.size for file in files) > 2 * live + _FEW_BYTES
 
 
 def _load_rows(state: State, rows: pa.Table) -> None:

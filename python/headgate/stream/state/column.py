@@ -56,6 +56,8 @@ class Column:
         self.values = None if data_type is None else values_of(self.table, data_type)
         self.changes = Changes()
         self.clock = clock
+        #: Removes values that have expired.
+        self.drop_expired: Callable[[Slots], None] = self.drop
         space.host(self)
 
     @property
@@ -121,14 +123,11 @@ class Column:
             if self.values is not None:
                 self.values.drop(slots)
 
-    def expire(self) -> Slots:
-        """Remove all values that have expired; return their slots."""
-        if self.ttl is None:
-            return np.zeros(0, np.int64)
-        slots = np.flatnonzero(self.present)
-        expired = slots[~self.alive(slots)]
-        self.drop(expired)
-        return expired
+    def expire(self) -> None:
+        """Remove all values that have expired."""
+        if self.ttl is not None:
+            slots = np.flatnonzero(self.present)
+            self.drop_expired(slots[~self.alive(slots)])
 
     def evolve(self, data_type: pa.DataType) -> None:
         """Change the type of the values to one with more fields, if it is another.

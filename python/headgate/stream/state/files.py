@@ -6,6 +6,7 @@ import base64
 import secrets
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -266,6 +267,8 @@ class SnapshotFolder:
             with self.filesystem.open_output_stream(f"{self.path}/{name}") as stream:
                 stream.write(data)
         except OSError as error:
+            with suppress(SnapshotError):  # nobody knows the name of what was begun
+                self.delete(name)
             raise SnapshotError(f"{self.path}/{name} cannot be written: {error}") from error
 
     def _read(self, name: str) -> pa.Buffer:

@@ -62,6 +62,10 @@ class ListState:
             self.changes.mark(slots[lengths > 0])
         return self._lists(lengths, elements)
 
+    def lengths(self) -> Slots:
+        """Return the length of the list of each distinct key of the batch, with elements that have expired."""
+        return self._counts[self._current.batch.slots]
+
     def add(self, values: Any) -> None:
         """Append a value per row to the list of the row's key. Nulls are elements too.
 
@@ -130,7 +134,7 @@ class ListState:
 
     def freeze(self, snapshot: int | None, *, full: bool) -> FrozenList:
         """Return the lists of a snapshot. A list that changed is in it as a whole."""
-        self._expire()
+        self.expire()
         if snapshot is None:
             slots = np.flatnonzero(self.present)
         else:
@@ -180,7 +184,8 @@ class ListState:
         self.changes.mark(slots)
         self._release(elements)
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Remove the elements that have expired."""
         if self.ttl is None:
             return
         elements = np.flatnonzero(self._elements["owner"])

@@ -16,7 +16,6 @@ from headgate.stream.state.table import Mask, Slots, wider
 
 if TYPE_CHECKING:
     from headgate.stream.state.column import Clock
-    from headgate.stream.state.snapshot import FrozenState
 
 #: Name of the column with the keys of maps.
 MAP_KEY = "map_key"
@@ -35,6 +34,7 @@ class MapState(ColumnState):
         self._counts: Slots = np.zeros(0, np.int64)
         #: Slot of the key of each entry.
         self._owners = Owners(self.space)
+        column.drop_expired = self._drop
         keys.host(self)
 
     @classmethod
@@ -120,16 +120,13 @@ class MapState(ColumnState):
         """Make room for slots below a number."""
         self._counts = wider(self._counts, capacity)
 
+    def expire(self) -> None:
+        """Remove the entries that have expired."""
+        self.column.expire()
+
     def occupied(self) -> Mask:
         """Return True for each slot whose key must stay."""
         return self._counts > 0
-
-    def freeze(self, snapshot: int | None, *, full: bool) -> FrozenState:
-        """Return the entries of a snapshot: see ``Column.freeze``."""
-        if self.column.ttl is not None:
-            entries = np.flatnonzero(self.column.present)
-            self._drop(entries[~self.column.alive(entries)])
-        return super().freeze(snapshot, full=full)
 
     def load(self, slots: Slots, rows: Rows) -> None:
         """Store entries of a snapshot, one per slot."""
@@ -185,6 +182,9 @@ class Owners:
     def grow(self, capacity: int) -> None:
         """Make room for slots below a number."""
         self.slots = wider(self.slots, capacity)
+
+    def expire(self) -> None:
+        """Do nothing: the entries do it."""
 
     def occupied(self) -> Mask:
         """Return False for all: other columns know which entries must stay."""

@@ -25,6 +25,8 @@ class SnapshotRetention:
         self.folder = folder
         self.retained = retained
         self._completed: set[int] = set()
+        #: The first one that was completed here; those before it are from before a restart.
+        self._own_since: int | None = None
 
     def complete(self, snapshot: int, in_flight: Collection[str] = ()) -> None:
         """Delete the snapshots that are older than the newest completed ones.
@@ -40,10 +42,11 @@ class SnapshotRetention:
                 is deleted.
         """
         numbers = self.folder.snapshots()
-        own_since = min(self._completed, default=snapshot)
+        self._own_since = min(snapshot, snapshot if self._own_since is None else self._own_since)
         self._completed.add(snapshot)
-        completed = [n for n in numbers if n in self._completed or n < own_since]
+        completed = [n for n in numbers if n in self._completed or n < self._own_since]
         kept = completed[-self.retained :]
+        self._completed.intersection_update(kept)
         dropped = [n for n in numbers if n < kept[0]] if kept else []
         if not dropped:
             return

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from headgate.errors import StateError
+from headgate.errors import SnapshotError, StateError
 from headgate.stream.state.files import ChunkFile, Manifest, SnapshotFolder, StateFiles
 
 if TYPE_CHECKING:
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from headgate.stream.state.keys import KeySpace, Scope
     from headgate.stream.state.table import Slots
 
-#: Rows of the first batch in a file, and most rows of any.
-_FIRST_ROWS: Final = 1 << 8
+#: Rows of the first batch of a state, and most rows of any. A batch has at most so many times the rows of the one before.
+_FIRST_ROWS: Final = 1 << 4
 _BATCH_ROWS: Final = 1 << 16
+_GROWTH: Final = 4
 #: Bytes of a batch, as far as its rows are as large as those before it: one of 2 GiB of strings cannot be made.
 _BATCH_BYTES: Final = 1 << 25
 
@@ -94,26 +96,15 @@ class Snapshot:
         if self._begun or self._cancelled:
             raise StateError(f"snapshot {self.number} was written or aborted before")
         self._begun = True
+        written: list[ChunkFile] = []
         try:
-            states = tuple(
-                self._write(folder, f"{self.number:010d}-{at}", part)
-                for at, part in enumerate(self._parts)
-            )
-        finally:
-            self._release()
-        # Rows that are read after the copies were freed are not those of the snapshot.
-        if self._cancelled:
-            raise StateError(f"snapshot {self.number} was aborted while it was written")
-        scope = self._scope
-        manifest = Manifest(
-            self.number,
-            scope.key_schema,
-            self._namespace,
-            scope.key_groups,
-            scope.max_parallelism,
-            states,
-        )
-        folder.write_manifest(manifest)
+            manifest = self._write_all(folder, written)
+        except BaseException:
+            # Nobody else would delete them before the attempt is over.
+            with suppress(SnapshotError):
+                for file in written:
+                    folder.delete(file.name)
+            raise
         self.manifest = manifest
         return manifest
 
@@ -127,11 +118,42 @@ class Snapshot:
             part.frozen.release()
             part.frozen.space.pins.discard(part.frozen)
 
-    @staticmethod
-    def _write(folder: SnapshotFolder, prefix: str, part: Part) -> StateFiles:
-        state = part.state
-        new = tuple(folder.write_chunks(prefix, _batches(part.frozen)))
-        return StateFiles(state.name, state.kind, state.types, (*state.files, *new))
+    def _write_all(self, folder: SnapshotFolder, written: list[ChunkFile]) -> Manifest:
+        """Write the files, which it adds to a list, and then the manifest."""
+        states: list[StateFiles] = []
+        try:
+            for at, part in enumerate(self._parts):
+                state, before = part.state, len(written)
+                for file in folder.write_chunks(f"{self.number:010d}-{at}", self._batches(part)):
+                    written.append(file)
+                files = (*state.files, *written[before:])
+                states.append(StateFiles(state.name, state.kind, state.types, files))
+        finally:
+            self._release()
+        self._check_not_cancelled()
+        scope = self._scope
+        manifest = Manifest(
+            self.number,
+            scope.key_schema,
+            self._namespace,
+            scope.key_groups,
+            scope.max_parallelism,
+            tuple(states),
+        )
+        # From here on a manifest may name them, also if an error says that it was not written.
+        written.clear()
+        folder.write_manifest(manifest)
+        return manifest
+
+    def _batches(self, part: Part) -> Iterator[pa.RecordBatch]:
+        for batch in _batches(part.frozen):
+            self._check_not_cancelled()
+            yield batch
+
+    def _check_not_cancelled(self) -> None:
+        # Rows that are read after the copies were freed are not those of the snapshot.
+        if self._cancelled:
+            raise StateError(f"snapshot {self.number} was aborted while it was written")
 
 
 def _batches(frozen: FrozenState) -> Iterator[pa.RecordBatch]:
@@ -159,7 +181,8 @@ def _batches(frozen: FrozenState) -> Iterator[pa.RecordBatch]:
         made = pa.RecordBatch.from_pydict(batch)
         yield made
         at += len(some)
-        rows_wanted = min(_BATCH_ROWS, max(1, _BATCH_BYTES * len(some) // made.nbytes))
+        most = min(_BATCH_ROWS, _GROWTH * len(some))
+        rows_wanted = min(most, max(1, _BATCH_BYTES * len(some) // made.nbytes))
 
 
 def columns_of(rows: pa.Table) -> list[pa.Array]:

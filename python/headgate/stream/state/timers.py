@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -75,7 +76,22 @@ class Timers(ColumnState):
         Returns:
             A batch of the key columns, the columns of the namespace, and ``timestamp``.
         """
+        return self._fire(*self._due(until))
+
+    def advance_in_parts(self, until: int, most: int) -> Iterator[pa.RecordBatch]:
+        """Remove the timers up to and including a time as :meth:`advance`, in batches of so many, at least one.
+
+        A timer that is deleted before its batch is asked for is not in it.
+        """
+        times, slots = self._due(until)
+        for first in range(0, max(1, len(slots)), most):
+            yield self._fire(times[first : first + most], slots[first : first + most])
+
+    def _due(self, until: int) -> tuple[Slots, Slots]:
         times, slots = (numbers.to_numpy() for numbers in self._queue.pop(until))
+        return times, slots
+
+    def _fire(self, times: Slots, slots: Slots) -> pa.RecordBatch:
         # A deleted timer stays in the queue, and its slot may have another timer.
         due = self.column.present[slots] & (self.column.table["value"][slots] == times)
         slots = slots[due]

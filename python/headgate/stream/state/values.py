@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, Protocol
 
@@ -16,10 +17,9 @@ from headgate.stream.state.table import Mask, Slots, SlotTable
 #: Turns rows of a table, and a mask of those to show, into values; other values are null.
 Decoder = Callable[[Mapping[str, npt.NDArray[Any]], Mask], pa.Array]
 
-#: Most bytes of parts that are joined into one.
-_LARGE: Final = 1 << 28
-#: Values of which fewer are not worth compacting.
-_FEW: Final = 1 << 12
+#: Most bytes and values of parts that are joined into one.
+_LARGE: Final = 1 << 26
+_MANY: Final = 1 << 19
 
 
 class Values(Protocol):
@@ -100,17 +100,38 @@ class NumpyValues:
         return decode
 
 
+@dataclass(slots=True)
+class _Part:
+    """An array of values, which never changes.
+
+    Attributes:
+        values: of which some are replaced or dropped.
+        slots: the slot of each value.
+        start: position of the first one.
+        dead: number of those that are replaced or dropped.
+        size: bytes.
+    """
+
+    values: pa.Array
+    slots: npt.NDArray[np.uint32]
+    start: int
+    dead: int
+    size: int
+
+
 class ArrowValues:
-    """Values in Arrow arrays that only grow, and the position of each slot's value in all of them."""
+    """Values in Arrow arrays, and the position of each slot's value in all of them.
+
+    A value that is replaced stays in its array. When more than half of an array is replaced, the rest moves behind all others,
+    and the array is freed: one array at a time, so that no write takes time for all values.
+    """
 
     def __init__(self, table: SlotTable, data_type: pa.DataType) -> None:
         self.type = data_type
         self._table = table
-        #: Arrays without change; they are replaced, so a decoder keeps those of its moment.
-        self._parts: tuple[pa.Array, ...] = ()
-        self._length = 0
-        #: Positions beyond which it is worth looking for values that are no longer used.
-        self._compact_at = _FEW
+        self._parts: list[_Part] = []
+        #: Position of the next value. Positions of arrays that are freed are not used again.
+        self._next = 0
         # Position plus one; 0 is none.
         table.add("position", np.int64)
 
@@ -120,84 +141,149 @@ class ArrowValues:
             return
         # A slice would keep all of the array that it is cut from.
         values = pa.concat_arrays([values]) if values.offset else values
-        self._parts = _joined((*self._parts, values))
-        at = self._length + 1
-        self._length += len(values)
-        self._table["position"][slots] = np.arange(at, at + len(values))
-        if self._length > self._compact_at:
-            self._compact()
+        positions = self._table["position"]
+        old = positions[slots]
+        part = self._append(values, slots)
+        counts = positions[slots] == np.arange(part.start + 1, self._next + 1)
+        # Of a slot that is there twice, the old value is counted once.
+        part.dead = len(slots) - int(np.count_nonzero(counts))
+        self._bury(old[counts] if part.dead else old)
+        self._join()
+        self._clean(1 + part.size // _LARGE)
 
     def drop(self, slots: Slots) -> None:
         """See :class:`Values`."""
-        self._table["position"][slots] = 0
+        positions = self._table["position"]
+        old = np.unique(positions[slots])
+        positions[slots] = 0
+        self._bury(old)
+        self._clean(1)
 
     def decoder(self) -> Decoder:
         """See :class:`Values`."""
-        parts, data_type = self._parts, self.type
+        parts = [part.values for part in self._parts]
+        starts = np.array([part.start for part in self._parts], np.int64)
+        data_type = self.type
 
         def decode(rows: Mapping[str, npt.NDArray[Any]], shown: Mask) -> pa.Array:
             positions = rows["position"] - 1
             hidden = ~shown | (positions < 0)
             if hidden.all():
                 return pa.nulls(len(positions), data_type)
-            return take(parts, positions, hidden)
+            return take(parts, positions, hidden, starts)
 
         return decode
 
     def evolve(self, data_type: pa.DataType) -> None:
         """Turn the values into structs with more fields, which are null."""
-        self._parts = tuple(with_fields(part, data_type) for part in self._parts)
+        for part in self._parts:
+            part.values = with_fields(part.values, data_type)
         self.type = data_type
 
-    def _compact(self) -> None:
-        positions = self._table["position"]
-        used = np.flatnonzero(positions)
-        if 2 * len(used) < self._length:
-            self._table.touch(used)
-            rows = max(1, len(used) * _LARGE // max(_LARGE, self._bytes()))
-            kept = [used[at : at + rows] for at in range(0, len(used), rows)]
-            self._parts = tuple(take(self._parts, positions[some] - 1) for some in kept)
-            positions[used] = np.arange(1, len(used) + 1)
-            self._length = len(used)
-        self._compact_at = max(_FEW, 2 * self._length)
+    def _append(self, values: pa.Array, slots: Slots) -> _Part:
+        """Add a part with values of slots behind all others."""
+        part = _Part(values, slots.astype(np.uint32), self._next, 0, values.nbytes)
+        self._next += len(values)
+        self._table["position"][slots] = np.arange(part.start + 1, self._next + 1)
+        self._parts.append(part)
+        return part
 
-    def _bytes(self) -> int:
-        return sum(part.nbytes for part in self._parts)
+    def _bury(self, positions: Slots) -> None:
+        """Count values that are replaced or dropped, by their positions plus one."""
+        positions = positions[positions > 0]
+        if not len(positions):
+            return
+        starts = [part.start for part in self._parts]
+        found = np.searchsorted(starts, positions - 1, side="right") - 1
+        for part, count in zip(self._parts, np.bincount(found).tolist(), strict=False):
+            part.dead += count
+
+    def _join(self) -> None:
+        """Join the last parts so that each is longer than all behind it, or large: each value moves log(n) times."""
+        parts = self._parts
+        end, length, size = len(parts) - 1, len(parts[-1].values), parts[-1].size
+        while end:
+            before = parts[end - 1]
+            rows = len(before.values)
+            if rows > length or length + rows > _MANY or size + before.size > _LARGE:
+                break
+            end, length, size = end - 1, length + rows, size + before.size
+        joined = parts[end:]
+        if len(joined) == 1:
+            return
+        dead = sum(part.dead for part in joined)
+        follow = all(a.start + len(a.values) == b.start for a, b in pairwise(joined))
+        # Small values that are not used cost less than to tell the positions of the others.
+        if follow and dead * max(8, size // length // 16) < length:
+            values = pa.concat_arrays([part.values for part in joined])
+            slots = np.concatenate([part.slots for part in joined])
+            self._parts[end:] = [_Part(values, slots, joined[0].start, dead, size)]
+        else:
+            self._move(joined)
+
+    def _clean(self, most: int) -> None:
+        """Free the parts without values, and the values that are not used in some of those that are mostly of these."""
+        self._parts = [part for part in self._parts if part.dead < len(part.values)]
+        for _ in range(most):
+            worst = max(self._parts, key=lambda p: p.dead / len(p.values), default=None)
+            if worst is None or 2 * worst.dead <= len(worst.values):
+                return
+            self._move([worst])
+            self._join()
+
+    def _move(self, parts: Sequence[_Part]) -> None:
+        """Put the values of parts that are used into one part behind all others."""
+        positions = self._table["position"]
+        values, slots = [], []
+        for part in parts:
+            if part.dead:
+                places = np.arange(part.start + 1, part.start + 1 + len(part.values))
+                used = np.flatnonzero(positions[part.slots] == places)
+                values.append(part.values.take(pa.array(used)))
+                slots.append(part.slots[used])
+            else:
+                values.append(part.values)
+                slots.append(part.slots)
+        self._parts = [part for part in self._parts if not any(part is one for one in parts)]
+        moved = np.concatenate(slots).astype(np.int64)
+        if len(moved):
+            self._table.touch(moved)
+            self._append(pa.concat_arrays(values), moved)
 
 
 def take(
-    parts: Sequence[pa.Array], positions: npt.NDArray[np.int64], hidden: Mask | None = None
+    parts: Sequence[pa.Array],
+    positions: npt.NDArray[np.int64],
+    hidden: Mask | None = None,
+    starts: npt.NDArray[np.int64] | None = None,
 ) -> pa.Array:
     """Return the values at positions of all parts together, null where hidden; other positions exist.
 
     ``ChunkedArray.take`` copies all parts into one first: time and memory of the whole state, and an error above 2 GiB
     of strings.
+
+    Args:
+        parts: the arrays.
+        positions: of the values.
+        hidden: True for those to be null; their positions may be below 0.
+        starts: position of the first value of each array; None if each follows the one before.
     """
+    if starts is None:
+        starts = np.cumsum([0, *map(len, parts)])[:-1]
     if len(parts) == 1:
-        return parts[0].take(pa.array(positions, mask=hidden))
+        return parts[0].take(pa.array(positions - starts[0], mask=hidden))
     order = np.argsort(positions, kind="stable")
     ordered = positions[order]
-    ends = np.cumsum([0, *map(len, parts)])
-    cuts = np.searchsorted(ordered, ends)
+    cuts = np.r_[np.searchsorted(ordered, starts), len(ordered)]
     taken = [
         part.take(pa.array(ordered[begin:end] - first))
-        for part, first, (begin, end) in zip(parts, ends[:-1], pairwise(cuts), strict=True)
+        for part, first, (begin, end) in zip(parts, starts, pairwise(cuts), strict=True)
         if begin < end
     ]
     # Positions below 0 are hidden, and not among those taken.
     place = np.empty_like(order)
     place[order] = np.arange(-cuts[0], len(order) - cuts[0])
     return pa.concat_arrays(taken).take(pa.array(place, mask=hidden))
-
-
-def _joined(parts: tuple[pa.Array, ...]) -> tuple[pa.Array, ...]:
-    """Join the last parts so that each is longer than all behind it, or large: each value moves log(n) times."""
-    end, length, size = len(parts) - 1, len(parts[-1]), parts[-1].nbytes
-    while end and len(parts[end - 1]) <= length and size + parts[end - 1].nbytes <= _LARGE:
-        end -= 1
-        length += len(parts[end])
-        size += parts[end].nbytes
-    return (*parts[:end], pa.concat_arrays(parts[end:]) if end < len(parts) - 1 else parts[-1])
 
 
 def with_fields(values: pa.Array, data_type: pa.DataType) -> pa.Array:

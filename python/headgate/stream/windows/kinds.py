@@ -99,6 +99,12 @@ def _check_positive(name: str, duration: timedelta) -> None:
         )
 
 
+def panes(window: TumblingWindow | SlidingWindow) -> int:
+    """Return the most windows that a row is in."""
+    slide = window.slide if isinstance(window, SlidingWindow) else window.size
+    return max(1, -(-millis(window.size) // millis(slide)))
+
+
 def assign(window: TumblingWindow | SlidingWindow, times: Slots) -> tuple[Slots, Slots]:
     """Return the rows of all pairs of a row and a window, and the starts of the windows.
 
@@ -109,7 +115,7 @@ def assign(window: TumblingWindow | SlidingWindow, times: Slots) -> tuple[Slots,
     size, offset = millis(window.size), millis(window.offset)
     slide = millis(window.slide) if isinstance(window, SlidingWindow) else size
     last = times - (times - offset) % slide
-    starts = last[:, None] - slide * np.arange(max(1, -(-size // slide)))
+    starts = last[:, None] - slide * np.arange(panes(window))
     rows, places = np.nonzero(starts + size > times[:, None])
     return rows, starts[rows, places]
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
+import numpy as np
 import pyarrow as pa
 
 from headgate.stream.state.descriptors import ListStateDescriptor, ReducingStateDescriptor
 from headgate.stream.windows.aggregates import WINDOW_END, WINDOW_START, Aggregate, WindowFunction
-from headgate.stream.windows.input import ROWS, WindowInput, new_or_checked, no_rows
+from headgate.stream.windows.input import (
+    MOST_WINDOWS,
+    ROWS,
+    WindowInput,
+    joined,
+    new_or_checked,
+    no_rows,
+)
 from headgate.stream.windows.kinds import (
     NO_WATERMARK,
     SlidingWindow,
@@ -18,12 +26,18 @@ from headgate.stream.windows.kinds import (
     WindowOutput,
     assign,
     millis,
+    panes,
 )
 
 if TYPE_CHECKING:
     from headgate.stream.state.backend import KeyedStateBackend
     from headgate.stream.state.lists import ListState
-    from headgate.stream.state.table import Mask
+    from headgate.stream.state.table import Mask, Slots
+
+#: Pairs of a row and a window that are in memory at once.
+_PAIRS: Final = 1 << 18
+#: Rows of closed windows that a function gets at once, unless one window has more.
+_ROWS: Final = 1 << 18
 
 
 class WindowOperator:
@@ -92,7 +106,24 @@ class WindowOperator:
             SchemaMismatchError: the batch has another schema.
             StateError: a row has no time, or its key belongs to another task.
         """
-        inputs, times = self._input, self._input.times(batch)
+        times = self._input.times(batch)
+        size = max(1, _PAIRS // panes(self._window))
+        closed, late = [], []
+        for first in range(0, max(1, batch.num_rows), size):
+            rows = batch.slice(first, size)
+            windows, is_closed, is_late = self._add(rows, times[first : first + size])
+            closed.append(windows.filter(pa.array(is_closed)))
+            late.append(rows.filter(pa.array(is_late)))
+        windows = closed[0]
+        if len(closed) > 1:
+            # Rows of several slices may be of one window.
+            self.backend.set_keys(pa.concat_batches(closed))
+            windows = self.backend.keys
+        return WindowOutput(self._emit(windows), pa.concat_batches(late))
+
+    def _add(self, batch: pa.RecordBatch, times: Slots) -> tuple[pa.RecordBatch, Mask, Mask]:
+        """Add rows to their windows; return the windows, which are closed already, and which rows are late."""
+        inputs = self._input
         rows, starts = assign(self._window, times)
         in_time = starts + self._size - 1 + inputs.lateness > self.watermark
         rows, starts = rows[in_time], starts[in_time]
@@ -109,9 +140,8 @@ class WindowOperator:
             self._rows.add(inputs.rows(batch).take(taken))
         windows = self.backend.keys
         self.backend.set_keys(windows)
-        ends = windows[WINDOW_END].to_numpy()
-        closed = inputs.register(self._timers, ends, self.watermark)
-        return WindowOutput(self._emit(windows, closed), batch.filter(pa.array(late)))
+        closed = inputs.register(self._timers, windows[WINDOW_END].to_numpy(), self.watermark)
+        return windows, closed, late
 
     def advance_watermark(self, watermark: int) -> WindowOutput:
         """Close the windows that end up to the watermark.
@@ -121,23 +151,45 @@ class WindowOperator:
                 last changes nothing.
 
         Returns:
-            The results of the windows in order of their ends.
+            The results of the windows in order of their ends. :meth:`close_until` has them in parts.
+        """
+        return joined(self.close_until(watermark))
+
+    def close_until(self, watermark: int) -> Iterator[WindowOutput]:
+        """Close windows as :meth:`advance_watermark`, and yield the results in parts that fit in memory, at least one.
+
+        Exhaust it before anything else is done with the operator.
         """
         self.watermark = max(self.watermark, watermark)
-        fired = self._timers.advance(self.watermark)
-        times, ends = fired["timestamp"].to_numpy(), fired[WINDOW_END].to_numpy()
-        windows = fired.select(range(fired.num_columns - 1))
-        results = self._emit(windows, times == ends - 1)
-        over = windows.filter(pa.array(times == ends - 1 + self._input.lateness))
-        self.backend.set_keys(over)
-        for state in self._accumulators.values():
-            state.clear()
-        if self._rows is not None:
-            self._rows.clear()
-        return WindowOutput(results, no_rows(self._input.schema))
+        for fired in self._timers.advance_in_parts(self.watermark, MOST_WINDOWS):
+            times, ends = fired["timestamp"].to_numpy(), fired[WINDOW_END].to_numpy()
+            windows = fired.select(range(fired.num_columns - 1))
+            for some in self._parts(windows.filter(pa.array(times == ends - 1))):
+                yield WindowOutput(self._emit(some), no_rows(self._input.schema))
+            over = windows.filter(pa.array(times == ends - 1 + self._input.lateness))
+            self.backend.set_keys(over)
+            for state in self._accumulators.values():
+                state.clear()
+            if self._rows is not None:
+                self._rows.clear()
 
-    def _emit(self, windows: pa.RecordBatch, which: Mask) -> pa.RecordBatch:
-        windows = windows.filter(pa.array(which))
+    def _parts(self, windows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield windows in parts without too many rows, at least one."""
+        if self._rows is None:
+            yield windows
+            return
+        self.backend.set_keys(windows)
+        ends = np.cumsum(self._rows.lengths())
+        first = 0
+        while True:
+            before = ends[first - 1] if first else 0
+            stop = max(first + 1, int(np.searchsorted(ends, before + _ROWS, side="right")))
+            yield windows.slice(first, stop - first)
+            if stop >= len(ends):
+                return
+            first = stop
+
+    def _emit(self, windows: pa.RecordBatch) -> pa.RecordBatch:
         self.backend.set_keys(windows)
         values: dict[str, pa.Array] = {n: state.get() for n, state in self._accumulators.items()}
         if self._rows is not None:

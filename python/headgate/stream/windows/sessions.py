@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -12,7 +12,14 @@ import pyarrow as pa
 
 from headgate.stream.state.descriptors import MapStateDescriptor
 from headgate.stream.state.reducing import FUNCTIONS, reduce_pairwise
-from headgate.stream.windows.input import ROWS, WindowInput, new_or_checked, no_rows
+from headgate.stream.windows.input import (
+    MOST_WINDOWS,
+    ROWS,
+    WindowInput,
+    joined,
+    new_or_checked,
+    no_rows,
+)
 from headgate.stream.windows.kinds import (
     NO_WATERMARK,
     SessionWindow,
@@ -153,21 +160,28 @@ class SessionWindowOperator:
                 last changes nothing.
 
         Returns:
-            The results of the sessions in order of their ends.
+            The results of the sessions in order of their ends. :meth:`close_until` has them in parts.
+        """
+        return joined(self.close_until(watermark))
+
+    def close_until(self, watermark: int) -> Iterator[WindowOutput]:
+        """Close sessions as :meth:`advance_watermark`, and yield the results in parts that fit in memory, at least one.
+
+        Exhaust it before anything else is done with the operator.
         """
         self.watermark = max(self.watermark, watermark)
-        fired = self._timers.advance(self.watermark)
-        self.backend.set_keys(fired.select(range(fired.num_columns - 1)))
-        keys, rows = self.backend.keys, self.backend.rows
-        sessions = self._of_current_keys()
-        times = fired["timestamp"].to_numpy()
-        last = sessions.ends - 1
-        closed = _pairs_in(sessions.keys, last, rows, times)
-        over = _pairs_in(sessions.keys, last + self._input.lateness, rows, times)
-        emitted = sessions.filter(closed)
-        results = self._emit(keys, emitted.take(np.argsort(emitted.ends, kind="stable")))
-        self._remove(keys, sessions.filter(over))
-        return WindowOutput(results, no_rows(self._input.schema))
+        for fired in self._timers.advance_in_parts(self.watermark, MOST_WINDOWS):
+            self.backend.set_keys(fired.select(range(fired.num_columns - 1)))
+            keys, rows = self.backend.keys, self.backend.rows
+            sessions = self._of_current_keys()
+            times = fired["timestamp"].to_numpy()
+            last = sessions.ends - 1
+            closed = _pairs_in(sessions.keys, last, rows, times)
+            over = _pairs_in(sessions.keys, last + self._input.lateness, rows, times)
+            emitted = sessions.filter(closed)
+            results = self._emit(keys, emitted.take(np.argsort(emitted.ends, kind="stable")))
+            self._remove(keys, sessions.filter(over))
+            yield WindowOutput(results, no_rows(self._input.schema))
 
     def _of_current_keys(self) -> _Sessions:
         maps = self._sessions.items()
