@@ -138,7 +138,9 @@ def test_a_function_gets_many_timers_in_parts():
     schema = k.SCHEMAS["long"]
     operator = ProcessOperator(Counts(), ["id"], schema, schema, {})
     operator.open(
-        OperatorContext("uid", 0, 1, 128, lambda b, _: found.append(b), "job", "a", wall_clock, False)
+        OperatorContext(
+            "uid", 0, 1, 128, lambda b, _: found.append(b), "job", "a", wall_clock, False
+        )
     )
     operator.process(pa.record_batch([pa.array(range(25))], schema=schema))
     with patch("headgate.stream.operators.process._MOST_TIMERS", 10):

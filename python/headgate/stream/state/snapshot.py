@@ -125,7 +125,7 @@ class Snapshot:
             for at, part in enumerate(self._parts):
                 state, before = part.state, len(written)
                 for file in folder.write_chunks(f"{self.number:010d}-{at}", self._batches(part)):
-                    written.append(file)
+                    written.append(file)  # noqa: PERF402 - also if the next one fails
                 files = (*state.files, *written[before:])
                 states.append(StateFiles(state.name, state.kind, state.types, files))
         finally:
