@@ -227,9 +227,8 @@ class Deployment:
             folder = SnapshotFolder(path)
             with suppress(HeadgateError):  # it is tried again after the next checkpoint
                 retained = self._deployed[key]["retained"]
-                kept = self._completed[key] = [*self._completed.get(key, ()), checkpoint][
-                    -retained:
-                ]
+                completed = [*self._completed.get(key, ()), checkpoint]
+                kept = self._completed[key] = completed[-retained:]
                 for name in folder.names():
                     if name < f"{kept[0]:010d}-":
                         folder.delete(name)

@@ -122,8 +122,8 @@ class _Part:
 class ArrowValues:
     """Values in Arrow arrays, and the position of each slot's value in all of them.
 
-    A value that is replaced stays in its array. When more than half of an array is replaced, the rest moves behind all others,
-    and the array is freed: one array at a time, so that no write takes time for all values.
+    A value that is replaced stays in its array. When more than half of an array is replaced, the rest moves behind all
+    others, and the array is freed: one array at a time, so that no write takes time for all values.
     """
 
     def __init__(self, table: SlotTable, data_type: pa.DataType) -> None:
