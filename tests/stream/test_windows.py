@@ -177,10 +177,9 @@ def test_windows_are_those_of_a_model_of_single_rows(name, lateness, steps):
 @settings(max_examples=40, deadline=None)
 @given(steps, st.integers(1, 8))
 def test_windows_that_are_added_and_closed_in_parts(name, steps, pairs):
-    kind = "sessions" if name == "session" else "operator"
     with (
         patch("headgate.stream.windows.operator._PAIRS", pairs),
-        patch(f"headgate.stream.windows.{kind}.MOST_WINDOWS", pairs),
+        patch("headgate.stream.windows.closing.MOST_WINDOWS", pairs),
     ):
         check_model(name, 4, steps)
 

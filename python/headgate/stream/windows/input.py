@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +19,7 @@ from headgate.stream.windows.aggregates import (
     WindowFunction,
     column_index,
 )
-from headgate.stream.windows.kinds import WindowOutput, millis, times_of
+from headgate.stream.windows.kinds import millis, times_of
 
 if TYPE_CHECKING:
     from headgate.stream.state.table import Mask, Slots
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 #: Name of the column with the rows of a window.
 ROWS: Final = "rows"
-#: Most windows that are closed at once.
-MOST_WINDOWS: Final = 1 << 14
 
 
 class WindowInput:
@@ -154,15 +152,6 @@ def new_or_checked(
             remedy="KeyedStateBackend(key_schema, namespace=...) as in a snapshot of this operator",
         )
     return backend
-
-
-def joined(outputs: Iterable[WindowOutput]) -> WindowOutput:
-    """Return outputs, at least one, as one."""
-    first, *rest = outputs
-    if not rest:
-        return first
-    results = pa.concat_batches([first.results, *(output.results for output in rest)])
-    return WindowOutput(results, first.late)
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:

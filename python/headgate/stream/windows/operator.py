@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from headgate.stream.state.descriptors import ListStateDescriptor, ReducingStateDescriptor
 from headgate.stream.windows.aggregates import WINDOW_END, WINDOW_START, Aggregate, WindowFunction
+from headgate.stream.windows.closing import ClosesWindows
 from headgate.stream.windows.input import (
-    MOST_WINDOWS,
     ROWS,
     WindowInput,
-    joined,
     new_or_checked,
     no_rows,
 )
@@ -40,7 +39,7 @@ _PAIRS: Final = 1 << 18
 _ROWS: Final = 1 << 18
 
 
-class WindowOperator:
+class WindowOperator(ClosesWindows):
     """Tumbling or sliding windows by key.
 
     The state is ``backend``, of which snapshots are taken; an operator over a restored backend continues. Rows are
@@ -143,35 +142,17 @@ class WindowOperator:
         closed = inputs.register(self._timers, windows[WINDOW_END].to_numpy(), self.watermark)
         return windows, closed, late
 
-    def advance_watermark(self, watermark: int) -> WindowOutput:
-        """Close the windows that end up to the watermark.
-
-        Args:
-            watermark: no row with this time or an earlier one follows; milliseconds since 1970. A smaller one than the
-                last changes nothing.
-
-        Returns:
-            The results of the windows in order of their ends. :meth:`close_until` has them in parts.
-        """
-        return joined(self.close_until(watermark))
-
-    def close_until(self, watermark: int) -> Iterator[WindowOutput]:
-        """Close windows as :meth:`advance_watermark`, and yield the results in parts that fit in memory, at least one.
-
-        Exhaust it before anything else is done with the operator.
-        """
-        self.watermark = max(self.watermark, watermark)
-        for fired in self._timers.advance_in_parts(self.watermark, MOST_WINDOWS):
-            times, ends = fired["timestamp"].to_numpy(), fired[WINDOW_END].to_numpy()
-            windows = fired.select(range(fired.num_columns - 1))
-            for some in self._parts(windows.filter(pa.array(times == ends - 1))):
-                yield WindowOutput(self._emit(some), no_rows(self._input.schema))
-            over = windows.filter(pa.array(times == ends - 1 + self._input.lateness))
-            self.backend.set_keys(over)
-            for state in self._accumulators.values():
-                state.clear()
-            if self._rows is not None:
-                self._rows.clear()
+    def _close(self, fired: pa.RecordBatch) -> Iterator[WindowOutput]:
+        times, ends = fired["timestamp"].to_numpy(), fired[WINDOW_END].to_numpy()
+        windows = fired.select(range(fired.num_columns - 1))
+        for some in self._parts(windows.filter(pa.array(times == ends - 1))):
+            yield WindowOutput(self._emit(some), no_rows(self._input.schema))
+        over = windows.filter(pa.array(times == ends - 1 + self._input.lateness))
+        self.backend.set_keys(over)
+        for state in self._accumulators.values():
+            state.clear()
+        if self._rows is not None:
+            self._rows.clear()
 
     def _parts(self, windows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield windows in parts without too many rows, at least one."""

@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from headgate.stream.state.descriptors import MapStateDescriptor
 from headgate.stream.state.reducing import FUNCTIONS, reduce_pairwise
+from headgate.stream.windows.closing import ClosesWindows
 from headgate.stream.windows.input import (
-    MOST_WINDOWS,
     ROWS,
     WindowInput,
-    joined,
     new_or_checked,
     no_rows,
 )
@@ -64,7 +63,7 @@ class _Sessions:
         return _Sessions(self.keys[order], self.starts[order], self.values.take(pa.array(order)))
 
 
-class SessionWindowOperator:
+class SessionWindowOperator(ClosesWindows):
     """Session windows by key.
 
     The rows of a batch arrive at the same time: sessions are merged with all of them, and then those that are over
@@ -152,36 +151,18 @@ class SessionWindowOperator:
         late = ~in_time[numbers[len(old.keys) :]] if len(numbers) else np.zeros(0, np.bool_)
         return WindowOutput(self._emit(keys, new.filter(closed)), batch.filter(pa.array(late)))
 
-    def advance_watermark(self, watermark: int) -> WindowOutput:
-        """Close the sessions that end up to the watermark.
-
-        Args:
-            watermark: no row with this time or an earlier one follows; milliseconds since 1970. A smaller one than the
-                last changes nothing.
-
-        Returns:
-            The results of the sessions in order of their ends. :meth:`close_until` has them in parts.
-        """
-        return joined(self.close_until(watermark))
-
-    def close_until(self, watermark: int) -> Iterator[WindowOutput]:
-        """Close sessions as :meth:`advance_watermark`, and yield the results in parts that fit in memory, at least one.
-
-        Exhaust it before anything else is done with the operator.
-        """
-        self.watermark = max(self.watermark, watermark)
-        for fired in self._timers.advance_in_parts(self.watermark, MOST_WINDOWS):
-            self.backend.set_keys(fired.select(range(fired.num_columns - 1)))
-            keys, rows = self.backend.keys, self.backend.rows
-            sessions = self._of_current_keys()
-            times = fired["timestamp"].to_numpy()
-            last = sessions.ends - 1
-            closed = _pairs_in(sessions.keys, last, rows, times)
-            over = _pairs_in(sessions.keys, last + self._input.lateness, rows, times)
-            emitted = sessions.filter(closed)
-            results = self._emit(keys, emitted.take(np.argsort(emitted.ends, kind="stable")))
-            self._remove(keys, sessions.filter(over))
-            yield WindowOutput(results, no_rows(self._input.schema))
+    def _close(self, fired: pa.RecordBatch) -> Iterator[WindowOutput]:
+        self.backend.set_keys(fired.select(range(fired.num_columns - 1)))
+        keys, rows = self.backend.keys, self.backend.rows
+        sessions = self._of_current_keys()
+        times = fired["timestamp"].to_numpy()
+        last = sessions.ends - 1
+        closed = _pairs_in(sessions.keys, last, rows, times)
+        over = _pairs_in(sessions.keys, last + self._input.lateness, rows, times)
+        emitted = sessions.filter(closed)
+        results = self._emit(keys, emitted.take(np.argsort(emitted.ends, kind="stable")))
+        self._remove(keys, sessions.filter(over))
+        yield WindowOutput(results, no_rows(self._input.schema))
 
     def _of_current_keys(self) -> _Sessions:
         maps = self._sessions.items()
