@@ -23,6 +23,19 @@ class Closed:
         return batch
 
 
+def wait_in_closed_job(stream, tmp_path, found):
+    """Run a job whose last task is closed until something is found."""
+    # A checkpoint, which the closed task does not complete, is tried again after each timeout.
+    more = {"checkpoint_timeout": 0.2, "tolerable_failures": 10**6, "parallelism": 1, "workers": 0}
+    Closed.gate.clear()
+    query = start(stream, tmp_path, alignment="unaligned", **more)
+    try:
+        wait_until(found)
+    finally:
+        Closed.gate.set()
+        query.cancel()
+
+
 def test_a_source_takes_checkpoints_while_its_output_is_full(tmp_path, monkeypatch):
     found = []
     trigger = StreamTask._trigger
@@ -40,14 +53,7 @@ def test_a_source_takes_checkpoints_while_its_output_is_full(tmp_path, monkeypat
 
     monkeypatch.setattr(StreamTask, "_trigger", note)
     stream = kit.numbers(10**9).rebalance().map(Closed(), name="closed")
-    # A checkpoint, which the closed task does not complete, is tried again after each timeout.
-    more = {"checkpoint_timeout": 0.2, "tolerable_failures": 10**6, "parallelism": 1, "workers": 0}
-    query = start(stream, tmp_path, alignment="unaligned", **more)
-    try:
-        wait_until(waits_for_room)
-    finally:
-        Closed.gate.set()
-        query.cancel()
+    wait_in_closed_job(stream, tmp_path, waits_for_room)
 
 
 def test_a_task_behind_a_gate_takes_checkpoints_while_its_output_is_full(tmp_path, monkeypatch):
@@ -66,11 +72,4 @@ def test_a_task_behind_a_gate_takes_checkpoints_while_its_output_is_full(tmp_pat
     monkeypatch.setattr(StreamTask, "_trigger", note)
     counted = kit.numbers(10**9).key_by("key").process(kit.Count, schema=kit.COUNTED, name="count")
     stream = counted.key_by("id").map(Closed(), name="closed")
-    more = {"checkpoint_timeout": 0.2, "tolerable_failures": 10**6, "parallelism": 1, "workers": 0}
-    Closed.gate.clear()
-    query = start(stream, tmp_path, alignment="unaligned", **more)
-    try:
-        wait_until(waits_for_room)
-    finally:
-        Closed.gate.set()
-        query.cancel()
+    wait_in_closed_job(stream, tmp_path, waits_for_room)
