@@ -114,7 +114,10 @@ def throughput(folder: Path, turns: int, *, quick: bool) -> None:
     counts.
     """
     rows = 200_000 if quick else 4_000_000
-    theirs = {"process": 3 * WARM, "thread": 5 * WARM}  # for each subtask
+    theirs = {
+        "process": (2 if quick else 3) * WARM,
+        "thread": (2 if quick else 5) * WARM,
+    }  # for each subtask
     contestants: dict[str, Callable[[], float]] = {"headgate": partial(run_all, folder, rows)}
     try:
         pyflink.environment()
@@ -178,10 +181,8 @@ def barriers(folder: Path, turns: int, *, quick: bool) -> None:
         calm = job(ScheduledSource(10_000, 10**9), SlowSink(0.0))
         idle.append(barrier_p99(calm, folder / f"idle-{turn}", seconds, "aligned"))
         for name, found in full.items():
-            source, alignment = (
-                NumberSequenceSource(0, 10**10, batch_size=BATCH_ROWS),
-                name.split(",")[0],
-            )
+            source = NumberSequenceSource(0, 10**10, batch_size=BATCH_ROWS)
+            alignment = name.partition(",")[0]
             busy = job(source, SlowSink(0.05), chained="chained" in name)
             found.append(barrier_p99(busy, folder / f"{name}-{turn}", seconds, alignment))
     print("\nstream barriers: p99 from the trigger until the last task has its barriers")

@@ -1,4 +1,4 @@
-"""What a job holds and keeps in files depends on its state, not on how long it has run."""
+"""A job holds, and keeps in files, what its state needs, however long it has run."""
 
 import pyarrow as pa
 import pytest

@@ -114,7 +114,7 @@ def test_timers_in_parts():
     timers.register(pa.array(range(10)))
     parts = timers.advance_in_parts(7, 3)
     assert next(parts)["timestamp"].to_pylist() == [0, 1, 2]
-    # What a call for the first ones does: one is deleted, one is registered again, and one is new.
+    # As the call for the first part may do: it deletes one, registers one again, and adds one.
     backend.set_keys([pa.array([3, 4, 11])])
     timers.delete(pa.array([3, 4, 11]))
     backend.set_keys([pa.array([4, 11])])

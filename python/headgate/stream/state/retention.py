@@ -42,7 +42,9 @@ class SnapshotRetention:
                 is deleted.
         """
         numbers = self.folder.snapshots()
-        self._own_since = min(snapshot, snapshot if self._own_since is None else self._own_since)
+        if self._own_since is None:
+            self._own_since = snapshot
+        self._own_since = min(self._own_since, snapshot)
         self._completed.add(snapshot)
         completed = [n for n in numbers if n in self._completed or n < self._own_since]
         kept = completed[-self.retained :]

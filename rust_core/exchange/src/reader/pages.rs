@@ -11,7 +11,7 @@ use crate::aligned::Aligned;
 use crate::copies::Copies;
 use crate::error::{ExchangeError, Result};
 
-/// What the pages of one reader hold.
+/// Makes the batches of the pages of one reader.
 pub(super) struct Pages {
     /// None if records are bytes.
     pub(super) schema: Option<Arc<PageSchema>>,
