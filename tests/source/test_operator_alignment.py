@@ -295,9 +295,7 @@ class TestIdleness:
         rig = Rig(self.STRATEGY, ["0"])
         rig.operator.align(4)
         rig.run(emit(5, split="0"))
-        rig.operator.set_back_pressured(True)
-        rig.pass_by(2)
-        rig.operator.set_back_pressured(False)
+        rig.operator.back_pressured_for(2)
         rig.pass_by(5)
         assert set(rig.reported) == {5}
 

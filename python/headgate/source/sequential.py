@@ -224,6 +224,12 @@ class BatchSourceReader(
     ) -> None:
         super().__init__(split_reader_supplier, emitter, context)
 
+    @property
+    def reads_in_order(self) -> bool:
+        """True if the fetcher reads one split after another."""
+        readers = (fetcher.split_reader for fetcher in self._manager.fetchers())
+        return any(isinstance(one, SequentialSplitReader) for one in readers)
+
     def start(self) -> None:
         """Request the first split."""
         self.context.send_split_request()

@@ -19,6 +19,11 @@ from headgate.source import (
 )
 from headgate.source.rate import RateEnumerator, RateSplit
 from headgate.source.runtime.mailbox import Mailbox
+from headgate.source.sequential import (
+    BatchSourceReader,
+    SequentialSplitReader,
+    TimedBatchEmitter,
+)
 from headgate.stream import Aggregate, TumblingWindow, stream
 from headgate.stream.job.messages import StreamMessage
 from headgate.stream.job.sources import JobSources
@@ -208,3 +213,77 @@ def test_spec_section_13_6_open_windows_close_when_a_job_is_drained_and_not_when
     query.stop(drain=drain)
     assert sum(rows) > 0
     assert sum(map(len, got)) == (sum(rows) if drain else 0)
+
+
+class InRuns(RateSource):
+    """Two splits that always have rows, of which a reader reads the first to its end before the second."""
+
+    def create_reader(self, context):
+        def opened(split):
+            position = split.position
+            while (found := self.next_rows(split, position)) is not None:
+                position = found[1]
+                yield found
+
+        return BatchSourceReader(
+            lambda: SequentialSplitReader(opened), context, TimedBatchEmitter()
+        )
+
+
+class Unordered(BatchSourceReader):
+    """A reader that does not say that it reads one split after another."""
+
+    reads_in_order = False
+
+
+class InRunsUnsaid(InRuns):
+    def create_reader(self, context):
+        reader = super().create_reader(context)
+        reader.__class__ = Unordered
+        return reader
+
+
+def padded(batch):
+    """Return rows so wide that few fit in a page."""
+    at = batch["time"].cast(pa.timestamp("ms"))
+    pad = pa.array(["x" * 400_000] * batch.num_rows, pa.string())
+    key = pa.array([0] * batch.num_rows, pa.int64())
+    return pa.record_batch({"key": key, "at": at, "pad": pad})
+
+
+def late_rows(source, slow, *, behind):
+    """Return the late rows of windows behind a slow map, which is chained to the source or behind an exchange."""
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_idleness(0.3)
+    rows = stream(source, watermarks=strategy, parallelism=1).map(padded)
+    rows = (rows.rebalance() if behind else rows).map(slow)
+    late, found = [], []
+    windows = rows.key_by("key").window(
+        TumblingWindow(timedelta(milliseconds=1)),
+        time="at",
+        aggregates=[Aggregate("count", name="n")],
+    )
+    windows.side_output("late").sink(FunctionSink(late.append))
+    windows.sink(FunctionSink(found.append)).run(options={"memory": "8m"})
+    late_count = sum(batch.num_rows for batch in late)
+    assert sum(sum(batch["n"].to_pylist()) for batch in found) + late_count == ROWS
+    return late_count
+
+
+ROWS = 160
+
+
+@pytest.mark.parametrize(
+    ("kind", "behind"),
+    [(InRuns, True), (InRuns, False), (InRunsUnsaid, True)],
+    ids=["a slow stage behind", "a slow function in the task", "a reader that says nothing"],
+)
+def test_spec_section_13_6_a_split_that_waits_for_another_one_is_not_idle(kind, behind):
+    """FLINK-35886. Time under back-pressure, and time in which the reader reads another split, makes nothing idle."""
+
+    def slow(batch):
+        if batch.num_rows:
+            threading.Event().wait(0.015 * batch.num_rows)
+        return batch
+
+    source = kind(100_000, rows=ROWS, splits=2, batch_size=1, start_time=0)
+    assert late_rows(source, slow, behind=behind) == 0

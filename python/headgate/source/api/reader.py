@@ -69,6 +69,14 @@ class SourceReader(ABC, Generic[T, SplitT]):
     then ``close``.
     """
 
+    @property
+    def reads_in_order(self) -> bool:
+        """True if splits are read one after another, in the order of their arrival.
+
+        Those that wait for the one before them do not count as idle.
+        """
+        return False
+
     @abstractmethod
     def start(self) -> None:
         """Start; called once, before any split is added."""

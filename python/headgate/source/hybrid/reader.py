@@ -57,6 +57,11 @@ class HybridSourceReader(SourceReader[T, HybridSplit]):
         self._has_ended = False
         self._available: Future[None] = Future()
 
+    @property
+    def reads_in_order(self) -> bool:
+        """True if the current reader reads one split after another."""
+        return self._inner is not None and self._inner.reads_in_order
+
     def start(self) -> None:
         """Do nothing; the first poll sends ``FINISHED``, unless all splits have come by then."""
 

@@ -131,6 +131,7 @@ class ReaderDriver(Generic[T]):
             added.append(split)
         with self.guard("add_splits"):
             self.reader.add_splits(added)
+        self._hold_unread()
         self.availability.reset()
 
     def no_more_splits(self) -> None:
@@ -232,6 +233,7 @@ class ReaderDriver(Generic[T]):
             # A split may have been added again meanwhile.
             if split_id not in self.output.splits:
                 self.splits.pop(split_id, None)
+        self._hold_unread()
         self.finished_splits += len(finished)
         if self._report_finished is not None:
             self._report_finished(finished)
@@ -252,10 +254,10 @@ class ReaderDriver(Generic[T]):
         must_wait = self._alignment.must_wait(self.output.latest)
         if must_wait and self.mode is OperatingMode.READING:
             self.mode = OperatingMode.WAITING_FOR_ALIGNMENT
-            self.timers.hold("alignment")
+            self.timers.activity.pause()
         elif not must_wait and self.mode is OperatingMode.WAITING_FOR_ALIGNMENT:
             self.mode = OperatingMode.READING
-            self.timers.release("alignment")
+            self.timers.activity.resume()
         if self._pauses_splits and self.mode not in _ENDED:
             self._align_splits()
 
@@ -276,6 +278,17 @@ class ReaderDriver(Generic[T]):
         for split_id in pause:
             self.output.pause_split(split_id)
         for split_id in resume:
+            self.output.resume_split(split_id)
+        self._hold_unread()
+
+    def _hold_unread(self) -> None:
+        """Pause the clocks of splits that wait until the reader has read another one: they are not idle."""
+        if not self.timers.has_idleness or not self.reader.reads_in_order:
+            return
+        ready = [one for one in self.output.splits if one not in self._alignment.paused]
+        for split_id in ready[1:]:
+            self.output.pause_split(split_id)
+        for split_id in ready[:1]:
             self.output.resume_split(split_id)
 
     def _end(self) -> bool:

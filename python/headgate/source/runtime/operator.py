@@ -203,9 +203,9 @@ class SourceOperator(Generic[T]):
             due = retry_at if due is None else min(due, retry_at)
         return None if due is None else max(0.0, due - self._clock())
 
-    def set_back_pressured(self, is_back_pressured: bool) -> None:
-        """Set to True while the caller cannot take records; that time makes no split idle."""
-        self._timers.set_back_pressured(is_back_pressured)
+    def back_pressured_for(self, seconds: float) -> None:
+        """Report time since the last poll in which the caller could not take records; it makes no split idle."""
+        self._timers.back_pressured_for(seconds)
 
     @property
     def pending(self) -> int:

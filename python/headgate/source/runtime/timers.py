@@ -16,9 +16,9 @@ WATERMARK_INTERVAL: Final = 0.2
 class Timers:
     """The two periods of an operator, and the clock of idleness.
 
-    Idleness counts only time in which a record could have been read. A caller that keeps a record
-    for long is blocked, so at most one interval of each such gap counts, even if the caller did
-    not report back-pressure.
+    Idleness counts only time in which a record could have been read: not the back-pressure that the
+    caller reports. A caller that keeps a record for long is blocked, so of each such gap at most one
+    interval counts.
 
     Args:
         strategy: defines the periods.
@@ -27,21 +27,21 @@ class Timers:
     Attributes:
         activity: the clock of idleness.
         due: time of the next periodic watermark or report; None for never.
+        has_idleness: True if the strategy has an idle timeout.
         has_alignment: True if the strategy has an alignment group.
     """
 
     def __init__(self, strategy: WatermarkStrategy, clock: Clock) -> None:
         self._clock = clock
         self.activity = PausableClock(clock)
-        self._has_idleness = strategy.idle_timeout is not None
+        self.has_idleness = strategy.idle_timeout is not None
         now = clock()
-        is_periodic = strategy.generator is not None or self._has_idleness
+        is_periodic = strategy.generator is not None or self.has_idleness
         self._emit_at = now + WATERMARK_INTERVAL if is_periodic else None
         self.has_alignment = strategy.alignment is not None
         self._interval = strategy.alignment.update_interval if strategy.alignment else None
         self._report_at = None if self._interval is None else now + self._interval
         self._handed_out_at: float | None = None
-        self._holds: set[str] = set()
         self.due = self._next()
 
     def must_emit(self, now: float) -> bool:
@@ -62,7 +62,7 @@ class Timers:
 
     def record_handed_out(self) -> None:
         """Record that the caller got a record."""
-        if self._has_idleness:
+        if self.has_idleness:
             self.record_requested()
             self._handed_out_at = self.activity()
 
@@ -74,23 +74,10 @@ class Timers:
             if gap > WATERMARK_INTERVAL:
                 self.activity.skip(gap - WATERMARK_INTERVAL)
 
-    def hold(self, reason: str) -> None:
-        """Pause the clock of idleness as long as there is any reason."""
-        self._holds.add(reason)
-        self.activity.pause()
-
-    def release(self, reason: str) -> None:
-        """Remove a reason; resume the clock after the last one."""
-        self._holds.discard(reason)
-        if not self._holds:
-            self.activity.resume()
-
-    def set_back_pressured(self, is_back_pressured: bool) -> None:
-        """Pause the clock while the caller cannot take records."""
-        if is_back_pressured:
-            self.hold("back-pressured")
-        else:
-            self.release("back-pressured")
+    def back_pressured_for(self, seconds: float) -> None:
+        """Take time off the clock in which the caller could not take records; a clock that is paused lost it already."""
+        if not self.activity.is_paused:
+            self.activity.skip(seconds)
 
     def _next(self) -> float | None:
         times = [time for time in (self._emit_at, self._report_at) if time is not None]

@@ -105,8 +105,8 @@ class WatermarkStrategy:
     def with_idleness(self, timeout: float | str) -> Self:
         """Return this strategy with splits that count as idle after a time without records.
 
-        Time in which the reader was back-pressured or paused does not count. A reader that has no
-        split for the timeout counts as idle, too.
+        Time in which the reader was back-pressured or paused, or read another split first, does not
+        count. A reader that has no split for the timeout counts as idle, too.
 
         Args:
             timeout: seconds, or a duration such as ``"30s"``.

@@ -154,7 +154,8 @@ class Deployment:
             version, splits = self._deployed[key]["splits"]
             if splits:
                 operator.add_splits(version, [(name, data(body)) for name, body in splits])
-            return SourceInput(operator, stage.head.schema, task, task.mailbox)
+            waited = task.back_pressured_ns
+            return SourceInput(operator, stage.head.schema, task, task.mailbox, waited)
         schema = stage.head.inputs[0].schema
         gate = self.environment.create_input_gate(channels, schema=schema)
         return GateInput(gate, schema, task, task.mailbox, _BATCH_BYTES, self._mode)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.checkpoints import (
@@ -89,6 +90,7 @@ class SourceInput(TaskInput):
         schema: of the batches.
         handler: the task.
         mailbox: of the task.
+        back_pressured_ns: returns for how long the task has waited for its outputs so far.
     """
 
     def __init__(
@@ -97,11 +99,14 @@ class SourceInput(TaskInput):
         schema: pa.Schema,
         handler: Handler,
         mailbox: Mailbox,
+        back_pressured_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         self.operator = operator
         self._schema = schema
         self._handler = handler
         self._mailbox = mailbox
+        self._back_pressured_ns = back_pressured_ns
+        self._waited_ns = 0
         self._watermark = MIN_WATERMARK
         self._is_idle = False
         #: True once a savepoint was taken behind which no row must be read.
@@ -119,6 +124,10 @@ class SourceInput(TaskInput):
         """Handle the reader's next batch."""
         if self.is_stopped:
             return False
+        waited = self._back_pressured_ns()
+        if waited > self._waited_ns:
+            self.operator.back_pressured_for((waited - self._waited_ns) / 1e9)
+            self._waited_ns = waited
         record = self.operator.poll()
         if record is not None:
             self._handler.handle_batch(self._checked(record))
