@@ -44,6 +44,11 @@ class SplitEnumeratorContext(ABC, Generic[SplitT]):
     def registered_readers(self) -> Mapping[int, ReaderInfo]:
         """The readers that are registered now, by their numbers."""
 
+    @property
+    def has_watermarks(self) -> bool:
+        """True if the readers make watermarks of their rows, so that the order of the splits matters."""
+        return False
+
     @abstractmethod
     def assign_splits(self, assignment: Mapping[int, Sequence[SplitT]]) -> None:
         """Give splits to readers, by their numbers.

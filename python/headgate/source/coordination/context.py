@@ -54,6 +54,7 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
         run: runs a callback, with its name for errors; drops it if ``is_over()``.
         is_over: returns True once the enumerator was closed or has failed.
         skip_delays: True to run at once the work that ``start()`` delays, for a plan.
+        has_watermarks: True if the readers make watermarks.
 
     Attributes:
         is_starting: True until the enumerator's ``start()`` has returned.
@@ -74,6 +75,7 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
         run: Callable[[str, Callable[[], None]], None],
         is_over: Callable[[], bool],
         skip_delays: bool = False,
+        has_watermarks: bool = False,
     ) -> None:
         self._source = source
         self._parallelism = parallelism
@@ -82,6 +84,7 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
         self._run = run
         self._is_over = is_over
         self._skip_delays = skip_delays
+        self._has_watermarks = has_watermarks
         self._timers: set[Scheduled] = set()
         self.is_starting = True
         self.tracker: SplitAssignmentTracker[SplitT] = SplitAssignmentTracker()
@@ -99,6 +102,11 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
     def registered_readers(self) -> Mapping[int, ReaderInfo]:
         """The readers that are registered now."""
         return MappingProxyType(self.readers)
+
+    @property
+    def has_watermarks(self) -> bool:
+        """True if the readers make watermarks of their rows."""
+        return self._has_watermarks
 
     def assign_splits(self, assignment: Mapping[int, Sequence[SplitT]]) -> None:
         """Assign splits to readers: all of them or, if there is an error, none."""

@@ -82,6 +82,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
             run=self._run,
             is_over=lambda: self._is_over,
             skip_delays=skip_delays,
+            has_watermarks=watermarks is not None and watermarks.generator is not None,
         )
         self._is_closed = False
         self._failure: HeadgateError | None = None

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from headgate.source.api import SplitEnumerator, SplitEnumeratorContext
+from headgate.source.files.order import Order, key_of
 from headgate.source.files.pending import PendingSplits
 from headgate.source.files.split import FileCheckpoint, FileSplit, ListedFile
 
@@ -27,17 +28,20 @@ class FileWork:
         plan: returns the splits of files; its second argument is the size of a split, in bytes,
             at which there are enough splits for all readers.
         interval: seconds between two listings; None to list once.
+        order: of the splits; None for ``"name"`` if the readers make watermarks, else ``"size"``.
     """
 
     list: Callable[[], Sequence[ListedFile]]
     plan: Callable[[Sequence[ListedFile], float], Sequence[FileSplit]]
     interval: float | None
+    order: Order | None = None
 
 
 class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
-    """Assigns the splits of files: those on the reader's host first, and large ones before small.
+    """Assigns the splits of files in their order; by size those on the reader's host come first.
 
-    A request that comes before there are splits waits for them.
+    A request that comes before there are splits waits for them. By name or time of modification no split is assigned
+    before one of an earlier file: so no reader is ahead of the rows that another one has still to ask for.
     """
 
     def __init__(
@@ -48,8 +52,11 @@ class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
     ) -> None:
         self._context, self._work = context, work
         self._listed, self._made = checkpoint.listed, checkpoint.made
-        self._pending = PendingSplits(checkpoint.pending)
-        self._unplanned = {file.path: file for file in checkpoint.unplanned}
+        order = work.order or ("name" if context.has_watermarks else "size")
+        self._key = key_of(order)
+        self._pending = PendingSplits(checkpoint.pending, order)
+        #: In the order of their splits.
+        self._unplanned = {file.path: file for file in sorted(checkpoint.unplanned, key=self._key)}
         self._known = set(checkpoint.known)
         self._waiting: dict[int, str | None] = {}
 
@@ -97,7 +104,7 @@ class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
     def _on_listed(self, files: Sequence[ListedFile] | None, error: BaseException | None) -> None:
         if error is not None or files is None:
             raise error or RuntimeError("a listing without result")
-        new = [file for file in files if file.path not in self._known]
+        new = sorted((file for file in files if file.path not in self._known), key=self._key)
         self._listed = True
         if self._work.interval is not None:
             self._known.update(file.path for file in new)
@@ -134,7 +141,7 @@ class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
             if subtask_id not in self._context.registered_readers:
                 del self._waiting[subtask_id]
                 continue
-            split = self._pending.take(host)
+            split = self._pending.take(host, next(iter(self._unplanned.values()), None))
             if split is not None:
                 del self._waiting[subtask_id]
                 self._context.assign_split(split, subtask_id)

@@ -35,6 +35,7 @@ _KNOWN: Final = (
     "batchRows",
     "discoveryInterval",
     "partitioning",
+    "order",
     *_CSV,
 )
 
@@ -91,6 +92,7 @@ def arguments_of(source: str, options: Mapping[str, str]) -> dict[str, Any]:
         "batch_rows": texts.integer("batchRows"),
         "discovery_interval": interval,
         "partitioning": texts.text("partitioning"),
+        "order": texts.text("order"),
         **given,
     }
 

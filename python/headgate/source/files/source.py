@@ -28,6 +28,7 @@ from headgate.source.files.enumerator import FileEnumerator, FileWork
 from headgate.source.files.format import Cut, FileFormat
 from headgate.source.files.listing import Files
 from headgate.source.files.options import arguments_of
+from headgate.source.files.order import ORDERS, Order
 from headgate.source.files.partitions import constants, may_match
 from headgate.source.files.reading import SplitOpener, columns_to_read, first_schema
 from headgate.source.files.split import (
@@ -82,7 +83,10 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             64-bit integers or strings unless ``schema`` has another type. A filter on them skips
             whole files.
         hosts: a function from a path to the hosts on which reading it is cheap; readers on these
-            hosts get its splits first.
+            hosts get its splits first, in the order ``"size"``.
+        order: the order of the splits: ``"name"`` of the files, with numbers by their values, so that ``part-9``
+            is before ``part-10``; ``"modified"``; or ``"size"``, the largest first, which ends soonest. By default
+            ``"name"`` if the source has watermarks, else ``"size"``.
         csv: the dialect of CSV files.
 
     Raises:
@@ -103,6 +107,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         discovery_interval: str | float | None = None,
         partitioning: str | None = None,
         hosts: Callable[[str], Sequence[str]] | None = None,
+        order: Order | None = None,
         csv: CsvOptions | None = None,
     ) -> None:
         self._files = Files(paths, filesystem)
@@ -127,6 +132,10 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             raise refuse("partitioning", partitioning, "is not known", '"hive"')
         self._by_folders = partitioning is not None
         self._hosts = hosts
+        if order is not None and order not in ORDERS:
+            takes = " or ".join(f'"{known}"' for known in ORDERS)
+            raise refuse("order", order, "is no order of files", takes)
+        self._order = order
         self._lock = threading.Lock()
 
     @classmethod
@@ -135,7 +144,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
 
         The names are those of the arguments in lower camel case: ``format``, ``columns``,
         ``splitSize``, ``batchRows``, ``discoveryInterval``, ``partitioning``, ``filesystem``,
-        ``schema`` (as ``"id int64, name string"``); for CSV ``delimiter``, ``quoteChar``,
+        ``order``, ``schema`` (as ``"id int64, name string"``); for CSV ``delimiter``, ``quoteChar``,
         ``doubleQuote``, ``escapeChar``, ``header``, ``columnNames``, ``newlinesInValues``,
         ``nullValues``, ``stringsCanBeNull``.
 
@@ -183,7 +192,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         self, context: SplitEnumeratorContext[FileSplit], checkpoint: FileCheckpoint
     ) -> SplitEnumerator[FileSplit, FileCheckpoint]:
         """Return an enumerator that continues with the files of a checkpoint."""
-        work = FileWork(self._list, self._plan, self._interval)
+        work = FileWork(self._list, self._plan, self._interval, self._order)
         return FileEnumerator(context, checkpoint, work)
 
     def create_reader(
@@ -261,7 +270,16 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         return schema
 
     def _list(self) -> list[ListedFile]:
-        return self._files.listed(missing_ok=self._interval is not None)
+        files = self._files.listed(missing_ok=self._interval is not None)
+        undated = next((file.path for file in files if file.modified is None), None)
+        if self._order == "modified" and undated is not None:
+            raise SourceError(
+                f"the file system has no time of modification of {undated}",
+                asked="order='modified'",
+                remedy='order="name"',
+                details={"path": undated},
+            )
+        return files
 
     def _plan(self, files: Sequence[ListedFile], share: float) -> list[FileSplit]:
         schema = self._all_columns()

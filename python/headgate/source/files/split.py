@@ -40,7 +40,7 @@ class FileSplit(SourceSplit):
         format: the format's name, which determines the unit of ``start`` and ``end``.
         start: the first row group, record batch or byte.
         end: the row group, record batch or byte after the last one.
-        size: bytes to read of the wanted columns; large splits are assigned first.
+        size: bytes to read of the wanted columns.
         file_size: size of the file at its listing, in bytes.
         modified: modification time at its listing, ns since 1970; None if it is not known.
         hosts: hosts on which reading the file is cheap; empty if they are not known.

@@ -243,6 +243,10 @@ class _InnerContext(SplitEnumeratorContext[Any]):
     def registered_readers(self) -> Mapping[int, ReaderInfo]:
         return self._chain.readers
 
+    @property
+    def has_watermarks(self) -> bool:
+        return self._context.has_watermarks
+
     def assign_splits(self, assignment: Mapping[int, Sequence[Any]]) -> None:
         if self.is_over:
             return
