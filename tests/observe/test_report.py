@@ -380,12 +380,14 @@ def test_the_status_of_a_streaming_job_has_the_form_of_the_page():
         bottleneck=Bottleneck("score", 0.9, ("clean",), 0.5),
         workers=[WorkerStatus(0, "node", 7)],
         ended_attempts=[EndedAttempt(1, "HG-3001", "worker 0 was <lost>")],
+        notices=["windows: 7 rows came too late"],
     )
     text = html(state(streams=(of_job("orders", 1.5, status),)))
     for words in (
         "streaming job orders: restarting",
         "clean raised &lt;ValueError&gt;",
         "Attempt 1 ended: [HG-3001] worker 0 was &lt;lost&gt;",
+        "windows: 7 rows came too late",
         "Slowest: clean waits 50% of the time for score",
         "7 (savepoint)",
         "<td>a disk is full</td>",

@@ -79,10 +79,34 @@ METRICS: Final = (
     Named("headgate_last_checkpoint_duration_ms", "gauge", ("job",), "ms of the last one complete"),
     Named("headgate_last_checkpoint_size_bytes", "gauge", ("job",), "bytes that it wrote"),
     Named("headgate_number_of_in_progress_checkpoints", "gauge", ("job",), "pending checkpoints"),
+    Named(
+        "headgate_num_late_records_dropped_total",
+        "counter",
+        ("job", "operator"),
+        "rows that came too late for their windows and that no side output took",
+    ),
+    Named(
+        "headgate_num_expired_values_total",
+        "counter",
+        ("job", "operator"),
+        "values of state that were dropped after their time to live",
+    ),
+    Named(
+        "headgate_num_unread_records_total",
+        "counter",
+        ("job", "operator"),
+        "rows of outputs that nothing reads",
+    ),
     Named("headgate_page_clients", "gauge", (), "pages that get events now"),
     Named("headgate_page_dropped_clients_total", "counter", (), "pages that were too slow"),
 )
 _TIMES: Final = ("busy", "idle", "back_pressured")
+#: Counter in a streaming job's status -> metric.
+_DROPPED: Final = {
+    "numLateRecordsDropped": "headgate_num_late_records_dropped_total",
+    "numExpiredValues": "headgate_num_expired_values_total",
+    "numUnreadRecords": "headgate_num_unread_records_total",
+}
 #: For each metric the values of its labels, and its value.
 Samples: TypeAlias = dict[str, list[tuple[tuple[Any, ...], float]]]
 
@@ -150,6 +174,10 @@ def _add_stream(found: Samples, stream: State) -> None:
     pending = sum(one["status"] == "pending" for one in checkpoints)
     found["headgate_num_restarts_total"].append((name, stream.get("restarts", 0)))
     found["headgate_number_of_in_progress_checkpoints"].append((name, pending))
+    for operator, counters in (stream.get("dropped") or {}).items():
+        for counter, number in counters.items():
+            if (metric := _DROPPED.get(counter)) is not None:
+                found[metric].append(((*name, operator), number))
     complete = [one for one in checkpoints if one["status"] == "complete"]
     if complete:
         last = complete[-1]

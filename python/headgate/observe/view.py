@@ -221,4 +221,5 @@ def _stream(stream: State) -> dict[str, Any]:
     ]
     if stream.get("failure"):
         causes.append(f"the job failed: {stream['failure']}")
+    causes += stream.get("notices") or []
     return {**stream, "checkpoints": list(checkpoints[-MAX_CHECKPOINTS:]), "causes": causes}

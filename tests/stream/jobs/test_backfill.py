@@ -10,9 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headgate.observe.metrics import samples
+from headgate.observe.runs import RUNS
+from headgate.observe.view import view
 from headgate.sink import FunctionSink
-from headgate.source import FileSource, WatermarkStrategy
-from headgate.stream import Aggregate, TumblingWindow, stream
+from headgate.source import FileSource, NumberSequenceSource, WatermarkStrategy, read
+from headgate.stream import Aggregate, ProcessFunction, TumblingWindow, stream
 
 MINUTE = 60_000
 FILES = 60
@@ -63,3 +66,73 @@ def test_a_replay_of_files_in_order_of_time_has_no_late_row(folder, parallelism)
     ).fetchall()
     table = pa.Table.from_batches(found).select(["user", "window_start", "clicks"])
     assert sorted(zip(*table.to_pydict().values(), strict=True)) == wanted
+
+
+def by_size(folder):
+    """Return a source of ten files in the order of their sizes; more of them would be handed out while others are planned."""
+    return FileSource(folder / "clicks-?.parquet", split_size=5000, order="size")
+
+
+def late_by_a_model(source, lateness):
+    """Return the number of late rows, batch by batch, if one reader has them all."""
+    latest, late = 0, 0
+    with read(source, parallelism=1) as batches:
+        for batch in batches:
+            moments = batch["moment"].cast(pa.int64()).to_pylist()
+            ends = [moment // MINUTE * MINUTE + MINUTE for moment in moments]
+            late += sum(end - 1 + lateness <= latest - 1 for end in ends)
+            latest = max(latest, *moments)
+    return late
+
+
+@pytest.mark.parametrize("lateness", [0, 2 * MINUTE])
+def test_late_rows_are_counted_everywhere_and_logged_once(folder, lateness, caplog):
+    source = by_size(folder)
+    found = []
+    job = windows(source, lateness=lateness).sink(FunctionSink(found.append))
+    with caplog.at_level("INFO", "headgate.stream"):
+        query = job.start(name=f"late-{lateness}")
+        query.await_termination()
+    wanted = late_by_a_model(source, lateness)
+    assert wanted > 1000
+    status = query.status
+    assert status.dropped == {"minutes": {"numLateRecordsDropped": wanted}}
+    assert [f"minutes: {wanted:,} rows came too late" in one for one in status.notices] == [True]
+    (logged,) = [one for one in caplog.records if "too late" in one.message]
+    assert logged.levelname == "WARNING"
+    assert "allowed_lateness=" in logged.message
+    state = RUNS.state()
+    (seen,) = [one for one in view(state)["streams"] if one["name"] == f"late-{lateness}"]
+    assert any(f"{wanted:,} rows came too late" in cause for cause in seen["causes"])
+    (running,) = [one for one in state["streams"] if one["name"] == f"late-{lateness}"]
+    found = samples({"streams": [{**running, "state": "running"}]})
+    labels = (f"late-{lateness}", "minutes")
+    assert found["headgate_num_late_records_dropped_total"] == [(labels, wanted)]
+
+
+def test_rows_that_a_side_output_takes_are_not_dropped(folder):
+    taken, found = [], []
+    counted = windows(by_size(folder))
+    counted.side_output("late").sink(FunctionSink(taken.append))
+    query = counted.sink(FunctionSink(found.append)).start()
+    query.await_termination()
+    assert sum(batch.num_rows for batch in taken) == late_by_a_model(by_size(folder), 0)
+    assert query.status.dropped == {}
+
+
+class Both(ProcessFunction):
+    def process(self, batch, context):
+        context.emit(batch, output="unread")
+        context.emit(batch, output="read")
+        return batch
+
+
+def test_rows_of_an_output_that_nothing_reads_are_counted():
+    numbers = stream(NumberSequenceSource(0, 1000))
+    outputs = {"unread": numbers.schema, "read": numbers.schema}
+    both = numbers.process(Both, schema=numbers.schema, side_outputs=outputs, name="both")
+    found = []
+    query = both.side_output("read").sink(FunctionSink(found.append)).start()
+    query.await_termination()
+    assert sum(batch.num_rows for batch in found) == 1000
+    assert query.status.dropped == {"both": {"numUnreadRecords": 2000}}

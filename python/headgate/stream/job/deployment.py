@@ -256,6 +256,7 @@ class Deployment:
                 "watermark": task.metrics.watermark,
                 "busy_ms": task.metrics.busy_ns // 1_000_000,
                 "blocked_ms": task.back_pressured_ns() // 1_000_000,
+                "dropped": task.dropped,
             }
             for key, task in self.tasks.items()
         ]

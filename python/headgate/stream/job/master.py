@@ -19,6 +19,7 @@ from headgate.stream.job.bottleneck import Bottleneck, Shares, find_bottleneck
 from headgate.stream.job.completion import Checkpointing
 from headgate.stream.job.crew import Crew
 from headgate.stream.job.metadata import restored_tasks
+from headgate.stream.job.notices import Notices
 from headgate.stream.job.sources import JobSources
 from headgate.stream.job.status import EndedAttempt, JobState, WorkerStatus
 
@@ -39,8 +40,6 @@ _LOOK: Final = 0.2
 _CANCEL: Final = 40.0
 #: Seconds between two looks at a job that is waited for, so that Ctrl-C is answered.
 _NAP: Final = 0.5
-#: Most attempts that failed whose causes are kept: the last.
-_MAX_ENDED: Final = 16
 
 
 class JobMaster:
@@ -55,8 +54,7 @@ class JobMaster:
     Attributes:
         graph: the job.
         restarts: failures after which it was started anew.
-        state: what it does.
-        failure: why it failed.
+        state, failure: what it does, and why it failed.
         ended_attempts: the last attempts that failed.
     """
 
@@ -71,7 +69,8 @@ class JobMaster:
         self.restarts = 0
         self.state = JobState.STARTING
         self.failure: HeadgateError | None = None
-        self.ended_attempts: deque[EndedAttempt] = deque(maxlen=_MAX_ENDED)
+        self.ended_attempts: deque[EndedAttempt] = deque(maxlen=16)
+        self.notices = Notices(config.name)
         #: Called by the job's thread once nothing changes any more.
         self.when_over: Callable[[], object] = lambda: None
         self._config = config
@@ -259,6 +258,7 @@ class JobMaster:
         del worker
         for one in message["tasks"]:
             attempt.note(tuple(one["task"]), one)
+            self.notices.note(one.get("dropped", {}))
 
     def _failed(self, attempt: Attempt, worker: int, message: StreamMessage) -> None:
         del attempt, worker

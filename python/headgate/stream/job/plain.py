@@ -33,5 +33,7 @@ def plain(name: str, started_at: float, status: JobStatus) -> dict[str, Any]:
         "failure": None if failure is None else f"[{failure.code}] {failure.summary}",
         "bottleneck": None if bottleneck is None else str(bottleneck),
         "ended_attempts": [asdict(one) for one in status.ended_attempts],
+        "dropped": {operator: dict(counters) for operator, counters in status.dropped.items()},
+        "notices": list(status.notices),
         "workers": [asdict(worker) for worker in status.workers],
     }

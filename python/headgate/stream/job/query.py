@@ -7,6 +7,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from headgate.stream.job.notices import summed
 from headgate.stream.job.status import JobState, JobStatus, TaskStatus
 from headgate.stream.state.locations import absolute
 
@@ -40,9 +41,11 @@ class StreamingQuery:
                 one.get("busy_ms", 0),
                 one.get("blocked_ms", 0),
                 master.shares(tuple(one["task"])),
+                one.get("dropped", {}),
             )
             for one in master.figures()
         ]
+        dropped = summed(task.dropped for task in tasks)
         return JobStatus(
             master.state,
             master.attempt,
@@ -53,6 +56,8 @@ class StreamingQuery:
             master.bottleneck(),
             master.workers(),
             list(master.ended_attempts),
+            dropped,
+            master.notices.all(dropped),
         )
 
     def await_termination(self, timeout: float | None = None) -> bool:

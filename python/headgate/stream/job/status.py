@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,7 @@ class TaskStatus:
         busy: ms in operators, waits for outputs included.
         blocked: ms of these in which it waited for the next stage.
         shares: what it did in the last seconds; None before two reports.
+        dropped: rows and values that its operators have dropped: operator -> counter -> number.
     """
 
     name: str
@@ -56,6 +57,7 @@ class TaskStatus:
     busy: int = 0
     blocked: int = 0
     shares: Shares | None = None
+    dropped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ class JobStatus:
         bottleneck: the stage that others wait for; None if nobody waits.
         workers: the processes that run it, as far as they are connected.
         ended_attempts: the last attempts that failed, at most 16, the oldest first.
+        dropped: rows and values that were dropped since the start of the attempt: operator -> counter -> number.
+        notices: sentences about what the user should know, such as late rows.
     """
 
     state: JobState
@@ -113,3 +117,5 @@ class JobStatus:
     bottleneck: Bottleneck | None
     workers: Sequence[WorkerStatus] = ()
     ended_attempts: Sequence[EndedAttempt] = ()
+    dropped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    notices: Sequence[str] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import StateError
-from headgate.stream.operators.operator import OperatorContext, OperatorSnapshot
+from headgate.stream.operators.operator import EXPIRED, OperatorContext, OperatorSnapshot
 from headgate.stream.operators.stateless import emit_all
 from headgate.stream.state.backend import KeyedStateBackend
 from headgate.stream.windows.kinds import NO_WATERMARK
@@ -74,6 +74,11 @@ class KeyedState:
     def abort(self, checkpoint: int) -> None:
         """Give up a snapshot."""
         self.backend.abort(checkpoint)
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Values that were older than their time to live."""
+        return {EXPIRED: getattr(self.backend, "num_expired_values", 0)}
 
     @property
     def files_in_flight(self) -> set[str]:

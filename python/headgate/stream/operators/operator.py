@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.key_groups import key_group_range
 
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
     from headgate.stream.state.files import SnapshotFolder
     from headgate.stream.state.snapshot import Snapshot
+
+#: Counters of what operators drop: rows that are too late for their windows, as Flink calls it; rows of an output that
+#: nothing reads; values of state that are older than their time to live.
+LATE_DROPPED: Final = "numLateRecordsDropped"
+UNREAD: Final = "numUnreadRecords"
+EXPIRED: Final = "numExpiredValues"
 
 #: Called with a batch and the name of a side output; None for the main one.
 Emit = Callable[["pa.RecordBatch", "str | None"], None]
@@ -102,6 +108,15 @@ class Operator(ABC):
 
     def abort(self, checkpoint: int) -> None:  # noqa: B027 - optional
         """Handle that a checkpoint was given up. It may not have begun."""
+
+    def unread_counter(self, output: str | None) -> str:  # noqa: ARG002 - for overrides
+        """Return the counter of rows of an output that nothing reads."""
+        return UNREAD
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """The values that were dropped, by counter. Any thread may ask."""
+        return {}
 
     @property
     def files_in_flight(self) -> set[str]:

@@ -121,6 +121,11 @@ class FunctionOperator(Operator):
             self._state.abort(checkpoint)
 
     @property
+    def dropped(self) -> Mapping[str, int]:
+        """Values of state that were dropped."""
+        return {} if self._state is None else self._state.dropped
+
+    @property
     def files_in_flight(self) -> set[str]:
         """Files that snapshots in flight build on."""
         return set() if self._state is None else self._state.files_in_flight

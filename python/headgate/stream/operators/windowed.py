@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from headgate.stream.operators.keyed import KeyedState
-from headgate.stream.operators.operator import Operator, OperatorContext, OperatorSnapshot
+from headgate.stream.operators.operator import (
+    LATE_DROPPED,
+    Operator,
+    OperatorContext,
+    OperatorSnapshot,
+)
 from headgate.stream.windows.kinds import SessionWindow, WindowOutput
 from headgate.stream.windows.operator import WindowOperator
 from headgate.stream.windows.sessions import SessionWindowOperator
@@ -100,6 +105,10 @@ class WindowedOperator(Operator):
     def abort(self, checkpoint: int) -> None:
         """Give up a snapshot."""
         self._state.abort(checkpoint)
+
+    def unread_counter(self, output: str | None) -> str:
+        """Return the counter of late rows."""
+        return LATE_DROPPED if output == LATE else super().unread_counter(output)
 
     @property
     def files_in_flight(self) -> set[str]:

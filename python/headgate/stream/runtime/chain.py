@@ -39,6 +39,8 @@ class OperatorChain:
         #: Inputs first, so that a timer of one operator is handled before those behind it.
         self.operators: dict[str, Operator] = {}
         self._consumers: dict[tuple[str, str | None], list[Consumer]] = {}
+        #: Rows of each output that nothing reads.
+        self._unread: dict[tuple[str, str | None], int] = {}
         #: Takes the rows of the task's input.
         self.head: Consumer = self._not_open
 
@@ -74,17 +76,29 @@ class OperatorChain:
             self._consumers[place] = consumers
 
     def _emit_of(self, uid: str) -> Callable[[pa.RecordBatch, str | None], None]:
-        consumers = self._consumers
-        main = _to_all(consumers[uid, None])
+        consumers, unread = self._consumers, self._unread
 
         def emit(batch: pa.RecordBatch, output: str | None) -> None:
-            if output is None:
-                main(batch)
-            else:
-                for consumer in consumers[uid, output]:
-                    consumer(batch)
+            place = uid, output
+            some = consumers[place]
+            for consumer in some:
+                consumer(batch)
+            if not some:
+                unread[place] = unread.get(place, 0) + batch.num_rows
 
         return emit
+
+    @property
+    def dropped(self) -> dict[str, dict[str, int]]:
+        """What each operator has dropped, by counter. Any thread may ask."""
+        found = {uid: dict(one.dropped) for uid, one in tuple(self.operators.items())}
+        for (uid, output), rows in tuple(self._unread.items()):
+            counter = self.operators[uid].unread_counter(output)
+            found[uid][counter] = found[uid].get(counter, 0) + rows
+        positive = {
+            uid: {name: n for name, n in one.items() if n > 0} for uid, one in found.items()
+        }
+        return {uid: one for uid, one in positive.items() if one}
 
     def advance_watermark(self, watermark: int) -> None:
         """Let all operators handle a watermark, then send it on."""

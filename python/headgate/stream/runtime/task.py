@@ -185,6 +185,11 @@ class StreamTask:
         """Return the files that an operator's snapshots in flight build on."""
         return self._chain.operators[uid].files_in_flight
 
+    @property
+    def dropped(self) -> dict[str, dict[str, int]]:
+        """What each operator has dropped, by counter."""
+        return self._chain.dropped
+
     def back_pressured_ns(self) -> int:
         """Return for how long the outputs were waited for, in ns."""
         return sum(output.writer.back_pressured_ns() for output in self._outputs)

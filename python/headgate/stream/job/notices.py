@@ -1,0 +1,89 @@
+"""What the user of a job should know: rows and values that operators have dropped, and what the start found."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+from headgate.stream.operators.operator import EXPIRED, LATE_DROPPED, UNREAD
+
+#: Operator -> name of a counter -> number.
+Drops: TypeAlias = Mapping[str, Mapping[str, int]]
+
+_LOG: Final = logging.getLogger("headgate.stream")
+#: Counter -> level of its first log line; what has happened; what to do.
+_WORDS: Final[dict[str, tuple[int, str, str]]] = {
+    LATE_DROPPED: (
+        logging.WARNING,
+        "rows came too late for their windows and were dropped",
+        "side_output('late') · allowed_lateness= · a larger bound of the watermarks · order= of FileSource",
+    ),
+    EXPIRED: (
+        logging.INFO,
+        "values of state were older than their time to live and were dropped",
+        "a longer ttl= of the state",
+    ),
+    UNREAD: (
+        logging.INFO,
+        "rows were emitted to an output that nothing reads",
+        "a sink for each output, by side_output(name)",
+    ),
+}
+
+
+def summed(tasks: Iterable[Drops]) -> dict[str, dict[str, int]]:
+    """Return the sums of what tasks have dropped."""
+    found: dict[str, dict[str, int]] = {}
+    for task in tasks:
+        for operator, counters in task.items():
+            sums = found.setdefault(operator, {})
+            for name, number in counters.items():
+                sums[name] = sums.get(name, 0) + number
+    return found
+
+
+class Notices:
+    """What the user of a job should know: each is logged once.
+
+    Args:
+        job: name of the job.
+    """
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self._said: list[str] = []
+        self._logged: set[tuple[str, str]] = set()
+
+    def add(self, notice: str) -> None:
+        """Add a sentence."""
+        _LOG.info("%s: %s", self._job, notice, extra={"job": self._job})
+        self._said.append(notice)
+
+    def note(self, dropped: Drops) -> None:
+        """Log what a task has dropped, if it is the first of its kind and operator."""
+        for operator, counters in dropped.items():
+            for name, number in counters.items():
+                if number and name in _WORDS and (operator, name) not in self._logged:
+                    self._logged.add((operator, name))
+                    level, words, remedy = _WORDS[name]
+                    _LOG.log(
+                        level,
+                        "%s of %s: %s, the first %d by now; query.status.dropped counts them. What helps: %s",
+                        operator,
+                        self._job,
+                        words,
+                        number,
+                        remedy,
+                        extra={"job": self._job, "operator": operator, "counter": name},
+                    )
+
+    def all(self, dropped: Drops) -> list[str]:
+        """Return all sentences, with one for each counter of an operator."""
+        found = list(self._said)
+        for operator, counters in dropped.items():
+            for name, number in counters.items():
+                if number and name in _WORDS:
+                    _, words, remedy = _WORDS[name]
+                    found.append(f"{operator}: {number:,} {words}. What helps: {remedy}")
+        return found
