@@ -9,10 +9,12 @@ import pyarrow as pa
 import pytest
 
 from headgate import RecordWriter, ShuffleEnvironment
+from headgate.errors import StreamError
 from headgate.sink import FunctionSink
 from headgate.source import (
     MAX_WATERMARK,
     MIN_WATERMARK,
+    HybridSource,
     NumberSequenceSource,
     RateSource,
     WatermarkStrategy,
@@ -287,3 +289,84 @@ def test_spec_section_13_6_a_split_that_waits_for_another_one_is_not_idle(kind, 
 
     source = kind(100_000, rows=ROWS, splits=2, batch_size=1, start_time=0)
     assert late_rows(source, slow, behind=behind) == 0
+
+
+ENDLESS, ENDING = NumberSequenceSource(0), NumberSequenceSource(0, 9)
+NONE, IDLE_ONLY = None, WatermarkStrategy.no_watermarks().with_idleness("1s")
+MAKES = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner("id")
+
+
+class WithOwn(NumberSequenceSource):
+    """A source whose readers emit watermarks of their own."""
+
+    emits_watermarks = True
+
+
+def chain(first, second):
+    return HybridSource.builder(first).add_source(second).build()
+
+
+def windows_of(*sources):
+    """Return windows of the union of streams, each with a map in between."""
+    first, *rest = (
+        stream(source, watermarks=watermarks, name=f"source {number}").map(kit.same)
+        for number, (source, watermarks) in enumerate(sources)
+    )
+    return (
+        first.union(*rest)
+        .key_by("id")
+        .window(
+            TumblingWindow(timedelta(seconds=1)),
+            time="id",
+            aggregates=[Aggregate("count", name="n")],
+            name="seconds",
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        [(ENDLESS, NONE)],
+        [(ENDLESS, WatermarkStrategy.no_watermarks())],
+        [(ENDLESS, IDLE_ONLY)],
+        [(ENDLESS, MAKES), (ENDLESS, NONE)],
+        [(ENDING, NONE), (ENDLESS, NONE)],
+        [(chain(ENDING, ENDLESS), NONE)],
+    ],
+    ids=[
+        "none",
+        "no_watermarks()",
+        "idleness alone",
+        "one of two",
+        "beside one that ends",
+        "hybrid",
+    ],
+)
+def test_windows_that_could_never_close_are_refused_at_the_call(sources):
+    with pytest.raises(StreamError, match="no window of seconds would ever close") as caught:
+        windows_of(*sources)
+    assert "for_bounded_out_of_orderness" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        [(ENDLESS, MAKES)],
+        [(ENDING, NONE)],
+        [(ENDLESS, MAKES), (ENDING, NONE)],
+        [(ENDLESS, MAKES), (ENDLESS, IDLE_ONLY)],
+        [(WithOwn(0), NONE)],
+        [(chain(ENDING, ENDING), NONE)],
+    ],
+    ids=[
+        "makes them",
+        "ends",
+        "beside one that ends",
+        "one that is idle",
+        "own",
+        "hybrid that ends",
+    ],
+)
+def test_windows_that_can_close_are_taken(sources):
+    assert windows_of(*sources).schema.names[0] == "id"

@@ -80,7 +80,12 @@ class Source(ABC, Generic[T, SplitT, CheckpointT]):
     def enumerator_checkpoint_serializer(self) -> SimpleVersionedSerializer[CheckpointT]:
         """The serializer of the enumerator's checkpoints."""
 
-    # Optional, and not part of Flink's interface: endless splits, options, column and filter pushdown.
+    # Optional, and not part of Flink's interface.
+
+    @property
+    def emits_watermarks(self) -> bool:
+        """True if the readers emit watermarks of their own, so that windows need no strategy for them."""
+        return False
 
     @property
     def has_endless_splits(self) -> bool:

@@ -62,6 +62,11 @@ class HybridSource(Source[T, HybridSplit, HybridCheckpoint]):
         return self._links[-1].source.boundedness
 
     @property
+    def emits_watermarks(self) -> bool:
+        """True if the last source emits watermarks of its own."""
+        return self._links[-1].source.emits_watermarks
+
+    @property
     def schema(self) -> pa.Schema | None:
         """The schema of all sources; None if their records are not batches.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headgate.errors import StreamError, UserFunctionError
+from headgate.stream.api.event_time import check_watermarks
 from headgate.stream.api.graph import Edge, Shipping, StreamGraph, check_columns
 from headgate.stream.api.job import StreamingJob
 from headgate.stream.operators.connected import (
@@ -285,7 +286,9 @@ class KeyedStream(DataStream):
         Raises:
             StateError: both aggregates and a function, or neither.
             UnknownColumnError: a column that the stream does not have.
+            StreamError: a source of the stream never ends and makes no watermarks, so that no window would ever close.
         """
+        check_watermarks(name or "window()", self._edges)
         arguments = (window, self.schema, self._keys, time, tuple(aggregates), function)
         make = partial(WindowedOperator, *arguments, allowed_lateness)
         schema = make().empty_result().schema
