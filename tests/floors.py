@@ -125,7 +125,13 @@ LEAVES = {
         "headgate.stream.windows",
     },
     "headgate.control": {"headgate._native", "headgate.errors"},
-    "headgate.observe": {"headgate.__version__", "headgate._closing", "headgate.errors"},
+    "headgate.observe": {
+        "headgate.__version__",
+        "headgate._closing",
+        "headgate.control.descriptors",
+        "headgate.control.newcomers",
+        "headgate.errors",
+    },
     "headgate.spark.wire": {
         "headgate._native",
         "headgate.control",

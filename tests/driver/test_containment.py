@@ -251,18 +251,23 @@ def test_60_mib_of_output_are_not_copied_whole_at_each_write():
 
 
 def test_a_worker_asks_for_places_once_per_connection():
-    asked = []
+    asked, lost = [], []
 
-    def places(exchange):
-        asked.append(exchange)
-        return [Message("PLACES", fields={"hosts": [], "producers": [], "is_last": True})]
+    class Kept:
+        def places(self, exchange):
+            asked.append(exchange)
+            return [Message("PLACES", fields={"hosts": [], "producers": [], "is_last": True})]
+
+        def host_lost(self, exchange, process):
+            lost.append((exchange, process))
 
     keys = {EXCHANGE: control_key(SECRET, EXCHANGE)}
-    server = Server("127.0.0.1", keys.get, lambda _: Side(), Retries(), Timing(), places)
+    server = Server("127.0.0.1", keys.get, lambda _: Side(), Retries(), Timing(), Kept())
     server.coordinator.exchanges[EXCHANGE] = ExchangeFacts(0)
     server.start()
     try:
         with Control(Place("127.0.0.1", server.port, EXCHANGE, SECRET, 5.0)) as control:
+            control.send("HOST_LOST", {"process": "ab" * 16})
             control.send("ASK_PLACES")
             assert [message.kind for message in control._connection.receive()] == ["PLACES"]
             control.send("ASK_PLACES")
@@ -271,3 +276,4 @@ def test_a_worker_asks_for_places_once_per_connection():
     finally:
         server.stop()
     assert asked == [EXCHANGE]
+    assert lost == [(EXCHANGE, "ab" * 16)]

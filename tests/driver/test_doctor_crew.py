@@ -13,11 +13,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.faults.descriptors import no_descriptor_left
 
 from headgate import errors
 from headgate._option_table import TASK_OPTIONS
 from headgate._options import resolve
 from headgate.control.connection import WorkerConnection
+from headgate.control.newcomers import MAX_STRANGERS
 from headgate.spark.doctor import crew as crew_module
 from headgate.spark.doctor import peer
 from headgate.spark.doctor.crew import Invited, Post, examine
@@ -210,6 +212,41 @@ def test_strangers_are_no_members():
         actor(made, 0, polite)
         crew, _ = examined(made, invited(1))
     assert list(crew.joined) == ["executor 0"]
+
+
+def test_strangers_who_hold_connections_crowd_nobody_out():
+    with post() as made, contextlib.ExitStack() as stack:
+        place = made.place.host, made.place.port
+        for _ in range(300):
+            stack.enter_context(socket.create_connection(place))
+            made.pump(0.0)
+        assert len(made._members) <= MAX_STRANGERS
+        actor(made, 0, polite)
+        crew, _ = examined(made, invited(1))
+    assert list(crew.joined) == ["executor 0"]
+
+
+def test_a_stranger_has_a_deadline(monkeypatch):
+    monkeypatch.setattr(crew_module, "_HANDSHAKE", 0.1)
+    with post() as made, socket.create_connection((made.place.host, made.place.port)) as silent:
+        silent.settimeout(0.01)
+        while made.pump(0.02) or not made._members:
+            pass
+        while made._members:
+            made.pump(0.02)
+        assert silent.recv(1) == b""
+
+
+def test_without_a_descriptor_the_doctor_waits():
+    with post() as made, socket.socket() as waiting:
+        with no_descriptor_left():
+            waiting.connect((made.place.host, made.place.port))
+            made.pump(5.0)
+            # It is not told of the connection again and again.
+            assert made._selector.select(0.0) == []
+            assert not made._members
+        while not made._members:
+            made.pump(0.1)
 
 
 def test_an_interrupt_ends_all_tasks():

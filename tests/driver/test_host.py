@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ import headgate as hg
 from headgate.kept import write_indexes
 from headgate.spark.tasks import kept_files
 from headgate.spark.tasks.host import LOCK
-from headgate.spark.tasks.start_host import HostPlan, ensure
+from headgate.spark.tasks.start_host import HostPlan, ensure, refuses, revive
 
 PLAN = HostPlan(bytes(range(16)), bytes(range(32)), "127.0.0.1")
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -123,16 +124,55 @@ def test_a_process_that_serves_and_is_killed_is_followed_at_the_same_address(exe
         assert hosts(kept_files.folders_of(executor)[0]) != [starter, serving]
 
 
-def test_a_host_that_was_killed_as_a_whole_is_followed_by_another_with_the_same_files(executor):
+def test_the_process_that_serves_needs_none_above_it(executor):
+    folder = kept_files.folders_of(executor)[0]
+    leave(executor, 1, 10)
+    address = ensure(PLAN, executor)
+    starter, serving = sorted(hosts(folder))
+    os.kill(starter, signal.SIGKILL)
+    wait_until(lambda: hosts(folder) == [serving], "one is gone", 10)
+    leave(executor, 2, 11)
+    assert len(read(address, 2, 11, 1)) == 500
+    assert ensure(PLAN, executor) == address
+    assert hosts(folder) == [serving]
+
+
+@pytest.mark.parametrize("does", [ensure, revive])
+def test_a_host_that_was_killed_as_a_whole_is_followed_at_the_same_address(executor, does):
+    folder = kept_files.folders_of(executor)[0]
+    leave(executor, 1, 10)
+    address = ensure(PLAN, executor)
+    for process in sorted(hosts(folder)):  # first the one that would start another one
+        os.kill(process, signal.SIGKILL)
+    wait_until(lambda: not hosts(folder), "both are gone", 10)
+    assert refuses(address.host, address.port, 0.0)
+    does(PLAN, executor)
+    assert not refuses(address.host, address.port, 10.0)
+    assert len(read(address, 1, 10, 1)) == 500
+    assert ensure(PLAN, executor) == address
+
+
+def test_a_host_whose_port_is_taken_is_followed_at_another_one(executor):
     folder = kept_files.folders_of(executor)[0]
     leave(executor, 1, 10)
     first = ensure(PLAN, executor)
-    starter, _ = sorted(hosts(folder))
-    os.kill(starter, signal.SIGKILL)
-    wait_until(lambda: not hosts(folder), "the process that serves has noticed", 10)
-    second = ensure(PLAN, executor)
+    for process in sorted(hosts(folder)):
+        os.kill(process, signal.SIGKILL)
+    wait_until(lambda: not hosts(folder), "both are gone", 10)
+    with socket.create_server((first.host, first.port)):
+        second = ensure(PLAN, executor)
+    assert second.port != first.port
     assert second.process != first.process
     assert len(read(second, 1, 10, 1)) == 500
+
+
+def test_no_host_is_started_where_none_was(executor):
+    folder = kept_files.folders_of(executor)[0]
+    revive(PLAN, executor)
+    assert not folder.exists()
+    leave(executor, 1, 10)
+    revive(PLAN, executor)
+    assert not hosts(folder)
 
 
 def read_if_it_can(address):

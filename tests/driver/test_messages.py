@@ -55,6 +55,7 @@ EXAMPLES = {
     "YIELDED": {},
     "OK": {},
     "ASK_PLACES": {},
+    "HOST_LOST": {"process": "0a" * 16},
     "PLACES": {
         "hosts": [["198.18.0.2", 4041, "0a" * 16]],
         "producers": [[0, 77, 0], [1, 78, 0]],

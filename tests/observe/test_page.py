@@ -4,10 +4,13 @@ import contextlib
 import http.client
 import json
 import logging
+import re
 import socket
 import threading
 import warnings
-from urllib.parse import urlsplit
+from http.cookiejar import CookieJar
+from urllib.parse import urljoin, urlsplit
+from urllib.request import HTTPCookieProcessor, ProxyHandler, Request, build_opener
 
 import pytest
 from tests.faults.nothing_left import nothing_left
@@ -109,19 +112,40 @@ def test_without_the_token_everything_is_refused(client):
         assert client.ask(f"/state.json{query}")[0] == 403
 
 
-def test_the_token_becomes_a_cookie_which_opens_everything(client):
-    status, headers, body = client.ask(f"/?token={client.token}")
+def test_the_token_becomes_a_cookie_which_opens_everything(page, client):
+    folder = urlsplit(page.url).path
+    status, headers, body = client.ask(f"{folder}?token={client.token}")
     cookie, *attributes = headers["set-cookie"].split("; ")
     assert (status, cookie) == (200, f"headgate_{client.port}={client.token}")
     assert {word.lower() for word in attributes} == {"httponly", "samesite=strict"}
     assert client.token.encode() not in body
     assert b'content="0; url=./"' in body
     # A browser asks for favicon.ico otherwise, and logs an error that there is none.
-    assert b'rel="icon" href="icon.svg"' in body
-    with_cookie = {"Cookie": cookie}
-    statuses = {path: client.open(path, with_cookie).status for path in PATHS}
+    assert b'rel="icon" href="./icon.svg"' in body
+    with_cookie = {"Cookie": f"headgate_{client.port}=of another port; {cookie}"}
+    statuses = {path: client.open(folder + path[1:], with_cookie).status for path in PATHS}
     assert statuses == dict.fromkeys(PATHS, 200)
-    assert b"page.js" in client.ask("/", with_cookie)[2]
+    assert b"page.js" in client.ask(folder, with_cookie)[2]
+
+
+def test_a_browser_sends_the_cookie_to_no_other_port(page, client):
+    folder = urlsplit(page.url).path
+    for link in (page.url, page.address):
+        jar = CookieJar()
+        with build_opener(ProxyHandler({}), HTTPCookieProcessor(jar)).open(link) as answer:
+            leads_to = re.search(r'url=([^"]+)"', answer.read().decode())[1]
+        assert urljoin(link, leads_to) == f"http://127.0.0.1:{client.port}{folder}"
+
+        def sent(url, jar=jar):
+            request = Request(url)
+            jar.add_cookie_header(request)
+            return request.get_header("Cookie")
+
+        other = client.port + 1 if client.port < 65535 else client.port - 1
+        token = f"headgate_{client.port}={client.token}"
+        assert sent(urljoin(page.url, "events?run=1")) == token
+        for path in ("", "state.json", "events", f"{folder[:-2]}/"):
+            assert sent(f"http://127.0.0.1:{other}/{path}") is None
 
 
 def test_a_host_that_is_not_ours_is_refused_also_with_the_token(client):
@@ -231,10 +255,12 @@ def test_a_port_that_is_taken_is_a_warning_and_no_error(page):
 
 def test_links_lead_through_the_proxy_of_a_notebook_server(monkeypatch):
     hub = {"JUPYTERHUB_SERVICE_PREFIX": "/user/ann/"}
-    assert link_to("127.0.0.1", 80, hub).with_token("a b") == "/user/ann/proxy/80/?token=a%20b"
+    assert (
+        link_to("127.0.0.1", 80, hub).with_token("a b", "f") == "/user/ann/proxy/80/f/?token=a%20b"
+    )
     own = {**hub, "HEADGATE_UI_LINK": "https://x/{JUPYTERHUB_SERVICE_PREFIX}/{port}?a=1"}
     link = link_to("127.0.0.1", 80, own)
-    assert (link.with_token("t"), link.behind_proxy) == (
+    assert (link.with_token("t", "f"), link.behind_proxy) == (
         "https://x//user/ann//80?a=1&token=t",
         True,
     )
@@ -258,7 +284,8 @@ def test_a_second_call_returns_the_page_that_is_open(monkeypatch):
     with warnings.catch_warnings(), live_page.ui() as page:
         warnings.simplefilter("error")
         assert live_page.ui() is page
-        assert page.url == page.address
+        parts, address = urlsplit(page.url), urlsplit(page.address)
+        assert (parts.netloc, parts.query) == (address.netloc, address.query)
         assert repr(page) == f"<headgate page at {page.url}>"
     with live_page.ui() as again:
         assert again is not page

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate import errors
+from headgate.control.descriptors import tells_shortage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,6 +96,11 @@ class Cause:
     def is_cancelled(self) -> bool:
         """True if the run was cancelled, which is a consequence and never a first cause."""
         return self.code == errors.CancelledError.code
+
+    @property
+    def is_shortage(self) -> bool:
+        """True if the limit of open files was reached: to wait helps, and nobody's code or data is at fault."""
+        return tells_shortage(self.summary) or tells_shortage(self.text)
 
     @property
     def is_second_hand(self) -> bool:

@@ -123,6 +123,28 @@ def test_a_killed_host_costs_no_producer(cluster, session):
     assert answer["made_again"] == 0
 
 
+def test_killed_idle_processes_of_hosts_cost_nothing(cluster, session):
+    start_hosts(cluster, session)
+    begin(session, "wait")
+    for worker in WORKERS:
+        os.kill(min(hosts_on(cluster, worker)), signal.SIGKILL)  # the one that would start the other again
+    answer = session.hear(300)
+    assert answer["error"] == ""
+    assert is_right(answer)
+    assert answer["made_again"] == 0
+
+
+def test_a_host_whose_processes_are_both_killed_costs_its_producers_at_most(cluster, session):
+    start_hosts(cluster, session)
+    begin(session, "wait")
+    for process in sorted(hosts_on(cluster, WORKERS[0])):
+        os.kill(process, signal.SIGKILL)
+    answer = session.hear(300)
+    assert answer["error"] == ""
+    assert is_right(answer)
+    assert 0 <= answer["made_again"] <= 3, "each executor ran three of the six producers"
+
+
 def kill_one(cluster, workers, kind):
     """Kill a process of the first of these workers that has one; return its working directory."""
     end = time.monotonic() + 30

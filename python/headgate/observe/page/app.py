@@ -30,7 +30,14 @@ _FILES: Final = {
 
 
 def application(
-    source: Source, events: Events, *, token: str, port: int, host: str, behind_proxy: bool
+    source: Source,
+    events: Events,
+    *,
+    token: str,
+    folder: str,
+    port: int,
+    host: str,
+    behind_proxy: bool,
 ) -> Starlette:
     """Return the application. All of it runs on the server's one thread.
 
@@ -38,6 +45,7 @@ def application(
         source: returns the state.
         events: the stream of events.
         token: what a request must know.
+        folder: under which a browser that has the token finds all paths.
         port: that the server listens at.
         host: address that it is bound to.
         behind_proxy: True if a proxy of Jupyter's is in front.
@@ -60,7 +68,12 @@ def application(
         return Response(text, headers={"content-type": CONTENT_TYPE})
 
     guard = Middleware(
-        Guard, token=token, cookie=f"headgate_{port}", host=host, behind_proxy=behind_proxy
+        Guard,
+        token=token,
+        folder=folder,
+        cookie=f"headgate_{port}",
+        host=host,
+        behind_proxy=behind_proxy,
     )
     routes = [
         *(Route(path, partial(_file, name, kind)) for path, (name, kind) in _FILES.items()),

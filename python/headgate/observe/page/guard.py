@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import socket
-from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
@@ -32,8 +31,8 @@ _HEADERS: Final = {
 #: Follows the link without its token. A redirect would not do: after a click on another site's page, such as a
 #: notebook, browsers leave out a SameSite=Strict cookie on redirects, but not where our own page leads on.
 _ENTER: Final = (
-    '<!doctype html><html lang="en"><meta charset="utf-8"><title>Headgate</title><link rel="icon" href="icon.svg">'
-    '<meta http-equiv="refresh" content="0; url=./"><p><a href="./">Headgate</a></p></html>'
+    '<!doctype html><html lang="en"><meta charset="utf-8"><title>Headgate</title><link rel="icon" href="{0}icon.svg">'
+    '<meta http-equiv="refresh" content="0; url={0}"><p><a href="{0}">Headgate</a></p></html>'
 )
 
 
@@ -43,16 +42,26 @@ class Guard:
     Args:
         app: the application.
         token: its secret.
-        cookie: name of the cookie that holds the token; it has the port, since cookies do not tell ports apart.
+        folder: each path is also found under it. Browsers send a cookie to all ports of a host, but only to paths
+            under the cookie's own, and no program at another port knows this one.
+        cookie: name of the cookie that holds the token; it has the port, since several pages may be open.
         host: the address that the server is bound to.
         behind_proxy: True if a proxy of Jupyter's is in front, which passes on its own Host.
     """
 
     def __init__(
-        self, app: ASGIApp, *, token: str, cookie: str, host: str, behind_proxy: bool
+        self,
+        app: ASGIApp,
+        *,
+        token: str,
+        folder: str,
+        cookie: str,
+        host: str,
+        behind_proxy: bool,
     ) -> None:
         self._app = app
         self._token = token.encode()
+        self._folder = f"/{folder}/"
         self._cookie = cookie
         self._names = None if behind_proxy else _names_of(host)
         self._any_address = host in {"", "0.0.0.0", "::"}  # noqa: S104 - compared, not bound to
@@ -76,17 +85,25 @@ class Guard:
             return PlainTextResponse("this Host is not served here\n", 403)
         if not any([self._is_token(given), self._has_cookie(headers), self._has_bearer(headers)]):
             return PlainTextResponse("open the link that headgate.spark.ui() shows\n", 403)
+        scope["state"]["has_shown_token"]()
         if scope["method"] not in {"GET", "HEAD"}:
             return PlainTextResponse("only GET and HEAD\n", 405)
+        is_in_folder = scope["path"].startswith(self._folder)
+        if is_in_folder:
+            scope["path"] = "/" + scope["path"].removeprefix(self._folder)
         if scope["path"] == "/" and self._is_token(given):
-            return self._enter()
+            return self._enter(is_in_folder=is_in_folder)
         return self._app
 
-    def _enter(self) -> HTMLResponse:
-        """Move the token from the address to a cookie. Its path is that of the link, also behind a proxy."""
-        response = HTMLResponse(_ENTER)
+    def _enter(self, *, is_in_folder: bool) -> HTMLResponse:
+        """Move the token from the address to a cookie for the folder, which a proxy may have put under others."""
+        response = HTMLResponse(_ENTER.format("./" if is_in_folder else f".{self._folder}"))
         response.set_cookie(
-            self._cookie, self._token.decode(), path=None, httponly=True, samesite="strict"
+            self._cookie,
+            self._token.decode(),
+            path=None if is_in_folder else self._folder,
+            httponly=True,
+            samesite="strict",
         )
         return response
 
@@ -94,11 +111,9 @@ class Guard:
         return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._token)
 
     def _has_cookie(self, headers: Headers) -> bool:
-        try:
-            found = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
-        except CookieError:
-            return False
-        return found is not None and self._is_token(found.value)
+        # Programs at other ports may set cookies of the same name: each is tried.
+        pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
+        return any(name == self._cookie and self._is_token(value) for name, _, value in pairs)
 
     def _has_bearer(self, headers: Headers) -> bool:
         scheme, _, given = headers.get("authorization", "").partition(" ")

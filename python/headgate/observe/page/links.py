@@ -28,9 +28,11 @@ class Link:
     url: str
     behind_proxy: bool
 
-    def with_token(self, token: str) -> str:
-        """Return the link with its token."""
-        return f"{self.url}{'&' if '?' in self.url else '?'}token={quote(token)}"
+    def with_token(self, token: str, folder: str) -> str:
+        """Return the link with its token, to a folder of this page unless a template puts the path elsewhere."""
+        if "?" in self.url:
+            return f"{self.url}&token={quote(token)}"
+        return f"{self.url.rstrip('/')}/{folder}/?token={quote(token)}"
 
 
 def link_to(host: str, port: int, environ: Mapping[str, str] | None = None) -> Link:

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import logging
 import secrets
 import socket
 import threading
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headgate._closing import Closing
+from headgate.control.descriptors import say_shortage_once
+from headgate.control.newcomers import MAX_STRANGERS, Newcomers
 from headgate.errors import HeadgateWarning
 from headgate.observe.page.app import application
 from headgate.observe.page.events import Events
 from headgate.observe.page.links import direct, link_to
 
 if TYPE_CHECKING:
-    import asyncio
-
     from headgate.observe.view import Source
 
 _LOG: Final = logging.getLogger("headgate.observe")
-#: Requests and open connections at the same time; beyond, the server answers 503.
+#: Connections with the token at the same time; beyond, the server answers 503.
 _MAX_CONNECTIONS: Final = 64
+#: Seconds in which a connection must have shown the token.
+_PROOF: Final = 10.0
 #: Bytes of a request's head.
 _MAX_HEAD: Final = 16384
 #: Ms after which the kernel ends a connection whose bytes nobody takes.
@@ -47,15 +51,45 @@ class _FirstFailure(logging.Filter):
 
 
 class _Protocol(H11Protocol):  # type: ignore[misc]
-    """A connection. Its log is ours, and the application can cut it."""
+    """A connection. Its log is ours, the application can cut it, and it is a stranger's until it has shown the token.
+
+    Args:
+        strangers: the connections of the server that have not shown the token.
+    """
 
     app_state: dict[str, Any]
 
+    def __init__(self, strangers: Newcomers[_Protocol], **server: Any) -> None:
+        super().__init__(**server)
+        self._strangers = strangers
+        self._host = ""
+        self._deadline: asyncio.TimerHandle | None = None
+
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Take the connection."""
+        """Take the connection. If there are too many strangers, one of them goes."""
         self.logger = _HTTP_LOG
-        self.app_state = {**self.app_state, "abort": transport.abort}
+        self.app_state = {
+            **self.app_state,
+            "abort": transport.abort,
+            "has_shown_token": self._has_shown_token,
+        }
         super().connection_made(transport)
+        self._deadline = self.loop.call_later(_PROOF, transport.abort)
+        self._host = (transport.get_extra_info("peername") or ("",))[0]
+        crowded_out = self._strangers.came(self, self._host)
+        if crowded_out is not None:
+            crowded_out.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._has_shown_token()
+        super().connection_lost(exc)
+
+    def _has_shown_token(self) -> None:
+        """Take the connection off the strangers'."""
+        self._strangers.left(self, self._host)
+        if self._deadline is not None:
+            self._deadline.cancel()
 
 
 _HTTP_LOG: Final = logging.getLogger("headgate.observe.http")
@@ -120,11 +154,12 @@ class Page(Closing):
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
             port = listener.getsockname()[1]
             link = link_to(host, port)
-            token = secrets.token_urlsafe(32)
+            token, folder = secrets.token_urlsafe(32), secrets.token_urlsafe(12)
             app = application(
                 source,
                 self._events,
                 token=token,
+                folder=folder,
                 port=port,
                 host=host,
                 behind_proxy=link.behind_proxy,
@@ -132,14 +167,15 @@ class Page(Closing):
             config = uvicorn.Config(
                 app,
                 loop="asyncio",
-                http=_Protocol,
+                http=partial(_Protocol, Newcomers[_Protocol]()),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                limit_concurrency=_MAX_CONNECTIONS,
+                limit_concurrency=MAX_STRANGERS + _MAX_CONNECTIONS,
+                backlog=_MAX_CONNECTIONS,
                 h11_max_incomplete_event_size=_MAX_HEAD,
                 timeout_graceful_shutdown=1,
             )
@@ -151,13 +187,15 @@ class Page(Closing):
         except BaseException:
             listener.close()
             raise
-        self.url = link.with_token(token)
+        self.url = link.with_token(token, folder)
         self.address = f"{direct(host, port)}?token={token}"
 
     def _serve(self, server: uvicorn.Server, listener: socket.socket) -> None:
         try:
-            with listener:
-                server.run(sockets=[listener])
+            with listener, asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+                words = "the live page cannot accept connections, and tries again each second: %s"
+                say_shortage_once(runner.get_loop(), _LOG, words)
+                runner.run(server.serve(sockets=[listener]))
         except BaseException as error:  # noqa: BLE001 - uvicorn also raises SystemExit; the job goes on
             self.url = self.address = ""
             self._why = f"it failed: {error!r}"

@@ -5,7 +5,6 @@ The tasks connect to it, and do what it says, pair by pair: in round ``r`` the t
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import socket
@@ -16,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate._closing import Closing
 from headgate.control.link import CoordinatorLink
+from headgate.control.newcomers import Newcomers
 from headgate.control.place import Place
 from headgate.errors import ConnectError, HeadgateError, PeerLostError
 from headgate.spark.doctor.context import Crew, Pair
 from headgate.spark.doctor.wire import JsonCodec
+from headgate.spark.driver.listener import Listener
 
 if TYPE_CHECKING:
     from headgate.spark.doctor.wire import Message
@@ -32,8 +33,8 @@ _ROUND: Final = 15.0
 _SHORTEST: Final = 1.0
 #: Most seconds that a task may answer late.
 _LATE: Final = 3.0
-#: Most connections of strangers at the same time.
-_STRANGERS: Final = 256
+#: Seconds in which a stranger has to prove that it is a task.
+_HANDSHAKE: Final = 12.0
 _CHUNK: Final = 64 * 1024
 
 
@@ -43,7 +44,9 @@ class Member:
 
     Attributes:
         sock: of the task.
+        host: address of the task.
         link: authenticates it.
+        deadline: of its proof, on the monotonic clock.
         name: of the executor; empty until it has said so.
         here: its first message.
         heard: messages that nobody has taken.
@@ -51,7 +54,9 @@ class Member:
     """
 
     sock: socket.socket
+    host: str
     link: CoordinatorLink[Message]
+    deadline: float
     name: str = ""
     here: Message = field(default_factory=dict)
     heard: list[Message] = field(default_factory=list)
@@ -93,14 +98,13 @@ class Post(Closing):
 
     def __init__(self, bind_host: str, host: str, timeout: float, *, tls: bool) -> None:
         self._selector = selectors.DefaultSelector()
-        self._listener = socket.create_server((bind_host, 0), backlog=256)
-        self._listener.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ, None)
-        port = self._listener.getsockname()[1]
+        self._listener = Listener(bind_host, self._selector, None)
+        port = self._listener.port
         secret, name = os.urandom(32), os.urandom(16)
         self.place = Place(host, port, name, secret, timeout=timeout, tls=tls)
         self._keys = {name: self.place.key()}
         self._members: list[Member] = []
+        self._newcomers = Newcomers[Member]()
 
     def close(self) -> None:
         """Close all connections, which ends the tasks. May be called twice."""
@@ -111,11 +115,16 @@ class Post(Closing):
 
     def pump(self, seconds: float) -> list[Member]:
         """Read and write for at most so long; return members that have something to say."""
-        for key, _ in self._selector.select(max(0.0, seconds)):
+        for key, _ in self._selector.select(self._listener.timeout(max(0.0, seconds))):
             if key.data is None:
                 self._accept()
-            else:
+            elif not key.data.is_gone:
                 self._serve(key.data)
+        now = time.monotonic()
+        self._listener.tick(now)
+        for member in [one for one in self._members if one.deadline < now]:
+            if not member.link.established:
+                self._drop(member)
         return [member for member in self._members if member.heard]
 
     def tell(self, member: Member, message: Message) -> None:
@@ -155,15 +164,22 @@ class Post(Closing):
         return answers
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # the peer has given up
-            sock, _ = self._listener.accept()
-            if sum(not one.link.established for one in self._members) >= _STRANGERS:
-                sock.close()
-                return
-            sock.setblocking(False)
-            member = Member(sock, CoordinatorLink(self._keys.get, JsonCodec()))
-            self._members.append(member)
-            self._selector.register(sock, selectors.EVENT_READ, member)
+        now = time.monotonic()
+        accepted = self._listener.accept(now)
+        if accepted is None:
+            return
+        sock, host = accepted
+        sock.setblocking(False)
+        link = CoordinatorLink(self._keys.get, JsonCodec())
+        member = Member(sock, host, link, now + _HANDSHAKE)
+        self._members.append(member)
+        self._selector.register(sock, selectors.EVENT_READ, member)
+        self._make_room(self._newcomers.came(member, host))
+
+    def _make_room(self, crowded_out: Member | None) -> None:
+        # A task that is closed so dials again.
+        if crowded_out is not None:
+            self._drop(crowded_out)
 
     def _serve(self, member: Member) -> None:
         try:
@@ -171,7 +187,12 @@ class Post(Closing):
             if not data:
                 self._drop(member)
                 return
+            had_named = member.link.has_named
             member.heard += member.link.receive(data)
+            if member.link.established:
+                self._newcomers.left(member, member.host)
+            elif member.link.has_named and not had_named:
+                self._make_room(self._newcomers.named(member, member.host))
         except BlockingIOError:
             pass  # only writing was possible
         except (OSError, HeadgateError):
@@ -194,6 +215,7 @@ class Post(Closing):
     def _drop(self, member: Member) -> None:
         if not member.is_gone:
             member.is_gone = True
+            self._newcomers.left(member, member.host)
             self._members.remove(member)
             self._selector.unregister(member.sock)
             member.sock.close()

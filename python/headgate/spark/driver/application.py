@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate._option_table import OPTIONS
@@ -14,9 +14,11 @@ from headgate.errors import OptionError
 from headgate.spark.confs import context_confs
 from headgate.spark.driver.blocks import close_to_others
 from headgate.spark.driver.interrupts import cancel_on_ctrl_c
+from headgate.spark.driver.kept_hosts import KeptHosts
 from headgate.spark.driver.lifetimes import PlanLifetimes
 from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.scheduler.jobs import Jobs, Plan
+from headgate.spark.driver.scheduler.outputs import give_up
 from headgate.spark.driver.scheduler.shares import profiles
 from headgate.spark.driver.scheduler.slots import local_attempts
 from headgate.spark.driver.server import Server
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from headgate.spark.driver.kept.places import PlacesOfExchange
     from headgate.spark.driver.runs.formation import ExchangeFacts
     from headgate.spark.driver.scheduler.shares import Shares
-    from headgate.spark.wire.messages import Message
 
 _LOG: Final = logging.getLogger("headgate.spark")
 _LOCK: Final = threading.Lock()
@@ -53,7 +54,7 @@ class Application:
         self.host: str = conf.get("spark.driver.host") or "127.0.0.1"
         self._keys: dict[bytes, ControlKey] = {}
         self._plans: dict[bytes, Plan] = {}
-        self._places: dict[bytes, PlacesOfExchange] = {}
+        self._kept = KeptHosts(partial(give_up, context))
         self._lifetimes = PlanLifetimes(context)
         #: What the hosts of kept exchanges and their consumers share.
         self.data_id, self.data_secret = os.urandom(16), os.urandom(32)
@@ -71,7 +72,7 @@ class Application:
 
         retries = _retries(context)
         self._server = Server(
-            self.bind_host, self._keys.get, make_side, retries, Timing(), self._places_of
+            self.bind_host, self._keys.get, make_side, retries, Timing(), self._kept
         )
         self.port = self._server.port
         self._context = context
@@ -130,7 +131,7 @@ class Application:
 
         :meth:`live_with` says how long.
         """
-        self._places[place.exchange_id] = places
+        self._kept.register(place.exchange_id, places)
         self._admit(place, facts)
 
     def agree_on_tls(self, options: dict[str, Any]) -> None:
@@ -173,13 +174,7 @@ class Application:
         """Forget an exchange that the coordinator has forgotten: its secret opens nothing any more."""
         self._keys.pop(exchange_id, None)
         self._plans.pop(exchange_id, None)
-        kept = self._places.pop(exchange_id, None)
-        if kept is not None:
-            kept.forget()
-
-    def _places_of(self, exchange_id: bytes) -> list[Message]:
-        kept = self._places.get(exchange_id)
-        return [] if kept is None else kept.messages()
+        self._kept.forget(exchange_id)
 
     def _gone(self) -> None:
         with _LOCK:

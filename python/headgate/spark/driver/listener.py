@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import selectors
 import socket
 from typing import Final
 
+from headgate.control.descriptors import NONE_LEFT
 from headgate.spark.driver.logs import say
 
-#: The kernel lacks what an accepted connection needs. The connection stays in the backlog.
-_NONE_LEFT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 #: Seconds until the next try.
 _PAUSE: Final = 0.1
 
@@ -25,7 +23,7 @@ class Listener:
         data: of the socket in the selector.
     """
 
-    def __init__(self, bind_host: str, selector: selectors.BaseSelector, data: int) -> None:
+    def __init__(self, bind_host: str, selector: selectors.BaseSelector, data: object) -> None:
         self._selector = selector
         self._data = data
         self._socket = socket.create_server((bind_host, 0), backlog=256)
@@ -45,7 +43,7 @@ class Listener:
         try:
             sock, address = self._socket.accept()
         except OSError as error:
-            if error.errno in _NONE_LEFT:
+            if error.errno in NONE_LEFT:  # the connection stays in the backlog
                 self._pause(error, now)
             return None  # otherwise the peer gave up before we looked
         self._has_said = False

@@ -86,6 +86,16 @@ class SparkSide(Protocol):
         """Read the state of the coordinator, in each turn of the loop."""
 
 
+class KeptSide(Protocol):
+    """What consumers of kept exchanges ask and tell; no method may block."""
+
+    def places(self, exchange_id: bytes) -> Iterable[Message]:
+        """Return the PLACES messages of an exchange."""
+
+    def host_lost(self, exchange_id: bytes, process: str) -> None:
+        """Handle that nobody listens where a host did that serves this exchange."""
+
+
 class _Connection:
     def __init__(self, sock: socket.socket, host: str, link: CoordinatorLink, now: float) -> None:
         self.sock = sock
@@ -110,7 +120,7 @@ class Server:
         make_side: makes the Spark side of this server.
         retries: how often to try again.
         timing: how long to wait.
-        places: returns the PLACES messages of a kept exchange.
+        kept: answers the consumers of kept exchanges; None if there are none.
     """
 
     def __init__(
@@ -120,12 +130,12 @@ class Server:
         make_side: Callable[[Server], SparkSide],
         retries: Retries,
         timing: Timing,
-        places: Callable[[bytes], Iterable[Message]] = lambda _: (),
+        kept: KeptSide | None = None,
     ) -> None:
         self.timing = timing
         self.coordinator = Coordinator(retries, timing)
         self._keys = keys
-        self._places = places
+        self._kept = kept
         self._connections: dict[int, _Connection] = {}
         self._newcomers = Newcomers[int]()
         self._numbers = 0
@@ -296,18 +306,21 @@ class Server:
             if message.kind == "HEARTBEAT":
                 self._hear(number, connection, message["control"])
                 return
-            if message.kind == "ASK_PLACES":
-                self._tell_places(connection)
+            if self._kept is not None and message.kind == "ASK_PLACES":
+                self._tell_places(connection, self._kept)
+                continue
+            if self._kept is not None and message.kind == "HOST_LOST":
+                self._kept.host_lost(link.exchange_id, message["process"])
                 continue
             now = time.monotonic()
             self.coordinator.message(number, link.exchange_id, message, now)
 
-    def _tell_places(self, connection: _Connection) -> None:
+    def _tell_places(self, connection: _Connection, kept: KeptSide) -> None:
         """Answer once: a worker could ask more often than it reads."""
         if connection.has_places:
             raise ProtocolError("a second ASK_PLACES message of one connection")
         connection.has_places = True
-        for reply in self._places(connection.link.exchange_id):
+        for reply in kept.places(connection.link.exchange_id):
             connection.link.send(reply)
 
     def _established(self, number: int, connection: _Connection) -> None:

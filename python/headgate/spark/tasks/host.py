@@ -46,12 +46,18 @@ class Host:
         environment: sends their pages.
         directories: Spark's local directories on the executor.
         folder: ours in one of them, for the address.
+        executor: Spark's id of the executor.
     """
 
     def __init__(
-        self, environment: _native.Environment, directories: tuple[str, ...], folder: Path
+        self,
+        environment: _native.Environment,
+        directories: tuple[str, ...],
+        folder: Path,
+        executor: str,
     ) -> None:
         self._environment = environment
+        self._executor = executor
         self._directories = directories
         self._folder = folder
         #: Path of a file of indexes that is served -> the attempt that left it.
@@ -66,7 +72,8 @@ class Host:
     def announce(self) -> None:
         """Write the address to its file."""
         host, port = self._environment.address()
-        found = {"host": host, "port": port, "process": self._environment.process_id.hex()}
+        process = self._environment.process_id.hex()
+        found = {"host": host, "port": port, "process": process, "executor": self._executor}
         new = self._folder / (ADDRESS + ".new")
         new.write_text(json.dumps(found), encoding="ascii")
         new.rename(self._folder / ADDRESS)
@@ -137,13 +144,14 @@ def main() -> None:
     """Run a host. Its configuration comes as JSON on standard input, see :func:`.start_host.ensure`.
 
     A process without the native module starts the one that serves, and starts it again if it is
-    killed: at the same address, as consumers may know it.
+    killed: at the same address, as consumers may know it. The one that serves needs it for nothing else,
+    and goes on without it.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     config: dict[str, Any] = json.loads(sys.stdin.read())
     address = Path(config["folder"], ADDRESS)
-    before: dict[str, Any] | None = None
+    before: dict[str, Any] | None = config["before"]
     for _ in range(_STARTS):
         child = os.fork()
         if child == 0:
@@ -157,14 +165,15 @@ def main() -> None:
 
 
 def _serve(config: dict[str, Any], before: dict[str, Any] | None) -> None:
-    """Serve until the executor or the process above has ended; at the address of before, if given."""
-    starter = os.getppid()
+    """Serve until the executor has ended; at the address of before, if given."""
     environment = _environment(config, before)
     try:
-        host = Host(environment, tuple(config["directories"]), Path(config["folder"]))
+        host = Host(
+            environment, tuple(config["directories"]), Path(config["folder"]), config["executor"]
+        )
         host.announce()
-        executor = _watch(config["executor"])
-        while host.look(time.monotonic()) and os.getppid() == starter:
+        executor = _watch(config["jvm"])
+        while host.look(time.monotonic()):
             if executor is None:
                 time.sleep(_LOOK)
             elif select.select([executor], [], [], _LOOK)[0]:

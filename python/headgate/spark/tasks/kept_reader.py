@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 import headgate as hg
 from headgate._closing import Closing
-from headgate.errors import HeadgateError, IntegrityError, PartitionNotFoundError, SpillError
+from headgate._directories import local_directories
+from headgate.errors import (
+    ConnectError,
+    HeadgateError,
+    IntegrityError,
+    PartitionNotFoundError,
+    PeerLostError,
+    SpillError,
+)
 from headgate.partition import KeptSubpartition
 from headgate.spark.tasks.kept_files import give_up, mark_committed
 from headgate.spark.tasks.places import Places
+from headgate.spark.tasks.start_host import refuses, revive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,6 +36,11 @@ if TYPE_CHECKING:
 
 #: Errors of a file that is damaged, deleted, or shorter than it was.
 _LOST: Final = (IntegrityError, PartitionNotFoundError, SpillError)
+#: Errors of a host that cannot be reached.
+_UNREACHABLE: Final = (ConnectError, PeerLostError)
+#: Seconds in which a host that was killed is sure to be followed, if it is at all; and in which the driver gives it up.
+_FOLLOWED: Final = 5.0
+_GIVEN_UP: Final = 20.0
 #: Seconds in which a host is sure to have noticed that it serves damaged files, and between two looks.
 _HOST: Final = 10.0
 _PAUSE: Final = 0.1
@@ -75,6 +89,8 @@ class KeptReader(Closing):
 
     def __init__(self, reading: KeptReading) -> None:
         self._reading = reading
+        if reading.hosts is not None:
+            revive(reading.hosts, local_directories())
         self._environment = _environment(reading)
 
     def close(self) -> None:
@@ -121,6 +137,11 @@ class KeptReader(Closing):
                             self._await_host(one, source.schema)
                         elif self._is_lost(one, source.schema):
                             give_up(one.file or "")
+                    raise
+                except _UNREACHABLE:
+                    for address in _hosts(group):
+                        if refuses(address.host, address.port, _FOLLOWED):
+                            places.lose(address, _GIVEN_UP)
                     raise
 
     def _await_host(self, one: ChannelAddress, schema: pa.Schema) -> None:
@@ -170,6 +191,12 @@ def _environment(reading: KeptReading) -> hg.ShuffleEnvironment:
     return hg.ShuffleEnvironment(
         secret=reading.hosts.secret, exchange_id=reading.hosts.application, **options
     )
+
+
+def _hosts(group: Iterable[KeptSubpartition | ChannelAddress]) -> list[ChannelAddress]:
+    """Return an address at each host that a gate reads from."""
+    remote = [one for one in group if not isinstance(one, KeptSubpartition)]
+    return list({one.process_id: one for one in remote}.values())
 
 
 def _groups(

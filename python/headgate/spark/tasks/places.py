@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate import ChannelAddress
 from headgate._directories import local_directories
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
     #: A row that a producer returned; see kept_producer.ROWS.
     Row = dict[str, Any]
+
+
+#: Seconds between two questions to the driver.
+_PAUSE: Final = 0.5
 
 
 class Places:
@@ -95,6 +100,25 @@ class Places:
         return ChannelAddress(host, port, name, subpartition, process)
 
 
+    def lose(self, address: ChannelAddress, seconds: float) -> None:
+        """Tell the driver that nobody listens at a host's address; return once it has given it up, or time is over.
+
+        Args:
+            address: of the host.
+            seconds: to wait at most.
+        """
+        if self._driver is None:
+            return
+        end = time.monotonic() + seconds
+        tell = Message("HOST_LOST", fields={"process": address.process_id.hex()})
+        # It answers by its places, which have the host until Spark knows that its output is gone.
+        while time.monotonic() < end:
+            served = _ask(self._driver, tell)
+            if all(process != address.process_id for _, _, _, process in served.values()):
+                return
+            time.sleep(_PAUSE)
+
+
 def _index(path: Path, subpartition: int) -> KeptSubpartition | None:
     """Return a subpartition by its index in a file; None if it has no rows."""
     try:
@@ -106,14 +130,15 @@ def _index(path: Path, subpartition: int) -> KeptSubpartition | None:
     return found
 
 
-def _ask(driver: Place) -> dict[int, tuple[int, str, int, bytes]]:
-    """Ask the driver for the hosts of all producers."""
+def _ask(driver: Place, *before: Message) -> dict[int, tuple[int, str, int, bytes]]:
+    """Ask the driver for the hosts of all producers; tell it something before."""
     hosts: list[Any] = []
     placed: list[Any] = []
     is_complete = False
     connection = WorkerConnection(driver, MESSAGES)
     with connection.sock:
-        connection.send(Message("ASK_PLACES"))
+        for message in (*before, Message("ASK_PLACES")):
+            connection.send(message)
         while not is_complete:
             for message in connection.receive():
                 hosts += message["hosts"]

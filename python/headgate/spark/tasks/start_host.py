@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 #: Seconds in which a host must have written its address.
 _START: Final = 20.0
 _PAUSE: Final = 0.02
+#: Seconds of one attempt to connect.
+_DIAL: Final = 5.0
+#: The argument of an executor's JVM before its id.
+_ID: Final = "--executor-id"
 #: File beside the lock that gets what the host prints.
 _LOG: Final = "host.log"
 #: What a Python may need to find its libraries.
@@ -69,11 +73,13 @@ class HostAddress:
         host: its IP address.
         port: its port.
         process: name of its process, 16 bytes in hex.
+        executor: Spark's id of the executor whose output it serves; empty if it is not known.
     """
 
     host: str
     port: int
     process: str
+    executor: str = ""
 
 
 def ensure(plan: HostPlan, directories: Sequence[str]) -> HostAddress:
@@ -93,10 +99,7 @@ def ensure(plan: HostPlan, directories: Sequence[str]) -> HostAddress:
     folder.mkdir(exist_ok=True)
     deadline = time.monotonic() + _START
     while time.monotonic() < deadline:
-        with (folder / LOCK).open("a") as lock:
-            if _locked(lock.fileno()):
-                (folder / ADDRESS).unlink(missing_ok=True)
-                _start(plan, folder, directories, lock.fileno())
+        _start_if_none(plan, folder, directories)
         found = _address(folder)
         if found is not None:
             return found
@@ -106,6 +109,38 @@ def ensure(plan: HostPlan, directories: Sequence[str]) -> HostAddress:
         have=_last_words(folder),
         remedy='mode="pipelined" · see the log ' + str(folder / _LOG),
     )
+
+
+def revive(plan: HostPlan, directories: Sequence[str]) -> None:
+    """Start the host of this executor again, at the address that consumers know, if all its processes were killed."""
+    for folder in folders_of(directories)[:1]:
+        if (folder / ADDRESS).exists():
+            _start_if_none(plan, folder, directories)
+
+
+def refuses(host: str, port: int, seconds: float) -> bool:
+    """Return True if nobody listens at a host's address, nor does in so many seconds: a killed host comes back there."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((host, port), _DIAL).close()
+        except ConnectionRefusedError:
+            if time.monotonic() >= end:
+                return True
+            time.sleep(_PAUSE)
+        except OSError:
+            return False  # the network may be at fault
+        else:
+            return False
+
+
+def _start_if_none(plan: HostPlan, folder: Path, directories: Sequence[str]) -> None:
+    """Start a host unless one lives; at the address of the one before, if that was killed."""
+    with (folder / LOCK).open("a") as lock:
+        if _locked(lock.fileno()):
+            before = _address(folder)
+            (folder / ADDRESS).unlink(missing_ok=True)
+            _start(plan, folder, directories, lock.fileno(), before)
 
 
 def _locked(descriptor: int) -> bool:
@@ -124,17 +159,26 @@ def _address(folder: Path) -> HostAddress | None:
     return HostAddress(**found)
 
 
-def _start(plan: HostPlan, folder: Path, directories: Sequence[str], lock: int) -> None:
+def _start(
+    plan: HostPlan,
+    folder: Path,
+    directories: Sequence[str],
+    lock: int,
+    before: HostAddress | None,
+) -> None:
     """Start a host that inherits the lock, and has nothing else of this process."""
     listen = f"{_own_address(plan.driver)}:0"
     options = _options.resolve("environment", {"listen": listen, **plan.tls})
+    jvm, executor = _executor()
     config = {
         "application": plan.application.hex(),
         "secret": plan.secret.hex(),
         "options": {**options, "temp_directories": [], "same_host_link": "off"},
         "directories": list(directories),
         "folder": str(folder),
-        "executor": _executor(),
+        "jvm": jvm,
+        "executor": executor,
+        "before": None if before is None else asdict(before),
     }
     package = str(Path(headgate.__file__).parent)
     with (folder / _LOG).open("ab") as log:
@@ -162,16 +206,18 @@ def _own_address(driver: str) -> str:
         return str(probe.getsockname()[0])
 
 
-def _executor() -> int | None:
-    """Return the JVM above this process; None if there is none, as when its daemon has died."""
+def _executor() -> tuple[int | None, str]:
+    """Return the JVM above this process, and Spark's id of its executor; nothing if there is none, as when its daemon has died."""
     process = os.getppid()
     while process > 1:
         folder = Path("/proc", str(process))
         if (folder / "comm").read_text(encoding="utf-8").strip() == "java":
-            return process
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            named = words[words.index(_ID) + 1] if _ID in words else ""
+            return process, named
         status = (folder / "status").read_text(encoding="utf-8")
         process = int(status.partition("PPid:")[2].split()[0])
-    return None
+    return None, ""
 
 
 def _last_words(folder: Path) -> str:

@@ -208,6 +208,8 @@ FIELDS: Final[dict[str, Checks]] = {
     # coordinator -> that consumer: hosts with port and process, then for some producers the attempt
     # and the index of its host; several messages, the last with is_last
     "PLACES": {"hosts": _is_hosts, "producers": _is_placed, "is_last": _is_flag},
+    # consumer of a kept exchange -> coordinator: nobody listens where this host did
+    "HOST_LOST": {"process": _is_id},
     # reader (a producer of a source) -> coordinator
     "READER": {"host": _is_text},
     "SPLIT_REQUEST": {"host": _is_text},

@@ -8,6 +8,7 @@ import secrets
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.control.cause import Cause
+from headgate.control.descriptors import NONE_LEFT, say_shortage_once
 from headgate.control.heartbeat import Heartbeats
 from headgate.control.place import Place
 from headgate.errors import PeerLostError
@@ -25,6 +26,8 @@ _LOG: Final = logging.getLogger("headgate.stream")
 _STOP: Final = 40.0
 #: Seconds between two looks whether they have.
 _PAUSE: Final = 0.002
+#: Seconds until the next try of what needs a descriptor, while there is none.
+_NEXT_TRY: Final = 1.0
 
 
 class Master(Protocol):
@@ -87,6 +90,9 @@ class Crew:
         )
         for number in range(self._pool.size):
             self._pool.start(number, self._place)
+        say_shortage_once(
+            loop, _LOG, "workers cannot connect to the coordinator, it tries again: %s"
+        )
 
     def discard(self) -> None:
         """Close what the constructor opened, instead of :meth:`open` and :meth:`close`."""
@@ -209,8 +215,22 @@ class Crew:
 
     def _lose(self, number: int, cause: Cause) -> None:
         self._master.on_lost(number, cause)
-        if not self._is_closing and self._place is not None:
+        self._start(number)
+
+    def _start(self, number: int) -> None:
+        """Start a worker again, once there are descriptors for it."""
+        if self._is_closing or self._place is None:
+            return
+        try:
             self._pool.start(number, self._place)
+        except OSError as error:
+            self._wait_for_descriptor(error, lambda: self._start(number))
+
+    def _wait_for_descriptor(self, error: OSError, action: Callable[[], None]) -> None:
+        if error.errno not in NONE_LEFT:
+            raise error
+        loop = asyncio.get_running_loop()
+        loop.call_later(_NEXT_TRY, lambda: self._guarded(action))
 
     def _monitor(self, beside: WorkerPeer, token: str) -> None:
         """Hand a connection with a worker's heartbeats to the native thread."""
@@ -218,7 +238,11 @@ class Crew:
         if peer is None or peer.target is not None:
             beside.drop()  # that worker is gone already
             return
-        sock, tls = beside.detach()
+        try:
+            sock, tls = beside.detach()
+        except OSError as error:
+            self._wait_for_descriptor(error, lambda: self._monitor(beside, token))
+            return
         peer.target = self._heartbeats.monitor(sock, self._timeout, tls)
 
 

@@ -176,7 +176,7 @@ class JobMaster:
         try:
             action()
         except Exception as error:  # noqa: BLE001 - fails the job
-            self._fail(Cause.of(error), is_final=True)
+            self._fail(cause := Cause.of(error), is_final=not cause.is_shortage)
 
     # The thread.
 
@@ -400,7 +400,7 @@ class JobMaster:
         _LOG.warning("attempt %d of %s failed: %s", number, name, cause.summary, extra=about)
         self.ended_attempts.append(EndedAttempt(number, cause.code, cause.summary))
         self._close_attempt(cause.summary)
-        self._failures += 1
+        self._failures += not cause.is_shortage
         is_lasting = (
             is_final or cause.code == OptionError.code or not self._checkpointing.can_restore
         )

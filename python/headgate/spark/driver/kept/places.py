@@ -30,6 +30,24 @@ class KeptPlaces:
         #: Exchange -> for each producer, its newest attempt and the number of its host.
         self._placed: dict[str, tuple[array[int], array[int]]] = {}
 
+    def host(self, exchange: str, process: str) -> HostAddress | None:
+        """Return the host with this name of a process, if it serves a producer of an exchange."""
+        with self._lock:
+            _, numbers = self._placed.get(exchange, (array("q"), array("q")))
+            for host, number in self._hosts.items():
+                if host.process == process:
+                    return host if number in numbers else None
+        return None
+
+    def lose(self, host: HostAddress) -> None:
+        """Forget what a host served: it is gone."""
+        with self._lock:
+            gone = self._hosts.get(host, _UNKNOWN)
+            for _, numbers in self._placed.values():
+                for producer, number in enumerate(numbers):
+                    if number == gone:
+                        numbers[producer] = _UNKNOWN
+
     def add(self, exchange: str, producer: int, attempt: int, host: HostAddress) -> None:
         """Remember the host of a producer's newest attempt, which is the one that Spark reads."""
         with self._lock:

@@ -1,0 +1,66 @@
+"""A streaming job whose process runs out of descriptors: it waits, and uses up no restart."""
+
+import errno
+import os
+
+import kit
+import pytest
+from tests.faults.descriptors import no_descriptor_left
+
+from headgate.control.cause import Cause
+from headgate.errors import CheckpointError, SpillError
+from headgate.sink import FileSink
+
+
+class OpensFiles:
+    """A map that opens a file for each batch, and counts how often it could not."""
+
+    failures = 0
+
+    def __call__(self, batch):
+        try:
+            with open(os.devnull):  # noqa: PTH123 - it may fail
+                return batch
+        except OSError:
+            OpensFiles.failures += 1
+            raise
+
+
+def test_a_job_that_runs_out_of_descriptors_goes_on_when_there_are_some(tmp_path):
+    count = 3000
+    stream = kit.numbers(count, rate=1000).map(OpensFiles()).key_by("key")
+    query = (
+        stream.process(kit.Count, schema=kit.COUNTED)
+        .sink(FileSink(str(tmp_path / "out")))
+        .start(
+            parallelism=2,
+            checkpoint=str(tmp_path / "checkpoints"),
+            interval=0.1,
+            restarts=0,
+            restart_delay=0.1,
+        )
+    )
+    kit.wait_for_a_checkpoint(query)
+    with no_descriptor_left():
+        kit.wait_until(lambda: OpensFiles.failures or query.state.is_over)
+        kit.wait_until(lambda: query.status.restarts or query.state.is_over)
+    assert query.await_termination(60)
+    assert query.status.restarts > 0
+    kit.check_counts(kit.rows_of(tmp_path / "out"), count)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOSPC])
+def test_the_cause_of_an_error_tells_a_shortage_of_descriptors(number):
+    def raised(error, cause=None):
+        try:
+            raise error from cause
+        except OSError as caught:
+            return Cause.from_fields(Cause.of(caught).fields())
+
+    plain = OSError(number, os.strerror(number), "/a")
+    found = [
+        raised(plain),
+        raised(CheckpointError("the checkpoint cannot be written"), plain),
+        raised(SpillError(f"/a cannot be written: {plain.strerror} (os error {number})")),
+    ]
+    assert {cause.is_shortage for cause in found} == {number != errno.ENOSPC}
