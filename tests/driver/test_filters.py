@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (  # noqa: E402 - after the check
     StringStartsWith,
 )
 
-from headgate.spark.datasource.filters import expression  # noqa: E402
+from headgate.spark.filters import pushed_expression  # noqa: E402
 
 TABLE = pa.table(
     {
@@ -42,7 +42,7 @@ TABLE = pa.table(
 
 
 def kept(pushed):
-    found = expression(pushed, TABLE.schema)
+    found = pushed_expression(pushed, TABLE.schema)
     assert found is not None
     return ds.dataset(TABLE).to_table(filter=found).column("n").to_pylist()
 
@@ -89,7 +89,7 @@ def test_the_rows_that_the_filter_is_true_for(pushed, rows):
     ids=str,
 )
 def test_what_may_differ_is_left_to_spark(pushed):
-    assert expression(pushed, TABLE.schema) is None
+    assert pushed_expression(pushed, TABLE.schema) is None
 
 
 def test_in_keeps_no_null_and_its_negation_no_null_either():

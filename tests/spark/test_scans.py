@@ -149,9 +149,9 @@ def test_a_filter_keeps_the_same_rows(spark, folder, said, condition):
         (lambda df: df.selectExpr("id", "i32 % 7 as i"), "it computes a column, by Alias"),
         (lambda df: df.select(df.id, df.i32.alias("other")), "it computes a column, by Alias"),
         (lambda df: df.where("f64 > 0").select("id"), "compares 'f64' of type double"),
-        (lambda df: df.where("price = 0").select("id"), "compares 'price' of type decimal"),
         (lambda df: df.where("at > timestamp'2020-01-01'").select("id"), "of type timestamp"),
-        (lambda df: df.where("text like 'a%'").select("id"), "its filter has StartsWith"),
+        (lambda df: df.where("text like 'a%b_'").select("id"), "its filter has Like"),
+        (lambda df: df.where("raw = X'00'").select("id"), "of type binary"),
         (lambda df: df.where("i32 <=> null").select("id"), "LocalRelation|IsNull|workers"),
         (lambda df: df.where("length(text) > 1").select("id"), "it computes|its filter has|Length"),
         (lambda df: df.limit(5).select("id"), "its plan has GlobalLimit"),
@@ -192,12 +192,87 @@ def test_folders_with_columns_options_and_confs_stay_with_spark(spark, folder, s
     assert "the names of its folders have columns" in why
     globbed = spark.read.option("pathGlobFilter", "0*").parquet(folder).select("id")
     assert "has the option pathglobfilter" in by_spark(globbed, said)
-    spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spark.sql.files.ignoreCorruptFiles", "true"),
+        ("spark.sql.parquet.datetimeRebaseModeInRead", "LEGACY"),
+        ("spark.sql.parquet.aConfOfANewerSpark", "1"),
+        ("parquet.aSettingOfHadoop", "1"),
+    ],
+)
+def test_a_conf_that_is_not_known_to_change_no_row_stays_with_spark(
+    spark, folder, said, name, value
+):
+    df = spark.read.parquet(folder).select("id")
+    spark.conf.set(name, value)
     try:
-        why = by_spark(spark.read.parquet(folder).select("id"), said)
+        assert f"{name} is {value}" in (why := by_spark(df, said)) or f"has {name}" in why
     finally:
-        spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
-    assert "spark.sql.files.ignoreCorruptFiles is true" in why
+        spark.conf.unset(name)
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "1m")
+    try:
+        by_workers(df, said)
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+
+
+@pytest.fixture
+def make_table(spark):
+    """Return a function that makes a table with a row (id 1) and changes it."""
+    names = []
+
+    def make(columns, *changes, properties=""):
+        name = f"scan_{len(names)}"
+        names.append(name)
+        spark.sql(f"drop table if exists {name}")
+        spark.sql(f"create table {name} ({columns}) using parquet {properties}")
+        spark.sql(f"insert into {name} (id) values (1)")
+        for change in changes:
+            spark.sql(change.format(name))
+        return spark.table(name)
+
+    yield make
+    for name in names:
+        spark.sql(f"drop table {name}")
+
+
+def test_a_table_is_read_by_workers(make_table, said):
+    df = make_table("id long comment 'a key', s string", "alter table {} add column b int")
+    by_workers(df, said)
+
+
+@pytest.mark.parametrize(
+    ("columns", "changes", "properties", "why"),
+    [
+        ("id long", ["alter table {} add column b int default 99"], "", "_DEFAULT"),
+        ("id long, c varchar(4)", [], "", "__CHAR_VARCHAR_TYPE_STRING"),
+        ("id long", ["alter table {} set tblproperties ('a' = '1')"], "", "has the property a"),
+        ("id long", [], "clustered by (id) into 2 buckets", "has bucketSpec"),
+        ("id long", [], "options ('a' = '1')", "has the option a"),
+    ],
+)
+def test_a_table_with_more_than_columns_stays_with_spark(
+    make_table, said, columns, changes, properties, why
+):
+    df = make_table(columns, *changes, properties=properties)
+    assert why in by_spark(df, said)
+
+
+def test_a_default_is_no_matter_if_its_column_is_not_read(make_table, said):
+    df = make_table("id long", "alter table {} add column b int default 99")
+    by_workers(df.select("id"), said)
+
+
+def test_each_field_of_sparks_plan_is_known(spark, folder, monkeypatch, said):
+    from headgate.spark.scans import relation
+
+    less = {name: values for name, values in relation._RELATION.items() if name != "bucketSpec"}
+    monkeypatch.setattr(relation, "_RELATION", less)
+    df = spark.read.parquet(folder).select("id")
+    assert "its relation has the field bucketSpec" in by_spark(df, said)
 
 
 @pytest.mark.parametrize(

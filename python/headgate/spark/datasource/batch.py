@@ -12,8 +12,8 @@ from headgate.errors import OptionError
 from headgate.source import Boundedness
 from headgate.source.planning import plan_splits, read_splits
 from headgate.spark.datasource.conversion import converter
-from headgate.spark.datasource.filters import expression
 from headgate.spark.datasource.offsets import StoredSplit
+from headgate.spark.filters import pushed_expression
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -128,7 +128,7 @@ class FilteringBatchReader(BatchReader):
         left = []
         arrow = self.source.schema
         for pushed in filters:
-            wanted = None if arrow is None else expression(pushed, arrow)
+            wanted = None if arrow is None else pushed_expression(pushed, arrow)
             filtered = None if wanted is None else self.source.with_filter(wanted)
             if filtered is None:
                 left.append(pushed)

@@ -3,43 +3,54 @@
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import functools
 import operator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from headgate.spark.filters import condition
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     #: A node of a plan or of an expression, as Spark's ``TreeNode.toJSON`` has it.
     Node = dict[str, Any]
 
-_COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "EqualTo": operator.eq,
-    "LessThan": operator.lt,
-    "LessThanOrEqual": operator.le,
-    "GreaterThan": operator.gt,
-    "GreaterThanOrEqual": operator.ge,
-}
 _MIRRORED: Final = {
     "EqualTo": "EqualTo",
+    "EqualNullSafe": "EqualNullSafe",
     "LessThan": "GreaterThan",
     "LessThanOrEqual": "GreaterThanOrEqual",
     "GreaterThan": "LessThan",
     "GreaterThanOrEqual": "LessThanOrEqual",
 }
-#: Spark's name of a type -> the value of a literal. Spark orders NaN, collated strings and years before
-#: 1 otherwise than Arrow, or might.
+#: Spark's name of a type, without its parameters -> the value of a literal. Spark writes the literals of
+#: other types as text in the session's zone, or not at all.
 _LITERALS: Final[dict[str, Callable[[str], Any]]] = {
+    "boolean": {"true": True, "false": False}.__getitem__,
     "byte": int,
     "short": int,
     "integer": int,
     "long": int,
+    "decimal": Decimal,
     "string": str,
     "date": dt.date.fromisoformat,
+    "timestamp_ntz": lambda text: dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=int(text)),  # noqa: DTZ001 - it has no zone
 }
+#: Spark's expression -> the filter that it is.
+_FILTERS: Final = {
+    **{name: name for name in (*_MIRRORED, "IsNull", "IsNotNull", "In")},
+    "StartsWith": "StringStartsWith",
+    "EndsWith": "StringEndsWith",
+    "Contains": "StringContains",
+}
+#: A character that replaces bytes that are not UTF-8, so the literal is not the one in the plan.
+_REPLACED: Final = "\ufffd"
 
 
 class Unsure(Exception):
@@ -61,12 +72,13 @@ class Scan:
     filtered: frozenset[str]
 
 
-def scan_of(nodes: list[Node], names: list[str]) -> Scan:
+def scan_of(nodes: list[Node], names: list[str], types: Mapping[str, pa.DataType]) -> Scan:
     """Return the scan that a plan is.
 
     Args:
         nodes: the optimized plan, from its root to its leaf.
         names: columns of the leaf.
+        types: columns that a filter may compare -> their types.
 
     Raises:
         Unsure: The plan does more, or an expression has a meaning of its own in Spark.
@@ -82,7 +94,7 @@ def scan_of(nodes: list[Node], names: list[str]) -> Scan:
             columns = found if columns is None else columns
         elif kind == "Filter":
             rest = iter(node["condition"])
-            filters.append(_expression(rest, filtered))
+            filters.append(_expression(rest, types, filtered))
         else:
             raise Unsure(f"its plan has {kind}, which is more than columns and a filter")
     if _kind(leaf) != "LogicalRelation":
@@ -101,52 +113,53 @@ def _attribute(node: Node) -> str:
     return str(node["name"])
 
 
-def _expression(rest: Iterator[Node], used: set[str]) -> pc.Expression:
+def _expression(
+    rest: Iterator[Node], types: Mapping[str, pa.DataType], used: set[str]
+) -> pc.Expression:
     """Return the expression that begins at the next node; its children follow it."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
-
     node = next(rest)
     kind = _kind(node)
     if kind in {"And", "Or"}:
-        left, right = _expression(rest, used), _expression(rest, used)
+        left, right = _expression(rest, types, used), _expression(rest, types, used)
         return left & right if kind == "And" else left | right
     if kind == "Not":
-        return ~_expression(rest, used)
-    if kind in {"IsNull", "IsNotNull"}:
-        name = _attribute(next(rest))
-        used.add(name)
-        return pc.field(name).is_null() if kind == "IsNull" else pc.field(name).is_valid()
-    if kind in _COMPARISONS:
-        first, second = next(rest), next(rest)
-        if _kind(first) == "Literal":
-            first, second, kind = second, first, _MIRRORED[kind]
-        column, value = _column(first, used), _literal(second, first)
-        return _COMPARISONS[kind](column, value)
-    if kind == "In":
-        first, *listed = (next(rest) for _ in range(node["num-children"]))
-        return _column(first, used).isin([_literal(one, first) for one in listed])
-    raise Unsure(f"its filter has {kind}")
+        return ~_expression(rest, types, used)
+    if kind == "AttributeReference" and node["dataType"] == "boolean":
+        return _condition("EqualTo", node, True, types, used)
+    if kind not in _FILTERS:
+        raise Unsure(f"its filter has {kind}")
+    column, *others = (next(rest) for _ in range(node["num-children"]))
+    if kind in _MIRRORED and _kind(column) == "Literal":
+        (column, others), kind = (others[0], [column]), _MIRRORED[kind]
+    _attribute(column)
+    values = [_literal(one, column) for one in others]
+    value = values if kind == "In" else values[0] if values else None
+    return _condition(_FILTERS[kind], column, value, types, used)
 
 
-def _column(node: Node, used: set[str]) -> pc.Expression:
-    import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
-
-    name, kind = _attribute(node), node["dataType"]
-    if kind not in _LITERALS:
-        raise Unsure(f"its filter compares {name!r} of type {kind}")
+def _condition(
+    kind: str, column: Node, value: Any, types: Mapping[str, pa.DataType], used: set[str]
+) -> pc.Expression:
+    name = _attribute(column)
     used.add(name)
-    return pc.field(name)
+    found = condition(kind, name, types[name], value) if name in types else None
+    if found is None:
+        raise Unsure(f"its filter compares {name!r} of type {column['dataType']}")
+    return found
 
 
 def _literal(node: Node, column: Node) -> Any:
     """Return the value of a literal, which has the type of the column that it is compared with."""
-    if _kind(node) != "Literal" or node["dataType"] != column["dataType"] or node["value"] is None:
+    if _kind(node) != "Literal" or node["dataType"] != column["dataType"]:
         raise Unsure(f"its filter compares {column['name']!r} with {_kind(node)}")
+    text, kind = node["value"], str(node["dataType"]).partition("(")[0]
+    if text is None:
+        return None
     try:
-        value = _LITERALS[node["dataType"]](node["value"])
-    except ValueError:
-        raise Unsure(f"its filter has the literal {node['value']}") from None
-    import pyarrow as pa  # noqa: PLC0415 - slow to import
-
-    kinds = {"byte": pa.int8(), "short": pa.int16(), "integer": pa.int32(), "long": pa.int64()}
-    return pa.scalar(value, kinds.get(node["dataType"]))
+        if kind not in _LITERALS:
+            raise Unsure(f"its filter compares {column['name']!r} of type {node['dataType']}")
+        if _REPLACED in text:
+            raise Unsure(f"its filter has the literal {text!r}")
+        return _LITERALS[kind](text)
+    except (ValueError, KeyError, OverflowError, decimal.InvalidOperation):
+        raise Unsure(f"its filter has the literal {text}") from None

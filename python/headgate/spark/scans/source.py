@@ -5,28 +5,23 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.errors import UnsupportedTypeError
 from headgate.spark.scans.files import check, local_paths
 from headgate.spark.scans.plan import Unsure, scan_of
+from headgate.spark.scans.relation import check_confs, check_relation
 from headgate.spark.schema import arrow_schema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from headgate.source.files import FileSource
 
-#: Options of ``spark.read`` that only say where the files are.
-_KNOWN: Final = {"path", "paths", "mergeschema"}
-#: Confs that let Spark read files otherwise -> the only value that does not.
-_CONFS: Final = {
-    "spark.sql.files.ignoreCorruptFiles": "false",
-    "spark.sql.files.ignoreMissingFiles": "false",
-    "spark.sql.parquet.binaryAsString": "false",
-    "spark.sql.parquet.fieldId.read.enabled": "false",
-}
 #: Conf with the most rows in a batch that Spark gives to Python; 0 or less for no limit.
 _BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
-#: Conf that says what Spark makes of days before the Gregorian calendar, in files of others.
-_REBASING: Final = "spark.sql.parquet.datetimeRebaseModeInRead"
+#: Collation of text that is compared byte by byte.
+_BYTEWISE: Final = "UTF8_BINARY"
 
 
 def source_of(df: DataFrame) -> FileSource:
@@ -47,15 +42,11 @@ def source_of(df: DataFrame) -> FileSource:
         raise Unsure("it reads more than one table")
     leaf = leaves.apply(0)
     table = StructType.fromJson(json.loads(leaf.schema().json()))
-    scan = scan_of(json.loads(plan.toJSON()), table.names)
-    _check_relation(leaf)
-    for name, only in _CONFS.items():
-        if (value := str(session.conf.get(name, only))).lower() != only:
-            raise Unsure(f"{name} is {value}")
-    if str(session.conf.get(_REBASING, "EXCEPTION")).upper() == "LEGACY":
-        raise Unsure(f"{_REBASING} is LEGACY")
     zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
+    scan = scan_of(json.loads(plan.toJSON()), table.names, _types(table, zone))
     read = {*scan.columns, *scan.filtered}
+    check_relation(leaf, read)
+    check_confs(session)
     schema = arrow_schema(StructType([f for f in table.fields if f.name in read]), zone)
     paths = local_paths(str(uri) for uri in leaf.relation().location().inputFiles())
     check(paths, schema)
@@ -70,17 +61,17 @@ def source_of(df: DataFrame) -> FileSource:
     )
 
 
-def _check_relation(leaf: Any) -> None:
-    relation = leaf.relation()
-    kind = relation.getClass().getSimpleName()
-    if kind != "HadoopFsRelation":
-        raise Unsure(f"it reads {kind}, not files")
-    form = relation.fileFormat().getClass().getSimpleName()
-    if form != "ParquetFileFormat":
-        raise Unsure(f"it reads files by {form}, not Parquet")
-    if int(relation.partitionSchema().size()):
-        raise Unsure("the names of its folders have columns")
-    options = str(relation.options().keys().mkString("\n")).lower().split("\n")
-    others = sorted({*options} - {*_KNOWN, ""})
-    if others:
-        raise Unsure(f"spark.read has the option {others[0]}")
+def _types(table: StructType, zone: str) -> dict[str, pa.DataType]:
+    """Return the columns that can be sent, and are compared byte by byte if they are text -> their types."""
+    from pyspark.sql.types import StringType, StructType  # noqa: PLC0415
+
+    found = {}
+    for field in table.fields:
+        kind = field.dataType
+        if isinstance(kind, StringType) and getattr(kind, "collation", _BYTEWISE) != _BYTEWISE:
+            continue
+        try:
+            found[field.name] = arrow_schema(StructType([field]), zone).field(0).type
+        except UnsupportedTypeError:
+            continue
+    return found
