@@ -103,11 +103,12 @@ class SchemaCast:
         if given.names == want.names:
             places = list(range(len(want)))
         else:
-            missing = [name for name in want.names if name not in given.names]
-            extra = [name for name in given.names if name not in want.names]
+            made, wanted = set(given.names), set(want.names)
+            missing = [name for name in want.names if name not in made]
+            extra = [name for name in given.names if name not in wanted]
             if missing or extra or len(given) != len(want):
                 raise self._error(given, _difference(missing, extra, given, want), extra=extra)
-            if len(set(want.names)) < len(want):
+            if len(wanted) < len(want):
                 raise self._error(given, "several columns of one name, in another order")
             places = [given.get_field_index(name) for name in want.names]
         steps = []

@@ -6,6 +6,7 @@ ADR 0001 says why ``pyarrow.dataset`` does not do this.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,7 @@ import pyarrow.types as pt
 
 from headgate._matches import close_matches
 from headgate.errors import OptionError, SchemaMismatchError, UnknownColumnError
+from headgate.source.files.format import plain
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -44,22 +46,16 @@ def plain_schema(schema: pa.Schema, whose: str) -> pa.Schema:
     Raises:
         SchemaMismatchError: two columns have the same name.
     """
-    twice = [name for place, name in enumerate(schema.names) if name in schema.names[:place]]
-    if twice:
+    names = schema.names
+    if len(set(names)) < len(names):
+        twice = next(name for name, count in Counter(names).items() if count > 1)
         raise SchemaMismatchError(
-            f"{whose} has more than one column {twice[0]!r}",
-            have=", ".join(schema.names),
+            f"{whose} has more than one column {twice!r}",
+            have=", ".join(names),
             remedy="rename one of the columns",
-            details={"column": twice[0]},
+            details={"column": twice},
         )
-    return pa.schema(
-        pa.field(
-            field.name,
-            field.type.value_type if pt.is_dictionary(field.type) else field.type,
-            field.nullable,
-        )
-        for field in schema
-    )
+    return pa.schema(pa.field(field.name, plain(field.type), field.nullable) for field in schema)
 
 
 def select(schema: pa.Schema, columns: Sequence[str], whose: str) -> pa.Schema:
@@ -174,14 +170,19 @@ def _repeated(value: pa.Scalar) -> Callable[[pa.RecordBatch], pa.Array]:
     return lambda batch: pa.repeat(value, batch.num_rows)
 
 
+def declared(kind: pa.DataType) -> str:
+    """Return the name of a type in the option ``schema``."""
+    names = {pa.timestamp("us", "UTC"): "timestamp", pa.timestamp("us"): "timestamp_ntz"}
+    return names.get(plain(kind), str(plain(kind)))
+
+
 def _is_view(kind: Any, of: str) -> bool:
     test = getattr(pt, f"is_{of}_view", None)
     return test is not None and test(kind)
 
 
 def _castable(given: pa.DataType, wanted: pa.DataType) -> bool:
-    if pt.is_dictionary(given):
-        given = given.value_type
+    given = plain(given)
     return (
         given.equals(wanted)
         or pt.is_null(given)
@@ -199,7 +200,8 @@ def _column(file: pa.Schema, wanted: pa.Field, path: str) -> Callable[[pa.Record
     place, given = places[0], file.field(places[0]).type
     if not _castable(given, wanted.type):
         summary = f"column {wanted.name!r} of {path} is of type {given}, not {wanted.type}"
-        raise _mismatch(summary, path, wanted, str(given))
+        remedy = f'schema="{wanted.name} {declared(given)}" · leave the file out'
+        raise _mismatch(summary, path, wanted, str(given), remedy)
 
     def make(batch: pa.RecordBatch) -> pa.Array:
         column = batch.column(place)
@@ -217,11 +219,13 @@ def _column(file: pa.Schema, wanted: pa.Field, path: str) -> Callable[[pa.Record
     return make
 
 
-def _mismatch(summary: str, path: str, wanted: pa.Field, have: str) -> SchemaMismatchError:
+def _mismatch(
+    summary: str, path: str, wanted: pa.Field, have: str, remedy: str = ""
+) -> SchemaMismatchError:
     return SchemaMismatchError(
         summary,
         asked=f"{wanted.name} {wanted.type}{'' if wanted.nullable else ' not null'}",
         have=have,
-        remedy="give a schema that all files have · leave the file out",
+        remedy=remedy or "give a schema that all files have · leave the file out",
         details={"path": path, "column": wanted.name},
     )

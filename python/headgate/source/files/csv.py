@@ -49,7 +49,8 @@ class CsvFormat(FileFormat):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows as batches; unwanted columns are not converted."""
         names = self._names_of(files, split)
-        present = pa.schema([field for field in wanted if field.name in names])
+        known = set(names)
+        present = pa.schema([field for field in wanted if field.name in known])
         convert = self._convert(present or pa.schema([(names[0], pa.string())]))
         if self._options.newlines_in_values or is_compressed(split.path):
             yield from sliced(self._whole(files, split, convert), split.position, batch_rows)

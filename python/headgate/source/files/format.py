@@ -23,6 +23,7 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 
 #: Bytes below which the assignment of a split costs more than its reading.
 _SMALLEST_SPLIT: Final = 1024 * 1024
+#: Fewest rows of a batch of as many columns or more.
 _FEWEST_ROWS: Final = 1024
 _MOST_ROWS: Final = 1024 * 1024
 #: Assumed bytes of a value of variable width.
@@ -82,11 +83,17 @@ class FileFormat(ABC):
         """
 
 
-def rows_per_batch(batch_rows: int | None, bytes_per_row: float) -> int:
-    """Return the number of rows of a batch."""
+def rows_per_batch(batch_rows: int | None, bytes_per_row: float, columns: int = 1) -> int:
+    """Return the number of rows of a batch of so many columns, each of which costs time per batch."""
     if batch_rows is not None:
         return batch_rows
-    return int(min(max(BATCH_BYTES / max(bytes_per_row, 1), _FEWEST_ROWS), _MOST_ROWS))
+    fewest = min(columns, _FEWEST_ROWS)
+    return int(min(max(BATCH_BYTES / max(bytes_per_row, 1), fewest), _MOST_ROWS))
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values of a dictionary; other types as they are."""
+    return kind.value_type if pt.is_dictionary(kind) else kind
 
 
 def width(kind: pa.DataType) -> int:
@@ -106,9 +113,39 @@ def sliced(
     for batch in batches:
         begin = min(skip, batch.num_rows)
         skip -= begin
-        step = rows_per_batch(rows, batch.nbytes / max(1, batch.num_rows))
+        step = rows_per_batch(
+            rows, _decoded_bytes(batch) / max(1, batch.num_rows), batch.num_columns
+        )
         for start in range(begin, batch.num_rows, step):
             yield batch.slice(start, step)
+
+
+def with_types(batch: pa.RecordBatch, types: Mapping[str, pa.DataType]) -> pa.RecordBatch:
+    """Return a batch whose columns with these names are cast to these types."""
+    if not types:
+        return batch
+    columns = [
+        column.cast(types.get(name, column.type))
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+
+def _decoded_bytes(batch: pa.RecordBatch) -> int:
+    """Return the bytes of a batch, with the values in place of dictionaries."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
+
+    size: int = batch.nbytes
+    for column in batch.columns:
+        if not pt.is_dictionary(column.type):
+            continue
+        values = column.dictionary
+        try:
+            widths = pc.binary_length(values)
+        except pa.ArrowNotImplementedError:  # values of a fixed width, or nested ones
+            widths = pa.repeat(values.nbytes // max(1, len(values)), len(values))
+        size += pc.sum(widths.take(column.indices)).as_py() or 0
+    return size
 
 
 def split_of(file: ListedFile, kind: str, start: int, end: int, size: int) -> FileSplit:

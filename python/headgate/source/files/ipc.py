@@ -48,7 +48,8 @@ class ArrowFormat(FileFormat):
         """Yield the batches, with large ones in slices."""
         with files.filesystem.open_input_file(split.path) as opened:
             schema = ipc.open_file(opened).schema
-            places = [place for place, name in enumerate(schema.names) if name in wanted.names]
+            names = set(wanted.names)
+            places = [place for place, name in enumerate(schema.names) if name in names]
             options = ipc.IpcReadOptions(use_threads=False, included_fields=places or [0])
             if len(places) == len(schema):
                 options = ipc.IpcReadOptions(use_threads=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -11,7 +11,18 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from headgate.source.files.conform import filter_columns
-from headgate.source.files.format import Cut, FileFormat, grouped, rows_per_batch, split_of, width
+from headgate.source.files.footer import INT96, Footer, with_instants
+from headgate.source.files.format import (
+    BATCH_BYTES,
+    Cut,
+    FileFormat,
+    grouped,
+    plain,
+    rows_per_batch,
+    split_of,
+    width,
+    with_types,
+)
 from headgate.source.files.partitions import guarantee
 
 if TYPE_CHECKING:
@@ -20,6 +31,11 @@ if TYPE_CHECKING:
 
 #: Expressions that may be true for NaN, which statistics ignore: ``!=`` and calls of functions.
 _TRUE_FOR_NAN: Final = re.compile(r"!=|\w\(")
+#: Most rows that are decoded at once if a value's width varies: a value that repeats takes no space in the
+#: file, so the file's size says nothing about the size of its rows.
+_ROWS_OF_TEXTS: Final = 8192
+#: Bytes of decoded rows above which fewer are decoded at once.
+_TOO_MANY_BYTES: Final = 4 * BATCH_BYTES
 
 
 class ParquetFormat(FileFormat):
@@ -28,27 +44,20 @@ class ParquetFormat(FileFormat):
     name = "parquet"
 
     def schema(self, files: Files, file: ListedFile) -> pa.Schema:
-        """Return the schema in the footer."""
-        with files.filesystem.open_input_file(file.path) as opened:
-            return pq.ParquetFile(opened).schema_arrow
+        """Return the schema in the footer; INT96 columns are timestamps in UTC."""
+        return Footer.of(files, file.path, file.size).schema
 
     def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:
         """Return splits of adjacent row groups."""
-        with files.filesystem.open_input_file(file.path) as opened:
-            parquet = pq.ParquetFile(opened)
-            footer, schema = parquet.metadata, parquet.schema_arrow
-        kept = _possible_row_groups(files, file, schema, cut)
-        leaves = _leaves(footer, cut.columns)
-        weights = [
-            _weight(footer.row_group(place), leaves) for place in range(footer.num_row_groups)
+        footer = Footer.of(files, file.path, file.size)
+        weights = _weights(footer, cut.columns, file.size)
+        possible = _possible_row_groups(files, file, footer, cut)
+        groups = map(footer.metadata.row_group, range(len(weights)))
+        sizes = [
+            -1 if group.num_rows == 0 or (possible is not None and place not in possible) else size
+            for place, (group, size) in enumerate(zip(groups, weights, strict=True))
         ]
         fraction = sum(weights) / max(1, file.size)
-        sizes = [
-            -1
-            if footer.row_group(place).num_rows == 0 or (kept is not None and place not in kept)
-            else weight
-            for place, weight in enumerate(weights)
-        ]
         return [
             split_of(file, self.name, start, end, size)
             for start, end, size in grouped(sizes, cut.limit(fraction))
@@ -59,30 +68,79 @@ class ParquetFormat(FileFormat):
     ) -> Iterator[pa.RecordBatch]:
         """Yield batches; row groups before the position are not read."""
         with files.filesystem.open_input_file(split.path) as opened:
-            parquet = pq.ParquetFile(opened, pre_buffer=not files.is_local)
+            parquet = pq.ParquetFile(opened, pre_buffer=not files.is_local, **INT96)
             footer, skip = parquet.metadata, split.position
             groups = list(range(split.start, split.end))
             while groups and footer.row_group(groups[0]).num_rows <= skip:
                 skip -= footer.row_group(groups.pop(0)).num_rows
             if not groups:
                 return
-            columns = [name for name in wanted.names if name in parquet.schema_arrow.names]
-            columns = columns or parquet.schema_arrow.names[:1]
-            rows = batch_rows or _even_rows(parquet, groups, columns)
-            for batch in parquet.iter_batches(rows, groups, columns, use_threads=False):
-                begin = min(skip, batch.num_rows)
-                skip -= begin
-                if begin < batch.num_rows:
-                    yield batch.slice(begin) if begin else batch
+            schema, names = with_instants(parquet), set(wanted.names)
+            fields = [field for field in schema if field.name in names] or [schema.field(0)]
+            types = [plain(field.type) for field in fields]
+            rows = batch_rows or _even_rows(footer, groups, schema, types)
+            varies = any(map(_varies, types))
+            columns = list(dict.fromkeys(field.name for field in fields))
+            stored = dict(zip(parquet.schema_arrow.names, parquet.schema_arrow.types, strict=True))
+            casts = {
+                field.name: kind
+                for field, kind in zip(fields, types, strict=True)
+                if not kind.equals(stored[field.name])
+            }
+
+            def decoded(rows: int) -> Iterator[pa.RecordBatch]:
+                for batch in parquet.iter_batches(rows, groups, columns, use_threads=False):
+                    yield with_types(batch, casts)
+
+            batches = _bounded(decoded, min(rows, _ROWS_OF_TEXTS) if varies else rows, skip)
+            yield from batches if batch_rows else _joined(batches, rows)
+
+
+def _bounded(
+    decoded: Callable[[int], Iterator[pa.RecordBatch]], rows: int, skip: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows after the first ``skip``; decode fewer at once if they are large."""
+    while True:
+        position = 0
+        for batch in decoded(rows):
+            begin = min(max(0, skip - position), batch.num_rows)
+            position += batch.num_rows
+            if begin < batch.num_rows:
+                yield batch.slice(begin) if begin else batch
+                if batch.nbytes > _TOO_MANY_BYTES and rows > 1:
+                    rows = max(1, BATCH_BYTES * batch.num_rows // batch.nbytes)
+                    break
+        else:
+            return
+        skip = position
+
+
+def _joined(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Join small batches into ones of about ``rows`` rows and 4 MiB."""
+    waiting: list[pa.RecordBatch] = []
+    count, size = 0, 0
+    for batch in batches:
+        if waiting and (count + batch.num_rows > rows or size + batch.nbytes > BATCH_BYTES):
+            yield _concatenated(waiting)
+            waiting, count, size = [], 0, 0
+        waiting.append(batch)
+        count, size = count + batch.num_rows, size + batch.nbytes
+    if waiting:
+        yield _concatenated(waiting)
+
+
+def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _possible_row_groups(
-    files: Files, file: ListedFile, schema: pa.Schema, cut: Cut
+    files: Files, file: ListedFile, footer: Footer, cut: Cut
 ) -> set[int] | None:
     """Return the row groups in which rows may pass the filter; None if it is not known."""
     if cut.filter is None:
         return None
-    plain = not _TRUE_FOR_NAN.search(str(cut.filter))
+    schema = footer.schema
+    plain_filter = not _TRUE_FOR_NAN.search(str(cut.filter))
     for name in filter_columns(cut.filter, cut.schema):
         # Statistics can only be used if the file's column has the type that the filter expects.
         kinds = [schema.field(place).type for place in schema.get_all_field_indices(name)]
@@ -91,19 +149,28 @@ def _possible_row_groups(
         elif (
             name in cut.fixed  # The filter means the folder's column, not the file's.
             or kinds != [cut.schema.field(name).type]
-            or (not plain and pt.is_floating(kinds[0]))
+            or (not plain_filter and pt.is_floating(kinds[0]))
         ):
             return None
     import pyarrow.dataset as ds  # noqa: PLC0415 - slow to import, and only filters need it
 
     fragment = ds.ParquetFileFormat().make_fragment(
-        file.path, files.filesystem, partition_expression=guarantee(cut.fixed)
+        footer.reader(), partition_expression=guarantee(cut.fixed)
     )
     return {group.id for group in fragment.subset(filter=cut.filter, schema=schema).row_groups}
 
 
-def _weight(row_group: Any, leaves: Sequence[int]) -> int:
-    return sum(row_group.column(leaf).total_compressed_size for leaf in leaves)
+def _weights(footer: Footer, columns: Sequence[str], file_size: int) -> list[int]:
+    """Return the bytes to read of each row group."""
+    groups = [footer.metadata.row_group(place) for place in range(footer.metadata.num_row_groups)]
+    if set(columns).issuperset(footer.schema.names):
+        whole = max(1, sum(group.total_byte_size for group in groups))
+        return [max(0, group.total_byte_size * file_size // whole) for group in groups]
+    leaves = _leaves(footer.metadata, columns)
+    return [
+        max(0, sum(group.column(leaf).total_compressed_size for leaf in leaves))
+        for group in map(footer.row_group, range(len(groups)))
+    ]
 
 
 def _leaves(footer: Any, columns: Sequence[str]) -> list[int]:
@@ -117,22 +184,22 @@ def _leaves(footer: Any, columns: Sequence[str]) -> list[int]:
     return found
 
 
-def _even_rows(parquet: Any, groups: Sequence[int], columns: Sequence[str]) -> int:
+def _even_rows(
+    footer: Any, groups: Sequence[int], schema: pa.Schema, types: Sequence[pa.DataType]
+) -> int:
     """Return the rows of a batch, such that the last batch is as large as the others."""
-    footer = parquet.metadata
-    rows: int = sum(footer.row_group(group).num_rows for group in groups)
-    batches = -(-rows // rows_per_batch(None, _bytes_per_row(parquet, groups, columns, rows)))
+    rows = max(1, sum(footer.row_group(group).num_rows for group in groups))
+    stored = sum(footer.row_group(group).total_byte_size for group in groups)
+    wide, all_columns = sum(map(width, types)), sum(map(width, schema.types))
+    # Encoded columns are narrower than decoded ones, so use the widths as a lower bound.
+    bytes_per_row = max(stored / rows * wide / max(1, all_columns), wide)
+    batches = -(-rows // rows_per_batch(None, bytes_per_row, len(types)))
     return -(-rows // batches)
 
 
-def _bytes_per_row(parquet: Any, groups: Sequence[int], columns: Sequence[str], rows: int) -> float:
-    footer = parquet.metadata
-    leaves = _leaves(footer, columns)
-    stored: int = sum(
-        footer.row_group(group).column(leaf).total_uncompressed_size
-        for group in groups
-        for leaf in leaves
-    )
-    # Encoded columns are narrower than decoded ones, so use the fixed widths as a lower bound.
-    known = sum(width(field.type) for field in parquet.schema_arrow if field.name in columns)
-    return max(stored / max(1, rows), known)
+def _varies(kind: pa.DataType) -> bool:
+    """Return True for types whose values have no fixed width."""
+    try:
+        return kind.bit_width == 0
+    except ValueError:
+        return True

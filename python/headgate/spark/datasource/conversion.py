@@ -46,9 +46,9 @@ def converter(schema: StructType) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.schema.equals(target):
             return batch
-        columns = []
+        columns, names = [], set(batch.schema.names)
         for field in target:
-            if field.name not in batch.schema.names:
+            if field.name not in names:
                 raise SchemaMismatchError(
                     f"a batch of the source has no column {field.name!r}",
                     asked=", ".join(target.names),
