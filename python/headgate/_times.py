@@ -18,8 +18,8 @@ def scale_of(of: pa.DataType, unit: str = "ms") -> tuple[int, int] | None:
     """Return the factor and the divisor that make ms of the numbers of a type; None if it has no times.
 
     Args:
-        of: a timestamp of any unit, a date, or an integer of at least 32 bits.
-        unit: the unit of integers.
+        of: a timestamp of any unit, a date, or int64.
+        unit: the unit of int64.
     """
     import pyarrow as pa  # noqa: PLC0415 - `import headgate` loads nothing else
 
@@ -28,7 +28,8 @@ def scale_of(of: pa.DataType, unit: str = "ms") -> tuple[int, int] | None:
         return UNITS[of.unit]
     if t.is_date(of):
         return (_DAY, 1) if t.is_date32(of) else (1, 1)
-    return UNITS[unit] if t.is_int64(of) or t.is_int32(of) or t.is_uint32(of) else None
+    # Milliseconds since 1970 do not fit into fewer bits.
+    return UNITS[unit] if t.is_int64(of) else None
 
 
 def millis_of(times: Any, unit: str = "ms") -> pa.Int64Array:
@@ -37,7 +38,7 @@ def millis_of(times: Any, unit: str = "ms") -> pa.Int64Array:
     Args:
         times: an Arrow array, a numpy array or a sequence of timestamps of any unit, dates, or integers. A
             timestamp without a time zone counts as UTC.
-        unit: the unit of integers.
+        unit: the unit of int64.
 
     Raises:
         UnsupportedTypeError: values that are no times, or a time whose milliseconds do not fit 64 bits.
@@ -94,10 +95,8 @@ def _numbers(array: pa.Array) -> pa.Int64Array:
     import pyarrow as pa  # noqa: PLC0415 - `import headgate` loads nothing else
 
     if pa.types.is_date32(array.type):
-        array = array.view(pa.int32())
-    elif not pa.types.is_integer(array.type):
-        return array.view(pa.int64())
-    return array.cast(pa.int64())
+        return array.view(pa.int32()).cast(pa.int64())
+    return array.view(pa.int64())
 
 
 def _unsupported(have: str) -> UnsupportedTypeError:

@@ -42,6 +42,16 @@ def check_type(of: Any, what: str) -> None:
         )
 
 
+def check_columns(schema: pa.Schema) -> None:
+    """Refuse columns of types whose rows Arrow cannot choose.
+
+    Raises:
+        UnsupportedTypeError: a column of such a type.
+    """
+    for field in schema:
+        check_type(field.type, f"column {field.name!r}")
+
+
 def check_reduce(reduce: str, of: pa.DataType, what: str) -> None:
     """Refuse a sum, a minimum or a maximum of a type that has none.
 
