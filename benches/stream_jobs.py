@@ -103,7 +103,7 @@ class Count(ProcessFunction):
 
     def process(self, batch: pa.RecordBatch, context: KeyedContext) -> pa.RecordBatch:
         self.count.add(batch["id"])
-        counts = self.count.get().take(pa.array(context.rows))
+        counts = self.count.get().take(context.rows)
         return pa.RecordBatch.from_arrays([batch["key"], batch["at"], counts], schema=COUNTED)
 
 

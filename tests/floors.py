@@ -19,6 +19,7 @@ LEAVES = {
     "headgate._option": set(),
     "headgate._option_table": {"headgate._option"},
     "headgate._units": set(),
+    "headgate._times": {"headgate.errors"},
     "headgate._values": set(),
     "headgate._options": {
         "headgate._matches",
@@ -33,6 +34,7 @@ LEAVES = {
     "headgate.source.base": {"headgate.errors", "headgate.source.api"},
     "headgate.source.watermark": {
         "headgate._matches",
+        "headgate._times",
         "headgate._units",
         "headgate.errors",
         "headgate.source.api",
@@ -54,10 +56,11 @@ LEAVES = {
     "headgate.stream.state": {
         "headgate._native",
         "headgate._sealed",
+        "headgate._times",
         "headgate.errors",
         "headgate.key_groups",
     },
-    "headgate.stream.windows": {"headgate.errors", "headgate.stream.state"},
+    "headgate.stream.windows": {"headgate._times", "headgate.errors", "headgate.stream.state"},
     "headgate.stream.api.functions": {"headgate.stream.state"},
     "headgate.stream.operators": {
         "headgate.errors",
@@ -122,6 +125,7 @@ LEAVES = {
         "headgate.stream.api.graph",
         "headgate.stream.api.job",
         "headgate.stream.operators",
+        "headgate.stream.state",
         "headgate.stream.windows",
     },
     "headgate.control": {"headgate._native", "headgate.errors"},

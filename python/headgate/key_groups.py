@@ -35,7 +35,7 @@ def key_groups(keys: Any, max_parallelism: int) -> pa.UInt32Array:
     Args:
         keys: an Arrow array, or an object that exports one. The hash codes are those of Java's
             Boolean, Byte, Short, Integer, Long, Float, Double and String, so a negative number has
-            another group as int32 than as int64.
+            another group as int32 than as int64. Unlike in Java, -0.0 has the group of 0.0.
         max_parallelism: number of groups, from 1 to 32768.
 
     Returns:

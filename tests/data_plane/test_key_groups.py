@@ -53,12 +53,15 @@ def string_code(text):
 
 
 def double_code(value):
-    bits = 0x7FF8 << 48 if value != value else struct.unpack("<Q", struct.pack("<d", value))[0]  # noqa: PLR0124
+    # Unlike in Java, -0.0 is 0.0.
+    bits = (
+        0x7FF8 << 48 if value != value else struct.unpack("<Q", struct.pack("<d", value + 0.0))[0]
+    )  # noqa: PLR0124
     return long_code(bits)
 
 
 def float_code(value):
-    bits = 0x7FC00000 if value != value else struct.unpack("<I", struct.pack("<f", value))[0]  # noqa: PLR0124
+    bits = 0x7FC00000 if value != value else struct.unpack("<I", struct.pack("<f", value + 0.0))[0]  # noqa: PLR0124
     return word(bits)
 
 

@@ -12,6 +12,7 @@ SCHEMAS = {
     "several": pa.schema([("id", pa.int32()), ("name", pa.string()), ("at", pa.timestamp("us"))]),
     "nested": pa.schema([("of", pa.struct([("a", pa.int64()), ("b", pa.string())]))]),
     "list": pa.schema([("of", pa.list_(pa.int32()))]),
+    "deep": pa.schema([("of", pa.list_(pa.struct([("x", pa.float32())])))]),
 }
 
 _text = st.sampled_from(["", "a", "b", "zoë"])
@@ -28,6 +29,13 @@ VALUES = {
         st.none() | st.builds(lambda a, b: {"a": a, "b": b}, st.none() | st.integers(0, 2), _text)
     ),
     "list": st.tuples(st.none() | st.lists(st.integers(0, 1), max_size=2)),
+    "deep": st.tuples(
+        st.none()
+        | st.lists(
+            st.none() | st.builds(lambda x: {"x": x}, st.none() | st.sampled_from([0.0, -0.0])),
+            max_size=2,
+        )
+    ),
 }
 
 KINDS = sorted(SCHEMAS)
@@ -45,8 +53,8 @@ def batch(kind, keys):
 
 
 def frozen(key):
-    """Return a hashable form in which equal keys are equal: NaN is itself, -0.0 is not 0.0."""
-    return repr(key)
+    """Return a hashable form in which equal keys are equal: NaN is itself, and -0.0 is 0.0."""
+    return repr(key).replace("-0.0", "0.0")
 
 
 def rows_of(columns):

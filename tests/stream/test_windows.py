@@ -13,7 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 
-from headgate.errors import SchemaMismatchError, StateError, UnknownColumnError
+from headgate.errors import (
+    SchemaMismatchError,
+    StateError,
+    UnknownColumnError,
+    UnsupportedTypeError,
+)
 from headgate.stream import (
     Aggregate,
     KeyedStateBackend,
@@ -325,7 +330,7 @@ def test_arguments_are_checked():
         operator(window)
     with pytest.raises(StateError, match="aggregates or a function"):
         operator(window, aggregates=AGGREGATES, function=lambda windows: windows)
-    with pytest.raises(StateError, match="a sum of type string"):
+    with pytest.raises(UnsupportedTypeError, match="a sum of column 'user'"):
         operator(window, aggregates=[Aggregate("sum", "user")])
     with pytest.raises(StateError, match="negative"):
         operator(window, aggregates=AGGREGATES, allowed_lateness=ms(-1))

@@ -5,7 +5,7 @@
 //! | Boolean | `Boolean` |
 //! | Int8, Int16, Int32 | `Byte`, `Short`, `Integer`: the value |
 //! | Int64 | `Long`: xor of both halves |
-//! | Float32, Float64 | `Float`, `Double`: the bits as an int or long; all NaNs are equal, -0.0 differs from 0.0 |
+//! | Float32, Float64 | `Float`, `Double`: the bits as an int or long; all NaNs are equal, and so are -0.0 and 0.0, as in SQL and unlike in Java |
 //! | Utf8, also large and view | `String`: its UTF-16 code units in powers of 31 |
 //! | Dictionary, run-end encoded | their decoded values |
 //!
@@ -95,7 +95,7 @@ fn can_hash(plain: &DataType) -> bool {
     matches!(plain, Boolean | Int8 | Int16 | Int32 | Int64 | Float32 | Float64 | Utf8 | LargeUtf8)
 }
 
-/// Java's hash codes, as bits. Requires a type that [`can_hash`] accepts, and no nulls.
+/// Java's hash codes, as bits. Requires a type that [`can_hash`] accepts, and no nulls. Adding 0.0 makes 0.0 of -0.0.
 fn hash_codes(array: &dyn Array, out: &mut Vec<u32>) {
     match array.data_type() {
         DataType::Boolean => extend(array.as_boolean(), out, |v| if v { 1231 } else { 1237 }),
@@ -110,10 +110,10 @@ fn hash_codes(array: &dyn Array, out: &mut Vec<u32>) {
             extend(array.as_primitive::<Int64Type>(), out, |v| fold(v.cast_unsigned()));
         }
         DataType::Float32 => extend(array.as_primitive::<Float32Type>(), out, |v: f32| {
-            if v.is_nan() { 0x7fc0_0000 } else { v.to_bits() }
+            if v.is_nan() { 0x7fc0_0000 } else { (v + 0.0).to_bits() }
         }),
         DataType::Float64 => extend(array.as_primitive::<Float64Type>(), out, |v: f64| {
-            fold(if v.is_nan() { 0x7ff8_0000_0000_0000 } else { v.to_bits() })
+            fold(if v.is_nan() { 0x7ff8_0000_0000_0000 } else { (v + 0.0).to_bits() })
         }),
         DataType::LargeUtf8 => extend(array.as_string::<i64>(), out, of_string),
         _ => extend(array.as_string::<i32>(), out, of_string),
@@ -186,6 +186,12 @@ mod tests {
         let keys = Float64Array::from(vec![Some(1.0), Some(f64::NAN), None]);
         let error = groups(Arc::new(keys), 128).unwrap_err();
         assert_eq!(error, HashError::NullKey { column: "k".to_owned(), row: 2 });
+    }
+
+    #[test]
+    fn zeros_have_one_group() {
+        let zeros = hashes(Float64Array::from(vec![0.0, -0.0]));
+        assert_eq!(zeros[0], zeros[1]);
     }
 
     #[test]

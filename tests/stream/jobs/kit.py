@@ -49,7 +49,7 @@ class Count(ProcessFunction):
 
     def process(self, batch, context):
         self.count.add(batch["id"])
-        counts = self.count.get().take(pa.array(context.rows))
+        counts = self.count.get().take(context.rows)
         return pa.RecordBatch.from_arrays([batch["key"], batch["id"], counts], schema=COUNTED)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headgate._kafka import LOG, said
+from headgate._times import millis_of, scale_of
 from headgate.errors import SchemaMismatchError, SinkError
 
 #: Seconds for callbacks to run while the producer's queue is full, and between looks at a flush.
@@ -26,7 +27,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_time(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_int64(kind))
+    return scale_of(kind) is not None
 
 
 def _is_headers(kind: pa.DataType) -> bool:
@@ -69,10 +70,8 @@ def records_of(batch: pa.RecordBatch, topic: str) -> Iterator[dict[str, Any]]:
     columns = {
         field.name: column for field, column in zip(batch.schema, batch.columns, strict=True)
     }
-    if "timestamp" in columns and pa.types.is_timestamp(columns["timestamp"].type):
-        times = columns["timestamp"]
-        milliseconds = times.cast(pa.timestamp("ms", times.type.tz), safe=False)
-        columns["timestamp"] = milliseconds.cast(pa.int64())
+    if "timestamp" in columns:
+        columns["timestamp"] = millis_of(columns["timestamp"])
     names = list(columns)
     for row in zip(*(column.to_pylist() for column in columns.values()), strict=True):
         record = {n: v for n, v in zip(names, row, strict=True) if v is not None or n == "value"}

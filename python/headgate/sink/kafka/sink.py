@@ -42,7 +42,7 @@ class KafkaSink(StreamSink):
     """Writes each row as a record.
 
     The batches have a column ``value`` (binary or string; null for a tombstone), and may have ``key``, ``topic``,
-    ``partition``, ``timestamp`` (a timestamp, or int64 of ms since 1970) and ``headers`` (a list of
+    ``partition``, ``timestamp`` (of any unit, or int64 of ms since 1970) and ``headers`` (a list of
     structs of ``key`` and ``value``), as :class:`~headgate.source.kafka.KafkaSource` reads them.
 
     With ``delivery="at_least_once"`` the tasks produce, and a checkpoint waits until brokers have all

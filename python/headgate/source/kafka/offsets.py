@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from headgate._kafka import said
+from headgate._times import milli_of
 from headgate.errors import SourceError
 from headgate.source.arguments import refuse, whole_number
 
@@ -75,8 +76,7 @@ class KafkaOffsets:
             OptionError: the time is neither, or before 1970.
         """
         if isinstance(time, datetime):
-            aware = time if time.tzinfo else time.replace(tzinfo=UTC)
-            time = round(aware.timestamp() * 1000)
+            time = milli_of(time)
         return cls("time", time=whole_number("time", time, 0))
 
     @classmethod

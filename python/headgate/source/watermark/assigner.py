@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
 from headgate._matches import close_matches
+from headgate._times import UNITS, scale_of
 from headgate.errors import OptionError, UnknownColumnError, UnsupportedTypeError
 from headgate.source.watermark.generator import MAX_WATERMARK, MIN_WATERMARK
-
-#: unit -> the factor and the divisor that convert it to ms.
-_UNITS: Final = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
 
 #: A function from a batch to an Arrow array of timestamps, or of int64 ms, one per row.
 TimestampFunction = Callable[[Any], Any]
@@ -27,8 +25,8 @@ class TimestampAssigner:
     that the source gave it.
 
     Attributes:
-        column: a column of Arrow timestamps (any unit; without a time zone they count as UTC) or
-            of int64, or a function from a batch to such an array.
+        column: a column of Arrow timestamps (any unit; without a time zone they count as UTC), dates or
+            int64, or a function from a batch to such an array.
         unit: the unit of int64 values: "s", "ms", "us" or "ns".
     """
 
@@ -43,10 +41,10 @@ class TimestampAssigner:
                 have="a column's name or a function from a batch to an Arrow array",
                 remedy='with_timestamp_assigner("event_time")',
             )
-        if self.unit not in _UNITS:
+        if self.unit not in UNITS:
             raise OptionError(
                 f"unit={self.unit!r} is no unit of time",
-                have=" or ".join(f'"{unit}"' for unit in _UNITS),
+                have=" or ".join(f'"{unit}"' for unit in UNITS),
                 remedy='unit="ms"',
             )
 
@@ -59,7 +57,7 @@ class TimestampAssigner:
 
         Raises:
             UnknownColumnError: the batch has no such column.
-            UnsupportedTypeError: the column holds neither timestamps nor int64.
+            UnsupportedTypeError: the column has no times.
         """
         if not isinstance(record, (pa.RecordBatch, pa.Table)):
             return timestamp
@@ -74,19 +72,17 @@ class TimestampAssigner:
 
     def _latest(self, values: Any) -> int | None:
         kind = getattr(values, "type", None)
-        if isinstance(kind, pa.TimestampType):
-            multiply, divide = _UNITS[kind.unit]
-        elif kind == pa.int64():
-            multiply, divide = _UNITS[self.unit]
-        else:
+        scale = None if kind is None else scale_of(kind, self.unit)
+        if scale is None:
             raise self._unsupported(values, kind)
         import pyarrow.compute as pc  # noqa: PLC0415 - slow to import, and few readers need it
 
         latest = pc.max(values)
-        # as_py() returns a datetime, which has no nanoseconds and ends with the year 9999.
-        raw: int | None = latest.value if isinstance(kind, pa.TimestampType) else latest.as_py()
+        # as_py() returns a datetime or date, which has no nanoseconds and ends with the year 9999.
+        raw: int | None = latest.as_py() if pa.types.is_integer(kind) else latest.value
         if raw is None:
             return None
+        multiply, divide = scale
         return max(MIN_WATERMARK, min(MAX_WATERMARK, raw * multiply // divide))
 
     def _unknown(self, name: str, names: list[str]) -> UnknownColumnError:
@@ -107,7 +103,7 @@ class TimestampAssigner:
         return UnsupportedTypeError(
             f"{what} is of type {have}, which is no Arrow type of timestamps",
             asked=f"with_timestamp_assigner({self.column!r})",
-            have="a timestamp of any unit, or int64",
+            have="a timestamp of any unit, a date, or int64",
             remedy='with_timestamp_assigner(lambda batch: batch["t"].cast("timestamp[ms]"))',
             details={"column": self.column if named else "", "type": have},
         )

@@ -23,6 +23,8 @@ from headgate.stream.operators.process import ProcessOperator
 from headgate.stream.operators.sinks import SinkOperator
 from headgate.stream.operators.stateless import FilterOperator, MapOperator, as_batches
 from headgate.stream.operators.windowed import LATE, WindowedOperator
+from headgate.stream.state.groups import check_keys
+from headgate.stream.state.types import check_columns as check_types
 from headgate.stream.windows.input import no_rows
 
 if TYPE_CHECKING:
@@ -126,7 +128,11 @@ class DataStream:
             predicate: an expression of ``pyarrow.compute``, or a function of a batch that returns a boolean array.
             parallelism: number of tasks; None for that of the stream before it.
             name: of the operator.
+
+        Raises:
+            UnsupportedTypeError: the stream has a column of a type whose rows pyarrow cannot choose.
         """
+        check_types(self.schema)
         make = partial(FilterOperator, predicate)
         return self._then("filter", name, make, self.schema, parallelism)
 
@@ -176,11 +182,13 @@ class DataStream:
 
         Raises:
             UnknownColumnError: the stream has no such column.
+            UnsupportedTypeError: a column of a type that cannot be a key.
             StreamError: no key.
         """
         if not keys:
             raise StreamError("key_by() without columns", remedy='key_by("user")')
         check_columns(keys, self.schema)
+        check_keys(pa.schema([self.schema.field(key) for key in keys]))
         edges = [Edge(e.node, e.output, Shipping.HASH, keys) for e in self._edges]
         return KeyedStream(self._graph, keys, *edges)
 
@@ -329,6 +337,8 @@ class ConnectedStreams:
     ) -> DataStream:
         """Apply a :class:`CoProcessFunction`; arguments as for :meth:`DataStream.process`."""
         first, second = self._first, self._second
+        for one in (first, second):
+            check_types(one.schema)
         both = side_schema(first.schema, first.keys, second.schema)
         sides = [
             DataStream(stream._graph, *(Edge(e.node, e.output) for e in stream._edges))._then(  # noqa: SLF001 - of this file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, overload
+from typing import Any, Final, Self, TypeAlias, overload
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from headgate.errors import SnapshotError, StateError
 from headgate.key_groups import check_max_parallelism
 from headgate.stream.state.column import Clock, Rows
+from headgate.stream.state.current import Current
 from headgate.stream.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
@@ -25,11 +26,9 @@ from headgate.stream.state.keys import KeySpace, Scope
 from headgate.stream.state.lists import ListState
 from headgate.stream.state.maps import MAP_KEY, MapState
 from headgate.stream.state.snapshot import Part, Snapshot, columns_of, files_in
-from headgate.stream.state.states import Current, ReducingState, ValueState
-
-if TYPE_CHECKING:
-    from headgate.stream.state.table import Slots
+from headgate.stream.state.states import ReducingState, ValueState
 from headgate.stream.state.timers import Timers
+from headgate.stream.state.zeros import is_normalized
 
 State: TypeAlias = ValueState | ReducingState | ListState | MapState | Timers
 #: Names of the states that are timers.
@@ -108,9 +107,14 @@ class KeyedStateBackend:
         return self.current.batch.keys
 
     @property
-    def rows(self) -> Slots:
+    def rows(self) -> pa.Int64Array:
         """For each row of the batch, the position of its key in :attr:`keys`."""
-        return self.current.batch.rows
+        return pa.array(self.current.batch.rows)
+
+    @property
+    def expired(self) -> int:
+        """Number of values, elements and entries that are gone since their time to live was over."""
+        return sum(state.expired for state in self.states.values())
 
     @overload
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState: ...
@@ -303,7 +307,13 @@ def _are_worn(files: Sequence[ChunkFile], present: int) -> bool:
 
 
 def _load_rows(state: State, rows: pa.Table) -> None:
-    batch = state.space.resolve(state.space.checked(columns_of(rows)))
+    columns = state.space.checked(columns_of(rows))
+    if not is_normalized(columns):
+        raise SnapshotError(
+            f"state {state.name!r} has keys with -0.0, which the version that wrote them kept apart from 0.0",
+            remedy="continue with that version of Headgate · begin without this state",
+        )
+    batch = state.space.resolve(columns)
     values = rows["value"].combine_chunks() if "value" in rows.column_names else None
     present = np.asarray(rows["present"].to_numpy())
     state.load(batch.row_slots, Rows(present, np.asarray(rows["stamp"].to_numpy()), values))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,6 +57,8 @@ class Column:
         self.values = None if data_type is None else values_of(self.table, data_type)
         self.changes = Changes()
         self.clock = clock
+        #: Number of values that have expired and are gone.
+        self.expired = 0
         #: Removes values that have expired.
         self.drop_expired: Callable[[Slots], None] = self.drop
         space.host(self)
@@ -104,12 +107,11 @@ class Column:
     def put(self, slots: Slots, values: pa.Array | None, stamps: Any = None) -> None:
         """Store values of the right type, one per slot; of equal slots the last counts."""
         self.touch(slots)
+        if self.ttl is not None:
+            old = np.unique(slots)
+            self.expired += int(np.count_nonzero(self.present[old] & ~self.alive(old)))
         if self.values is not None:
             self.values.put(slots, values)
-        self.renew(slots, stamps)
-
-    def renew(self, slots: Slots, stamps: Any = None) -> None:
-        """Mark touched slots as present, since now or since other times."""
         self.present[slots] = True
         if self.ttl is not None or stamps is not None:
             self.table[STAMP][slots] = self.clock() if stamps is None else stamps
@@ -127,7 +129,9 @@ class Column:
         """Remove all values that have expired."""
         if self.ttl is not None:
             slots = np.flatnonzero(self.present)
-            self.drop_expired(slots[~self.alive(slots)])
+            slots = slots[~self.alive(slots)]
+            self.expired += len(slots)
+            self.drop_expired(slots)
 
     def evolve(self, data_type: pa.DataType) -> None:
         """Change the type of the values to one with more fields, if it is another.
@@ -199,27 +203,35 @@ class FrozenColumn:
         self._table.release(self._frozen)
 
 
-def as_array(values: Any) -> pa.Array:
-    """Return values as one Arrow array."""
-    if isinstance(values, pa.ChunkedArray):
-        return values.combine_chunks()
-    return values if isinstance(values, pa.Array) else pa.array(values)
-
-
-def checked(values: Any, data_type: pa.DataType, rows: int, of: str) -> pa.Array:
-    """Return values as an array of a type.
+def as_array(values: Any, data_type: pa.DataType | None = None) -> pa.Array:
+    """Return values as one Arrow array: of their own type, or of the given one if Arrow finds none for them.
 
     Raises:
-        StateError: not as many values as rows.
+        SchemaMismatchError: values of which Arrow makes no array.
+    """
+    if isinstance(values, pa.ChunkedArray):
+        return values.combine_chunks()
+    if isinstance(values, pa.Array):
+        return values
+    failures = (pa.ArrowException, TypeError, ValueError, OverflowError)
+    try:
+        return pa.array(values)
+    except failures as error:
+        with suppress(*failures):
+            if data_type is not None:
+                return pa.array(values, data_type)
+        raise SchemaMismatchError(
+            f"{type(values).__name__} is no array, nor a sequence of values of one type: {error}",
+            remedy="an Arrow array · a numpy array · a list",
+        ) from error
+
+
+def cast_to(array: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Return values as those of a type.
+
+    Raises:
         SchemaMismatchError: values that cannot be cast without loss.
     """
-    array = as_array(values)
-    if len(array) != rows:
-        raise StateError(
-            f"{len(array)} values were given",
-            have=f"{rows} of them, one per {of}",
-            remedy=f"one value per {of}",
-        )
     if array.type == data_type:
         return array
     try:

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import pyarrow as pa
 
 from headgate.errors import StateError
+from headgate.stream.state.types import check_reduce, check_type
 
 #: A function of two arrays of the same length, which combines the values at each position. It must be
 #: associative; the values of a key keep their order.
@@ -37,6 +38,8 @@ class StateTtlConfig:
 
     def __post_init__(self) -> None:
         """Refuse a time that is not positive, and an unknown update type."""
+        if not isinstance(self.ttl, timedelta):
+            raise StateError(f"ttl={self.ttl!r} is no timedelta", remedy="timedelta(hours=1)")
         if self.millis < 1:
             raise StateError(f"ttl={self.ttl} is less than a millisecond", remedy="a longer ttl=")
         if self.update_type not in {"on_create_and_write", "on_read_and_write"}:
@@ -65,6 +68,10 @@ class ValueStateDescriptor:
     type: pa.DataType
     ttl: StateTtlConfig | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse what is no name, no type or no time to live."""
+        _check(self)
+
 
 @dataclass(frozen=True, slots=True)
 class ReducingStateDescriptor:
@@ -83,7 +90,8 @@ class ReducingStateDescriptor:
     ttl: StateTtlConfig | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an unknown reduction."""
+        """Refuse an unknown reduction, and a type without one."""
+        _check(self)
         if not callable(self.reduce) and self.reduce not in _REDUCES:
             raise StateError(
                 f"reduce={self.reduce!r} is not known",
@@ -91,10 +99,8 @@ class ReducingStateDescriptor:
             )
         if self.reduce == "count" and not pa.types.is_integer(self.type):
             raise StateError(f"a count of type {self.type}", remedy="type=pa.int64()")
-        t = pa.types
-        can_add = (t.is_integer, t.is_floating, t.is_decimal, t.is_duration)
-        if self.reduce == "sum" and not any(can(self.type) for can in can_add):
-            raise StateError(f"a sum of type {self.type}", remedy="a type that can be added")
+        if not callable(self.reduce):
+            check_reduce(self.reduce, self.type, f"state {self.name!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +116,10 @@ class ListStateDescriptor:
     name: str
     type: pa.DataType
     ttl: StateTtlConfig | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no name, no type or no time to live."""
+        _check(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +138,24 @@ class MapStateDescriptor:
     type: pa.DataType
     ttl: StateTtlConfig | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse what is no name, no type or no time to live."""
+        _check(self)
+        check_type(self.key_type, f"the map key of state {self.name!r}")
+
 
 StateDescriptor: TypeAlias = (
     ValueStateDescriptor | ReducingStateDescriptor | ListStateDescriptor | MapStateDescriptor
 )
+
+
+def _check(descriptor: StateDescriptor) -> None:
+    name, ttl = descriptor.name, descriptor.ttl
+    if not (name and isinstance(name, str)):
+        raise StateError(f"name={name!r} is no name of a state", remedy='"total"')
+    check_type(descriptor.type, f"state {name!r}")
+    if ttl is not None and not isinstance(ttl, StateTtlConfig):
+        raise StateError(
+            f"ttl={ttl!r} of state {name!r} is no StateTtlConfig",
+            remedy="ttl=StateTtlConfig(timedelta(hours=1))",
+        )

@@ -9,8 +9,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate import _native
+from headgate.errors import UnsupportedTypeError
 from headgate.key_groups import key_groups
+from headgate.stream.state.types import check_type
+from headgate.stream.state.zeros import normalized
 
+#: Types that can be keys.
+_HASHED = "bool · int8 to int64 · float32 · float64 · decimal128 · string · binary · date32 · timestamp · lists and structs of these"
 _TEXT = (pa.types.is_string, pa.types.is_large_string)
 
 
@@ -19,7 +24,7 @@ def key_groups_of(keys: pa.RecordBatch, max_parallelism: int) -> npt.NDArray[np.
 
     A single column that :class:`~headgate.KeyGroupSelector` takes has the groups that this selector
     sends it to; null has the group of 0 or the empty string, since its hash code in Java is 0. All
-    other keys have the group ``pmod(murmur3(columns, 42), max_parallelism)``, Spark's hash.
+    other keys have the group ``pmod(murmur3(columns, 42), max_parallelism)``, Spark's hash. -0.0 has the group of 0.0.
 
     Args:
         keys: the key columns.
@@ -31,6 +36,7 @@ def key_groups_of(keys: pa.RecordBatch, max_parallelism: int) -> npt.NDArray[np.
     Raises:
         UnsupportedTypeError: a column of a type that cannot be hashed.
     """
+    keys = normalized(keys)
     groups: Any
     if keys.num_columns == 1 and _has_hash_code(keys.schema.types[0]):
         column = keys.column(0)
@@ -43,6 +49,25 @@ def key_groups_of(keys: pa.RecordBatch, max_parallelism: int) -> npt.NDArray[np.
         batch = pa.RecordBatch.from_arrays(keys.columns, names=names)
         groups = _native.hash_partition_ids(batch, names, max_parallelism)
     return np.asarray(groups.to_numpy().astype(np.int32))
+
+
+def check_keys(schema: pa.Schema) -> None:
+    """Refuse key columns of types that cannot be keys.
+
+    Raises:
+        UnsupportedTypeError: a column of a type of which Arrow cannot choose rows, or that cannot be hashed.
+    """
+    for field in schema:
+        what = f"key column {field.name!r}"
+        check_type(field.type, what)
+        try:
+            _native.KeyIndex(pa.schema([field]))
+            key_groups_of(pa.RecordBatch.from_arrays([pa.nulls(1, field.type)], names=["key"]), 1)
+        except (UnsupportedTypeError, pa.ArrowException) as error:
+            raise UnsupportedTypeError(
+                f"{what} is of type {field.type}, which cannot be hashed as Spark does",
+                remedy=f"map() that casts it: {_HASHED}",
+            ) from error
 
 
 def _has_hash_code(of: pa.DataType) -> bool:

@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 
 from headgate import _native
 from headgate.errors import SchemaMismatchError, StateError
-from headgate.stream.state.groups import key_groups_of
+from headgate.stream.state.groups import check_keys, key_groups_of
 from headgate.stream.state.table import CHUNK, Mask, Slots, wider
+from headgate.stream.state.zeros import encoded, normalized
 
 
 class Tenant(Protocol):
@@ -88,6 +89,7 @@ class KeySpace:
             raise SchemaMismatchError(
                 f"the columns {sorted(doubled)} are there twice", remedy="rename the key columns"
             )
+        check_keys(scope.key_schema)
         self.capacity = 0
         #: Snapshots that are being written: no slot may get another key meanwhile.
         self.pins: set[object] = set()
@@ -112,6 +114,7 @@ class KeySpace:
         Raises:
             StateError: a key belongs to a group of another task. None of the keys has got a slot then.
         """
+        columns = normalized(columns)
         self._make_room(columns.num_rows)
         rows, slots, first, new = map(_numbers, self._index.resolve(columns.columns))
         batch = Batch(columns, rows, slots, first)
@@ -127,12 +130,12 @@ class KeySpace:
 
     def find(self, columns: pa.RecordBatch) -> Slots:
         """Return the slot of each row's key, or -1."""
-        return _numbers(self._index.find(columns.columns))
+        return _numbers(self._index.find(normalized(columns).columns))
 
     def keys(self, slots: Slots) -> pa.RecordBatch:
         """Return the keys of slots. Any thread may call it."""
         columns = self._index.keys(pa.array(slots))
-        columns = [c.cast(f.type) for c, f in zip(columns, self.schema, strict=True)]
+        columns = [_as(c, f.type) for c, f in zip(columns, self.schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def groups(self, slots: Slots) -> Any:
@@ -220,6 +223,11 @@ def _plain(column: Any, to: pa.DataType) -> pa.Array | None:
     if pa.types.is_dictionary(column.type) and column.type.value_type == to:
         column = pc.cast(column, to)
     return column if column.type == to else None
+
+
+def _as(column: pa.Array, of: pa.DataType) -> pa.Array:
+    """Return a column of the index, which has decoded dictionaries, as a type."""
+    return encoded(column, of) if pa.types.is_dictionary(of) else column.cast(of)
 
 
 def _numbers(array: pa.Array) -> Slots:

@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow as pa
 
 from headgate import _native
-from headgate.stream.state.column import STAMP, Rows, as_array, checked
+from headgate.stream.state.column import STAMP, Rows, as_array
 from headgate.stream.state.table import Changes, Frozen, Mask, Slots, SlotTable, ranges, wider
 from headgate.stream.state.values import Decoder, adopt_type, values_of, with_fields
 
 if TYPE_CHECKING:
     from headgate.stream.state.column import Clock
+    from headgate.stream.state.current import Current
     from headgate.stream.state.descriptors import StateDescriptor, StateTtlConfig
     from headgate.stream.state.keys import KeySpace
-    from headgate.stream.state.states import Current
 
 
 class ListState:
@@ -34,6 +34,8 @@ class ListState:
         self._current = current
         self._clock = clock
         self._chains = _native.Chains()
+        #: Number of elements that have expired and are gone.
+        self.expired = 0
         #: Number of elements by slot of the key.
         self._counts: Slots = np.zeros(0, np.int64)
         #: Elements; the slot of each one's key is 0 if it is free, else one more.
@@ -66,38 +68,41 @@ class ListState:
         """Return the length of the list of each distinct key of the batch, with elements that have expired."""
         return self._counts[self._current.batch.slots]
 
-    def add(self, values: Any) -> None:
+    def add(self, values: Any, *, where: Any = None) -> None:
         """Append a value per row to the list of the row's key. Nulls are elements too.
 
         Args:
             values: an array with one value per row of the batch.
+            where: booleans, one per row or per distinct key, for the rows that are added: ``values.is_valid()`` leaves
+                nulls out. None for all.
 
         Raises:
-            StateError: another number of values.
+            StateError: another number of values or booleans.
             SchemaMismatchError: values that cannot be cast to the type of an element.
         """
-        batch = self._current.batch
-        values = checked(values, self._values.type, len(batch.rows), "row")
-        self._append(batch.row_slots, values, self._now())
+        chosen = self._current.rows(where)
+        values = chosen.values(values, self._values.type)
+        self._append(chosen.slots, values, self._now())
 
-    def put(self, lists: Any) -> None:
+    def put(self, lists: Any, *, where: Any = None) -> None:
         """Replace the list of each distinct key.
 
         Args:
             lists: a list array with one list per distinct key. A null or empty list removes the key's list.
+            where: booleans, one per distinct key or per row, for the keys that are set; others stay. None for all.
 
         Raises:
-            StateError: another number of lists.
+            StateError: another number of lists or booleans.
             SchemaMismatchError: elements that cannot be cast to their type.
         """
-        slots = self._current.batch.slots
-        lists = checked(lists, pa.list_(self._values.type), len(slots), "distinct key")
+        chosen = self._current.keys(where)
+        slots, lists = chosen.slots, chosen.values(lists, pa.list_(self._values.type))
         self._drop(slots)
         self._append(np.repeat(slots, _lengths(lists)), lists.flatten(), self._now())
 
-    def clear(self) -> None:
-        """Remove the list of each distinct key of the batch."""
-        self._drop(self._current.batch.slots)
+    def clear(self, *, where: Any = None) -> None:
+        """Remove the list of each distinct key of the batch, or of some: ``where`` as for :meth:`put`."""
+        self._drop(self._current.keys(where).slots)
 
     # --- as a tenant of the key space, and in snapshots ---
 
@@ -190,6 +195,7 @@ class ListState:
             return
         elements = np.flatnonzero(self._elements["owner"])
         elements = elements[~self._fresh(elements)]
+        self.expired += len(elements)
         owners = self._elements["owner"][elements] - 1
         self._chains.remove(pa.array(owners), pa.array(elements))
         np.subtract.at(self._counts, owners, 1)

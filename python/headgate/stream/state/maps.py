@@ -9,13 +9,14 @@ import pyarrow as pa
 
 from headgate import _native
 from headgate.errors import StateError
-from headgate.stream.state.column import Column, Rows, as_array, checked
+from headgate.stream.state.column import Column, Rows
 from headgate.stream.state.keys import KeySpace
-from headgate.stream.state.states import ColumnState, Current
+from headgate.stream.state.states import ColumnState
 from headgate.stream.state.table import Mask, Slots, wider
 
 if TYPE_CHECKING:
     from headgate.stream.state.column import Clock
+    from headgate.stream.state.current import Chosen, Current
 
 #: Name of the column with the keys of maps.
 MAP_KEY = "map_key"
@@ -55,7 +56,7 @@ class MapState(ColumnState):
             StateError: another number of map keys.
             SchemaMismatchError: map keys that cannot be cast to their type.
         """
-        slots, found = self._find(map_keys)
+        slots, found = self._find(map_keys, self._current.rows())
         values = self.column.get(slots, self.column.alive(slots))
         # The value of a row without an entry is beyond the last one: null.
         at = np.full(len(found), len(slots))
@@ -64,33 +65,36 @@ class MapState(ColumnState):
 
     def contains(self, map_keys: Any) -> pa.BooleanArray:
         """Return True for each row whose map key is in the map of the row's key. Arguments as for :meth:`get`."""
-        slots, found = self._find(map_keys)
+        slots, found = self._find(map_keys, self._current.rows())
         found[found] = self.column.alive(slots)
         return pa.array(found)
 
-    def put(self, map_keys: Any, values: Any) -> None:
+    def put(self, map_keys: Any, values: Any, *, where: Any = None) -> None:
         """Set the value of each row's map key in the map of the row's key. Of equal map keys the last row counts.
 
         Args:
             map_keys: an array with one map key per row of the batch, none of them null.
             values: an array with one value per row; null is a value.
+            where: booleans, one per row or per distinct key, for the rows that are put. None for all.
 
         Raises:
-            StateError: another number of values or map keys, or a map key that is null.
+            StateError: another number of values, map keys or booleans, or a map key that is null.
             SchemaMismatchError: values or map keys that cannot be cast to their type.
         """
-        batch = self._current.batch
-        columns = self._columns(map_keys)
+        chosen = self._current.rows(where)
+        columns = self._columns(map_keys, chosen)
         if columns[MAP_KEY].null_count:
-            raise StateError("a map key is null", remedy="fill or filter the nulls")
-        values = checked(values, self.column.type, len(batch.rows), "row")
+            raise StateError(
+                "a map key is null", remedy="where=map_keys.is_valid() · fill the nulls"
+            )
+        values = chosen.values(values, self.column.type)
         entries = self.space.resolve(columns)
-        self._link(entries.slots, batch.row_slots[entries.first])
+        self._link(entries.slots, chosen.slots[entries.first])
         self.column.put(entries.row_slots, values)
 
-    def remove(self, map_keys: Any) -> None:
-        """Remove each row's map key from the map of the row's key. Arguments as for :meth:`get`."""
-        slots, _ = self._find(map_keys)
+    def remove(self, map_keys: Any, *, where: Any = None) -> None:
+        """Remove each row's map key from the map of the row's key. Arguments as for :meth:`put`."""
+        slots, _ = self._find(map_keys, self._current.rows(where))
         self._drop(np.unique(slots))
 
     def items(self) -> pa.MapArray:
@@ -105,9 +109,13 @@ class MapState(ColumnState):
         keys = self.space.keys(entries)[MAP_KEY]
         return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, values)
 
-    def clear(self) -> None:
-        """Remove the map of each distinct key of the batch."""
-        self._drop(self._collect(self._current.batch.slots)[1])
+    def clear(self, *, where: Any = None) -> None:
+        """Remove the map of each distinct key of the batch, or of some.
+
+        Args:
+            where: booleans, one per distinct key or per row, for the keys whose maps are removed. None for all.
+        """
+        self._drop(self._collect(self._current.keys(where).slots)[1])
 
     # --- as a tenant of the key space, and in snapshots ---
 
@@ -139,16 +147,14 @@ class MapState(ColumnState):
 
     # --- entries ---
 
-    def _columns(self, map_keys: Any) -> pa.RecordBatch:
-        batch = self._current.batch
-        key_type = self.space.schema.field(MAP_KEY).type
-        map_keys = checked(as_array(map_keys), key_type, len(batch.rows), "row")
-        columns = [*batch.columns.columns, map_keys]
+    def _columns(self, map_keys: Any, chosen: Chosen) -> pa.RecordBatch:
+        map_keys = chosen.values(map_keys, self.space.schema.field(MAP_KEY).type)
+        columns = [*chosen.rows(chosen.batch.columns).columns, map_keys]
         return pa.RecordBatch.from_arrays(columns, schema=self.space.schema)
 
-    def _find(self, map_keys: Any) -> tuple[Slots, Mask]:
+    def _find(self, map_keys: Any, chosen: Chosen) -> tuple[Slots, Mask]:
         """Return the slots of the entries that exist, and for each row whether its entry does."""
-        slots = self.space.find(self._columns(map_keys))
+        slots = self.space.find(self._columns(map_keys, chosen))
         found = slots >= 0
         return slots[found], found
 

@@ -1,7 +1,11 @@
-"""Combines a value per row into a value per key, without a step per row or key."""
+"""Combines a value per row into a value per key, without a step per row or key: all sums, counts, minima and maxima.
+
+They are those of Spark: a sum that exceeds its type is an error, NaN is greater than every other number, and -0.0 equals 0.0.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -10,60 +14,123 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import StateError
-from headgate.stream.state.column import Column, checked
-from headgate.stream.state.values import NumpyValues, to_numpy
+from headgate.stream.state.column import cast_to
+from headgate.stream.state.values import storage_type, to_numpy
 
 if TYPE_CHECKING:
     from headgate.stream.state.column import Column
     from headgate.stream.state.descriptors import Reduce, ReduceFunction
     from headgate.stream.state.table import Slots
 
-_UFUNCS: Final[dict[str, np.ufunc]] = {
-    "sum": np.add,
-    "count": np.add,
-    "min": np.minimum,
-    "max": np.maximum,
-}
+#: Of NaN and a number, maximum returns NaN, and fmin the number.
+_UFUNCS: Final = {"min": np.fmin, "max": np.maximum}
+#: Bits of the lower half of an integer.
+_HALF: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """How values of one type become one.
+
+    Attributes:
+        reduce: the name of a reduction, or a function of two arrays.
+        type: type of the values and of the result.
+        name: of the state or aggregate, for errors.
+    """
+
+    reduce: Reduce
+    type: pa.DataType
+    name: str
+
+    def of_groups(self, groups: Slots, values: pa.Array) -> tuple[Slots, pa.Array]:
+        """Return each group that has values, in order, and its values combined in their order.
+
+        Args:
+            groups: for each value, the number of its group; small numbers, as positions of keys are.
+            values: of the type, without nulls.
+
+        Raises:
+            StateError: a sum exceeds its type, or the function returned something else than values.
+        """
+        if not len(values):
+            return np.zeros(0, np.int64), values
+        stored = storage_type(self.type)
+        if not callable(self.reduce) and stored is not None:
+            # Infinity less infinity is NaN, and no reason for a warning.
+            with np.errstate(invalid="ignore", over="ignore"):
+                found, reduced = self._of_numbers(groups, to_numpy(values, stored))
+            numbers = pa.array(reduced, stored)
+            return found, numbers if stored == self.type else numbers.view(self.type)
+        function = self.reduce if callable(self.reduce) else _FUNCTIONS[self.reduce]
+        try:
+            return _pairwise(groups, values, function)
+        except pa.ArrowInvalid as error:
+            if self.reduce != "sum":
+                raise
+            raise self._exceeds() from error
+
+    def _of_numbers(
+        self, groups: Slots, numbers: npt.NDArray[Any]
+    ) -> tuple[Slots, npt.NDArray[Any]]:
+        has_values = np.zeros(int(groups.max()) + 1, np.bool_)
+        has_values[groups] = True
+        found = np.flatnonzero(has_values)
+        if self.reduce not in _UFUNCS and numbers.dtype.kind in "iu":
+            return found, self._sums(groups, numbers, len(has_values))[found]
+        if self.reduce not in _UFUNCS:
+            reduced = np.zeros(len(has_values), numbers.dtype)
+            np.add.at(reduced, groups, numbers)
+            return found, reduced[found]
+        reduced = np.empty(len(has_values), numbers.dtype)
+        # Any value of a group may be the first: it is combined with itself.
+        reduced[groups] = numbers
+        _UFUNCS[self.reduce].at(reduced, groups, numbers)
+        return found, reduced[found]
+
+    def _sums(self, groups: Slots, numbers: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+        """Return the sum of the integers of each of so many groups."""
+        limits = np.iinfo(numbers.dtype)
+        largest = max(abs(int(numbers.min())), abs(int(numbers.max())))
+        sums = np.zeros(count, np.int64)
+        if largest * len(numbers) < 1 << 63:
+            np.add.at(sums, groups, numbers.astype(np.int64))
+            if int(sums.min()) < limits.min or int(sums.max()) > limits.max:
+                raise self._exceeds()
+            return sums.astype(numbers.dtype)
+        # Sums of halves are exact: there are fewer than 2**31 values.
+        lower = np.zeros(count, np.int64)
+        np.add.at(sums, groups, (numbers >> _HALF).astype(np.int64))
+        np.add.at(lower, groups, (numbers & numbers.dtype.type((1 << _HALF) - 1)).astype(np.int64))
+        sums += lower >> _HALF
+        if int(sums.min()) < limits.min >> _HALF or int(sums.max()) > limits.max >> _HALF:
+            raise self._exceeds()
+        halves = sums.astype(numbers.dtype) << _HALF
+        return halves | (lower & ((1 << _HALF) - 1)).astype(numbers.dtype)
+
+    def _exceeds(self) -> StateError:
+        wider = "decimal256(76, 0)" if pa.types.is_decimal(self.type) else "decimal128(38, 0)"
+        return StateError(
+            f"a {self.reduce} of {self.name!r} exceeds its type {self.type}",
+            remedy=f"cast the values to pa.{wider} or pa.float64() before they are added",
+        )
 
 
 def _add(left: pa.Array, right: pa.Array) -> pa.Array:
-    if pa.types.is_decimal(left.type):
-        # Arrow's sum of decimals has one more digit, and of 128 bits there may be no more.
-        wide = pa.decimal256(min(left.type.precision, 75), left.type.scale)
-        left, right = left.cast(wide), right.cast(wide)
-    return pc.add(left, right)
+    # Arrow's sum of decimals has one more digit, and of 128 bits there may be no more.
+    wide = pa.decimal256(min(left.type.precision, 75), left.type.scale)
+    return pc.add(left.cast(wide), right.cast(wide)).cast(left.type)
 
 
-def _comparable(of: pa.DataType) -> pa.DataType:
-    """Return a type with the same order, for which Arrow has a least and a greatest of two."""
-    if pa.types.is_timestamp(of):
-        return pa.int64()
-    if pa.types.is_boolean(of):
-        return pa.uint8()
-    return pa.float32() if pa.types.is_float16(of) else of
-
-
-def _least(left: pa.Array, right: pa.Array) -> pa.Array:
-    common = _comparable(left.type)
-    return pc.min_element_wise(left.cast(common), right.cast(common)).cast(left.type)
-
-
-def _greatest(left: pa.Array, right: pa.Array) -> pa.Array:
-    common = _comparable(left.type)
-    return pc.max_element_wise(left.cast(common), right.cast(common)).cast(left.type)
-
-
-#: The reductions as functions of Arrow arrays.
-FUNCTIONS: Final[dict[str, ReduceFunction]] = {
+#: The reductions of values that are kept in Arrow, as functions of two arrays. Only decimals have sums.
+_FUNCTIONS: Final[dict[str, ReduceFunction]] = {
     "sum": _add,
-    "count": _add,
-    "min": _least,
-    "max": _greatest,
+    "min": pc.min_element_wise,
+    "max": pc.max_element_wise,
 }
 
 
 def reduce_into(
-    column: Column, slots: Slots, rows: Slots, values: pa.Array, reduce: Reduce
+    column: Column, slots: Slots, rows: Slots, values: pa.Array, reduction: Reduction
 ) -> None:
     """Combine values into the values of slots.
 
@@ -72,76 +139,41 @@ def reduce_into(
         slots: slot of each distinct key.
         rows: for each value, the position of its key among the distinct ones.
         values: values of the column's type, without nulls.
-        reduce: how two values become one.
+        reduction: how values become one.
+
+    Raises:
+        StateError: as for :meth:`Reduction.of_groups`; no value has changed then.
     """
     if not len(values):
         return
-    if isinstance(column.values, NumpyValues) and not callable(reduce):
-        _scatter(column, column.values, slots, rows, values, reduce)
-        return
-    function = reduce if callable(reduce) else FUNCTIONS[reduce]
-    keys, reduced = reduce_pairwise(rows, values, function)
-    slots = slots[keys]
-    alive = column.alive(slots)
-    if alive.any():
-        old = column.get(slots[alive], np.ones(int(alive.sum()), np.bool_))
-        combined = _call(function, old, reduced.filter(pa.array(alive)))
-        at = np.arange(len(slots))
-        at[alive] = len(slots) + np.arange(len(combined))
-        reduced = pa.concat_arrays([reduced, combined]).take(pa.array(at))
-    column.put(slots, reduced)
+    with_values = np.zeros(len(slots), np.bool_)
+    with_values[rows] = True
+    before = np.flatnonzero(with_values & column.alive(slots))
+    old = column.get(slots[before], np.ones(len(before), np.bool_))
+    keys, reduced = reduction.of_groups(np.r_[before, rows], pa.concat_arrays([old, values]))
+    column.put(slots[keys], reduced)
 
 
-def reduce_pairwise(
-    rows: Slots, values: pa.Array, function: ReduceFunction
-) -> tuple[Slots, pa.Array]:
-    """Return each key that has values, in order, and its values combined in their order.
+def _pairwise(groups: Slots, values: pa.Array, function: ReduceFunction) -> tuple[Slots, pa.Array]:
+    """Combine neighbours of a group until each group has one value.
 
-    Neighbours of one key are combined until each key has one value, so the function is called as often as
-    the logarithm of the most values of a key.
+    The function is called as often as the logarithm of the most values of a group.
     """
-    order = np.argsort(rows, kind="stable")
-    keys, values = rows[order], values.take(pa.array(order))
+    order = np.argsort(groups, kind="stable")
+    groups, values = groups[order], values.take(pa.array(order))
     while True:
-        starts = np.flatnonzero(np.r_[len(keys) > 0, keys[1:] != keys[:-1]])
-        if len(starts) == len(keys):
-            return keys, values
-        lengths = np.diff(np.r_[starts, len(keys)])
-        places = np.arange(len(keys)) - np.repeat(starts, lengths)
+        starts = np.flatnonzero(np.r_[len(groups) > 0, groups[1:] != groups[:-1]])
+        if len(starts) == len(groups):
+            return groups, values
+        lengths = np.diff(np.r_[starts, len(groups)])
+        places = np.arange(len(groups)) - np.repeat(starts, lengths)
         kept = np.flatnonzero(places % 2 == 0)
         left = kept[places[kept] + 1 < np.repeat(lengths, lengths)[kept]]
         combined = _call(function, values.take(pa.array(left)), values.take(pa.array(left + 1)))
         source = kept.copy()
-        source[np.searchsorted(kept, left)] = len(keys) + np.arange(len(left))
+        source[np.searchsorted(kept, left)] = len(groups) + np.arange(len(left))
         values = pa.concat_arrays([values, combined]).take(pa.array(source))
-        keys = keys[kept]
-
-
-def _scatter(
-    column: Column, stored: NumpyValues, slots: Slots, rows: Slots, values: pa.Array, reduce: str
-) -> None:
-    received = np.zeros(len(slots), np.bool_)
-    received[rows] = True
-    target = slots[received]
-    numbers = to_numpy(values, stored.stored)
-    column.touch(target)
-    table = column.table
-    table["value"][target[~column.alive(target)]] = _identity(reduce, numbers.dtype)
-    table["valid"][target] = True
-    _UFUNCS[reduce].at(table["value"], slots[rows], numbers)
-    column.renew(target)
-
-
-def _identity(reduce: str, dtype: np.dtype[Any]) -> Any:
-    """Return the number that changes no other when both are combined."""
-    if reduce in {"sum", "count"}:
-        return dtype.type(0)
-    if dtype.kind == "f":
-        return np.inf if reduce == "min" else -np.inf
-    if dtype.kind == "b":
-        return reduce == "min"
-    limits = np.iinfo(dtype)
-    return limits.max if reduce == "min" else limits.min
+        groups = groups[kept]
 
 
 def _call(function: ReduceFunction, left: pa.Array, right: pa.Array) -> pa.Array:
@@ -153,4 +185,4 @@ def _call(function: ReduceFunction, left: pa.Array, right: pa.Array) -> pa.Array
             f"the function of a reducing state returned {type(result).__name__} for {len(left)} pairs",
             remedy="return an Arrow array with one value that is not null for each pair",
         )
-    return checked(result, left.type, len(left), "pair")
+    return cast_to(result, left.type)

@@ -8,39 +8,18 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import StateError
-from headgate.stream.state.column import Column, Rows, as_array, checked
+from headgate.stream.state.column import Column, Rows, as_array
 from headgate.stream.state.descriptors import ReducingStateDescriptor
-from headgate.stream.state.reducing import reduce_into
+from headgate.stream.state.reducing import Reduction, reduce_into
 from headgate.stream.state.values import is_valid
 
 if TYPE_CHECKING:
     from headgate.stream.state.column import Clock
+    from headgate.stream.state.current import Current
     from headgate.stream.state.descriptors import Reduce, StateDescriptor
-    from headgate.stream.state.keys import Batch, KeySpace
+    from headgate.stream.state.keys import KeySpace
     from headgate.stream.state.snapshot import FrozenState
     from headgate.stream.state.table import Changes, Mask, Slots
-
-
-class Current:
-    """The batch whose keys the states of a backend are about."""
-
-    def __init__(self) -> None:
-        self._batch: Batch | None = None
-
-    def set(self, batch: Batch | None) -> None:
-        """Set the batch."""
-        self._batch = batch
-
-    @property
-    def batch(self) -> Batch:
-        """The batch.
-
-        Raises:
-            StateError: no keys were set.
-        """
-        if self._batch is None:
-            raise StateError("state was used before any keys were set", remedy="backend.set_keys()")
-        return self._batch
 
 
 class ColumnState:
@@ -67,6 +46,11 @@ class ColumnState:
     def changes(self) -> Changes:
         """The changes since the last completed snapshot."""
         return self.column.changes
+
+    @property
+    def expired(self) -> int:
+        """Number of values that have expired and are gone."""
+        return self.column.expired
 
     @property
     def present(self) -> Mask:
@@ -111,9 +95,9 @@ class SingleValue(ColumnState):
         slots = self._current.batch.slots
         return self.column.get(slots, self.column.alive(slots))
 
-    def clear(self) -> None:
-        """Remove the value of each distinct key of the batch."""
-        self.column.drop(self._current.batch.slots)
+    def clear(self, *, where: Any = None) -> None:
+        """Remove the value of each distinct key of the batch, or of some: ``where`` as for :meth:`Current.keys`."""
+        self.column.drop(self._current.keys(where).slots)
 
 
 class ValueState(SingleValue):
@@ -121,18 +105,19 @@ class ValueState(SingleValue):
 
     kind = "value"
 
-    def put(self, values: Any) -> None:
+    def put(self, values: Any, *, where: Any = None) -> None:
         """Set the value of each key.
 
         Args:
             values: an array with one value per distinct key. Null removes the value, as in Flink.
+            where: booleans, one per distinct key or per row, for the keys that are set; others stay. None for all.
 
         Raises:
-            StateError: another number of values.
+            StateError: another number of values or booleans.
             SchemaMismatchError: values that cannot be cast to the state's type.
         """
-        slots = self._current.batch.slots
-        values = checked(values, self.column.type, len(slots), "distinct key")
+        chosen = self._current.keys(where)
+        slots, values = chosen.slots, chosen.values(values, self.column.type)
         valid = is_valid(values)
         if not valid.all():
             self.column.drop(slots[~valid])
@@ -153,28 +138,28 @@ class ReducingState(SingleValue):
         if isinstance(descriptor, ReducingStateDescriptor):
             self.reduce = descriptor.reduce
 
-    def add(self, values: Any) -> None:
+    def add(self, values: Any, *, where: Any = None) -> None:
         """Combine a value per row into the value of the row's key. Nulls are left out.
-
-        An integer sum that exceeds its type wraps around, as in Java.
 
         Args:
             values: an array with one value per row of the batch; of any type if the state counts.
+            where: booleans, one per row or per distinct key, for the rows that are added. None for all.
 
         Raises:
-            StateError: another number of values.
+            StateError: another number of values or booleans, or a sum that exceeds its type; no value is added then.
             SchemaMismatchError: values that cannot be cast to the state's type.
         """
-        batch, column = self._current.batch, self.column
+        column, chosen = self.column, self._current.rows(where)
         if self.reduce == "count":
             valid = is_valid(as_array(values))
             values = pa.array(np.ones(len(valid), np.int8), mask=~valid)
-        values = checked(values, column.type, len(batch.rows), "row")
-        rows = batch.rows
+        values = chosen.values(values, column.type)
+        rows = chosen.numbers(chosen.batch.rows)
         if values.null_count:
             valid = is_valid(values)
             rows, values = rows[valid], values.drop_null()
-        reduce_into(column, batch.slots, rows, values, self._declared())
+        reduction = Reduction(self._declared(), column.type, self.name)
+        reduce_into(column, chosen.batch.slots, rows, values, reduction)
 
     def _declared(self) -> Reduce:
         if self.reduce is None:

@@ -9,13 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from headgate import _native
+from headgate._times import milli_of, millis_of
 from headgate.errors import StateError
-from headgate.stream.state.column import Column, Rows, as_array, checked
+from headgate.stream.state.column import Column, Rows
 from headgate.stream.state.keys import KeySpace
-from headgate.stream.state.states import ColumnState, Current
+from headgate.stream.state.states import ColumnState
 
 if TYPE_CHECKING:
     from headgate.stream.state.column import Clock
+    from headgate.stream.state.current import Chosen, Current
     from headgate.stream.state.table import Slots
 
 #: Name of the column of timestamps.
@@ -44,26 +46,28 @@ class Timers(ColumnState):
         timers = KeySpace(space.scope, extra)
         return cls(name, Column(timers, types.field("value").type, clock), current)
 
-    def register(self, timestamps: Any) -> None:
+    def register(self, timestamps: Any, *, where: Any = None) -> None:
         """Register a timer for the key of each row.
 
         Args:
-            timestamps: an array of int64 with one timestamp per row of the batch, in milliseconds since 1970.
+            timestamps: an array with one timestamp per row of the batch: of Arrow's timestamps of any unit, rounded down
+                to milliseconds; dates; or integers, which are milliseconds since 1970.
+            where: booleans, one per row or per distinct key, for the rows that get a timer. None for all.
 
         Raises:
-            StateError: another number of timestamps, or a null.
-            SchemaMismatchError: timestamps that cannot be cast to int64.
+            StateError: another number of timestamps or booleans, or a null.
+            UnsupportedTypeError: values that are no timestamps.
         """
-        columns = self._columns(timestamps)
+        columns = self._columns(timestamps, self._current.rows(where))
         timers = self.space.resolve(columns)
         new = ~self.column.present[timers.slots]
         slots, times = timers.slots[new], columns[TIMESTAMP].take(pa.array(timers.first[new]))
         self.column.put(slots, times)
         self._queue.push(times, pa.array(slots))
 
-    def delete(self, timestamps: Any) -> None:
+    def delete(self, timestamps: Any, *, where: Any = None) -> None:
         """Delete the timer of each row's key for a timestamp, if there is one. Arguments as for :meth:`register`."""
-        slots = self.space.find(self._columns(timestamps))
+        slots = self.space.find(self._columns(timestamps, self._current.rows(where)))
         self.column.drop(np.unique(slots[slots >= 0]))
         self._tidy()
 
@@ -71,12 +75,12 @@ class Timers(ColumnState):
         """Remove the timers up to and including a time, and return them in order of time.
 
         Args:
-            until: the watermark or the processing time, in milliseconds since 1970.
+            until: the watermark or the processing time, in milliseconds since 1970, or a datetime.
 
         Returns:
-            A batch of the key columns, the columns of the namespace, and ``timestamp``.
+            A batch of the key columns, the columns of the namespace, and ``timestamp``, int64 of milliseconds since 1970.
         """
-        return self._fire(*self._due(until))
+        return self._fire(*self._due(milli_of(until)))
 
     def advance_in_parts(self, until: int, most: int) -> Iterator[pa.RecordBatch]:
         """Remove the timers up to and including a time as :meth:`advance`, in batches of so many, at least one.
@@ -115,12 +119,13 @@ class Timers(ColumnState):
         """Return the keys and timestamps of all timers."""
         return super().table().drop_columns(["value"])
 
-    def _columns(self, timestamps: Any) -> pa.RecordBatch:
-        batch = self._current.batch
-        timestamps = checked(as_array(timestamps), pa.int64(), len(batch.rows), "row")
+    def _columns(self, timestamps: Any, chosen: Chosen) -> pa.RecordBatch:
+        timestamps = chosen.values(millis_of(timestamps), pa.int64())
         if timestamps.null_count:
-            raise StateError("a timestamp is null", remedy="fill or filter the nulls")
-        columns = [*batch.columns.columns, timestamps]
+            raise StateError(
+                "a timestamp is null", remedy="where=timestamps.is_valid() · fill the nulls"
+            )
+        columns = [*chosen.rows(chosen.batch.columns).columns, timestamps]
         return pa.RecordBatch.from_arrays(columns, schema=self.space.schema)
 
     def _tidy(self) -> None:

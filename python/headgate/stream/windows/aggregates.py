@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import StateError, UnknownColumnError
+from headgate.stream.state.column import cast_to
+from headgate.stream.state.types import check_reduce
 
 #: Gets a batch of closed windows: the key columns, ``window_start``, ``window_end``, and ``rows``, a list of structs
 #: with the rows of each window. Returns any batch.
@@ -79,7 +81,7 @@ class Aggregates:
 
     Raises:
         UnknownColumnError: the schema has no column of a name.
-        StateError: a column of a type that cannot be summed up.
+        UnsupportedTypeError: a column of a type that has no such aggregate.
     """
 
     def __init__(self, schema: pa.Schema, aggregates: Sequence[Aggregate]) -> None:
@@ -121,7 +123,9 @@ def _accumulators(schema: pa.Schema, aggregate: Aggregate) -> list[Accumulator]:
     if aggregate.kind == "count":
         return [count]
     if aggregate.kind in {"min", "max"}:
+        check_reduce(aggregate.kind, data_type, f"column {column!r}")
         return [Accumulator(f"{aggregate.kind}:{column}", aggregate.kind, data_type, column)]
+    check_reduce("sum", data_type, f"column {column!r}")
     if aggregate.kind == "mean":
         return [Accumulator(f"double:{column}", "sum", pa.float64(), column), count]
     return [Accumulator(f"sum:{column}", "sum", _sum_type(data_type), column)]
@@ -130,9 +134,11 @@ def _accumulators(schema: pa.Schema, aggregate: Aggregate) -> list[Accumulator]:
 def _sum_type(of: pa.DataType) -> pa.DataType:
     t = pa.types
     if t.is_integer(of):
-        return pa.int64()
+        return pa.uint64() if t.is_uint64(of) else pa.int64()
     if t.is_floating(of):
         return pa.float64()
+    if t.is_decimal256(of):
+        return pa.decimal256(76, of.scale)
     return pa.decimal128(38, of.scale) if t.is_decimal(of) else of
 
 
@@ -142,7 +148,10 @@ def _input(batch: pa.RecordBatch, one: Accumulator) -> pa.Array:
     values = batch[one.column]
     if one.reduce == "count":
         return pc.if_else(pc.is_valid(values), pa.scalar(1, pa.int64()), None)
-    return values if values.type == one.type else values.cast(one.type, safe=False)
+    if pa.types.is_float64(one.type):
+        # A mean, also one of integers that a double rounds.
+        return pc.cast(values, options=pc.CastOptions(one.type, allow_float_truncate=True))
+    return cast_to(values, one.type)
 
 
 def _result(one: Aggregate, values: Mapping[str, pa.Array]) -> pa.Array:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from headgate._times import milli_of
 from headgate.stream.windows.kinds import WindowOutput
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class ClosesWindows(ABC):
 
         Exhaust it before anything else is done with the operator.
         """
-        self.watermark = max(self.watermark, watermark)
+        self.watermark = max(self.watermark, milli_of(watermark))
         for fired in self._timers.advance_in_parts(self.watermark, MOST_WINDOWS):
             yield from self._close(fired)
 

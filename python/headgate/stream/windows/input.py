@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from headgate.errors import SchemaMismatchError, StateError
+from headgate._times import scale_of
+from headgate.errors import SchemaMismatchError, StateError, UnsupportedTypeError
 from headgate.stream.state.backend import KeyedStateBackend
+from headgate.stream.state.groups import check_keys
+from headgate.stream.state.types import check_columns
 from headgate.stream.windows.aggregates import (
     WINDOW_END,
     WINDOW_START,
@@ -42,6 +45,8 @@ class WindowInput:
 
     Raises:
         UnknownColumnError: the schema has no column of a name.
+        UnsupportedTypeError: a column of a type that cannot be a key, a time or aggregated so, or whose rows cannot
+            be chosen.
         StateError: both aggregates and a function, or neither; a negative lateness.
     """
 
@@ -64,18 +69,26 @@ class WindowInput:
             raise StateError(
                 f"allowed_lateness={allowed_lateness} is negative", remedy="timedelta(0)"
             )
+        check_columns(schema)
         self.schema = schema
         self._keys = [column_index(schema, name) for name in keys]
         self.key_schema = pa.schema([schema.field(at) for at in self._keys])
+        check_keys(self.key_schema)
         self._time = column_index(schema, time)
         self.aggregates = Aggregates(schema, aggregates)
         self.function = function
         self.lateness = millis(allowed_lateness)
         self.row_type = pa.struct(list(schema))
         time_type = schema.field(time).type
-        self._shown = (
-            pa.timestamp("ms", time_type.tz) if pa.types.is_timestamp(time_type) else pa.int64()
-        )
+        if scale_of(time_type) is None:
+            raise UnsupportedTypeError(
+                f"time={time!r} is a column of type {time_type}, which has no times",
+                have="a timestamp of any unit, a date, or int64 of milliseconds since 1970",
+                remedy='map() that casts it: pc.cast(batch["at"], pa.timestamp("ms"))',
+            )
+        zone = time_type.tz if pa.types.is_timestamp(time_type) else None
+        is_number = pa.types.is_integer(time_type)
+        self._shown = pa.int64() if is_number else pa.timestamp("ms", zone)
 
     def keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the key columns of a batch."""

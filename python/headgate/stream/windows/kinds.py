@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
+from headgate._times import millis_of
 from headgate.errors import StateError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headgate.stream.state.table import Slots
 
 #: The watermark before the first one.
 NO_WATERMARK: Final = -(1 << 62)
+#: The latest time, in ms: a window and its lateness later, a time is an int64 still.
+_FARTHEST: Final = 1 << 61
 
 
 def millis(of: timedelta) -> int:
@@ -121,23 +124,23 @@ def assign(window: TumblingWindow | SlidingWindow, times: Slots) -> tuple[Slots,
 
 
 def times_of(column: pa.Array) -> Slots:
-    """Return times as milliseconds, rounded down.
+    """Return times as milliseconds since 1970, rounded down.
 
     Raises:
-        StateError: a time is null, or the column is neither int64 nor a timestamp.
+        StateError: a time is null, or so far from 1970 that the end of its window is no int64.
+        UnsupportedTypeError: the column has no times.
     """
     if column.null_count:
         raise StateError("a row has no time", remedy="filter the rows whose time is null")
-    if pa.types.is_timestamp(column.type):
-        per_milli = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
-        factor, divisor = per_milli[column.type.unit]
-        numbers: npt.NDArray[Any] = np.asarray(column.view(pa.int64()).to_numpy())
-        return numbers * factor // divisor
-    if not pa.types.is_int64(column.type):
+    times = np.asarray(millis_of(column).to_numpy())
+    beyond = np.flatnonzero((times > _FARTHEST) | (times < -_FARTHEST))
+    if len(beyond):
         raise StateError(
-            f"times of type {column.type}", remedy="a timestamp · int64 of milliseconds since 1970"
+            f"a row has the time {times[beyond[0]]} ms, which no window contains",
+            have=f"times up to {_FARTHEST} ms before and after 1970",
+            remedy="filter the rows with such times · integers are milliseconds, not microseconds",
         )
-    return np.asarray(column.to_numpy())
+    return times
 
 
 def merge_intervals(keys: Slots, starts: Slots, ends: Slots) -> tuple[Slots, Slots]:

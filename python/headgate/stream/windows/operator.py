@@ -48,7 +48,8 @@ class WindowOperator(ClosesWindows):
     Args:
         schema: schema of the batches.
         keys: names of the key columns.
-        time: name of the column of event times: timestamps, or int64 of milliseconds since 1970. Not null.
+        time: name of the column of event times: timestamps of any unit, dates, or int64 of milliseconds since 1970.
+            They are rounded down to milliseconds, and not null.
         window: the kind of windows.
         aggregates: columns of the results.
         function: makes the results of a batch of closed windows; their rows are kept. Called for no windows, too.
@@ -58,6 +59,7 @@ class WindowOperator(ClosesWindows):
 
     Raises:
         UnknownColumnError: the schema has no column of a name.
+        UnsupportedTypeError: a column of a type that cannot be a key, a time or aggregated so.
         StateError: both aggregates and a function, or neither; a negative lateness; a backend of other keys.
     """
 

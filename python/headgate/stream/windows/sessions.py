@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.stream.state.descriptors import MapStateDescriptor
-from headgate.stream.state.reducing import FUNCTIONS, reduce_pairwise
+from headgate.stream.state.reducing import Reduction
 from headgate.stream.windows.closing import ClosesWindows
 from headgate.stream.windows.input import (
     ROWS,
@@ -72,7 +72,8 @@ class SessionWindowOperator(ClosesWindows):
     Args:
         schema: schema of the batches.
         keys: names of the key columns.
-        time: name of the column of event times: timestamps, or int64 of milliseconds since 1970. Not null.
+        time: name of the column of event times: timestamps of any unit, dates, or int64 of milliseconds since 1970.
+            They are rounded down to milliseconds, and not null.
         window: the gap.
         aggregates: columns of the results.
         function: makes the results of a batch of closed windows; their rows are kept. Called for no windows, too.
@@ -81,6 +82,7 @@ class SessionWindowOperator(ClosesWindows):
 
     Raises:
         UnknownColumnError: the schema has no column of a name.
+        UnsupportedTypeError: a column of a type that cannot be a key, a time or aggregated so.
         StateError: both aggregates and a function, or neither; a negative lateness; a backend of other keys.
     """
 
@@ -127,7 +129,7 @@ class SessionWindowOperator(ClosesWindows):
         """
         inputs, times = self._input, self._input.times(batch)
         self.backend.set_keys(inputs.keys(batch))
-        keys, rows = self.backend.keys, self.backend.rows
+        keys, rows = self.backend.keys, self.backend.rows.to_numpy()
         old = self._of_current_keys()
         all_keys, all_starts = np.r_[old.keys, rows], np.r_[old.starts, times]
         all_ends = np.r_[old.ends, times + self._gap]
@@ -153,7 +155,7 @@ class SessionWindowOperator(ClosesWindows):
 
     def _close(self, fired: pa.RecordBatch) -> Iterator[WindowOutput]:
         self.backend.set_keys(fired.select(range(fired.num_columns - 1)))
-        keys, rows = self.backend.keys, self.backend.rows
+        keys, rows = self.backend.keys, self.backend.rows.to_numpy()
         sessions = self._of_current_keys()
         times = fired["timestamp"].to_numpy()
         last = sessions.ends - 1
@@ -190,9 +192,8 @@ class SessionWindowOperator(ClosesWindows):
         for one in inputs.aggregates.accumulators.values():
             values = pa.concat_arrays([old.values.field(one.name), taken[one.name]])
             some = member & np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
-            found, reduced = reduce_pairwise(
-                numbers[some], values.filter(pa.array(some)), FUNCTIONS[one.reduce]
-            )
+            reduction = Reduction(one.reduce, one.type, one.name)
+            found, reduced = reduction.of_groups(numbers[some], values.filter(pa.array(some)))
             place = np.full(count, -1)
             place[found] = np.arange(len(found))
             fields.append(reduced.take(pa.array(place, mask=place < 0)))

@@ -1,0 +1,96 @@
+"""Which types of Arrow state can have."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.errors import StateError, UnsupportedTypeError
+from headgate.stream.state.values import storage_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SUMS: Final = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_duration,
+)
+
+
+def check_type(of: Any, what: str) -> None:
+    """Refuse a type whose values cannot be kept.
+
+    Args:
+        of: the type.
+        what: a name for it in the error.
+
+    Raises:
+        StateError: it is no type of Arrow.
+        UnsupportedTypeError: Arrow cannot choose rows among values of the type, as of ``string_view``.
+    """
+    if not isinstance(of, pa.DataType):
+        raise StateError(f"{what} is of type {of!r}, which is no Arrow type", remedy="pa.int64()")
+    if not can_take(of):
+        raise UnsupportedTypeError(
+            f"{what} is of type {of}, of which pyarrow cannot choose rows",
+            remedy="cast it to string, binary or another plain type",
+        )
+
+
+def check_columns(schema: pa.Schema) -> None:
+    """Refuse columns of types whose rows Arrow cannot choose.
+
+    Raises:
+        UnsupportedTypeError: a column of such a type.
+    """
+    for field in schema:
+        check_type(field.type, f"column {field.name!r}")
+
+
+def check_reduce(reduce: str, of: pa.DataType, what: str) -> None:
+    """Refuse a sum, a minimum or a maximum of a type that has none.
+
+    Raises:
+        UnsupportedTypeError: the type has none.
+    """
+    if reduce == "sum" and not any(can(of) for can in _SUMS):
+        raise UnsupportedTypeError(
+            f"a sum of {what}, which is of type {of}",
+            remedy="cast it to an integer, a decimal, pa.float64() or a duration",
+        )
+    if reduce in {"min", "max"} and not can_compare(of):
+        raise UnsupportedTypeError(
+            f"a {reduce} of {what}, which is of type {of}",
+            remedy="cast it to a number, a time, string or binary",
+        )
+
+
+@cache
+def can_take(of: pa.DataType) -> bool:
+    """Return True if Arrow chooses rows among values of a type."""
+
+    def use(one: pa.Array) -> None:
+        both = pa.concat_arrays([one, one])
+        both.take(pa.array([0, None]))
+        both.filter(pa.array([True, False]))
+
+    return _works(of, use)
+
+
+@cache
+def can_compare(of: pa.DataType) -> bool:
+    """Return True if one of two values of a type is the least."""
+    return storage_type(of) is not None or _works(of, lambda one: pc.min_element_wise(one, one))
+
+
+def _works(of: pa.DataType, use: Callable[[pa.Array], Any]) -> bool:
+    try:
+        use(pa.nulls(1, of))
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError, TypeError):
+        return False
+    return True

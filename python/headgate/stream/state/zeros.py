@@ -1,0 +1,121 @@
+"""Keys that SQL and Spark take for equal, as one: -0.0 becomes 0.0, and each NaN the same NaN, at any depth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+#: Bits of a float -> its unsigned type, the sign bit, and the bits of infinity, above which are NaNs.
+_BITS: Final[dict[int, tuple[Any, int, int]]] = {
+    16: (np.uint16, 1 << 15, 0x7C00),
+    32: (np.uint32, 1 << 31, 0x7F80_0000),
+    64: (np.uint64, 1 << 63, 0x7FF0_0000_0000_0000),
+}
+
+
+def normalized(columns: pa.RecordBatch) -> pa.RecordBatch:
+    """Return key columns with one form of each key; nulls stay."""
+    if not any(map(has_floats, columns.schema.types)):
+        return columns
+    return pa.RecordBatch.from_arrays(list(map(_of, columns.columns)), schema=columns.schema)
+
+
+def is_normalized(columns: pa.RecordBatch) -> bool:
+    """Return True if :func:`normalized` changes no key."""
+    leaves = [leaf for column in columns.columns for leaf in _leaves(column)]
+    return all(
+        leaf.view(_signless(leaf)).equals(_floats(leaf).view(_signless(leaf))) for leaf in leaves
+    )
+
+
+@cache
+def has_floats(of: pa.DataType) -> bool:
+    """Return True if a type has floats, at any depth."""
+    if pa.types.is_floating(of):
+        return True
+    if isinstance(of, pa.BaseExtensionType):
+        return has_floats(of.storage_type)
+    if pa.types.is_dictionary(of):
+        return has_floats(of.value_type)
+    return any(has_floats(of.field(at).type) for at in range(of.num_fields))
+
+
+def _leaves(array: pa.Array) -> Iterator[pa.Array]:
+    of = array.type
+    if pa.types.is_floating(of):
+        yield array
+    elif has_floats(of):
+        if pa.types.is_dictionary(of):
+            array = pc.cast(array, of.value_type)
+        elif isinstance(of, pa.BaseExtensionType):
+            array = array.storage
+        parts = array.flatten() if pa.types.is_nested(array.type) else array
+        for part in parts if isinstance(parts, list) else [parts]:
+            yield from _leaves(part)
+
+
+def _signless(floats: pa.Array) -> pa.DataType:
+    return {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}[floats.type.bit_width]
+
+
+def _of(array: pa.Array) -> pa.Array:
+    of = array.type
+    if not has_floats(of):
+        return array
+    if pa.types.is_floating(of):
+        return _floats(array)
+    if pa.types.is_struct(of):
+        # flatten() takes the struct's offset and nulls into account.
+        return pa.StructArray.from_arrays(
+            list(map(_of, array.flatten())), fields=list(of), mask=array.is_null()
+        )
+    if pa.types.is_dictionary(of):
+        return encoded(_of(pc.cast(array, of.value_type)), of)
+    if isinstance(of, pa.BaseExtensionType):
+        return of.wrap_array(_of(array.storage))
+    return _lists(array)
+
+
+def _lists(array: pa.Array) -> pa.Array:
+    of = array.type
+    # flatten() leaves out elements that belong to no list.
+    lengths = np.asarray(pc.list_value_length(array).fill_null(0).to_numpy())
+    values = _of(array.flatten())
+    if pa.types.is_fixed_size_list(of):
+        mask = array.is_null()
+        if array.null_count:
+            at = np.full(len(array), -1)
+            at[~np.asarray(mask.to_numpy(zero_copy_only=False))] = np.arange(
+                len(array) - array.null_count
+            )
+            places = (at[:, None] * of.list_size + np.arange(of.list_size)).ravel()
+            values = values.take(pa.array(places, mask=np.repeat(at < 0, of.list_size)))
+        return pa.FixedSizeListArray.from_arrays(values, type=of, mask=mask)
+    is_large = pa.types.is_large_list(of)
+    kind = pa.LargeListArray if is_large else pa.ListArray
+    offsets = pa.array(np.r_[0, np.cumsum(lengths)], pa.int64() if is_large else pa.int32())
+    return kind.from_arrays(offsets, values, type=of, mask=array.is_null())
+
+
+def encoded(values: pa.Array, of: pa.DictionaryType) -> pa.Array:
+    """Return values as a dictionary type: Arrow casts only texts to one."""
+    found = values.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(
+        found.indices.cast(of.index_type), found.dictionary, ordered=of.ordered
+    )
+
+
+def _floats(array: pa.Array) -> pa.Array:
+    unsigned, sign, infinity = _BITS[array.type.bit_width]
+    validity, data = array.buffers()
+    end = array.offset + len(array)
+    bits = np.frombuffer(data or b"", unsigned)[:end]
+    bits = np.where(bits == sign, unsigned(0), bits)
+    bits[(bits & unsigned(sign - 1)) > infinity] = infinity | (infinity & -infinity) >> 1
+    buffers = [validity, pa.py_buffer(bits)]
+    return pa.Array.from_buffers(array.type, len(array), buffers, offset=array.offset)
