@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from headgate._options import describe
 from headgate.spark.plans.model import Copied
 from headgate.spark.plans.rules import joined_bytes
-from headgate.spark.schema_cast import same_on_the_wire, same_type
+from headgate.schema_cast import same_on_the_wire, same_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
