@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from headgate._arguments import span
 from headgate.errors import SchemaMismatchError, StateError
 from headgate.stream.state.backend import KeyedStateBackend
 from headgate.stream.windows.aggregates import (
@@ -52,7 +53,7 @@ class WindowInput:
         time: str,
         aggregates: Sequence[Aggregate],
         function: WindowFunction | None,
-        allowed_lateness: timedelta,
+        allowed_lateness: timedelta | str,
     ) -> None:
         if bool(aggregates) == (function is not None):
             raise StateError(
@@ -60,17 +61,13 @@ class WindowInput:
                 have=f"{len(aggregates)} aggregates and {'a' if function else 'no'} function",
                 remedy="either aggregates= or function=",
             )
-        if allowed_lateness < timedelta(0):
-            raise StateError(
-                f"allowed_lateness={allowed_lateness} is negative", remedy="timedelta(0)"
-            )
         self.schema = schema
         self._keys = [column_index(schema, name) for name in keys]
         self.key_schema = pa.schema([schema.field(at) for at in self._keys])
         self._time = column_index(schema, time)
         self.aggregates = Aggregates(schema, aggregates)
         self.function = function
-        self.lateness = millis(allowed_lateness)
+        self.lateness = millis(span("allowed_lateness", allowed_lateness))
         self.row_type = pa.struct(list(schema))
         time_type = schema.field(time).type
         self._shown = (
