@@ -122,9 +122,11 @@ def not_covered(names: Mapping[str, Any], calls: list[Call], others: Mapping[str
         calls: those that are made.
         others: those that are not, each with the reason.
     """
-    return {name for name, what in names.items() if callable(what)} - {
-        call.name for call in calls
-    } - set(others)
+    return (
+        {name for name, what in names.items() if callable(what)}
+        - {call.name for call in calls}
+        - set(others)
+    )
 
 
 def methods_of(cls: type) -> dict[str, Any]:

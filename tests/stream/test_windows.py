@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 
-from headgate.errors import SchemaMismatchError, StateError, UnknownColumnError
+from headgate.errors import OptionError, SchemaMismatchError, StateError, UnknownColumnError
 from headgate.stream import (
     Aggregate,
     KeyedStateBackend,
@@ -327,7 +327,7 @@ def test_arguments_are_checked():
         operator(window, aggregates=AGGREGATES, function=lambda windows: windows)
     with pytest.raises(StateError, match="a sum of type string"):
         operator(window, aggregates=[Aggregate("sum", "user")])
-    with pytest.raises(StateError, match="negative"):
+    with pytest.raises(OptionError, match="below the limit of 0"):
         operator(window, aggregates=AGGREGATES, allowed_lateness=ms(-1))
     with pytest.raises(StateError, match="other keys"):
         operator(window, aggregates=AGGREGATES, backend=KeyedStateBackend(SCHEMA))
@@ -336,7 +336,7 @@ def test_arguments_are_checked():
         lambda: SlidingWindow(ms(5), ms(0)),
         lambda: SessionWindow(ms(-1)),
     ):
-        with pytest.raises(StateError, match="less than a millisecond"):
+        with pytest.raises(OptionError, match="below the limit"):
             wrong()
     with pytest.raises(StateError, match="not known"):
         Aggregate("median", "price")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate import errors
 from headgate._directories import local_directories
 from headgate.kept import write_indexes
-from headgate.selectors import GlobalSelector
 from headgate.schema_cast import same_on_the_wire
+from headgate.selectors import GlobalSelector
 from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.tasks.kept_files import folder_for, place_in, sweep
 from headgate.spark.tasks.kept_output import Kept, KeptOutput

@@ -174,7 +174,11 @@ def check_process(function: Any, kind: str, methods: Sequence[str]) -> None:
         missing = [name for name in methods if not callable(getattr(function, name, None))]
         if missing:
             raise refuse(
-                "function", function, f"is {kind_of(function)}, without {missing[0]}()", takes, remedy
+                "function",
+                function,
+                f"is {kind_of(function)}, without {missing[0]}()",
+                takes,
+                remedy,
             )
 
 

@@ -280,7 +280,7 @@ class DataStream:
         make = partial(SinkOperator, sink)
         limits = batch_limits(batch_rows, batch_bytes)
         rows = self._then("sink", name, make, pa.schema([]), None, is_sink=True, limits=limits)
-        return StreamingJob(self._graph, rows._edges[0].node)
+        return StreamingJob(self._graph, rows._edges[0].node)  # noqa: SLF001 - of this class
 
     if not TYPE_CHECKING:
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from headgate.stream.operators.keyed import FunctionContext, KeyedState
 from headgate.stream.operators.operator import (
     Operator,
@@ -17,6 +15,8 @@ from headgate.stream.operators.operator import (
 from headgate.stream.operators.results import Results, calling
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headgate.stream.api.functions import Made
 
 #: Names of the states that are timers of event time and of processing time.

@@ -95,7 +95,9 @@ class Results:
                 yield of_schema(batch, self._schema)
 
 
-def learned(call: str, function: Callable[[pa.RecordBatch], Any], rows: pa.RecordBatch) -> pa.Schema:
+def learned(
+    call: str, function: Callable[[pa.RecordBatch], Any], rows: pa.RecordBatch
+) -> pa.Schema:
     """Return the schema of what a function returns for a batch without rows.
 
     Args:
@@ -128,7 +130,10 @@ def learned(call: str, function: Callable[[pa.RecordBatch], Any], rows: pa.Recor
             have=", ".join(f"{field.name} {field.type}" for field in schema),
             remedy=remedy,
         )
-    return schema.remove_metadata()
+    # Polars has views of texts, for which Arrow lacks many functions.
+    plain = {"string_view": pa.string(), "binary_view": pa.binary()}
+    fields = [field.with_type(plain.get(str(field.type), field.type)) for field in schema]
+    return pa.schema(fields)
 
 
 def exact_cast(schema: pa.Schema, name: str, option: str = "") -> SchemaCast:
