@@ -1,8 +1,10 @@
-"""Sizes and durations as Spark writes them: ``64m``, ``256k``, ``100ms``, ``10s``."""
+"""Sizes and durations as Spark writes them: ``64m``, ``256k``, ``100ms``, ``10s``, ``1 minute``."""
 
 from __future__ import annotations
 
+import math
 import re
+from datetime import timedelta
 from typing import Any, Final
 
 #: Bytes per unit. As in Spark, k and kb both mean 1024.
@@ -12,16 +14,19 @@ _SIZES: Final[dict[str, int]] = {
     for unit in units
 }
 
-#: Seconds per unit. As in Spark, m and min both mean a minute.
+#: Seconds per unit. As in Spark, m and min both mean a minute, and the words of its intervals are units too.
 _DURATIONS: Final[dict[str, float]] = {
-    "us": 1e-6,
-    "ms": 1e-3,
-    "": 1.0,
-    "s": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "d": 86_400.0,
+    unit: seconds
+    for seconds, units in (
+        (1e-6, ("us", "microsecond", "microseconds")),
+        (1e-3, ("ms", "millisecond", "milliseconds")),
+        (1.0, ("", "s", "second", "seconds")),
+        (60.0, ("m", "min", "minute", "minutes")),
+        (3600.0, ("h", "hour", "hours")),
+        (86_400.0, ("d", "day", "days")),
+        (604_800.0, ("week", "weeks")),
+    )
+    for unit in units
 }
 
 #: The shortest timeout above 0, in seconds.
@@ -49,11 +54,19 @@ def parse_duration(raw: Any) -> float:
     """Return seconds; a number, or a string of digits, is taken as seconds.
 
     Raises:
-        TypeError: neither a string nor a number.
-        ValueError: the text is not a duration.
+        TypeError: neither a string nor a number nor a ``timedelta``.
+        ValueError: the text is not a duration, or the number is NaN, infinite or too large for a float.
     """
+    if isinstance(raw, timedelta):
+        return raw.total_seconds()
     if isinstance(raw, (int, float)) and not isinstance(raw, bool):
-        return float(raw)
+        try:
+            seconds = float(raw)
+        except OverflowError:
+            seconds = math.inf
+        if not math.isfinite(seconds):
+            raise ValueError("not a duration")
+        return seconds
     number, unit = _split(raw, "duration")
     if unit not in _DURATIONS:
         raise ValueError("not a duration")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self, TypeAlias
 
 from headgate._kinds import kind_of
@@ -159,8 +160,14 @@ def _items(name: str, made: Any) -> Iterable[Any]:
         return (made,)
     if isinstance(made, Iterable) and not isinstance(made, (str, bytes, Mapping)):
         return made
+    if made is None:
+        raise SchemaMismatchError(
+            f"{name} returned None",
+            asked=f"rows from {name}",
+            remedy="return the rows: is there a return? · return [] or an empty batch for no rows",
+        )
     raise SchemaMismatchError(
-        f"{name} returned {kind_of(made)}" + ("" if made is None else ", not batches"),
+        f"{name} returned {kind_of(made)}, not batches",
         asked=f"an iterator of record batches from {name}",
         remedy="yield each batch · return a table, or a DataFrame of polars or pandas",
     )
@@ -175,11 +182,7 @@ def batches_of(item: Any) -> Iterable[Any]:
     if isinstance(item, pa.Table):
         return item.to_batches()  # type: ignore[no-any-return]
     if _is_pandas(item):
-        table = pa.Table.from_pandas(item, preserve_index=True)
-        # An index without a name only numbers the rows.
-        named = [name for name in table.column_names if not name.startswith("__index_level_")]
-        batches: list[pa.RecordBatch] = table.select(named).to_batches()
-        return batches
+        return _of_pandas(item).to_batches()  # type: ignore[no-any-return]
     try:
         if hasattr(item, "__arrow_c_stream__"):
             stream: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(item)
@@ -187,6 +190,35 @@ def batches_of(item: Any) -> Iterable[Any]:
         return (pa.record_batch(item),) if hasattr(item, "__arrow_c_array__") else (item,)
     except pa.ArrowInvalid:
         return (item,)  # a single column
+
+
+def schema_of(name: str, made: Any) -> pa.Schema | None:
+    """Return the schema of the first rows of what a function returned, which may be none; None if there is nothing.
+
+    Args:
+        name: of the function.
+        made: as for :func:`returned`.
+
+    Raises:
+        SchemaMismatchError: it cannot have rows.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
+
+    for item in _items(name, made):
+        if isinstance(item, (pa.RecordBatch, pa.Table)):
+            return item.schema
+        if _is_pandas(item):
+            return _of_pandas(item).schema
+        with suppress(pa.ArrowInvalid):  # a single column
+            if hasattr(item, "__arrow_c_stream__"):
+                return pa.RecordBatchReader.from_stream(item).schema
+            if hasattr(item, "__arrow_c_array__"):
+                return pa.record_batch(item).schema
+        raise SchemaMismatchError(
+            f"{name} returned {kind_of(item)}, not a record batch",
+            remedy="return batches, tables or DataFrames",
+        )
+    return None
 
 
 def joined(items: Iterable[Any], batch_bytes: int) -> Iterator[Any]:
@@ -225,6 +257,15 @@ def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         for place in range(first.num_columns)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=first.schema)
+
+
+def _of_pandas(item: Any) -> pa.Table:
+    import pyarrow as pa  # noqa: PLC0415 - only workers need it
+
+    table = pa.Table.from_pandas(item, preserve_index=True)
+    # An index without a name only numbers the rows.
+    named = [name for name in table.column_names if not name.startswith("__index_level_")]
+    return table.select(named)
 
 
 def _is_pandas(item: Any) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.batches import Batches
 from headgate.errors import SchemaMismatchError
-from headgate.spark.schema_cast import SchemaCast
+from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply
 
 pd = pytest.importorskip("pandas")
@@ -27,7 +27,7 @@ def source(*batches):
 
 def call(function, *batches):
     """Return the rows that a reduce returns for these batches, cast as its task does."""
-    made = SchemaCast(SCHEMA, "reduce").all(apply("reduce", function, source(*batches)))
+    made = DdlCast(SCHEMA, "reduce").all(apply("reduce", function, source(*batches)))
     return pa.Table.from_batches(made, SCHEMA)
 
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import SchemaMismatchError
-from headgate.spark.schema_cast import SchemaCast, is_lossless, same_on_the_wire
+from headgate.schema_cast import is_lossless, same_on_the_wire
+from headgate.spark.ddl_cast import DdlCast
 
 PAIR = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 
@@ -73,7 +74,7 @@ def test_a_cast_is_pyarrows_safe_one_or_is_refused(data):
     have = data.draw(st.sampled_from(ALL))
     want = data.draw(st.sampled_from(DECLARED))
     array = array_of(have, data.draw(st.lists(st.none() | values_of(have), max_size=5)))
-    cast = SchemaCast(pa.schema([("c", want)]), "reduce")
+    cast = DdlCast(pa.schema([("c", want)]), "reduce")
     try:
         made = cast(one(array)).column(0)
     except SchemaMismatchError:
@@ -138,7 +139,7 @@ def test_what_other_libraries_give(have, want):
         if not pa.types.is_temporal(have)
         else pa.array([2000, None], pa.int64()).cast(have)
     )
-    made = SchemaCast(pa.schema([("c", want)]), "reduce")(one(array)).column(0)
+    made = DdlCast(pa.schema([("c", want)]), "reduce")(one(array)).column(0)
     made.validate(full=True)
     assert made.type == want
     assert made.null_count == array.null_count
@@ -149,20 +150,20 @@ def test_what_other_libraries_give(have, want):
 def test_a_dictionary_of_views_is_decoded():
     names = pa.array(["a", "b"], pa.string_view())
     array = pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.uint32()), names)
-    made = SchemaCast(pa.schema([("c", pa.string())]), "reduce")(one(array))
+    made = DdlCast(pa.schema([("c", pa.string())]), "reduce")(one(array))
     assert made.to_pydict() == {"c": ["b", None, "a"]}
 
 
 def test_columns_go_by_name():
     swapped = pa.RecordBatch.from_pydict({"v": [1, 2], "id": [3, 4]})
-    cast = SchemaCast(PAIR, "reduce")
+    cast = DdlCast(PAIR, "reduce")
     assert cast(swapped).to_pydict() == {"id": [3, 4], "v": [1, 2]}
     assert cast(swapped).schema == PAIR
 
 
 def test_a_batch_of_the_schema_is_returned_as_it_is():
     batch = pa.RecordBatch.from_pydict({"id": [1], "v": [2]})
-    cast = SchemaCast(PAIR, "reduce")
+    cast = DdlCast(PAIR, "reduce")
     assert cast(batch) is batch
     assert cast(batch) is batch
 
@@ -170,16 +171,16 @@ def test_a_batch_of_the_schema_is_returned_as_it_is():
 def test_only_the_columns_that_need_it_are_copied():
     wide = pa.array([1, 2])
     batch = pa.RecordBatch.from_arrays([pa.array([1, 2], pa.uint32()), wide], ["v", "id"])
-    made = SchemaCast(PAIR, "reduce")(batch)
+    made = DdlCast(PAIR, "reduce")(batch)
     assert made.column("id").buffers()[1].address == wide.buffers()[1].address
 
 
 def test_the_types_are_compared_once_for_all_batches_of_a_schema(monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "headgate.spark.schema_cast.is_lossless", lambda *pair: asked.append(pair) or True
+        "headgate.schema_cast.is_lossless", lambda *pair: asked.append(pair) or True
     )
-    cast = SchemaCast(PAIR, "reduce")
+    cast = DdlCast(PAIR, "reduce")
     for number in range(5):
         cast(pa.RecordBatch.from_arrays([pa.array([number], pa.int32())] * 2, ["v", "id"]))
     assert len(asked) == 2
@@ -189,7 +190,7 @@ def test_the_types_are_compared_once_for_all_batches_of_a_schema(monkeypatch):
 
 def refused(batch, schema=PAIR, **more):
     with pytest.raises(SchemaMismatchError) as caught:
-        SchemaCast(schema, "reduce", **more)(batch)
+        DdlCast(schema, "reduce", **more)(batch)
     return caught.value
 
 
@@ -229,7 +230,7 @@ def test_a_value_that_does_not_fit_is_refused():
 def test_columns_of_one_name_keep_their_places():
     twice = pa.schema([("a", pa.int64()), ("a", pa.string())])
     batch = pa.RecordBatch.from_arrays([pa.array([1], pa.int32()), pa.array(["x"])], ["a", "a"])
-    assert SchemaCast(twice, "reduce")(batch).schema == twice
+    assert DdlCast(twice, "reduce")(batch).schema == twice
     fewer = pa.RecordBatch.from_arrays([pa.array([1])], ["a"])
     assert refused(fewer, twice).summary == "reduce returned 1 columns where 2 are declared"
 
@@ -254,7 +255,7 @@ def test_a_null_where_none_may_be_is_refused_at_any_depth(field, values):
     error = refused(one(pa.array(values, kind)), schema)
     # Arrow's cast refuses a null in a struct first, with another text.
     assert "null" in error.summary + error.have
-    assert SchemaCast(schema, "reduce")(one(pa.array([], kind))).num_rows == 0
+    assert DdlCast(schema, "reduce")(one(pa.array([], kind))).num_rows == 0
 
 
 def test_what_hides_below_a_null_is_no_null():
@@ -264,12 +265,12 @@ def test_what_hides_below_a_null_is_no_null():
     declared = pa.StructArray.from_arrays(
         [batch.column(0).field(0)], fields=list(field.type), mask=pa.array([True, False])
     )
-    SchemaCast(pa.schema([field]), "reduce")(one(declared))
+    DdlCast(pa.schema([field]), "reduce")(one(declared))
 
 
 def test_encodings_that_the_writer_takes_are_left_to_it():
     schema = pa.schema([("s", pa.string()), ("n", pa.int64())])
-    cast = SchemaCast(schema, "map", accepts=same_on_the_wire)
+    cast = DdlCast(schema, "map", accepts=same_on_the_wire)
     for array in (pa.array(["a"]).dictionary_encode(), pa.array(["a"], pa.large_string())):
         batch = pa.RecordBatch.from_arrays([array, pa.array([1])], ["s", "n"])
         assert cast(batch) is batch
@@ -283,14 +284,14 @@ def test_tables_and_frames_of_other_libraries_are_taken():
         {"v": [1, 2], "id": [3, 4]}, schema={"v": polars.UInt32, "id": polars.Int8}
     )
     table = pa.table({"v": [5], "id": [6]})
-    made = list(SchemaCast(PAIR, "reduce").all([frame, table]))
+    made = list(DdlCast(PAIR, "reduce").all([frame, table]))
     assert pa.Table.from_batches(made).to_pydict() == {"id": [3, 4, 6], "v": [1, 2, 5]}
     with pytest.raises(SchemaMismatchError, match="returned a dict, not a record batch"):
-        list(SchemaCast(PAIR, "reduce").all([{"id": 1}]))
+        list(DdlCast(PAIR, "reduce").all([{"id": 1}]))
 
 
 def test_decimals_keep_their_digits():
     schema = pa.schema([("d", pa.decimal128(10, 2))])
     array = pa.array([Decimal("1.5")], pa.decimal128(5, 1))
-    assert SchemaCast(schema, "reduce")(one(array, "d")).to_pydict() == {"d": [Decimal("1.50")]}
+    assert DdlCast(schema, "reduce")(one(array, "d")).to_pydict() == {"d": [Decimal("1.50")]}
     assert "data loss" in refused(one(pa.array([Decimal("1.555")]), "d"), schema).have

@@ -8,7 +8,8 @@ from pyspark.sql import types as t
 
 from headgate.errors import UnsupportedTypeError
 from headgate.spark.schema import arrow_schema
-from headgate.spark.schema_cast import SchemaCast, same_type
+from headgate.schema_cast import same_type
+from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.source_schema import spark_schema
 
 KINDS = [
@@ -44,7 +45,7 @@ def test_a_type_and_its_values(arrow, expected, values):
     schema = spark_schema(batch.schema)
     assert schema == t.StructType([t.StructField("c", expected)])
     wire = arrow_schema(schema, "Europe/Paris")
-    cast = SchemaCast(wire, "the source")
+    cast = DdlCast(wire, "the source")
     for made in (cast(batch), cast(batch)):
         assert same_type(made.schema.types[0], wire.types[0])
         assert made.num_rows == 2

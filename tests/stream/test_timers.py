@@ -129,10 +129,11 @@ def test_a_function_gets_many_timers_in_parts():
     class Counts(ProcessFunction):
         def process(self, rows, context):
             context.event_timers.register(rows["id"])
+            return []
 
         def on_event_timers(self, timers, context):
             assert context.keys.num_rows == timers.num_rows
-            context.emit(timers.select(["id"]))
+            return timers.select(["id"])
 
     found = []
     schema = k.SCHEMAS["long"]

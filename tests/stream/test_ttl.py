@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 
-from headgate.errors import StateError
+from headgate.errors import OptionError, StateError
 from headgate.stream import (
     KeyedStateBackend,
     ListStateDescriptor,
@@ -176,7 +176,7 @@ def test_expired_state_frees_its_slots_with_the_next_snapshot():
 
 
 def test_times_to_live_are_checked():
-    with pytest.raises(StateError, match="less than a millisecond"):
+    with pytest.raises(OptionError, match="below the limit"):
         StateTtlConfig(timedelta(microseconds=999))
     with pytest.raises(StateError, match="not known"):
         StateTtlConfig(timedelta(1), "never")

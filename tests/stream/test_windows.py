@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pyarrow import fs
 
 from headgate.errors import (
+    OptionError,
     SchemaMismatchError,
     StateError,
     UnknownColumnError,
@@ -332,7 +333,7 @@ def test_arguments_are_checked():
         operator(window, aggregates=AGGREGATES, function=lambda windows: windows)
     with pytest.raises(UnsupportedTypeError, match="a sum of column 'user'"):
         operator(window, aggregates=[Aggregate("sum", "user")])
-    with pytest.raises(StateError, match="negative"):
+    with pytest.raises(OptionError, match="below the limit of 0"):
         operator(window, aggregates=AGGREGATES, allowed_lateness=ms(-1))
     with pytest.raises(StateError, match="other keys"):
         operator(window, aggregates=AGGREGATES, backend=KeyedStateBackend(SCHEMA))
@@ -341,7 +342,7 @@ def test_arguments_are_checked():
         lambda: SlidingWindow(ms(5), ms(0)),
         lambda: SessionWindow(ms(-1)),
     ):
-        with pytest.raises(StateError, match="less than a millisecond"):
+        with pytest.raises(OptionError, match="below the limit"):
             wrong()
     with pytest.raises(StateError, match="not known"):
         Aggregate("median", "price")

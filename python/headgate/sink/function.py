@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate._kinds import kind_of
-from headgate.errors import OptionError
+from headgate.errors import OptionError, UserFunctionError
 from headgate.sink.stream_api import (
     Delivery,
     StreamSink,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class FunctionSink(StreamSink):
     """Calls a function with each batch, in the task and its thread: at least once after a restart.
 
-    An exception of the function fails the task.
+    An exception of the function fails the task. What it returns does not matter.
 
     Args:
         function: gets a batch of at least one row. What it does must be durable when it returns.
@@ -54,8 +54,8 @@ class FunctionSink(StreamSink):
         schema: pa.Schema | None = None,
     ) -> StreamSinkWriter:
         """Return a writer that calls the function."""
-        del context, schema
-        return FunctionWriter(self.function)
+        del schema
+        return FunctionWriter(self.function, context.job)
 
     def create_stream_committer(self, job: str) -> StreamSinkCommitter:
         """Return a committer that does nothing."""
@@ -68,15 +68,27 @@ class FunctionWriter(StreamSinkWriter):
 
     Args:
         function: gets the batches.
+        job: name of the job at this sink, for errors.
     """
 
-    def __init__(self, function: Callable[[pa.RecordBatch], object]) -> None:
+    def __init__(self, function: Callable[[pa.RecordBatch], object], job: str) -> None:
         self._function = function
+        self._job = job
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Call the function, unless the batch has no rows."""
-        if batch.num_rows:
+        """Call the function, unless the batch has no rows.
+
+        Raises:
+            UserFunctionError: the function failed.
+        """
+        if not batch.num_rows:
+            return
+        try:
             self._function(batch)
+        except Exception as error:
+            raise UserFunctionError(
+                f"the function of sink {self._job} failed: {type(error).__name__}: {error}"
+            ) from error
 
     def prepare_commit(self, checkpoint_id: int) -> None:
         """Return None: there is nothing to commit."""

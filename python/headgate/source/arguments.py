@@ -1,75 +1,19 @@
-"""Checks of a source's arguments, and their values read from string options."""
+"""Arguments of a source, read from string options."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
+from headgate._arguments import duration as duration  # noqa: PLC0414 - part of this module's API
+from headgate._arguments import refuse as refuse  # noqa: PLC0414 - part of this module's API
+from headgate._arguments import size as size  # noqa: PLC0414 - part of this module's API
+from headgate._arguments import whole_number as whole_number  # noqa: PLC0414 - part of this module's API
 from headgate._matches import close_matches
-from headgate._units import parse_duration, parse_size
 from headgate.errors import OptionError
 
 T = TypeVar("T")
-
-_LARGEST: Final = 2**63 - 1
-
-
-def refuse(name: str, value: object, wrong: str, takes: str, remedy: str = "") -> OptionError:
-    """Return the error for an argument's invalid value."""
-    return OptionError(
-        f"{name}={value!r} {wrong}",
-        asked=f"{name}={value!r}",
-        have=f"{name} takes {takes}",
-        remedy=remedy or f"give {takes}",
-        details={"option": name, "value": repr(value)},
-    )
-
-
-def whole_number(name: str, value: object, minimum: int, maximum: int = _LARGEST) -> int:
-    """Return a whole number that is within its limits.
-
-    Raises:
-        OptionError: the value is not a whole number, or is outside the limits.
-    """
-    takes = f"a whole number from {minimum} to {maximum}"
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise refuse(name, value, "is not a whole number", takes)
-    if not minimum <= value <= maximum:
-        raise refuse(name, value, f"is outside {minimum} to {maximum}", takes)
-    return value
-
-
-def size(name: str, value: object, minimum: int) -> int:
-    """Return a size in bytes, given as ``"64m"`` or as a number.
-
-    Raises:
-        OptionError: the value is not a size, or is too small.
-    """
-    takes = f'at least {minimum} bytes, written as "64m", "256k" or a number'
-    try:
-        parsed = parse_size(value)
-    except (TypeError, ValueError) as error:
-        raise refuse(name, value, f"is {error}", takes) from None
-    if parsed < minimum:
-        raise refuse(name, value, f"is below the limit of {minimum}", takes)
-    return parsed
-
-
-def duration(name: str, value: object, minimum: float) -> float:
-    """Return a duration in seconds, given as ``"5s"`` or as a number.
-
-    Raises:
-        OptionError: the value is not a duration, or is too short.
-    """
-    takes = f'at least {minimum} seconds, written as "5s", "500ms" or a number'
-    try:
-        parsed = parse_duration(value)
-    except (TypeError, ValueError) as error:
-        raise refuse(name, value, f"is {error}", takes) from None
-    if not minimum <= parsed < float("inf"):
-        raise refuse(name, value, f"is below the limit of {minimum}", takes)
-    return parsed
 
 
 class Texts:

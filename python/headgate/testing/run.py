@@ -15,7 +15,7 @@ from headgate.environment import ShuffleEnvironment
 from headgate.errors import OptionError
 from headgate.functions.sorting import sort_batches
 from headgate.reader import RecordReader
-from headgate.spark.schema_cast import SchemaCast
+from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.source_schema import plain_type
 from headgate.spark.tasks.placing import selector_of
 from headgate.writer import RecordWriter
@@ -166,7 +166,7 @@ def run_inputs(
             _note(trace, f"reduce, input {number}" if len(inputs) > 1 else "reduce", batches)
         made = _called("reduce", reduce, given, cut)
         if schema is not None:
-            made = list(SchemaCast(schema, "reduce").all(iter(made)))
+            made = list(DdlCast(schema, "reduce").all(iter(made)))
         kind = made[0].schema if made and kind is None else kind
         results += made
     if kind is None:
@@ -188,7 +188,7 @@ def _produced(
         if one.map is not None:
             _note(trace, name, batches)
         made = _called("map", one.map, [(table.schema, batches)], cut)
-        made = list(SchemaCast(wire, "map", "map_schema").all(iter(made)))
+        made = list(DdlCast(wire, "map", "map_schema").all(iter(made)))
         by = [one.by] if isinstance(one.by, str) else one.by
         selector = selector_of(by, producer, cut.num_partitions, cut.seed)
         for partition, batches in enumerate(_placed(made, wire, selector, cut.num_partitions)):

@@ -110,6 +110,7 @@ class Count(ProcessFunction):
         """Emit the timers."""
         points.hit("timers")
         context.emit(pa.RecordBatch.from_arrays(timers.columns, schema=FIRED), "timers")
+        return []
 
 
 def watermark(batch, _):

@@ -9,6 +9,7 @@ from kit import wait_until
 from test_unaligned import in_flight, start
 
 from headgate import errors
+from headgate.sink import FunctionSink
 from headgate.stream.job.metadata import in_flight as parts_of
 from headgate.stream.job.store import CheckpointStore
 
@@ -186,7 +187,7 @@ def test_a_new_name_of_a_sender_is_refused_where_rows_come_in_two_ways(tmp_path)
 def test_a_job_of_other_operators_has_no_rows_in_flight(tmp_path):
     stop_with_rows_on_their_way(lambda: renamed(tmp_path), tmp_path, "slow")
     found = CheckpointStore(str(tmp_path / "checkpoints")).claim()
-    graph = counts().key_by("id").map(kit.same, name="another").sink(print).plan(2)
+    graph = counts().key_by("id").map(kit.same, name="another").sink(FunctionSink(print)).plan(2)
     parts = [
         part
         for stage in graph.stages

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any, Self
 
-from headgate._units import parse_duration
+from headgate._arguments import duration, span, whole_number
 from headgate.errors import OptionError
 from headgate.source.watermark.assigner import TimestampAssigner, TimestampFunction
 from headgate.source.watermark.generator import (
@@ -61,8 +62,7 @@ class WatermarkStrategy:
         Raises:
             OptionError: the bound is not a whole number, or is negative.
         """
-        _check_ms("bound_ms", bound_ms)
-        return cls(partial(BoundedOutOfOrderness, bound_ms), needs_timestamps=True)
+        return cls(partial(BoundedOutOfOrderness, _ms("bound_ms", bound_ms)), needs_timestamps=True)
 
     @classmethod
     def for_monotonous_timestamps(cls) -> Self:
@@ -114,7 +114,7 @@ class WatermarkStrategy:
         Raises:
             OptionError: the timeout is not a duration above 0.
         """
-        return replace(self, idle_timeout=_seconds("with_idleness", timeout))
+        return replace(self, idle_timeout=duration("timeout", timeout, 0.001))
 
     def with_watermark_alignment(
         self, group: str, max_drift_ms: int, update_interval: float | str = 1.0
@@ -135,9 +135,9 @@ class WatermarkStrategy:
                 asked="with_watermark_alignment()",
                 have="any string but the empty one",
             )
-        _check_ms("max_drift_ms", max_drift_ms)
-        interval = _seconds("update_interval", update_interval)
-        return replace(self, alignment=WatermarkAlignment(group, max_drift_ms, interval))
+        drift = _ms("max_drift_ms", max_drift_ms)
+        interval = duration("update_interval", update_interval, 0.001)
+        return replace(self, alignment=WatermarkAlignment(group, drift, interval))
 
     def create_generator(self) -> WatermarkGenerator | None:
         """Return the generator of one split."""
@@ -147,26 +147,9 @@ class WatermarkStrategy:
         return TimestampsRequired(made) if self.needs_timestamps and self.assigner is None else made
 
 
-def _check_ms(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
-        raise OptionError(
-            f"{name}={value!r} is not a number of ms",
-            have=f"{name} takes a whole number from 0 to 2**62 - 1",
-            remedy=f"{name}=5000",
-            details={"option": name, "value": value},
-        )
-
-
-def _seconds(name: str, raw: float | str) -> float:
-    try:
-        seconds = parse_duration(raw)
-        if not 0 < seconds < float("inf"):
-            raise ValueError("not above 0")
-    except (TypeError, ValueError) as error:
-        raise OptionError(
-            f"{name}={raw!r} is {error}",
-            have=f"{name} takes seconds above 0",
-            remedy=f'{name}=30 · {name}="30s"',
-            details={"option": name, "value": raw},
-        ) from None
-    return seconds
+def _ms(name: str, value: Any) -> int:
+    """Return a length of event time in ms: a number of ms, text or a ``timedelta``."""
+    if isinstance(value, int):
+        return whole_number(name, value, 0, (1 << 62) - 1)
+    millis: int = span(name, value) // timedelta(milliseconds=1)
+    return millis

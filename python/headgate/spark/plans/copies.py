@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate._options import describe
+from headgate.schema_cast import same_on_the_wire, same_type
 from headgate.spark.plans.model import Copied
 from headgate.spark.plans.rules import joined_bytes
-from headgate.spark.schema_cast import same_on_the_wire, same_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import headgate as hg
 from headgate import errors
 from headgate.control.cause import CANCELLED, Cause
-from headgate.spark.schema_cast import SchemaCast
+from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.tasks.control import Control, Counts
 from headgate.spark.tasks.task import ConsumerTask, environment, here, numbers_in
 from headgate.spark.tasks.timing import Clock, yielded
@@ -139,7 +139,7 @@ class _Resident:
         source = Source(reader, task.schema, self._count, clock, task.order)
         batches = apply("reduce", task.reduce, source)
         if task.reduce is not None and task.result is not None:
-            batches = SchemaCast(task.result, "reduce").all(batches)
+            batches = DdlCast(task.result, "reduce").all(batches)
         yield from yielded(batches, clock)
         if source.error is not None:
             raise source.error  # reduce caught it and went on, so rows are missing

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.batches import joined
-from headgate.spark.schema_cast import SchemaCast
+from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.tasks.user_function import Source, apply
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def run(task: FunctionTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     if task.batch_bytes:
         batches = joined(batches, task.batch_bytes)
     source = Source(batches, task.input, lambda _: None)
-    cast = SchemaCast(task.schema, task.name, task.option)
+    cast = DdlCast(task.schema, task.name, task.option)
     yield from cast.all(apply(task.name, task.function, source))
     if source.error is not None:
         raise source.error  # the function caught it and went on, so rows are missing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headgate.spark.schema_cast import SchemaCast
+from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.tasks.kept_reader import KeptReader
 from headgate.spark.tasks.notice import tell_start
 from headgate.spark.tasks.report import report, run_of
@@ -149,7 +149,7 @@ def _reduce(
         ]
         made = apply("reduce", task.reduce, *sources)
         if task.reduce is not None:
-            made = SchemaCast(task.result, "reduce").all(made)
+            made = DdlCast(task.result, "reduce").all(made)
         yield from yielded(made, counts.clock)
         for source in sources:
             if source.error is not None:

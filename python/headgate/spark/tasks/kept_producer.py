@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate import errors
 from headgate._directories import local_directories
 from headgate.kept import write_indexes
+from headgate.schema_cast import same_on_the_wire
 from headgate.selectors import GlobalSelector
-from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
+from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.tasks.kept_files import folder_for, place_in, sweep
 from headgate.spark.tasks.kept_output import Kept, KeptOutput
 from headgate.spark.tasks.notice import tell_start
@@ -115,7 +116,7 @@ def _made(
     made = apply("map", task.map, source)
     if task.map is not None or task.source is not None:
         function = "the source" if task.map is None else "map"
-        made = SchemaCast(task.schema, function, task.map_option, same_on_the_wire).all(made)
+        made = DdlCast(task.schema, function, task.map_option, same_on_the_wire).all(made)
     yield from made
     if source.error is not None:
         raise source.error  # map caught it and went on, so rows are missing

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate._directories import local_directories
 from headgate.errors import InternalError
 from headgate.partition import KeptSubpartition
-from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
+from headgate.schema_cast import same_on_the_wire
+from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.tasks.kept_consumer import Counts
 from headgate.spark.tasks.kept_files import discard, sweep
 from headgate.spark.tasks.kept_output import Kept
@@ -140,7 +141,7 @@ class _Round:
     def result(self) -> Iterator[pa.RecordBatch]:
         """Yield the state after the last round."""
         task, counts = self._task, self._counts
-        yield from yielded(SchemaCast(task.result, "update", "").all(self._state()), counts.clock)
+        yield from yielded(DdlCast(task.result, "update", "").all(self._state()), counts.clock)
         counts.peak = self._reader.peak_bytes
         counts.disk_ms, counts.link_ms = self._reader.disk_ms, self._reader.link_ms
         if task.reports is not None:
@@ -196,7 +197,7 @@ class _Round:
         sources = [self._source(task.state, STATE), self._source(task.messages, MESSAGES)]
         accepts = None if task.key is not None else same_on_the_wire
         made = apply("update", task.update, *sources)
-        yield from SchemaCast(task.state.schema, "update", "", accepts).all(made)
+        yield from DdlCast(task.state.schema, "update", "", accepts).all(made)
         _raise_errors(sources)
 
     def _all_updated(self) -> list[pa.RecordBatch]:
@@ -237,7 +238,7 @@ class _Round:
         sent = self._task.sent
         assert sent is not None  # noqa: S101 - the end sends none
         made = apply("send", self._task.send, *sources)
-        yield from SchemaCast(sent.schema, "send", "message_schema", same_on_the_wire).all(made)
+        yield from DdlCast(sent.schema, "send", "message_schema", same_on_the_wire).all(made)
         _raise_errors(sources)
 
     def _source(self, given: KeptInput, number: int, clock: Clock | None = None) -> Source:

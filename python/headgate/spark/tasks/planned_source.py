@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headgate.source.planning import read_splits
-from headgate.spark.schema_cast import SchemaCast
+from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.tasks.function import FunctionTask
 from headgate.spark.tasks.function import run as call
 from headgate.spark.tasks.task import numbers_in
@@ -77,7 +77,7 @@ def run(task: SourceTask, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.Reco
     """Yield the rows of the tasks with these numbers."""
     records = task.source.records(numbers_in(numbers))
     if task.map is None:
-        yield from SchemaCast(task.schema, "the source", task.option).all(records)
+        yield from DdlCast(task.schema, "the source", task.option).all(records)
     else:
         yield from call(
             FunctionTask("map", task.map, task.given, task.schema, task.option), records

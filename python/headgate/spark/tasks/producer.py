@@ -11,7 +11,8 @@ import headgate as hg
 from headgate import errors
 from headgate.control.cause import CANCELLED, Cause
 from headgate.observe.edges import folded
-from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
+from headgate.schema_cast import same_on_the_wire
+from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.tasks.consumer import explain
 from headgate.spark.tasks.control import Control, Counts
 from headgate.spark.tasks.placing import selector_of
@@ -183,7 +184,7 @@ class _Sender:
             return batches
         function = "map" if task.source is None or task.map is not None else "the source"
         option, schema = task.map_option, task.schema
-        return SchemaCast(schema, function, option, same_on_the_wire).all(batches)
+        return DdlCast(schema, function, option, same_on_the_wire).all(batches)
 
     @staticmethod
     def _emit(writer: hg.RecordWriter, batch: pa.RecordBatch) -> None:

@@ -9,7 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headgate.errors import StreamError, UserFunctionError
+from headgate._arguments import function as check_function
+from headgate._arguments import span, text
+from headgate.errors import StreamError
+from headgate.stream.api.checks import (
+    check_keys,
+    check_operator,
+    check_predicate,
+    check_process,
+    check_schema,
+    check_side_outputs,
+    check_sink,
+    check_source,
+    check_window,
+    no_such_call,
+    wrong_stream,
+)
 from headgate.stream.api.event_time import check_watermarks
 from headgate.stream.api.graph import Edge, Shipping, StreamGraph, check_columns
 from headgate.stream.api.job import StreamingJob
@@ -19,17 +34,19 @@ from headgate.stream.operators.connected import (
     key_names,
     side_schema,
 )
+from headgate.stream.operators.limits import UNLIMITED, BatchLimits, batch_limits
 from headgate.stream.operators.process import ProcessOperator
+from headgate.stream.operators.results import learned
 from headgate.stream.operators.sinks import SinkOperator
-from headgate.stream.operators.stateless import FilterOperator, MapOperator, as_batches
+from headgate.stream.operators.stateless import FilterOperator, MapOperator
 from headgate.stream.operators.windowed import LATE, WindowedOperator
-from headgate.stream.state.groups import check_keys
+from headgate.stream.state.groups import check_keys as check_key_types
 from headgate.stream.state.types import check_columns as check_types
 from headgate.stream.windows.input import no_rows
 
 if TYPE_CHECKING:
     from headgate.source import Source, WatermarkStrategy
-    from headgate.stream.api.functions import Batches, CoProcessFunction, ProcessFunction
+    from headgate.stream.api.functions import CoProcessFunction, Made, ProcessFunction
     from headgate.stream.windows.aggregates import Aggregate, WindowFunction
     from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow
 
@@ -50,6 +67,7 @@ def stream(
         name: of the source in checkpoints and reports.
 
     Raises:
+        OptionError: an argument has a value that it does not take.
         StreamError: the source has no schema.
 
     Example:
@@ -60,6 +78,8 @@ def stream(
         >>> numbers.schema.names
         ['id']
     """
+    check_source(source, watermarks)
+    check_operator(name, parallelism)
     schema = source.schema
     if schema is None:
         raise StreamError(
@@ -97,27 +117,37 @@ class DataStream:
 
     def map(
         self,
-        function: Callable[[pa.RecordBatch], Batches],
+        function: Callable[[pa.RecordBatch], Made],
         *,
         schema: pa.Schema | None = None,
         parallelism: int | None = None,
         name: str | None = None,
+        batch_rows: int | None = None,
+        batch_bytes: int | str | None = None,
     ) -> DataStream:
         """Apply a function to each batch.
 
         Args:
-            function: gets a batch, and returns a batch or a table of any number of rows, several, or None.
+            function: gets a batch, and returns any number of rows: a batch, a table or a DataFrame of polars or pandas, or
+                several. ``[]`` or an empty batch for no rows; None is an error.
             schema: of the result. If not given, the function is called with a batch without rows, here.
             parallelism: number of tasks; None for that of the stream before it.
             name: of the operator.
+            batch_rows: most rows of a batch, for a function that is slow: barriers may pass between batches.
+            batch_bytes: most bytes of a batch, about, such as ``"64k"``.
 
         Raises:
+            OptionError: an argument has a value that it does not take.
             UserFunctionError: the function failed without rows.
+            SchemaMismatchError: the function returned no rows without rows, such as None.
         """
+        check_function("function", function, 1, "def f(batch): ..., which returns rows")
         if schema is None:
-            schema = _schema_of(function, self.schema)
+            schema = learned("map()", function, no_rows(self.schema))
+        schema = check_schema("schema", schema)
         make = partial(MapOperator, function, schema)
-        return self._then("map", name, make, schema, parallelism)
+        limits = batch_limits(batch_rows, batch_bytes)
+        return self._then("map", name, make, schema, parallelism, limits=limits)
 
     def filter(
         self, predicate: Any, *, parallelism: int | None = None, name: str | None = None
@@ -130,9 +160,12 @@ class DataStream:
             name: of the operator.
 
         Raises:
+            OptionError: an argument has a value that it does not take.
+            StreamError: the expression does not fit the rows.
             UnsupportedTypeError: the stream has a column of a type whose rows pyarrow cannot choose.
         """
         check_types(self.schema)
+        check_predicate(predicate, self.schema)
         make = partial(FilterOperator, predicate)
         return self._then("filter", name, make, self.schema, parallelism)
 
@@ -144,6 +177,8 @@ class DataStream:
         side_outputs: Mapping[str, pa.Schema] | None = None,
         parallelism: int | None = None,
         name: str | None = None,
+        batch_rows: int | None = None,
+        batch_bytes: int | str | None = None,
     ) -> DataStream:
         """Apply a :class:`ProcessFunction`: on a keyed stream with state by key and timers, else without.
 
@@ -153,18 +188,27 @@ class DataStream:
             side_outputs: schemas of further outputs; see :meth:`side_output`.
             parallelism: number of tasks.
             name: of the operator.
+            batch_rows: most rows of a batch, for a function that is slow: barriers may pass between batches.
+            batch_bytes: most bytes of a batch, about, such as ``"64k"``.
+
+        Raises:
+            OptionError: an argument has a value that it does not take.
         """
+        check_process(function, "ProcessFunction", ("open", "process", "close"))
+        schema, outputs = check_schema("schema", schema), check_side_outputs(side_outputs)
         key_schema = pa.schema([self.schema.field(key) for key in self._keys])
-        outputs = dict(side_outputs or {})
         make = partial(ProcessOperator, function, self._keys, key_schema, schema, outputs)
-        return self._then("process", name, make, schema, parallelism, side_outputs)
+        limits = batch_limits(batch_rows, batch_bytes)
+        return self._then("process", name, make, schema, parallelism, outputs, limits=limits)
 
     def side_output(self, name: str) -> DataStream:
         """Return a side output of the operator that made this stream.
 
         Raises:
             StreamError: it has no such output.
+            OptionError: the name is not a text.
         """
+        text("name", name)
         node = self._edges[0].node
         if len(self._edges) != 1 or name not in node.side_outputs:
             raise StreamError(
@@ -183,12 +227,11 @@ class DataStream:
         Raises:
             UnknownColumnError: the stream has no such column.
             UnsupportedTypeError: a column of a type that cannot be a key.
-            StreamError: no key.
+            StreamError: no key, or one that is not a name.
         """
-        if not keys:
-            raise StreamError("key_by() without columns", remedy='key_by("user")')
+        check_keys(keys)
         check_columns(keys, self.schema)
-        check_keys(pa.schema([self.schema.field(key) for key in keys]))
+        check_key_types(pa.schema([self.schema.field(key) for key in keys]))
         edges = [Edge(e.node, e.output, Shipping.HASH, keys) for e in self._edges]
         return KeyedStream(self._graph, keys, *edges)
 
@@ -208,6 +251,8 @@ class DataStream:
         """
         edges = list(self._edges)
         for other in others:
+            if not isinstance(other, DataStream):
+                raise wrong_stream("union()", other, "stream.union(other_stream)")
             if not other.schema.equals(self.schema):
                 raise StreamError(
                     "union() of streams with different schemas",
@@ -219,16 +264,40 @@ class DataStream:
             edges += other._edges  # noqa: SLF001 - of this class
         return DataStream(self._graph, *edges)
 
-    def sink(self, sink: Any, *, name: str | None = None) -> StreamingJob:
-        """Write the rows, and return the job.
+    def sink(
+        self,
+        sink: Any,
+        *,
+        name: str | None = None,
+        batch_rows: int | None = None,
+        batch_bytes: int | str | None = None,
+    ) -> StreamingJob:
+        """Write the rows, and return the job: all sinks since the last start of a job of these streams.
 
         Args:
             sink: one that can write streams, such as ``headgate.sink.FileSink``.
             name: of the operator, which also names the sink's state.
+            batch_rows: most rows of a batch, for a sink that is slow: barriers may pass between batches.
+            batch_bytes: most bytes of a batch, about, such as ``"64k"``.
+
+        Raises:
+            OptionError: an argument has a value that it does not take.
         """
+        check_sink(sink)
         make = partial(SinkOperator, sink)
-        self._then("sink", name, make, pa.schema([]), None, is_sink=True)
-        return StreamingJob(self._graph)
+        limits = batch_limits(batch_rows, batch_bytes)
+        rows = self._then("sink", name, make, pa.schema([]), None, is_sink=True, limits=limits)
+        return StreamingJob(self._graph, rows._edges[0].node)  # noqa: SLF001 - of this class
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise an error that says what to write instead."""
+            if name.startswith("_"):
+                raise AttributeError(name)
+            known = [one for one in dir(type(self)) if not one.startswith("_")]
+            kind = "keyed stream" if isinstance(self, KeyedStream) else "stream without keys"
+            raise no_such_call(kind, name, known)
 
     def _shipped(self, shipping: Shipping) -> DataStream:
         return DataStream(self._graph, *(Edge(e.node, e.output, shipping) for e in self._edges))
@@ -243,7 +312,9 @@ class DataStream:
         side_outputs: Mapping[str, pa.Schema] | None = None,
         *,
         is_sink: bool = False,
+        limits: BatchLimits = UNLIMITED,
     ) -> DataStream:
+        check_operator(name, parallelism, is_sink=is_sink)
         node = self._graph.add(
             kind,
             name,
@@ -253,6 +324,7 @@ class DataStream:
             parallelism=parallelism,
             side_outputs=dict(side_outputs or {}),
             is_sink=is_sink,
+            limits=limits,
         )
         return DataStream(self._graph, Edge(node))
 
@@ -276,7 +348,7 @@ class KeyedStream(DataStream):
         time: str,
         aggregates: Sequence[Aggregate] = (),
         function: WindowFunction | None = None,
-        allowed_lateness: timedelta = timedelta(0),
+        allowed_lateness: timedelta | str = timedelta(0),
         parallelism: int | None = None,
         name: str | None = None,
     ) -> DataStream:
@@ -292,14 +364,18 @@ class KeyedStream(DataStream):
             name: of the operator.
 
         Raises:
+            OptionError: an argument has a value that it does not take.
             StateError: both aggregates and a function, or neither.
             UnknownColumnError: a column that the stream does not have.
             StreamError: a source of the stream never ends and makes no watermarks, so that no window would ever close.
+            UserFunctionError: the function failed without windows.
         """
         check_watermarks(name or "window()", self._edges)
-        arguments = (window, self.schema, self._keys, time, tuple(aggregates), function)
-        make = partial(WindowedOperator, *arguments, allowed_lateness)
-        schema = make().empty_result().schema
+        of_rows = check_window(window, time, aggregates, function, self.schema)
+        arguments = (window, self.schema, self._keys, time, of_rows, function)
+        make = partial(WindowedOperator, *arguments, span("allowed_lateness", allowed_lateness))
+        schema = make().result_schema()
+        make = partial(make, schema)
         late = {LATE: self.schema}
         return self._then("window", name, make, schema, parallelism, late)
 
@@ -307,8 +383,12 @@ class KeyedStream(DataStream):
         """Return this stream and another one with keys of the same types, for one function with common state.
 
         Raises:
-            StreamError: keys of other types.
+            StreamError: keys of other types, or none.
         """
+        if not isinstance(other, KeyedStream):
+            raise wrong_stream(
+                "connect()", other, 'clicks.key_by("user").connect(names.key_by("user"))'
+            )
         return ConnectedStreams(self, other)
 
 
@@ -334,8 +414,15 @@ class ConnectedStreams:
         side_outputs: Mapping[str, pa.Schema] | None = None,
         parallelism: int | None = None,
         name: str | None = None,
+        batch_rows: int | None = None,
+        batch_bytes: int | str | None = None,
     ) -> DataStream:
         """Apply a :class:`CoProcessFunction`; arguments as for :meth:`DataStream.process`."""
+        methods = ("open", "process_first", "process_second", "close")
+        check_process(function, "CoProcessFunction", methods)
+        schema, outputs = check_schema("schema", schema), check_side_outputs(side_outputs)
+        limits = batch_limits(batch_rows, batch_bytes)
+        check_operator(name, parallelism)
         first, second = self._first, self._second
         for one in (first, second):
             check_types(one.schema)
@@ -348,20 +435,5 @@ class ConnectedStreams:
         ]
         rows = sides[0].union(sides[1]).key_by(*key_names(first.keys))
         key_schema = pa.schema([first.schema.field(key) for key in first.keys])
-        make = partial(CoProcessOperator, function, key_schema, schema, dict(side_outputs or {}))
-        return rows._then("connect", name, make, schema, parallelism, side_outputs)  # noqa: SLF001 - of this file
-
-
-def _schema_of(function: Callable[[pa.RecordBatch], Batches], schema: pa.Schema) -> pa.Schema:
-    """Return the schema of what a function returns for a batch without rows."""
-    asked = "map() called its function with a batch without rows, to learn the schema,"
-    try:
-        found = list(as_batches(function(no_rows(schema))))
-    except Exception as error:
-        raise UserFunctionError(
-            f"{asked} and it failed: {type(error).__name__}: {error}",
-            remedy="map(function, schema=...) · a function that takes a batch without rows",
-        ) from error
-    if not found:
-        raise UserFunctionError(f"{asked} and got nothing", remedy="map(function, schema=...)")
-    return found[0].schema
+        make = partial(CoProcessOperator, function, key_schema, schema, outputs)
+        return rows._then("connect", name, make, schema, parallelism, outputs, limits=limits)  # noqa: SLF001 - of this file

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol, TypeAlias, overload
 
+from headgate.batches import Rows
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
     from headgate.stream.state.table import Slots
     from headgate.stream.state.timers import Timers
 
-#: What a function returns: a batch or a table, several of them, or nothing.
-Batches: TypeAlias = "pa.RecordBatch | pa.Table | Iterable[pa.RecordBatch | pa.Table] | None"
+#: What a function returns: a batch, a table or a DataFrame of any library, or several of them. None is an error.
+Made: TypeAlias = Rows | Iterable[Rows]
 
 
 class RuntimeContext(Protocol):
@@ -43,7 +45,7 @@ class RuntimeContext(Protocol):
     def processing_time(self) -> int:
         """The wall clock in ms since 1970."""
 
-    def emit(self, rows: pa.RecordBatch | pa.Table, output: str | None = None) -> None:
+    def emit(self, rows: Made, output: str | None = None) -> None:
         """Emit rows.
 
         Args:
@@ -105,22 +107,25 @@ class ProcessFunction:
     def open(self, context: KeyedContext) -> None:
         """Declare state and open resources; called once, before any other method."""
 
-    def process(self, batch: pa.RecordBatch, context: KeyedContext) -> Batches:
+    def process(self, batch: pa.RecordBatch, context: KeyedContext) -> Made:
         """Handle a batch of at least one row; all state is about its keys.
 
         Returns:
-            Rows of the operator's schema, or None.
+            Rows of the operator's schema: a batch, a table or a DataFrame, or several. ``[]`` or an empty batch for no
+            rows, also after ``context.emit()``; None is an error.
         """
         raise NotImplementedError
 
-    def on_event_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> Batches:
+    def on_event_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> Made:
         """Handle timers up to the watermark. The batch has the key columns and ``timestamp``, in order of time.
 
-        More than 65,536 timers come in several calls.
+        More than 65,536 timers come in several calls. A function that registers timers has this method.
         """
+        raise NotImplementedError
 
-    def on_processing_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> Batches:
+    def on_processing_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> Made:
         """Handle timers up to the wall clock's time, as :meth:`on_event_timers`."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Release resources; called once, also after a failure."""
@@ -135,19 +140,21 @@ class CoProcessFunction:
     def open(self, context: KeyedContext) -> None:
         """Declare state and open resources; called once, before any other method."""
 
-    def process_first(self, batch: pa.RecordBatch, context: KeyedContext) -> Batches:
+    def process_first(self, batch: pa.RecordBatch, context: KeyedContext) -> Made:
         """Handle a batch of the first stream; all state is about its keys."""
         raise NotImplementedError
 
-    def process_second(self, batch: pa.RecordBatch, context: KeyedContext) -> Batches:
+    def process_second(self, batch: pa.RecordBatch, context: KeyedContext) -> Made:
         """Handle a batch of the second stream; all state is about its keys."""
         raise NotImplementedError
 
-    def on_event_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> Batches:
+    def on_event_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> Made:
         """Handle timers up to the watermark, as in a :class:`ProcessFunction`."""
+        raise NotImplementedError
 
-    def on_processing_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> Batches:
+    def on_processing_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> Made:
         """Handle timers up to the wall clock's time."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Release resources; called once, also after a failure."""

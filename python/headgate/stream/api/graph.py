@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate._arguments import whole_number
 from headgate._matches import close_matches
 from headgate.errors import StreamError, UnknownColumnError
+from headgate.key_groups import MAX_KEY_GROUPS
+from headgate.stream.operators.limits import UNLIMITED, BatchLimits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,6 +72,8 @@ class Node:
         parallelism: number of tasks; None for the job's.
         side_outputs: schemas by name.
         is_sink: True if it has no output.
+        limits: of the batches that it gets.
+        job: the same object for all sinks of a job; of no meaning for other operators.
     """
 
     uid: str
@@ -80,6 +85,8 @@ class Node:
     parallelism: int | None = None
     side_outputs: Mapping[str, pa.Schema] = field(default_factory=dict)
     is_sink: bool = False
+    limits: BatchLimits = UNLIMITED
+    job: object = None
 
 
 class StreamGraph:
@@ -90,6 +97,8 @@ class StreamGraph:
         self._names: dict[str, int] = {}
         #: This graph and those that it has absorbed, which share its operators: streams of all of them may go on.
         self._same: list[StreamGraph] = [self]
+        #: The job of new sinks.
+        self.job = object()
 
     def add(self, kind: str, name: str | None, **fields: Any) -> Node:
         """Add an operator; without a name it is called by its kind and a number.
@@ -106,9 +115,16 @@ class StreamGraph:
                 f"two operators are named {name!r}",
                 remedy="name= of each operator, which also names its state in checkpoints",
             )
-        node = Node(uid=name, **fields)
+        node = Node(uid=name, job=self.job, **fields)
         self.nodes.append(node)
         return node
+
+    def close_job(self, job: object) -> None:
+        """Let no more sinks belong to a job, which has started: those that follow are of a new one."""
+        if self.job is job:
+            new = object()
+            for graph in self._same:
+                graph.job = new
 
     def absorb(self, other: StreamGraph) -> None:
         """Take the operators of another graph, which is this one from now on."""
@@ -125,12 +141,15 @@ class StreamGraph:
                     )
                 self._names[kind] += 1
                 node.uid = f"{kind}-{self._names[kind]}"
+            if node.job is other.job:
+                node.job = self.job
             self.nodes.append(node)
             own.add(node.uid)
         for kind, number in other._names.items():
             self._names[kind] = max(self._names.get(kind, 0), number)
         for graph in tuple(other._same):
             graph.nodes, graph._names, graph._same = self.nodes, self._names, self._same  # noqa: SLF001 - of this class
+            graph.job = self.job
             self._same.append(graph)
 
 
@@ -208,24 +227,28 @@ class JobGraph:
         ]
 
 
-def plan(graph: StreamGraph, parallelism: int, max_parallelism: int = MAX_PARALLELISM) -> JobGraph:
-    """Cut a graph into stages: an operator runs in the task of its input if rows need not move.
+def plan(
+    graph: StreamGraph, job: object, parallelism: int, max_parallelism: int = MAX_PARALLELISM
+) -> JobGraph:
+    """Cut a job into stages: an operator runs in the task of its input if rows need not move.
 
     Args:
         graph: all operators.
+        job: of the sinks; operators of which no row reaches one of them are left out.
         parallelism: of operators that have none of their own.
         max_parallelism: number of key groups.
 
     Raises:
-        StreamError: there is no sink, or a parallelism is outside its limits.
+        OptionError: a number is outside its limits.
+        StreamError: the parallelism of an operator is above the number of key groups.
     """
-    if not any(node.is_sink for node in graph.nodes):
-        raise StreamError("the job has no sink", remedy="stream.sink(...)")
+    whole_number("max_parallelism", max_parallelism, 1, MAX_KEY_GROUPS)
+    whole_number("parallelism", parallelism, 1, max_parallelism)
     stages: list[Stage] = []
     stage_of: dict[str, Stage] = {}
-    for node in graph.nodes:
+    for node in _nodes_of(graph, job):
         chosen = parallelism if node.parallelism is None else node.parallelism
-        if not 1 <= chosen <= max_parallelism:
+        if chosen > max_parallelism:
             raise StreamError(
                 f"parallelism={chosen} of {node.uid} is outside its limits",
                 have=f"1 to max_parallelism={max_parallelism}",
@@ -249,6 +272,16 @@ def plan(graph: StreamGraph, parallelism: int, max_parallelism: int = MAX_PARALL
                 )
             )
     return JobGraph(tuple(stages), max_parallelism)
+
+
+def _nodes_of(graph: StreamGraph, job: object) -> list[Node]:
+    """Return the sinks of a job and all operators before them, in the order of the graph."""
+    needed: set[int] = set()
+    for node in reversed(graph.nodes):
+        if (node.is_sink and node.job is job) or id(node) in needed:
+            needed.add(id(node))
+            needed.update(id(edge.node) for edge in node.inputs)
+    return [node for node in graph.nodes if id(node) in needed]
 
 
 def _chains_to(

@@ -10,8 +10,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headgate import _options
+from headgate._arguments import flag, milliseconds, refuse, whole_number
+from headgate._kinds import kind_of
+from headgate._values import parse_path
 from headgate.errors import OptionError, StreamError
 from headgate.observe.runs import RUNS
+from headgate.sink.api import chosen_name
 from headgate.stream.api.graph import MAX_PARALLELISM, JobGraph, Shipping, plan
 from headgate.stream.job.checkpoints import CheckpointConfig
 from headgate.stream.job.config import (
@@ -19,7 +23,6 @@ from headgate.stream.job.config import (
     BUFFER_TIMEOUT,
     Alignment,
     JobConfig,
-    milliseconds,
 )
 from headgate.stream.job.local import ProcessWorkers, ThreadWorkers
 from headgate.stream.job.master import JobMaster
@@ -30,19 +33,28 @@ from headgate.stream.job.store import CheckpointStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headgate.stream.api.graph import StreamGraph
+    from headgate.stream.api.graph import Node, StreamGraph
     from headgate.stream.job.pool import WorkerPool
 
 
 class StreamingJob:
-    """All operators up to the sinks. Made by :meth:`DataStream.sink`; each of a job's sinks returns the same job."""
+    """Sinks and all operators before them. Made by :meth:`DataStream.sink`.
 
-    def __init__(self, graph: StreamGraph) -> None:
+    Sinks belong to the same job until it starts, and those that follow to a new one: a job runs what was given to it.
+    """
+
+    def __init__(self, graph: StreamGraph, sink: Node) -> None:
         self._graph = graph
+        self._sink = sink
 
     def plan(self, parallelism: int = 1, max_parallelism: int = MAX_PARALLELISM) -> JobGraph:
-        """Return the stages of the job."""
-        return plan(self._graph, parallelism, max_parallelism)
+        """Return the stages of the job.
+
+        Raises:
+            OptionError: a number is outside its limits.
+            StreamError: the parallelism of an operator is above the number of key groups.
+        """
+        return plan(self._graph, self._sink.job, parallelism, max_parallelism)
 
     def start(
         self,
@@ -61,7 +73,7 @@ class StreamingJob:
         tolerable_failures: int = 0,
         retained: int = 1,
         restarts: int = 3,
-        restart_delay: float = 0.2,
+        restart_delay: str | float = 0.2,
         heartbeat_timeout: str | float = "10s",
         max_parallelism: int = MAX_PARALLELISM,
         allow_dropped_state: bool = False,
@@ -90,7 +102,7 @@ class StreamingJob:
             tolerable_failures: failed checkpoints in a row that do not fail the job.
             retained: complete checkpoints to keep.
             restarts: failures in a row, without a complete checkpoint between them, after which the job starts anew.
-            restart_delay: seconds from a failure to the new start.
+            restart_delay: time from a failure to the new start.
             heartbeat_timeout: time without a heartbeat after which a worker is lost. A function may hold Python's lock for longer.
             max_parallelism: number of key groups; state cannot be restored into another number.
             allow_dropped_state: True to ignore state of operators that the job does not have.
@@ -105,29 +117,42 @@ class StreamingJob:
             NotBuiltError: the session belongs to Spark Connect.
             WorkerPythonError: the Python of Spark's tasks cannot import headgate.
         """
+        durations = {
+            "checkpoint_timeout": milliseconds("checkpoint_timeout", checkpoint_timeout),
+            "min_pause": milliseconds("min_pause", min_pause, 0),
+            "aligned_timeout": milliseconds("aligned_timeout", aligned_timeout),
+            "restart_delay": milliseconds("restart_delay", restart_delay, 0),
+            "heartbeat_timeout": milliseconds("heartbeat_timeout", heartbeat_timeout),
+        }
+        every = None if interval is None else milliseconds("interval", interval)
+        checkpoint = None if checkpoint is None else _path("checkpoint", checkpoint)
         config = JobConfig(
-            name=name or _name(checkpoint),
+            name=_name(checkpoint) if name is None else chosen_name("name", name),
             checkpoints=CheckpointConfig(
-                None
-                if interval is None or checkpoint is None
-                else milliseconds("interval", interval),
-                milliseconds("checkpoint_timeout", checkpoint_timeout),
-                milliseconds("min_pause", min_pause, 0),
-                tolerable_failures,
+                None if checkpoint is None else every,
+                durations["checkpoint_timeout"],
+                durations["min_pause"],
+                whole_number("tolerable_failures", tolerable_failures, 0),
             ),
             alignment=alignment,
-            aligned_timeout=milliseconds("aligned_timeout", aligned_timeout),
-            restarts=restarts,
-            restart_delay=restart_delay,
-            savepoint=savepoint,
-            allow_dropped_state=allow_dropped_state,
-            retained=retained,
-            heartbeat_timeout=milliseconds("heartbeat_timeout", heartbeat_timeout) / 1000,
+            aligned_timeout=durations["aligned_timeout"],
+            restarts=whole_number("restarts", restarts, 0),
+            restart_delay=durations["restart_delay"] / 1000,
+            savepoint=None if savepoint is None else _path("savepoint", savepoint),
+            allow_dropped_state=flag("allow_dropped_state", allow_dropped_state),
+            retained=whole_number("retained", retained, 1),
+            heartbeat_timeout=durations["heartbeat_timeout"] / 1000,
         )
         if alignment not in ALIGNMENTS:
             raise OptionError(
                 f"alignment={alignment!r} is unknown",
                 remedy=" · ".join(f'"{known}"' for known in ALIGNMENTS),
+            )
+        if workers is not None:
+            whole_number("workers", workers, 0)
+        if options is not None and not isinstance(options, Mapping):
+            raise refuse(
+                "options", options, f"is {kind_of(options)}", "a dict", 'options={"memory": "256m"}'
             )
         graph = self.plan(parallelism, max_parallelism)
         if alignment in {"unaligned", "timeoutable"}:
@@ -139,10 +164,11 @@ class StreamingJob:
             from headgate.spark.streams import spark_workers  # noqa: PLC0415
 
             pool = spark_workers(spark, graph, config.name, workers, options or {})
-        store = None if checkpoint is None else CheckpointStore(checkpoint, retained)
+        store = None if checkpoint is None else CheckpointStore(checkpoint, config.retained)
         master = JobMaster(graph, config, store, pool)
         _record(config.name, master)
         master.start()
+        self._graph.close_job(self._sink.job)
         return StreamingQuery(master)
 
     def run(self, **options: Any) -> None:
@@ -160,8 +186,6 @@ def _local_workers(
 ) -> WorkerPool:
     given = {"buffer_timeout": BUFFER_TIMEOUT, **options}
     _options.resolve("environment", given)
-    if workers < 0:
-        raise OptionError(f"workers={workers} is less than 0", remedy="workers=0 for threads")
     if workers:
         return ProcessWorkers(graph, name, given, workers)
     return ThreadWorkers(graph, name, given)
@@ -194,6 +218,18 @@ def _record(name: str, master: JobMaster) -> None:
 
     ended = RUNS.stream(name, look)
     master.when_over = lambda: ended(look())
+
+
+def _path(option: str, value: object) -> str:
+    """Return a path or a URI as text.
+
+    Raises:
+        OptionError: it is none.
+    """
+    try:
+        return parse_path(value)
+    except (TypeError, ValueError) as error:
+        raise refuse(option, value, f"is {error}", "a folder or a URI") from None
 
 
 def _name(checkpoint: str | None) -> str:

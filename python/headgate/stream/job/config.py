@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias, get_args
 
 from headgate import checkpoints
-from headgate._units import parse_duration
-from headgate.errors import OptionError
 
 if TYPE_CHECKING:
     from headgate.stream.job.checkpoints import CheckpointConfig
@@ -51,22 +49,3 @@ class JobConfig:
     def mode(self) -> CheckpointingMode:
         """Guarantee for rows after a restart."""
         return "at_least_once" if self.alignment == "at_least_once" else "exactly_once"
-
-
-def milliseconds(option: str, raw: float | str, least: int = 1) -> int:
-    """Return a duration in ms.
-
-    Raises:
-        OptionError: it is none, or shorter than ``least`` ms.
-    """
-    try:
-        found = round(parse_duration(raw) * 1000)
-        if found < least:
-            raise ValueError(f"less than {least} ms")
-    except (TypeError, ValueError, OverflowError) as error:
-        raise OptionError(
-            f"{option}={raw!r} is {error}",
-            have=f"{option} takes seconds, or a duration such as '10s'",
-            remedy=f'{option}="10s"',
-        ) from None
-    return found

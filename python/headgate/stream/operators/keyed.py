@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.errors import StateError
 from headgate.stream.operators.operator import EXPIRED, OperatorContext, OperatorSnapshot
-from headgate.stream.operators.stateless import emit_all
+from headgate.stream.operators.results import Results
 from headgate.stream.state.backend import KeyedStateBackend
 from headgate.stream.windows.kinds import NO_WATERMARK
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headgate.stream.api.functions import Made
     from headgate.stream.state.table import Slots
     from headgate.stream.state.timers import Timers
 
@@ -104,8 +105,9 @@ class FunctionContext:
         state: KeyedState | None,
     ) -> None:
         self._context = context
-        self._schemas: dict[str | None, pa.Schema] = {None: schema}
-        self._schemas.update(side_outputs)
+        self._results: dict[str | None, Results] = {None: Results(context.uid, schema)}
+        for output, own in side_outputs.items():
+            self._results[output] = Results(context.uid, own, "side_outputs")
         self._backend = None if state is None else state.backend
         self.watermark = NO_WATERMARK
 
@@ -162,13 +164,14 @@ class FunctionContext:
         """Return the state of a name; declare it if it is new."""
         return self.state.get_state(descriptor)
 
-    def emit(self, rows: pa.RecordBatch | pa.Table, output: str | None = None) -> None:
+    def emit(self, rows: Made, output: str | None = None) -> None:
         """Emit rows."""
-        schema = self._schemas.get(output)
-        if schema is None:
+        results = self._results.get(output)
+        if results is None:
             raise StateError(
                 f"{self._context.uid} has no side output {output!r}",
-                have=", ".join(name for name in self._schemas if name) or "none",
+                have=", ".join(name for name in self._results if name) or "none",
                 remedy="side_outputs={name: schema} of process()",
             )
-        emit_all(self._context, rows, schema, output)
+        for batch in results.batches("emit()", rows):
+            self._context.emit(batch, output)

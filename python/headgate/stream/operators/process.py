@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from headgate.stream.operators.keyed import FunctionContext, KeyedState
 from headgate.stream.operators.operator import (
     Operator,
@@ -14,10 +12,12 @@ from headgate.stream.operators.operator import (
     OperatorSnapshot,
     made,
 )
-from headgate.stream.operators.stateless import calling
+from headgate.stream.operators.results import Results, calling
 
 if TYPE_CHECKING:
-    from headgate.stream.api.functions import Batches
+    import pyarrow as pa
+
+    from headgate.stream.api.functions import Made
 
 #: Names of the states that are timers of event time and of processing time.
 _TIMERS: Final = ("event timers", "processing timers")
@@ -45,6 +45,8 @@ class FunctionOperator(Operator):
 
     def _open(self, context: OperatorContext, key_schema: pa.Schema | None) -> None:
         self._uid = context.uid
+        self._emit = context.emit
+        self._results = Results(context.uid, self._schema)
         if key_schema is not None:
             self._state = KeyedState(context, key_schema)
         self._context = FunctionContext(context, self._schema, self._side_outputs, self._state)
@@ -56,22 +58,9 @@ class FunctionOperator(Operator):
 
     def _call(self, name: str, argument: pa.RecordBatch) -> None:
         with calling(self._uid, name):
-            found: Batches = getattr(self._function, name)(argument, self._context)
-        if found is not None:
-            self._emit(found)
-
-    def _emit(self, found: Batches) -> None:
-        if isinstance(found, (pa.RecordBatch, pa.Table)):
-            self._context.emit(found)
-            return
-        rest = iter(found or ())
-        while True:
-            # The function's own code runs in here, if it is a generator.
-            with calling(self._uid, "process"):
-                one = next(rest, None)
-            if one is None:
-                return
-            self._emit(one)
+            made: Made = getattr(self._function, name)(argument, self._context)
+        for rows in self._results.batches(name, made):
+            self._emit(rows, None)
 
     def advance_watermark(self, watermark: int) -> None:
         """Fire the timers of event time up to the watermark."""

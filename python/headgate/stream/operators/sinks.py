@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headgate.errors import HeadgateError, SinkError
 from headgate.sink.stream_api import StreamWriterContext
 from headgate.stream.operators.operator import Operator, OperatorContext, OperatorSnapshot
+from headgate.stream.operators.results import calling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,28 +29,32 @@ class SinkOperator(Operator):
 
     def open(self, context: OperatorContext) -> None:
         """Make the writer."""
-        self._writer = self.sink.create_stream_writer(
-            StreamWriterContext(
-                job=f"{context.job}.{context.uid}",
-                index=context.index,
-                parallelism=context.parallelism,
-                attempt=context.attempt,
-                restored_checkpoint=context.restored_checkpoint,
-            )
+        self._uid = context.uid
+        own = StreamWriterContext(
+            job=f"{context.job}.{context.uid}",
+            index=context.index,
+            parallelism=context.parallelism,
+            attempt=context.attempt,
+            restored_checkpoint=context.restored_checkpoint,
         )
+        with self._calling("create_stream_writer"):
+            self._writer = self.sink.create_stream_writer(own)
 
     def process(self, batch: pa.RecordBatch) -> None:
         """Write a batch."""
-        self._writer.write(batch)
+        with self._calling("write"):
+            self._writer.write(batch)
 
     def end_input(self) -> None:
         """Flush what the writer has."""
-        self._writer.flush(end_of_input=True)
+        with self._calling("flush"):
+            self._writer.flush(end_of_input=True)
 
     def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot:  # noqa: ARG002 - as others
         """Make all rows before the checkpoint durable."""
-        self._writer.flush(end_of_input=False)
-        committable = self._writer.prepare_commit(checkpoint)
+        with self._calling("prepare_commit"):
+            self._writer.flush(end_of_input=False)
+            committable = self._writer.prepare_commit(checkpoint)
         if committable is not None:
             self._committables.append((checkpoint, committable))
         return OperatorSnapshot(committables=tuple(self._committables))
@@ -61,4 +67,9 @@ class SinkOperator(Operator):
         """Close the writer, which drops what no checkpoint has."""
         writer, self._writer = self._writer, None
         if writer is not None:
-            writer.close()
+            with self._calling("close"):
+                writer.close()
+
+    def _calling(self, what: str) -> calling:
+        """Name the sink in errors that are not Headgate's own: those of a sink of a user."""
+        return calling(self._uid, what, SinkError, HeadgateError)

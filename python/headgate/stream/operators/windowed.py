@@ -15,6 +15,8 @@ from headgate.stream.operators.operator import (
     OperatorContext,
     OperatorSnapshot,
 )
+from headgate.stream.operators.results import Results, calling, learned
+from headgate.stream.windows.input import no_rows
 from headgate.stream.windows.kinds import SessionWindow, WindowOutput
 from headgate.stream.windows.operator import WindowOperator
 from headgate.stream.windows.sessions import SessionWindowOperator
@@ -37,6 +39,7 @@ class WindowedOperator(Operator):
         aggregates: columns of the result.
         function: makes the result instead.
         allowed_lateness: time in which rows still change a closed window.
+        result: schema of the results; None until it is known.
     """
 
     def __init__(
@@ -47,15 +50,17 @@ class WindowedOperator(Operator):
         time: str,
         aggregates: Sequence[Any],
         function: Any,
-        allowed_lateness: timedelta,
+        allowed_lateness: timedelta | str,
+        result: pa.Schema | None = None,
     ) -> None:
         self._window = window
         self._schema = schema
         self._keys = keys
-        self._fields = {
+        self._function = function
+        self._result = result
+        self._fields: dict[str, Any] = {
             "time": time,
             "aggregates": aggregates,
-            "function": function,
             "allowed_lateness": allowed_lateness,
         }
 
@@ -64,19 +69,32 @@ class WindowedOperator(Operator):
         self._context = context
         key_schema = pa.schema([self._schema.field(key) for key in self._keys])
         self._state = KeyedState(context, key_schema, self._kind.namespace)
-        self._operator = self._make(self._state.backend)
+        self._operator = self._make(self._state.backend, context.uid)
 
-    def empty_result(self) -> pa.RecordBatch:
-        """Return a result without rows, for its schema."""
-        return self._make(None).advance_watermark(0).results
+    def result_schema(self) -> pa.Schema:
+        """Return the schema of the results, which a function shows by what it makes of no windows.
+
+        Raises:
+            UserFunctionError: the function failed without rows.
+            SchemaMismatchError: it returned no rows, such as None.
+        """
+        return self._make(None, "window()").advance_watermark(0).results.schema
 
     @property
     def _kind(self) -> type[WindowOperator | SessionWindowOperator]:
         return SessionWindowOperator if isinstance(self._window, SessionWindow) else WindowOperator
 
-    def _make(self, backend: KeyedStateBackend | None) -> Any:
+    def _make(self, backend: KeyedStateBackend | None, uid: str) -> Any:
+        function = None
+        if self._function is not None:
+            function = _WindowFunction(self._function, uid, self._result)
         return self._kind(
-            self._schema, keys=self._keys, window=self._window, backend=backend, **self._fields
+            self._schema,
+            keys=self._keys,
+            window=self._window,
+            backend=backend,
+            function=function,
+            **self._fields,
         )
 
     def process(self, batch: pa.RecordBatch) -> None:
@@ -114,3 +132,25 @@ class WindowedOperator(Operator):
     def files_in_flight(self) -> set[str]:
         """Files that snapshots in flight build on."""
         return self._state.files_in_flight
+
+
+class _WindowFunction:
+    """Calls a user's function with closed windows.
+
+    Args:
+        function: returns rows.
+        uid: of the operator.
+        result: schema of the rows; None to learn it from the first call, which is without windows.
+    """
+
+    def __init__(self, function: Any, uid: str, result: pa.Schema | None) -> None:
+        self._function, self._uid, self._result = function, uid, result
+        self._results = None if result is None else Results(uid, result, "")
+
+    def __call__(self, windows: pa.RecordBatch) -> pa.RecordBatch:
+        if self._results is None or self._result is None:
+            return no_rows(learned("window()", self._function, windows))
+        with calling(self._uid, "function"):
+            made = self._function(windows)
+        batches = list(self._results.batches("function", made))
+        return pa.concat_batches(batches) if batches else no_rows(self._result)

@@ -17,7 +17,7 @@ from headgate.data_types import EndOfDataStatus
 from headgate.errors import HeadgateError, SourceError
 from headgate.reader import Event, RecordReader
 from headgate.source.watermark.generator import MAX_WATERMARK, MIN_WATERMARK
-from headgate.stream.operators.stateless import as_schema
+from headgate.stream.operators.results import exact_cast, of_schema
 from headgate.stream.runtime.outputs import IDLE, WATERMARK, watermark_of
 from headgate.stream.runtime.watermarks import StatusWatermarkValve
 
@@ -103,6 +103,7 @@ class SourceInput(TaskInput):
     ) -> None:
         self.operator = operator
         self._schema = schema
+        self._cast = exact_cast(schema, "the source")
         self._handler = handler
         self._mailbox = mailbox
         self._back_pressured_ns = back_pressured_ns
@@ -159,9 +160,7 @@ class SourceInput(TaskInput):
 
     def _checked(self, record: Any) -> pa.RecordBatch:
         try:
-            if record.schema is self._schema or record.schema.equals(self._schema):
-                return record
-            return as_schema(record, self._schema, "the source")
+            return of_schema(self._cast(record), self._schema)
         except AttributeError as error:
             raise SourceError(
                 f"the source emitted a {type(record).__name__} instead of a RecordBatch",

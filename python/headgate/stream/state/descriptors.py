@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
+from headgate._arguments import span
 from headgate.errors import StateError
 from headgate.stream.state.types import check_reduce, check_type
 
@@ -24,24 +25,21 @@ _REDUCES = ("sum", "count", "min", "max")
 class StateTtlConfig:
     """How long state lives. Expired state is never returned, and no snapshot has it.
 
-    >>> StateTtlConfig(timedelta(hours=1)).millis
+    >>> StateTtlConfig("1 hour").millis
     3600000
 
     Attributes:
-        ttl: time to live, at least a millisecond, in processing time.
+        ttl: time to live, at least a millisecond, in processing time: ``"1 hour"``, or a ``timedelta``, which it becomes.
         update_type: ``"on_create_and_write"``: a write starts the time anew;
             ``"on_read_and_write"``: a read does so too.
     """
 
-    ttl: timedelta
+    ttl: timedelta | str
     update_type: Literal["on_create_and_write", "on_read_and_write"] = "on_create_and_write"
 
     def __post_init__(self) -> None:
         """Refuse a time that is not positive, and an unknown update type."""
-        if not isinstance(self.ttl, timedelta):
-            raise StateError(f"ttl={self.ttl!r} is no timedelta", remedy="timedelta(hours=1)")
-        if self.millis < 1:
-            raise StateError(f"ttl={self.ttl} is less than a millisecond", remedy="a longer ttl=")
+        object.__setattr__(self, "ttl", span("ttl", self.ttl, 1))
         if self.update_type not in {"on_create_and_write", "on_read_and_write"}:
             raise StateError(
                 f"update_type={self.update_type!r} is not known",
@@ -51,7 +49,7 @@ class StateTtlConfig:
     @property
     def millis(self) -> int:
         """The time to live in milliseconds."""
-        return self.ttl // timedelta(milliseconds=1)
+        return span("ttl", self.ttl) // timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from headgate._arguments import span
 from headgate._times import scale_of
 from headgate.errors import SchemaMismatchError, StateError, UnsupportedTypeError
 from headgate.stream.state.backend import KeyedStateBackend
@@ -57,17 +58,13 @@ class WindowInput:
         time: str,
         aggregates: Sequence[Aggregate],
         function: WindowFunction | None,
-        allowed_lateness: timedelta,
+        allowed_lateness: timedelta | str,
     ) -> None:
         if bool(aggregates) == (function is not None):
             raise StateError(
                 "a window has aggregates or a function",
                 have=f"{len(aggregates)} aggregates and {'a' if function else 'no'} function",
                 remedy="either aggregates= or function=",
-            )
-        if allowed_lateness < timedelta(0):
-            raise StateError(
-                f"allowed_lateness={allowed_lateness} is negative", remedy="timedelta(0)"
             )
         check_columns(schema)
         self.schema = schema
@@ -77,7 +74,7 @@ class WindowInput:
         self._time = column_index(schema, time)
         self.aggregates = Aggregates(schema, aggregates)
         self.function = function
-        self.lateness = millis(allowed_lateness)
+        self.lateness = millis(span("allowed_lateness", allowed_lateness))
         self.row_type = pa.struct(list(schema))
         time_type = schema.field(time).type
         if scale_of(time_type) is None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from headgate._arguments import span
 from headgate._times import millis_of
 from headgate.errors import StateError
 
@@ -22,29 +23,30 @@ NO_WATERMARK: Final = -(1 << 62)
 _FARTHEST: Final = 1 << 61
 
 
-def millis(of: timedelta) -> int:
+def millis(of: timedelta | str) -> int:
     """Return a duration in whole milliseconds."""
-    return of // timedelta(milliseconds=1)
+    length = of if isinstance(of, timedelta) else span("duration", of)
+    return length // timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class TumblingWindow:
     """Windows that follow each other. They start at multiples of their size since 1970.
 
-    >>> TumblingWindow(timedelta(minutes=5)).size
+    >>> TumblingWindow("5 minutes").size
     datetime.timedelta(seconds=300)
 
     Attributes:
-        size: length, at least a millisecond.
+        size: length, at least a millisecond: ``"5 minutes"``, or a ``timedelta``, which it becomes.
         offset: shift of the starts.
     """
 
-    size: timedelta
-    offset: timedelta = timedelta(0)
+    size: timedelta | str
+    offset: timedelta | str = timedelta(0)
 
     def __post_init__(self) -> None:
         """Refuse a length that is not positive."""
-        _check_positive("size", self.size)
+        _as_spans(self, "size", "offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +54,18 @@ class SlidingWindow:
     """Windows that overlap: a row is in about ``size / slide`` of them.
 
     Attributes:
-        size: length, at least a millisecond.
+        size: length, at least a millisecond: ``"5 minutes"``, or a ``timedelta``, which it becomes.
         slide: time from the start of one window to that of the next.
         offset: shift of the starts.
     """
 
-    size: timedelta
-    slide: timedelta
-    offset: timedelta = timedelta(0)
+    size: timedelta | str
+    slide: timedelta | str
+    offset: timedelta | str = timedelta(0)
 
     def __post_init__(self) -> None:
         """Refuse a length or a slide that is not positive."""
-        _check_positive("size", self.size)
-        _check_positive("slide", self.slide)
+        _as_spans(self, "size", "slide", "offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +73,14 @@ class SessionWindow:
     """Windows of rows that follow each other within a gap. A window ends a gap after its last row.
 
     Attributes:
-        gap: at least a millisecond.
+        gap: at least a millisecond: ``"5 minutes"``, or a ``timedelta``, which it becomes.
     """
 
-    gap: timedelta
+    gap: timedelta | str
 
     def __post_init__(self) -> None:
         """Refuse a gap that is not positive."""
-        _check_positive("gap", self.gap)
+        _as_spans(self, "gap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +96,12 @@ class WindowOutput:
     late: pa.RecordBatch
 
 
-def _check_positive(name: str, duration: timedelta) -> None:
-    if millis(duration) < 1:
-        raise StateError(
-            f"{name}={duration} is less than a millisecond", remedy=f"a longer {name}="
-        )
+def _as_spans(window: Any, *names: str) -> None:
+    """Make lengths of time of a window's attributes; all but the offset are positive."""
+    for name in names:
+        given = getattr(window, name)
+        is_shift = name == "offset" and isinstance(given, timedelta)
+        object.__setattr__(window, name, given if is_shift else span(name, given, name != "offset"))
 
 
 def panes(window: TumblingWindow | SlidingWindow) -> int:

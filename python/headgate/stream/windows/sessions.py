@@ -98,7 +98,7 @@ class SessionWindowOperator(ClosesWindows):
         window: SessionWindow,
         aggregates: Sequence[Aggregate] = (),
         function: WindowFunction | None = None,
-        allowed_lateness: timedelta = timedelta(0),
+        allowed_lateness: timedelta | str = timedelta(0),
         backend: KeyedStateBackend | None = None,
     ) -> None:
         self._input = WindowInput(schema, keys, time, aggregates, function, allowed_lateness)

@@ -1,7 +1,6 @@
 """Casts batches to the declared schema: matches columns by name, casts types if no value is lost.
 
-Batches from ``map``, from ``reduce`` and from a source are cast before they are sent or returned to
-Spark.
+Batches from a function and from a source are cast before they are sent or returned to Spark.
 """
 
 from __future__ import annotations
@@ -141,6 +140,11 @@ class SchemaCast:
             fields.append(pa.field(field.name, column.type, field.nullable))
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
+    def _declaration(self, schema: pa.Schema) -> str:
+        """Return the schema as a user writes it; empty if it is not known how."""
+        fields = ", ".join(f"({field.name!r}, pa.{field.type}())" for field in schema)
+        return f"pa.schema([{fields}])" if all(_is_plain(field.type) for field in schema) else ""
+
     def _error(
         self, given: pa.Schema, problem: str, *, extra: Iterable[str] = (), why: str = ""
     ) -> SchemaMismatchError:
@@ -149,9 +153,9 @@ class SchemaCast:
             lines.append(f"yield batch.select({self._schema.names!r})")
         elif why:
             lines.append("round or cast the column in the function")
-        declaration = _ddl(given)
+        declaration = self._declaration(given)
         if declaration and not why and self._option:
-            lines.append(f'{self._option}="{declaration}"')
+            lines.append(f"{self._option}={declaration}")
         return SchemaMismatchError(
             f"{self._function} returned {problem}",
             asked=_words(self._schema),
@@ -252,6 +256,14 @@ def cast(column: pa.Array, want: pa.DataType) -> pa.Array:
     return column.cast(want)
 
 
+def _is_plain(kind: pa.DataType) -> bool:
+    """Return True if pyarrow has a function of the type's name that makes it."""
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
+
+    make = getattr(pa, str(kind), None)
+    return callable(make) and str(kind).isidentifier() and pa.types.is_primitive(kind)
+
+
 def _is_list(kind: pa.DataType) -> bool:
     from pyarrow import types  # noqa: PLC0415 - slow to import
 
@@ -307,17 +319,3 @@ def _difference(missing: list[str], extra: list[str], given: pa.Schema, want: pa
 def _words(schema: pa.Schema) -> str:
     not_null = (" not null", "")
     return ", ".join(f"{f.name}: {f.type}{not_null[f.nullable]}" for f in schema) or "no columns"
-
-
-def _ddl(schema: pa.Schema) -> str:
-    """Return the schema as a DDL string; empty if Spark lacks one of its types."""
-    from headgate.errors import UnsupportedTypeError  # noqa: PLC0415 - only in an error
-    from headgate.spark.source_schema import spark_schema  # noqa: PLC0415 - only in an error
-
-    try:
-        fields = spark_schema(schema).fields
-    except UnsupportedTypeError:
-        return ""
-    names = [name if name.isidentifier() else f"`{name}`" for name in schema.names]
-    kinds = [field.dataType.simpleString() for field in fields]
-    return ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))

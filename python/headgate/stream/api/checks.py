@@ -1,0 +1,256 @@
+"""Checks of the arguments of streams, so that a wrong one is refused at the call and not in a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate._arguments import function, refuse, text, whole_number
+from headgate._kinds import kind_of, parameters_taken
+from headgate._matches import close_matches
+from headgate.errors import StreamError
+from headgate.sink.api import chosen_name
+from headgate.source import Source, WatermarkStrategy
+from headgate.stream.windows.aggregates import Aggregate, column_index
+from headgate.stream.windows.input import no_rows
+from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow, times_of
+
+#: Most tasks of an operator: the most key groups.
+MOST_TASKS: Final = 1 << 15
+#: Calls of keyed streams, of jobs, and of Flink and Spark, each with what to write on any stream.
+_ELSEWHERE: Final = {
+    "window": '.key_by("user").window(...)',
+    "connect": '.key_by("user").connect(other.key_by("user"))',
+    "keys": '.key_by("user").keys',
+    "start": ".sink(FunctionSink(print)).start()",
+    "run": ".sink(FunctionSink(print)).run()",
+    "plan": ".sink(FunctionSink(print)).plan()",
+    "print": ".sink(FunctionSink(print))",
+    "add_sink": ".sink(...)",
+    "sink_to": ".sink(...)",
+    "execute": ".sink(...).run()",
+    "flat_map": ".map(f), which returns any number of rows",
+    "group_by": '.key_by("user")',
+    "groupBy": '.key_by("user")',
+    "keyBy": '.key_by("user")',
+    "where": ".filter(...)",
+    "select": '.map(lambda batch: batch.select(["user"]))',
+}
+
+
+def no_such_call(kind: str, name: str, known: Sequence[str]) -> StreamError:
+    """Return the error for an attribute that a stream does not have."""
+    near = [f".{one}(...)" for one in close_matches(name, known)]
+    return _NoSuchCall(
+        f"a {kind} has no {name}()",
+        have=", ".join(known),
+        remedy=_ELSEWHERE.get(name) or " · ".join(near) or "build the job as docs/streams.md does",
+    )
+
+
+class _NoSuchCall(StreamError, AttributeError):
+    """So that ``hasattr`` and ``copy`` work on streams."""
+
+
+def check_operator(name: Any, parallelism: Any, *, is_sink: bool = False) -> None:
+    """Check the name and the number of tasks of an operator.
+
+    Raises:
+        OptionError: one of them is none.
+    """
+    if name is not None:
+        text("name", name)
+        if is_sink:
+            chosen_name("name", name)
+    if parallelism is not None:
+        whole_number("parallelism", parallelism, 1, MOST_TASKS)
+
+
+def check_source(source: Any, watermarks: Any) -> None:
+    """Check that a source can be read.
+
+    Raises:
+        OptionError: it is none, or the watermarks are no strategy.
+    """
+    if not isinstance(source, Source):
+        raise refuse(
+            "source",
+            source,
+            f"is {kind_of(source)}, which is no source",
+            "a Source of record batches",
+            'stream(FileSource("clicks/*.parquet")) · stream(RateSource(1000))',
+        )
+    if watermarks is not None and not isinstance(watermarks, WatermarkStrategy):
+        raise refuse(
+            "watermarks",
+            watermarks,
+            f"is {kind_of(watermarks)}",
+            "a WatermarkStrategy",
+            'WatermarkStrategy.for_bounded_out_of_orderness(5000).with_timestamp_assigner("at")',
+        )
+
+
+def check_schema(option: str, schema: Any) -> pa.Schema:
+    """Return a schema without metadata.
+
+    Raises:
+        OptionError: it is none.
+    """
+    if not isinstance(schema, pa.Schema):
+        raise refuse(
+            option,
+            schema,
+            f"is {kind_of(schema)}",
+            "a pyarrow.Schema",
+            f'{option}=pa.schema([("user", pa.string()), ("n", pa.int64())])',
+        )
+    return schema.remove_metadata()
+
+
+def check_side_outputs(given: Any) -> dict[str, pa.Schema]:
+    """Return the schemas of side outputs by name.
+
+    Raises:
+        OptionError: they are none.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(n, str) and n for n in given):
+        raise refuse(
+            "side_outputs",
+            given,
+            f"is {kind_of(given)}",
+            "a dict of schemas by name",
+            'side_outputs={"late": schema}',
+        )
+    return {name: check_schema(f"side_outputs[{name!r}]", one) for name, one in given.items()}
+
+
+def check_predicate(predicate: Any, schema: pa.Schema) -> None:
+    """Check what a filter keeps.
+
+    Raises:
+        OptionError: neither an expression nor a function of a batch.
+        StreamError: the expression does not fit the schema.
+    """
+    if not isinstance(predicate, pc.Expression):
+        function("predicate", predicate, 1, 'pc.field("price") > 3 · lambda batch: ...')
+        return
+    try:
+        no_rows(schema).filter(predicate)
+    except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
+        reason = next(iter(str(error).splitlines()), "")
+        raise StreamError(
+            f"filter({predicate}) does not fit the rows: {reason}",
+            have=", ".join(f"{field.name} {field.type}" for field in schema),
+            remedy="name columns of the stream · compare them with values of their types",
+        ) from error
+
+
+def check_process(function: Any, kind: str, methods: Sequence[str]) -> None:
+    """Check what ``process()`` is to call.
+
+    Args:
+        function: an instance, or what makes one.
+        kind: name of the class.
+        methods: that an instance has.
+
+    Raises:
+        OptionError: it is neither.
+    """
+    takes = f"a {kind}: an object, its class, or a function that makes one"
+    remedy = f"class Count({kind}): def {methods[1]}(self, batch, context): ..."
+    makes = isinstance(function, type) or (callable(function) and not hasattr(function, "open"))
+    if makes:
+        wrong = parameters_taken(function, 0)
+        if wrong:
+            raise refuse(
+                "function", function, f"cannot be called without arguments: {wrong}", takes, remedy
+            )
+    if not makes or isinstance(function, type):
+        missing = [name for name in methods if not callable(getattr(function, name, None))]
+        if missing:
+            raise refuse(
+                "function",
+                function,
+                f"is {kind_of(function)}, without {missing[0]}()",
+                takes,
+                remedy,
+            )
+
+
+def check_sink(sink: Any) -> None:
+    """Check that a sink can write streams.
+
+    Raises:
+        OptionError: it is none.
+    """
+    makes = ("create_stream_writer", "create_stream_committer")
+    if isinstance(sink, type) or not all(callable(getattr(sink, name, None)) for name in makes):
+        raise refuse(
+            "sink",
+            sink,
+            f"is {kind_of(sink)}, which cannot write streams",
+            "a StreamSink",
+            'FileSink("out", mode="append") · FunctionSink(lambda batch: ...)',
+        )
+
+
+def check_window(
+    window: Any, time: Any, aggregates: Any, of_rows: Any, schema: pa.Schema
+) -> tuple[Aggregate, ...]:
+    """Check the arguments of a window; return the aggregates.
+
+    Raises:
+        OptionError: one has a wrong type.
+        UnknownColumnError: the stream has no column of times of this name.
+        StateError: the column has no times.
+    """
+    if not isinstance(window, (TumblingWindow, SlidingWindow, SessionWindow)):
+        raise refuse(
+            "window",
+            window,
+            f"is {kind_of(window)}",
+            "a kind of windows",
+            'TumblingWindow("1 minute") · SlidingWindow("1 minute", "10 seconds") · SessionWindow("30 minutes")',
+        )
+    times_of(no_rows(schema).column(column_index(schema, text("time", time))))
+    if of_rows is not None:
+        function("function", of_rows, 1, "def f(windows): ..., which returns rows")
+    is_several = isinstance(aggregates, Sequence) and not isinstance(aggregates, (str, bytes))
+    if not is_several or not all(isinstance(one, Aggregate) for one in aggregates):
+        raise refuse(
+            "aggregates",
+            aggregates,
+            f"is {kind_of(aggregates)}",
+            "a list of Aggregate",
+            'aggregates=[Aggregate("sum", "price")]',
+        )
+    return tuple(aggregates)
+
+
+def check_keys(keys: Sequence[Any]) -> None:
+    """Check that keys are names of columns.
+
+    Raises:
+        StreamError: one is none, or there is no key.
+    """
+    if not keys:
+        raise StreamError("key_by() without columns", remedy='key_by("user")')
+    for key in keys:
+        if not isinstance(key, str):
+            names = isinstance(key, (list, tuple)) and all(isinstance(one, str) for one in key)
+            written = ", ".join(f'"{one}"' for one in key) if names and key else '"user"'
+            raise StreamError(
+                f"key_by({key!r}): a key is the name of a column, and this is {kind_of(key)}",
+                remedy=f"key_by({written})"
+                + ("" if names else " · make the key a column in a map() before"),
+            )
+
+
+def wrong_stream(call: str, other: Any, remedy: str) -> StreamError:
+    """Return the error for an argument that is no stream of the right kind."""
+    return StreamError(f"{call} of {kind_of(other)}", remedy=remedy)
