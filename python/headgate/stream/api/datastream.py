@@ -19,7 +19,7 @@ from headgate.stream.operators.connected import (
     side_schema,
 )
 from headgate.stream.operators.process import ProcessOperator
-from headgate.stream.operators.sinks import SinkOperator
+from headgate.stream.operators.sinks import SinkOperator, check_schema
 from headgate.stream.operators.stateless import FilterOperator, MapOperator, as_batches
 from headgate.stream.operators.windowed import LATE, WindowedOperator
 from headgate.stream.windows.input import no_rows
@@ -217,6 +217,7 @@ class DataStream:
             sink: one that can write streams, such as ``headgate.sink.FileSink``.
             name: of the operator, which also names the sink's state.
         """
+        check_schema(sink, self.schema)
         make = partial(SinkOperator, sink)
         self._then("sink", name, make, pa.schema([]), None, is_sink=True)
         return StreamingJob(self._graph)

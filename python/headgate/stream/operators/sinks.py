@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.sink.stream_api import StreamWriterContext
+from headgate.sink.stream_api import StreamSink, StreamWriterContext
 from headgate.stream.operators.operator import Operator, OperatorContext, OperatorSnapshot
 
 if TYPE_CHECKING:
@@ -62,3 +62,13 @@ class SinkOperator(Operator):
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
+
+
+def check_schema(sink: Any, schema: pa.Schema) -> None:
+    """Check that a sink can take rows with these columns.
+
+    Raises:
+        HeadgateError: it cannot.
+    """
+    if isinstance(sink, StreamSink):
+        sink.check_schema(schema)
