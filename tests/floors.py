@@ -132,6 +132,7 @@ LEAVES = {
         "headgate._matches",
         "headgate.errors",
         "headgate.sink.api",
+        "headgate.sink.stream_api",
         "headgate.source",
         "headgate.stream.windows",
     },

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from pyspark import cloudpickle
+from pyspark.sql.types import StructType
 
 from headgate.errors import OptionError, SchemaMismatchError, SinkError, UnknownColumnError
 from headgate.sink import FileSink
@@ -246,7 +247,9 @@ def test_the_format_headgate_leaves_nothing_of_a_failed_job(spark, numbers, tmp_
     [
         ({}, "needs a path"),
         ({"path": "/tmp/x", "max_rows_per_file": "many"}, "not a whole number"),
-        ({"path": "/tmp/x", "format": "csv"}, "format='csv'"),
+        ({"path": "/tmp/x", "format": "avro"}, "format='avro'"),
+        ({"path": "/tmp/x", "format": "csv", "header": "1"}, "header='1'"),
+        ({"path": "/tmp/x", "format": "csv", "sep": ""}, "delimiter=''"),
         ({"path": "/tmp/x", "partitionOverwriteMode": "dynamic"}, "partitionoverwritemode"),
     ],
 )
@@ -257,7 +260,7 @@ def test_bad_options_of_the_format_are_named(options, said):
 
 def test_the_driver_owns_the_files_that_the_format_stages(tmp_path):
     # This process has no JVM as parent, so only the age of the files shows that the owner is gone.
-    batch_writer({"path": str(tmp_path / "out")}, None, overwrite=False)
+    batch_writer({"path": str(tmp_path / "out")}, StructType().add("n", "integer"), overwrite=False)
     (facts,) = Path(tmp_path).rglob("_job.json")
     assert '"owner"' in facts.read_text()
     assert FileSink(tmp_path / "out", stale_after=0).recover().removed == ()

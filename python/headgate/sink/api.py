@@ -194,7 +194,20 @@ class Committer(ABC):
         """Remove the job's staged files, unless its commit is decided already."""
 
 
-class Sink(ABC):
+class AnySchema:
+    """The part of a sink that knows which columns it can take."""
+
+    def check_schema(self, schema: pa.Schema) -> None:
+        """Check that the sink can take rows with these columns; called before a job starts.
+
+        Takes all schemas unless a sink overrides it.
+
+        Raises:
+            HeadgateError: the sink cannot.
+        """
+
+
+class Sink(AnySchema, ABC):
     """A target for the rows of a job. Picklable, because writers are made in other processes."""
 
     @abstractmethod

@@ -22,6 +22,7 @@ from headgate.errors import (
     SinkError,
 )
 from headgate.sink.api import Committable, StagedFile
+from headgate.sink.encoding import Encoding
 from headgate.sink.failure import FAULTS, failing
 from headgate.sink.file_writer import conform
 from headgate.sink.layout import batch_job
@@ -238,7 +239,7 @@ class DeltaWriter(StreamSinkWriter):
         self._name = f"{prefix(mine.job)}{parts}.parquet"
         with failing("write", self._name):
             stream = self._storage.open_output(self._storage.at(self._name))
-            self._file = RecordFile(stream, self._schema, "parquet", "snappy")
+            self._file = RecordFile(stream, self._schema, Encoding())
         return self._file
 
     def _finish(self, file: RecordFile) -> None:

@@ -11,10 +11,13 @@ from headgate._kinds import kind_of
 from headgate._matches import close_matches
 from headgate._units import parse_duration, parse_size
 from headgate.errors import OptionError
-from headgate.sink.record_file import FORMATS, Format, compression_of
+from headgate.sink.encoding import FORMATS, Encoding, Format, compression_of
 
 Mode = Literal["error", "append", "overwrite"]
 MODES: Final[tuple[str, ...]] = get_args(Mode)
+_CSV: Final = {"header": True, "delimiter": ","}
+#: None is a part of a number, a time or an end of a line, which have no quotes around them.
+_DELIMITERS: Final = (",", ";", "\t", "|", "~", "^", "\x01")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class FileSinkOptions:
     target_file_size: int | str = field(default="512m", kw_only=True)
     compression: str | None = field(default=None, kw_only=True)
     stale_after: float | str = field(default="1d", kw_only=True)
+    header: bool = field(default=True, kw_only=True)
+    delimiter: str = field(default=",", kw_only=True)
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -53,6 +58,30 @@ class FileSinkOptions:
         if _parsed("stale_after", self.stale_after, parse_duration) < 0:
             raise OptionError(f"stale_after={self.stale_after!r} is below 0")
 
+        self._check_csv()
+
+    def _check_csv(self) -> None:
+        changed = [name for name, usual in _CSV.items() if getattr(self, name) != usual]
+        if changed and self.format != "csv":
+            raise OptionError(
+                f"{changed[0]} is an option of CSV files, not of format={self.format!r}",
+                remedy=f'format="csv" · leave {changed[0]} out',
+            )
+        if not isinstance(self.header, bool):
+            raise OptionError(f"header={self.header!r} is neither True nor False")
+        if self.delimiter not in _DELIMITERS:
+            raise OptionError(
+                f"delimiter={self.delimiter!r} does not separate values: it may be a part of them",
+                have=f"delimiter takes one of {_DELIMITERS!r}",
+                remedy='delimiter=";"',
+            )
+
+    @property
+    def suffix(self) -> str:
+        """The end of the files' names, by which readers know a compressed one."""
+        is_text = self.format in {"csv", "json"}
+        return f".{self.format}" + (".gz" if is_text and self.compression == "gzip" else "")
+
     @property
     def target_bytes(self) -> int:
         """``target_file_size`` in bytes."""
@@ -64,9 +93,10 @@ class FileSinkOptions:
         return parse_duration(self.stale_after)
 
     @property
-    def codec(self) -> str:
-        """The compression, by default the format's."""
-        return compression_of(self.format, self.compression)
+    def encoding(self) -> Encoding:
+        """The bytes of the files; their compression is by default the format's."""
+        codec = compression_of(self.format, self.compression)
+        return Encoding(self.format, codec, self.header, self.delimiter)
 
 
 def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The file sink: a folder of Parquet or Arrow IPC files, which become visible when the job ends."""
+"""The file sink: a folder of Parquet, Arrow IPC, CSV or JSON files, which become visible when the job ends."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from headgate.sink.file_stream import FileStreamCommitter, FileStreamWriter
 from headgate.sink.file_writer import FileSinkWriter
 from headgate.sink.local_storage import storage_of
 from headgate.sink.query_committer import QueryCommitter
+from headgate.sink.record_file import RecordFile
 from headgate.sink.recovery import Recovered, recover
 from headgate.sink.stream_api import Delivery, StreamSink, StreamWriterContext
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FileSink(FileSinkOptions, Sink, StreamSink):
-    """A folder of Parquet or Arrow files, written in two phases.
+    """A folder of files, written in two phases.
 
     Tasks stage their files in ``<path>/_staging``. When all tasks are done, the driver renames the
     files into ``path``; no file is visible before. A failed job removes its staged files. Those of
@@ -44,20 +45,36 @@ class FileSink(FileSinkOptions, Sink, StreamSink):
 
     Args:
         path: a folder: a local path, a URI, or a path of ``filesystem``.
-        format: ``"parquet"`` or ``"arrow"`` (the IPC file format).
+        format: ``"parquet"``, ``"arrow"`` (the IPC file format), ``"csv"`` or ``"json"`` (lines).
         filesystem: any file system of pyarrow; None for the path's own.
         mode: treatment of existing data: ``"error"``, ``"append"`` or ``"overwrite"``.
         max_rows_per_file: rows after which a new file is started; None for no limit.
         target_file_size: bytes, such as ``"512m"``, after which a new file is started. Rows are
             written in groups of up to 32 MiB, so files may be larger by one group.
         compression: ``"snappy"`` (the default for Parquet), ``"zstd"``, ``"gzip"``, ``"brotli"``,
-            ``"lz4"`` or ``"none"`` (the default for Arrow, which has ``"lz4"`` and ``"zstd"``).
+            ``"lz4"`` or ``"none"`` (the default for Arrow, which has ``"lz4"`` and ``"zstd"``, and for
+            CSV and JSON, which have ``"gzip"``).
         stale_after: time without a change in a job's staged files, such as ``"1d"``, after which
             the job counts as dead. Used for jobs whose process cannot be checked from here.
+        header: True if the first line of a CSV file has the names of the columns.
+        delimiter: the character between the values of a CSV file.
+
+    Text keeps each value: CSV has text in quotes, null as nothing, ``"NaN"``, ``"Infinity"`` and
+    ``"-Infinity"`` for such floats; JSON has decimals and times as strings. Both have timestamps
+    with a zone in UTC, ending in Z. A type or a value without such a notation is an error: nested
+    columns in CSV, maps, binary and durations in both, NaN in JSON.
 
     Raises:
         OptionError: an option has an invalid value.
     """
+
+    def check_schema(self, schema: pa.Schema) -> None:
+        """Check that files of the format can hold the columns; see :meth:`Sink.check_schema`.
+
+        Raises:
+            UnsupportedTypeError: they cannot.
+        """
+        RecordFile(pa.BufferOutputStream(), schema, self.encoding).discard()
 
     def create_committer(
         self, job: str | None = None, *, owner: Owner | None = None

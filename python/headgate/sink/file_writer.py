@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headgate.errors import ClosedError, SchemaMismatchError, UnsupportedTypeError
+from headgate.errors import ClosedError, SchemaMismatchError
 from headgate.sink.api import Committable, SinkWriter, StagedFile, WriterContext
 from headgate.sink.failure import FAULTS, failing
-from headgate.sink.layout import STAGING, SUFFIXES
+from headgate.sink.layout import STAGING
 from headgate.sink.record_file import Checksummed, RecordFile
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class FileSinkWriter(SinkWriter):
     @property
     def _path(self) -> str:
         number = len(self._files)
-        return f"{self._folder}/part-{number:05d}{SUFFIXES[self._sink.format]}"
+        return f"{self._folder}/part-{number:05d}{self._sink.suffix}"
 
     def _check_open(self) -> None:
         if self._state != "open":
@@ -134,13 +134,7 @@ class FileSinkWriter(SinkWriter):
             stream = self._storage.open_output(self._path)
             if self._has_checksums:
                 stream = Checksummed(stream)
-            try:
-                self._file = RecordFile(stream, schema, self._sink.format, self._sink.codec)
-            except pa.ArrowNotImplementedError as error:
-                raise UnsupportedTypeError(
-                    f"{self._sink.format} files cannot hold a column: {error}",
-                    have=", ".join(f"{field.name}: {field.type}" for field in schema),
-                ) from error
+            self._file = RecordFile(stream, schema, self._sink.encoding)
         return self._file
 
     def _finish(self, file: RecordFile) -> None:

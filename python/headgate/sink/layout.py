@@ -22,7 +22,6 @@ JOURNAL: Final = "_commit.json"
 SUCCESS: Final = "_SUCCESS"
 MARKERS: Final = "_headgate"
 COMMITS: Final = f"{MARKERS}/commits"
-SUFFIXES: Final = {"parquet": ".parquet", "arrow": ".arrow"}
 #: Suffix of a file that :meth:`Storage.write_atomic` has not finished.
 PARTIAL: Final = ".partial"
 

@@ -67,7 +67,10 @@ class LocalWrite:
 
         Raises:
             SinkError: the job must not or cannot write to the sink.
+            UnsupportedTypeError: the sink cannot take a column of the schema.
         """
+        if self._schema is not None:
+            self._sink.check_schema(self._schema)
         self._committer.start()
         self._writer = self._sink.create_writer(WriterContext(self._committer.job), self._schema)
         return self

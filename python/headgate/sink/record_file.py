@@ -1,25 +1,19 @@
-"""A Parquet or Arrow IPC file that is being written; batches are gathered into groups."""
+"""A file that is being written; batches are gathered into groups."""
 
 from __future__ import annotations
 
 import contextlib
 import zlib
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyarrow import ipc
 
-from headgate.errors import OptionError
+from headgate.errors import UnsupportedTypeError
 from headgate.sink.failure import FAULTS
 
-Format = Literal["parquet", "arrow"]
-FORMATS: Final[tuple[str, ...]] = get_args(Format)
-
-#: The compressions of each format, the default first.
-COMPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
-    "parquet": ("snappy", "zstd", "gzip", "brotli", "lz4", "none"),
-    "arrow": ("none", "lz4", "zstd"),
-}
+if TYPE_CHECKING:
+    from headgate.sink.encoding import Encoding
 
 #: Limits of a row group or batch, large enough to be read fast.
 _GROUP_BYTES: Final = 32 << 20
@@ -65,14 +59,13 @@ class RecordFile:
     Args:
         stream: takes the bytes; owned by this object.
         schema: the schema of all batches.
-        file_format: ``"parquet"`` or ``"arrow"``.
-        compression: one of :data:`COMPRESSIONS`.
+        encoding: of the file.
 
     Raises:
-        pa.ArrowException: the format cannot hold a type of the schema.
+        UnsupportedTypeError: the format cannot hold a type of the schema.
     """
 
-    def __init__(self, stream: Any, schema: pa.Schema, file_format: str, compression: str) -> None:
+    def __init__(self, stream: Any, schema: pa.Schema, encoding: Encoding) -> None:
         self.rows = 0
         self._stream = stream
         self._schema = schema
@@ -80,10 +73,15 @@ class RecordFile:
         self._pending_bytes = 0
         self._pending_rows = 0
         try:
-            self._encoder = _encoder(stream, schema, file_format, compression)
-        except BaseException:
+            self._encoder = _encoder(stream, schema, encoding)
+        except BaseException as error:
             self._stream.close()
-            raise
+            if not isinstance(error, pa.ArrowNotImplementedError):
+                raise
+            raise UnsupportedTypeError(
+                f"{encoding.format} files cannot hold a column: {error}",
+                have=", ".join(f"{field.name}: {field.type}" for field in schema),
+            ) from error
 
     @property
     def crc32(self) -> int | None:
@@ -129,32 +127,16 @@ class RecordFile:
                 part.close()
 
 
-def compression_of(file_format: str, asked: str | None) -> str:
-    """Return the compression to use.
+def _encoder(stream: Any, schema: pa.Schema, encoding: Encoding) -> Any:
+    kind, codec = encoding.format, encoding.compression
+    if kind == "arrow":
+        settings = ipc.IpcWriteOptions(compression=None if codec == "none" else codec)
+        return ipc.new_file(stream, schema, options=settings)
+    if kind == "parquet":
+        from pyarrow import parquet  # noqa: PLC0415 - slow to import, not needed for Arrow files
 
-    Raises:
-        OptionError: the format or this build of pyarrow does not support it.
-    """
-    known = COMPRESSIONS[file_format]
-    if asked is None:
-        return known[0]
-    if asked not in known or (asked != "none" and not pa.Codec.is_available(_codec(asked))):
-        raise OptionError(
-            f"compression={asked!r} is not supported by {file_format} files",
-            remedy=" · ".join(f"compression={name!r}" for name in known),
-        )
-    return asked
+        # Readers that verify the checksums of pages see damage on the disk.
+        return parquet.ParquetWriter(stream, schema, compression=codec, write_page_checksum=True)
+    from headgate.sink.text_files import ENCODERS  # noqa: PLC0415 - needed for text only
 
-
-def _codec(compression: str) -> str:
-    return "lz4_raw" if compression == "lz4" else compression
-
-
-def _encoder(stream: Any, schema: pa.Schema, file_format: str, compression: str) -> Any:
-    if file_format == "arrow":
-        options = ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
-        return ipc.new_file(stream, schema, options=options)
-    from pyarrow import parquet  # noqa: PLC0415 - slow to import, not needed for Arrow files
-
-    # Readers that verify the checksums of pages see damage on the disk.
-    return parquet.ParquetWriter(stream, schema, compression=compression, write_page_checksum=True)
+    return ENCODERS[kind](stream, schema, encoding)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from headgate._closing import Aborting
 from headgate.errors import SinkError
-from headgate.sink.api import chosen_name
+from headgate.sink.api import AnySchema, chosen_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,7 +150,7 @@ class StreamSinkCommitter(ABC):
         """Release all resources. May be called twice."""
 
 
-class StreamSink(ABC):
+class StreamSink(AnySchema, ABC):
     """A target for the rows of a streaming job. Picklable: writers are made in other processes."""
 
     @property

@@ -133,6 +133,7 @@ def write(
         columns = file_schema(_result(df, by, map, reduce, schema, given))
         task = WriteTask(sink, committer.job, columns)
         manifests = _exchanged(df, task, by, map, reduce, schema, given)
+    sink.check_schema(columns)
     committer.start()
     try:
         # Spark returns one row of each task: that of the attempt that succeeded.

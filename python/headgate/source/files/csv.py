@@ -117,7 +117,10 @@ class CsvFormat(FileFormat):
         )
 
     def _convert(self, wanted: pa.Schema | None) -> pac.ConvertOptions:
-        options = pac.ConvertOptions(strings_can_be_null=self._options.strings_can_be_null)
+        options = pac.ConvertOptions(
+            strings_can_be_null=self._options.strings_can_be_null,
+            quoted_strings_can_be_null=self._options.quoted_strings_can_be_null,
+        )
         if self._options.null_values is not None:
             options.null_values = list(self._options.null_values)
         if wanted is not None:

@@ -23,6 +23,8 @@ class CsvOptions:
             False lets several readers read one file, but corrupts values that do contain newlines.
         null_values: strings that mean null; None for pyarrow's (empty, ``NA``, ...).
         strings_can_be_null: True if ``null_values`` apply to columns of strings too.
+        quoted_strings_can_be_null: True if ``null_values`` apply to values in quotes too. With False,
+            an empty text in quotes is not null, as :class:`headgate.sink.FileSink` writes them.
 
     Raises:
         OptionError: the delimiter, quote or escape is not one character.
@@ -37,6 +39,7 @@ class CsvOptions:
     newlines_in_values: bool = True
     null_values: Sequence[str] | None = None
     strings_can_be_null: bool = False
+    quoted_strings_can_be_null: bool = True
 
     def __post_init__(self) -> None:
         """Check the characters."""

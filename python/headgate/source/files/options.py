@@ -23,6 +23,7 @@ _CSV: Final = (
     "newlinesInValues",
     "nullValues",
     "stringsCanBeNull",
+    "quotedStringsCanBeNull",
 )
 _KNOWN: Final = (
     "path",
@@ -133,4 +134,5 @@ def _csv(texts: Texts) -> CsvOptions:
         newlines_in_values=texts.boolean("newlinesInValues", True),
         null_values=texts.texts("nullValues"),
         strings_can_be_null=texts.boolean("stringsCanBeNull", False),
+        quoted_strings_can_be_null=texts.boolean("quotedStringsCanBeNull", True),
     )

@@ -146,7 +146,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         ``splitSize``, ``batchRows``, ``discoveryInterval``, ``partitioning``, ``filesystem``,
         ``order``, ``schema`` (as ``"id int64, name string"``); for CSV ``delimiter``, ``quoteChar``,
         ``doubleQuote``, ``escapeChar``, ``header``, ``columnNames``, ``newlinesInValues``,
-        ``nullValues``, ``stringsCanBeNull``.
+        ``nullValues``, ``stringsCanBeNull``, ``quotedStringsCanBeNull``.
 
         Raises:
             OptionError: an option is unknown or malformed, or there is no path.

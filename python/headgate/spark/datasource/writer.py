@@ -14,6 +14,7 @@ from pyspark.sql import datasource as api
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from headgate._matches import close_matches
+from headgate._values import parse_bool
 from headgate.errors import OptionError, SinkError
 from headgate.sink import Committable, FileSink, WriterContext
 from headgate.sink.layout import batch_job
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-#: Options of the sink that are texts, and those that are numbers.
+#: Options of the sink by their names, of which ``sep`` is Spark's.
 _TEXTS: Final = {
-    name: name for name in ("format", "compression", "target_file_size", "stale_after")
-}
+    name: name for name in ("format", "compression", "target_file_size", "stale_after", "delimiter")
+} | {"sep": "delimiter"}
 _NUMBERS: Final = {"max_rows_per_file": "max_rows_per_file"}
+_FLAGS: Final = {"header": "header"}
 #: Options that Spark passes to every sink.
 _SPARKS: Final = frozenset({"path", "checkpointlocation"})
 
@@ -99,6 +101,7 @@ class FileBatchWriter(DataSourceArrowWriter):
 
     def start(self) -> None:
         """Prepare the sink for the job."""
+        self._sink.check_schema(file_schema(self._schema))
         self._sink.create_committer(self._job, owner=self._owner).start()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FileCommitMessage:
@@ -167,7 +170,7 @@ class FileStreamWriter(_StreamBase):
 
 def _sink(options: Mapping[str, str], overwrite: bool) -> FileSink:
     given = {name.lower(): value for name, value in options.items()}
-    known = {**_TEXTS, **_NUMBERS}
+    known = {**_TEXTS, **_NUMBERS, **_FLAGS}
     chosen: dict[str, Any] = {}
     for name, value in given.items():
         plain = name.replace("_", "")
@@ -187,11 +190,24 @@ def _sink(options: Mapping[str, str], overwrite: bool) -> FileSink:
                     remedy=f'.option("{option}", "1000000")',
                 )
             chosen[option] = int(value)
+        elif option in _FLAGS:
+            chosen[option] = _flag(option, value)
         elif option is not None:
-            chosen[option] = value
+            chosen[_TEXTS[option]] = value
     if not given.get("path"):
         raise OptionError("the sink needs a path", remedy=".save(path) · .start(path)")
     return FileSink(given["path"], mode="overwrite" if overwrite else "append", **chosen)
+
+
+def _flag(option: str, value: str) -> bool:
+    try:
+        return parse_bool(value)
+    except ValueError as error:
+        raise OptionError(
+            f"{option}={value!r} is {error}",
+            asked=f'.option("{option}", "{value}")',
+            remedy=f'.option("{option}", "true")',
+        ) from None
 
 
 def _stage(

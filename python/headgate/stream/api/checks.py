@@ -13,6 +13,7 @@ from headgate._kinds import kind_of, parameters_taken
 from headgate._matches import close_matches
 from headgate.errors import StreamError
 from headgate.sink.api import chosen_name
+from headgate.sink.stream_api import StreamSink
 from headgate.source import Source, WatermarkStrategy
 from headgate.stream.windows.aggregates import Aggregate, column_index
 from headgate.stream.windows.input import no_rows
@@ -182,11 +183,12 @@ def check_process(function: Any, kind: str, methods: Sequence[str]) -> None:
             )
 
 
-def check_sink(sink: Any) -> None:
-    """Check that a sink can write streams.
+def check_sink(sink: Any, schema: pa.Schema) -> None:
+    """Check that a sink can write streams, and these columns.
 
     Raises:
         OptionError: it is none.
+        HeadgateError: it cannot take the columns.
     """
     makes = ("create_stream_writer", "create_stream_committer")
     if isinstance(sink, type) or not all(callable(getattr(sink, name, None)) for name in makes):
@@ -197,6 +199,8 @@ def check_sink(sink: Any) -> None:
             "a StreamSink",
             'FileSink("out", mode="append") · FunctionSink(lambda batch: ...)',
         )
+    if isinstance(sink, StreamSink):
+        sink.check_schema(schema)
 
 
 def check_window(

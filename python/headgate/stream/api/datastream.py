@@ -283,7 +283,7 @@ class DataStream:
         Raises:
             OptionError: an argument has a value that it does not take.
         """
-        check_sink(sink)
+        check_sink(sink, self.schema)
         make = partial(SinkOperator, sink)
         limits = batch_limits(batch_rows, batch_bytes)
         rows = self._then("sink", name, make, pa.schema([]), None, is_sink=True, limits=limits)

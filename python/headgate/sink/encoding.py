@@ -1,0 +1,59 @@
+"""The formats of a sink's files and their compressions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+import pyarrow as pa
+
+from headgate.errors import OptionError
+
+Format = Literal["parquet", "arrow", "csv", "json"]
+FORMATS: Final[tuple[str, ...]] = get_args(Format)
+
+#: The compressions of each format, the default first.
+COMPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
+    "parquet": ("snappy", "zstd", "gzip", "brotli", "lz4", "none"),
+    "arrow": ("none", "lz4", "zstd"),
+    "csv": ("none", "gzip"),
+    "json": ("none", "gzip"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """The bytes of a file.
+
+    Attributes:
+        format: one of :data:`FORMATS`.
+        compression: one of the format's in :data:`COMPRESSIONS`.
+        header: True if the first line of a CSV file has the names of the columns.
+        delimiter: the character between the values of a CSV file.
+    """
+
+    format: str = "parquet"
+    compression: str = "snappy"
+    header: bool = True
+    delimiter: str = ","
+
+
+def compression_of(file_format: str, asked: str | None) -> str:
+    """Return the compression to use.
+
+    Raises:
+        OptionError: the format or this build of pyarrow does not support it.
+    """
+    known = COMPRESSIONS[file_format]
+    if asked is None:
+        return known[0]
+    if asked not in known or (asked != "none" and not pa.Codec.is_available(_codec(asked))):
+        raise OptionError(
+            f"compression={asked!r} is not supported by {file_format} files",
+            remedy=" · ".join(f"compression={name!r}" for name in known),
+        )
+    return asked
+
+
+def _codec(compression: str) -> str:
+    return "lz4_raw" if compression == "lz4" else compression
