@@ -6,7 +6,7 @@ import stream_kit
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headgate.errors import OptionError, SinkError
+from headgate.errors import OptionError, SinkError, UserFunctionError
 from headgate.sink import FileSink, FunctionSink, StreamWriterContext, write
 
 
@@ -87,7 +87,7 @@ def test_an_exception_of_the_function_fails_the_write():
     sink = FunctionSink(lambda batch: 1 / 0)
     writer = sink.create_stream_writer(StreamWriterContext("job", 0, 1, "a"))
     writer.write(kit.numbers(0, 1)[0].slice(1))
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(UserFunctionError, match="the function of sink job failed: ZeroDivisionError"):
         writer.write(kit.numbers(0, 1)[0])
     with pytest.raises(OptionError, match="cannot be called"):
         FunctionSink(3)
