@@ -104,8 +104,11 @@ class Reduction:
         sums += lower >> _HALF
         if int(sums.min()) < limits.min >> _HALF or int(sums.max()) > limits.max >> _HALF:
             raise self._exceeds()
-        halves = sums.astype(numbers.dtype) << _HALF
-        return halves | (lower & ((1 << _HALF) - 1)).astype(numbers.dtype)
+        lower &= (1 << _HALF) - 1
+        exact: npt.NDArray[Any] = (sums.astype(numbers.dtype) << _HALF) | lower.astype(
+            numbers.dtype
+        )
+        return exact
 
     def _exceeds(self) -> StateError:
         wider = "decimal256(76, 0)" if pa.types.is_decimal(self.type) else "decimal128(38, 0)"
