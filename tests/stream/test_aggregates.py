@@ -228,6 +228,16 @@ def test_a_sum_that_exceeds_its_type_changes_nothing(name, parts):
     assert plain(total.get()) == ([None, None] if parts == 1 else [max(choices)])
 
 
+def test_sums_of_large_decimals_are_exact():
+    """A sum may exceed its type on the way, and not at the end of the batch."""
+    backend = KeyedStateBackend(pa.schema([("id", pa.int64())]))
+    total = backend.get_state(ReducingStateDescriptor("total", "sum", pa.decimal128(38, 0)))
+    largest = decimal.Decimal("9" * 38)
+    backend.set_keys([pa.array([1, 1, 1, 1])])
+    total.add(pa.array([largest, largest, *[largest.copy_negate()] * 2], pa.decimal128(38, 0)))
+    assert total.get().to_pylist() == [0]
+
+
 def test_a_count_that_exceeds_its_type_is_an_error():
     backend = KeyedStateBackend(pa.schema([("id", pa.int64())]))
     count = backend.get_state(ReducingStateDescriptor("n", "count", pa.int8()))

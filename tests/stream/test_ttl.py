@@ -210,3 +210,39 @@ def test_expired_state_is_freed_without_snapshots(kind):
     assert state.table().num_rows == 5000
     assert backend.space.capacity <= 1 << 15
     assert state.space.capacity <= 1 << 15
+
+
+@pytest.mark.parametrize("how", ["snapshot", "sweep", "write"])
+def test_what_has_expired_is_counted(how):
+    now = [100]
+    backend = KeyedStateBackend(KEYS, clock=lambda: now[0])
+    ttl = StateTtlConfig(timedelta(milliseconds=TTL))
+    value = backend.get_state(ValueStateDescriptor("v", pa.string(), ttl))
+    total = backend.get_state(ReducingStateDescriptor("s", "sum", pa.int64(), ttl))
+    items = backend.get_state(ListStateDescriptor("l", pa.int64(), ttl))
+    entries = backend.get_state(MapStateDescriptor("m", pa.int64(), pa.int64(), ttl))
+    lasting = backend.get_state(ValueStateDescriptor("lasting", pa.string()))
+
+    def write():
+        backend.set_keys([pa.array([1, 2, 1])])
+        for one in (value, lasting):
+            one.put(["a", "b"])
+        total.add([1, 2, 3])
+        items.add([1, 2, 3])
+        entries.put([7, 7, 8], [1, 2, 3])
+
+    write()
+    assert backend.expired == 0
+    now[0] += TTL
+    if how == "snapshot":
+        backend.snapshot(1)
+    elif how == "sweep":
+        backend.space.sweep()
+        entries.space.sweep()
+    else:
+        write()
+        items.expire()
+    # Two values, two sums, three elements and three entries.
+    assert backend.expired == 10
+    backend.snapshot(2)
+    assert backend.expired == 10

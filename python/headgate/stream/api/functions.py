@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from headgate.stream.state.lists import ListState
     from headgate.stream.state.maps import MapState
     from headgate.stream.state.states import ReducingState, ValueState
-    from headgate.stream.state.table import Slots
     from headgate.stream.state.timers import Timers
 
 #: What a function returns: a batch, a table or a DataFrame of any library, or several of them. None is an error.
@@ -66,7 +65,7 @@ class KeyedContext(RuntimeContext, Protocol):
         """The distinct keys, in the order of their first rows."""
 
     @property
-    def rows(self) -> Slots:
+    def rows(self) -> pa.Int64Array:
         """For each row, the position of its key in :attr:`keys`."""
 
     @property
@@ -117,9 +116,10 @@ class ProcessFunction:
         raise NotImplementedError
 
     def on_event_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> Made:
-        """Handle timers up to the watermark. The batch has the key columns and ``timestamp``, in order of time.
+        """Handle timers up to the watermark, in order of time; all state is about their keys.
 
-        More than 65,536 timers come in several calls. A function that registers timers has this method.
+        The batch has the key columns, and ``timestamp``: int64 of ms since 1970, not null. A key with several timers has a
+        row for each. More than 65,536 timers come in several calls. A function that registers timers has this method.
         """
         raise NotImplementedError
 

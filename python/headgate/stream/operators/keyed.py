@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.stream.api.functions import Made
-    from headgate.stream.state.table import Slots
     from headgate.stream.state.timers import Timers
 
 
@@ -146,7 +145,7 @@ class FunctionContext:
         return self.state.keys
 
     @property
-    def rows(self) -> Slots:
+    def rows(self) -> pa.Int64Array:
         """For each row, the position of its key."""
         return self.state.rows
 

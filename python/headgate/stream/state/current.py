@@ -146,8 +146,8 @@ class Current:
 
 def _mask_of(where: Any) -> Mask:
     array = as_array(where)
-    if not len(array):
-        return np.zeros(0, np.bool_)
+    if pa.types.is_null(array.type):
+        return np.zeros(len(array), np.bool_)
     if not pa.types.is_boolean(array.type):
         raise StateError(
             f"where= has values of type {array.type}",

@@ -51,21 +51,27 @@ def key_groups_of(keys: pa.RecordBatch, max_parallelism: int) -> npt.NDArray[np.
     return np.asarray(groups.to_numpy().astype(np.int32))
 
 
-def check_keys(schema: pa.Schema) -> None:
+def check_keys(schema: pa.Schema, extra: pa.Schema | None = None) -> None:
     """Refuse key columns of types that cannot be keys.
 
+    Args:
+        schema: the key columns.
+        extra: columns that tell keys apart, and play no part in the key group.
+
     Raises:
-        UnsupportedTypeError: a column of a type of which Arrow cannot choose rows, or that cannot be hashed.
+        UnsupportedTypeError: a column of a type of which Arrow cannot choose rows, or that cannot be hashed or compared.
     """
-    for field in schema:
+    for field in [*schema, *(extra or [])]:
         what = f"key column {field.name!r}"
         check_type(field.type, what)
+        one = pa.RecordBatch.from_arrays([pa.nulls(1, field.type)], names=["key"])
         try:
-            _native.KeyIndex(pa.schema([field]))
-            key_groups_of(pa.RecordBatch.from_arrays([pa.nulls(1, field.type)], names=["key"]), 1)
+            _native.KeyIndex(one.schema).find(normalized(one).columns)
+            if field in schema:
+                key_groups_of(one, 1)
         except (UnsupportedTypeError, pa.ArrowException) as error:
             raise UnsupportedTypeError(
-                f"{what} is of type {field.type}, which cannot be hashed as Spark does",
+                f"{what} is of type {field.type}, of which no keys can be made",
                 remedy=f"map() that casts it: {_HASHED}",
             ) from error
 

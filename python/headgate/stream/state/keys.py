@@ -89,7 +89,7 @@ class KeySpace:
             raise SchemaMismatchError(
                 f"the columns {sorted(doubled)} are there twice", remedy="rename the key columns"
             )
-        check_keys(scope.key_schema)
+        check_keys(scope.key_schema, self.extra)
         self.capacity = 0
         #: Snapshots that are being written: no slot may get another key meanwhile.
         self.pins: set[object] = set()

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 #: Of NaN and a number, maximum returns NaN, and fmin the number.
 _UFUNCS: Final = {"min": np.fmin, "max": np.maximum}
+#: The same for values that are kept in Arrow, as functions of two arrays.
+_ELEMENTWISE: Final[dict[str, ReduceFunction]] = {
+    "min": pc.min_element_wise,
+    "max": pc.max_element_wise,
+}
 #: Bits of the lower half of an integer.
 _HALF: Final = 32
 
@@ -61,13 +66,11 @@ class Reduction:
                 found, reduced = self._of_numbers(groups, to_numpy(values, stored))
             numbers = pa.array(reduced, stored)
             return found, numbers if stored == self.type else numbers.view(self.type)
-        function = self.reduce if callable(self.reduce) else _FUNCTIONS[self.reduce]
-        try:
-            return _pairwise(groups, values, function)
-        except pa.ArrowInvalid as error:
-            if self.reduce != "sum":
-                raise
-            raise self._exceeds() from error
+        if callable(self.reduce):
+            return _pairwise(groups, values, self.reduce)
+        if self.reduce in _ELEMENTWISE:
+            return _pairwise(groups, values, _ELEMENTWISE[self.reduce])
+        return self._sums_of_decimals(groups, values)
 
     def _of_numbers(
         self, groups: Slots, numbers: npt.NDArray[Any]
@@ -104,8 +107,22 @@ class Reduction:
         sums += lower >> _HALF
         if int(sums.min()) < limits.min >> _HALF or int(sums.max()) > limits.max >> _HALF:
             raise self._exceeds()
-        halves = sums.astype(numbers.dtype) << _HALF
-        return halves | (lower & ((1 << _HALF) - 1)).astype(numbers.dtype)
+        lower &= (1 << _HALF) - 1
+        exact: npt.NDArray[Any] = (sums.astype(numbers.dtype) << _HALF) | lower.astype(
+            numbers.dtype
+        )
+        return exact
+
+    def _sums_of_decimals(self, groups: Slots, values: pa.Array) -> tuple[Slots, pa.Array]:
+        # Arrow's sum of decimals has one more digit than they, and at most 76.
+        wide = pa.decimal256(75, self.type.scale)
+        try:
+            found, sums = _pairwise(
+                groups, values.cast(wide), lambda left, right: pc.add(left, right).cast(wide)
+            )
+            return found, sums.cast(self.type)
+        except pa.ArrowInvalid as error:
+            raise self._exceeds() from error
 
     def _exceeds(self) -> StateError:
         wider = "decimal256(76, 0)" if pa.types.is_decimal(self.type) else "decimal128(38, 0)"
@@ -113,20 +130,6 @@ class Reduction:
             f"a {self.reduce} of {self.name!r} exceeds its type {self.type}",
             remedy=f"cast the values to pa.{wider} or pa.float64() before they are added",
         )
-
-
-def _add(left: pa.Array, right: pa.Array) -> pa.Array:
-    # Arrow's sum of decimals has one more digit, and of 128 bits there may be no more.
-    wide = pa.decimal256(min(left.type.precision, 75), left.type.scale)
-    return pc.add(left.cast(wide), right.cast(wide)).cast(left.type)
-
-
-#: The reductions of values that are kept in Arrow, as functions of two arrays. Only decimals have sums.
-_FUNCTIONS: Final[dict[str, ReduceFunction]] = {
-    "sum": _add,
-    "min": pc.min_element_wise,
-    "max": pc.max_element_wise,
-}
 
 
 def reduce_into(
