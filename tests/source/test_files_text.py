@@ -7,6 +7,7 @@ import decimal
 import gzip
 import itertools
 import json
+import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -33,11 +34,14 @@ CSV_FILES = [
     "id,text\n1,ä€𝄞\n\n2,b\n\n",
     "\ufeffid,text\n1,a\n2,b\n",
     "\n\nid,text\n1,a\n",
+    "id,text\r1,a\r2,bb\r\r3,c\r",
+    "\r\rid,text\r\n1,a\n2,bb\r3,c",
 ]
 JSON_FILES = [
     '{"id": 1, "text": "a"}\n{"id": 2}\n\n  \n{"text": "ä€𝄞\\n", "id": 3}\n',
     '{"id": 1, "text": "a"}\r\n{"id": 2, "text": null}',
     '{"id": 1, "other": [1, {"x": 2}]}\n{"id": 2, "text": "b"}\n',
+    '{"id": 1, "text": "a"}\r{"id": 2, "text": "b"}\r\r{"id": 3, "text": "c"}',
 ]
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
@@ -108,8 +112,8 @@ def test_every_line_is_in_one_range(texts, parts, ends, search, chunk):
             for start, end in itertools.pairwise(edges)
         ]
     assert b"".join(part for parts in found for part in parts) == data
-    for part in (part for parts in found for part in parts):
-        assert part.endswith(b"\n") or data.endswith(part)
+    cuts = itertools.accumulate(len(part) for parts in found for part in parts)
+    assert set(cuts) <= {end.end() for end in re.finditer(rb"\r\n|\n|\r|\Z", data)}
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
@@ -272,3 +276,113 @@ def test_a_type_that_was_guessed_wrong_says_to_give_the_schema(tmp_path):
     ):
         list(records)
     assert "give the schema" in caught.value.remedy
+
+
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("csv", [CsvOptions(), ONE_LINE], ids=["quoted", "one line"])
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_rows_and_headers_that_are_larger_than_a_block(header, csv, name, tmp_path):
+    wide = "x" * (9 * 1024 * 1024)
+    title = "x" * (3 * 1024 * 1024) if header else "text"
+    text = (f"id,{title}\n" + f"1,{wide}\n2,b\n" * 2).encode()
+    (tmp_path / name).write_bytes(gzip.compress(text, 1) if name.endswith("gz") else text)
+    source = FileSource(tmp_path, "csv", csv=csv)
+    assert source.schema.names == ["id", title]
+    found = [list(row.values()) for row in rows(source, enumerated(source))]
+    assert sorted((n, len(value)) for n, value in found) == [(1, len(wide))] * 2 + [(2, 1)] * 2
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+def test_objects_that_are_larger_than_a_block(name, tmp_path):
+    wide = "x" * (9 * 1024 * 1024)
+    text = "".join(json.dumps({"id": n, "text": wide}) + "\n" for n in range(3)).encode()
+    (tmp_path / name).write_bytes(gzip.compress(text, 1) if name.endswith("gz") else text)
+    source = FileSource(tmp_path, "json")
+    found = rows(source, enumerated(source))
+    assert sorted((row["id"], len(row["text"])) for row in found) == [
+        (n, len(wide)) for n in range(3)
+    ]
+
+
+def test_a_row_without_an_end_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("headgate.source.files.csv._LARGEST_ROW", 4 * 1024 * 1024)
+    (tmp_path / "a.csv").write_text("id,text\n1,a\n" + '2,"' + "b\n" * 5_000_000)
+    with pytest.raises(SourceError, match="a quote is never closed"):
+        list(read(FileSource(tmp_path, "csv")))
+
+
+NUMBERS = {
+    "beyond 64 bits": (["12345678901234567890", "1"], pa.decimal128(38, 0)),
+    "beyond a decimal": (["1" * 39, "1"], pa.string()),
+    "cents": (["12345678901234567890.12", "1.5"], pa.decimal128(38, 2)),
+    "an id among fractions": (["9007199254740993", "1.5"], pa.decimal128(38, 1)),
+    "leading zeros": (["007", "08540"], pa.string()),
+    "leading zeros of fractions": (["007.5", "1.5"], pa.string()),
+    "hexadecimal": (["0xFFFFFFFFFFFFFFFF", "0x10"], pa.string()),
+    "too large for a double": (["1e400", "1"], pa.string()),
+    "too small for a double": (["1e-400", "1.5"], pa.string()),
+    "doubles": (["0.1", "1e5", "-0.30000000000000004", "1.7976931348623157e308"], pa.float64()),
+    "integers": (["0", "-9223372036854775808", "9223372036854775807"], pa.int64()),
+    "zeros": (["0.0", "0", "-0.5"], pa.float64()),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("csv", [CsvOptions(), ONE_LINE], ids=["quoted", "one line"])
+def test_numbers_of_csv_keep_their_digits(name, csv, tmp_path):
+    texts, kind = NUMBERS[name]
+    (tmp_path / "a.csv").write_text("n,t\n" + "".join(f"{text},x\n" for text in [*texts, ""]))
+    source = FileSource(tmp_path, "csv", csv=csv)
+    assert source.schema.field("n").type == kind
+    values = [row["n"] for row in rows(source, enumerated(source))]
+    if pa.types.is_string(kind):
+        assert values == [*texts, ""]
+    elif pa.types.is_floating(kind):
+        assert values == [*map(float, texts), None]
+    else:
+        assert values == [*map(decimal.Decimal, texts), None]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.integers(-(10**45), 10**45).map(str),
+            st.floats(allow_nan=False, allow_infinity=False).map(repr),
+            st.decimals(-(10**20), 10**20, places=3).map(str),
+            st.sampled_from(["007", "1e400", "-0", "0x1f", "1.50"]),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+@settings(deadline=None, max_examples=150)
+def test_no_inferred_type_changes_a_number(texts):
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "a.csv").write_text("n,t\n" + "".join(f"{text},x\n" for text in texts))
+        source = FileSource(folder, "csv")
+        values = [row["n"] for row in rows(source, enumerated(source))]
+    for text, value in zip(texts, values, strict=True):
+        if isinstance(value, str):
+            assert value == text
+        elif isinstance(value, float):
+            is_shortest = decimal.Decimal(repr(value)) == decimal.Decimal(text)
+            assert is_shortest or len(decimal.Decimal(text).as_tuple().digits) <= 17
+        else:
+            assert decimal.Decimal(value) == decimal.Decimal(text)
+
+
+def test_numbers_of_json_keep_their_digits(tmp_path):
+    large = 12345678901234567890
+    text = f'{{"a": {large}, "b": {{"c": [1, {large}.25]}}, "d": 0.1, "e": "007"}}\n' + "{}\n"
+    (tmp_path / "a.json").write_text(text)
+    source = FileSource(tmp_path, "json")
+    first, _ = rows(source, enumerated(source))
+    assert first == {
+        "a": decimal.Decimal(large),
+        "b": {"c": [decimal.Decimal(1), decimal.Decimal(f"{large}.25")]},
+        "d": 0.1,
+        "e": "007",
+    }
+    (tmp_path / "a.json").write_text(f'{{"a": {"1" * 39}}}\n')
+    with pytest.raises(SourceError, match=r'a has numbers that no double .* schema="a double"'):
+        _ = FileSource(tmp_path, "json").schema

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv as pac
 
 from headgate.source.files.format import BATCH_BYTES, Cut, FileFormat, sliced
-from headgate.source.files.json_lines import inferred
+from headgate.source.files.inference import exact_type, inferred, is_number
 from headgate.source.files.lines import byte_ranges, is_compressed, line_chunks, line_start
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 #: Bytes of a file that are read for the names and types of its columns.
 _SAMPLE: Final = 1024 * 1024
+#: Most bytes of a row: pyarrow's blocks, which have whole rows, have fewer than 2 GiB.
+_LARGEST_ROW: Final = 1024 * 1024 * 1024
+#: Pyarrow's errors for a row and for a header that are larger than a block.
+_TOO_LARGE: Final = ("straddling object", "Empty CSV file or block")
 
 
 class CsvFormat(FileFormat):
@@ -36,8 +41,21 @@ class CsvFormat(FileFormat):
         self._options = options
 
     def schema(self, files: Files, file: ListedFile) -> pa.Schema:
-        """Return the schema that pyarrow infers from the first MiB."""
-        return inferred(self._inferred(files, file.path))
+        """Return the schema that pyarrow infers from the first MiB, with types that keep each value."""
+        schema = self._inferred(files, file.path, file.size)
+        numbers = [field for field in schema if is_number(field.type)]
+        if not numbers or len(set(schema.names)) < len(schema):
+            return inferred(schema)
+        convert = self._convert(pa.schema([(field.name, pa.string()) for field in numbers]))
+        convert.strings_can_be_null = True
+        with closing(self._batches(files, file.path, file.size, convert, _SAMPLE)) as batches:
+            rows = next((batch for batch in batches if batch.num_rows), None)
+        if rows is None:
+            return inferred(schema)
+        exact = {field.name: exact_type(rows[field.name], field.type) for field in numbers}
+        return inferred(
+            pa.schema(field.with_type(exact.get(field.name, field.type)) for field in schema)
+        )
 
     def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:  # noqa: ARG002 - unused
         """Return byte ranges, or the whole file."""
@@ -53,7 +71,8 @@ class CsvFormat(FileFormat):
         present = pa.schema([field for field in wanted if field.name in known])
         convert = self._convert(present or pa.schema([(names[0], pa.string())]))
         if self._options.newlines_in_values or is_compressed(split.path):
-            yield from sliced(self._whole(files, split, convert), split.position, batch_rows)
+            batches = self._batches(files, split.path, split.file_size, convert, BATCH_BYTES)
+            yield from sliced(batches, split.position, batch_rows)
             return
         parsed = (
             batch
@@ -62,13 +81,38 @@ class CsvFormat(FileFormat):
         )
         yield from sliced(parsed, split.position, batch_rows)
 
-    def _whole(
-        self, files: Files, split: FileSplit, convert: pac.ConvertOptions
-    ) -> Iterator[pa.RecordBatch]:
-        with files.filesystem.open_input_stream(split.path, compression="detect") as stream:
-            read = pac.ReadOptions(use_threads=False, block_size=BATCH_BYTES, **self._names())
-            with pac.open_csv(stream, read, self._parse(), convert) as reader:
-                yield from reader
+    def _batches(
+        self, files: Files, path: str, size: int, convert: pac.ConvertOptions, block: int
+    ) -> Generator[pa.RecordBatch]:
+        """Yield a batch without rows, which has the schema, and the rows of a file.
+
+        The blocks are made larger if a row does not fit one.
+        """
+        limit, done = _LARGEST_ROW if is_compressed(path) else min(size, _LARGEST_ROW), 0
+        while True:
+            skip = done
+            try:
+                with files.filesystem.open_input_stream(path, compression="detect") as stream:
+                    read = pac.ReadOptions(use_threads=False, block_size=block, **self._names())
+                    with pac.open_csv(stream, read, self._parse(), convert) as reader:
+                        yield pa.RecordBatch.from_pylist([], reader.schema)
+                        for batch in reader:
+                            begin = min(skip, batch.num_rows)
+                            skip -= begin
+                            done += batch.num_rows - begin
+                            yield batch.slice(begin)
+            except pa.ArrowInvalid as error:
+                if not any(text in str(error) for text in _TOO_LARGE):
+                    raise
+                if block >= limit:
+                    if limit < _LARGEST_ROW:
+                        raise
+                    raise ValueError(
+                        "a row has more than 1 GiB, or a quote is never closed"
+                    ) from error
+                block = min(4 * block, limit)
+            else:
+                return
 
     def _chunk(
         self, chunk: bytes, names: list[str], convert: pac.ConvertOptions
@@ -92,13 +136,11 @@ class CsvFormat(FileFormat):
 
     def _names_of(self, files: Files, split: FileSplit) -> list[str]:
         """Return the names of a file's columns, whose order may differ between files."""
-        return list(self._inferred(files, split.path).names)
+        return list(self._inferred(files, split.path, split.file_size).names)
 
-    def _inferred(self, files: Files, path: str) -> pa.Schema:
-        with files.filesystem.open_input_stream(path, compression="detect") as stream:
-            read = pac.ReadOptions(use_threads=False, block_size=_SAMPLE, **self._names())
-            with pac.open_csv(stream, read, self._parse(), self._convert(None)) as reader:
-                return reader.schema
+    def _inferred(self, files: Files, path: str, size: int) -> pa.Schema:
+        with closing(self._batches(files, path, size, self._convert(None), _SAMPLE)) as batches:
+            return next(batches).schema
 
     def _names(self) -> dict[str, object]:
         if self._options.column_names is not None:

@@ -6,8 +6,8 @@ damaged footers. So the column chunks are read here first, by Thrift's compact p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -95,7 +95,7 @@ class Footer:
         end = len(self._data) - 8
         start = end - int.from_bytes(self._data[end : end + 4], "little")
         leaves = [self.metadata.schema.column(place) for place in range(self.metadata.num_columns)]
-        names = {number: name for number, name in enumerate(_TYPES)}
+        names = dict(enumerate(_TYPES))
         shapes = [
             (
                 leaf.path,
@@ -171,10 +171,22 @@ class _Compact:
 
     def __init__(self, data: bytes, at: int, end: int) -> None:
         self._data, self._at, self._end = data, at, end
+        one, number = partial(self._bytes, 1), self._signed
+        #: Kind of a value -> its reader: booleans and a byte, three sizes of integers, and so on.
+        self._readers: dict[int, Callable[[], Any]] = {
+            **dict.fromkeys((1, 2, 3), one),
+            **dict.fromkeys((4, 5, 6), number),
+            7: partial(self._bytes, 8),
+            8: lambda: self._bytes(self._varint()),
+            **dict.fromkeys((9, 10), self._list),
+            11: self._map,
+            12: self.struct,
+        }
 
     def struct(self) -> dict[int, Any]:
         """Return the fields of a struct by their ids."""
-        data, fields, field = self._data, {}, 0
+        data, field = self._data, 0
+        fields: dict[int, Any] = {}
         while True:
             head = data[self._at]
             self._at += 1
@@ -183,29 +195,18 @@ class _Compact:
                 return fields
             field = field + (head >> 4) if head >> 4 else self._signed()
             # A boolean field has its value as its kind.
-            fields[field] = kind == 1 if kind <= 2 else self._value(kind)  # noqa: PLR2004
+            fields[field] = kind == 1 if kind <= 2 else self._value(kind)
 
     def _value(self, kind: int) -> Any:
-        if kind in {4, 5, 6}:
-            return self._signed()
-        if kind == 8:  # noqa: PLR2004 - binary
-            return self._bytes(self._varint())
-        if kind == 12:  # noqa: PLR2004 - struct
-            return self.struct()
-        if kind in {9, 10}:
-            return self._list()
-        if kind == 11:  # noqa: PLR2004 - map
-            return self._map()
-        if kind == 7:  # noqa: PLR2004 - double
-            return self._bytes(8)
-        if kind in {1, 2, 3}:
-            return self._bytes(1)
-        raise ValueError(f"a value of kind {kind}")
+        read = self._readers.get(kind)
+        if read is None:
+            raise ValueError(f"a value of kind {kind}")
+        return read()
 
     def _list(self) -> list[Any]:
         head = self._bytes(1)[0]
         size = head >> 4
-        if size == 15:  # noqa: PLR2004 - the size follows
+        if size == 15:
             size = self._varint()
         if size > self._end - self._at:
             raise ValueError("a list that is longer than the footer")
@@ -237,6 +238,6 @@ class _Compact:
             byte = data[self._at]
             self._at += 1
             number |= (byte & 127) << shift
-            if byte < 128:  # noqa: PLR2004
+            if byte < 128:
                 return number
             shift += 7

@@ -11,6 +11,7 @@ import pyarrow.json as paj
 import pyarrow.types as pt
 
 from headgate.source.files.format import Cut, FileFormat, sliced, split_of
+from headgate.source.files.inference import exact_json, inferred
 from headgate.source.files.lines import byte_ranges, is_compressed, line_chunks
 
 if TYPE_CHECKING:
@@ -27,11 +28,12 @@ class JsonLinesFormat(FileFormat):
     name = "json"
 
     def schema(self, files: Files, file: ListedFile) -> pa.Schema:
-        """Return the schema that pyarrow infers from the first MiB of lines."""
+        """Return the schema that pyarrow infers from the first MiB of lines, with decimals where doubles lose digits."""
         whole = split_of(file, self.name, 0, file.size, file.size)
         for chunk in line_chunks(files, whole, _SAMPLE):
             if chunk.strip():
-                return inferred(_parse(chunk, paj.ParseOptions()).schema)
+                schema = _parse(chunk, paj.ParseOptions()).schema
+                return inferred(exact_json(chunk.decode(), schema))
         return pa.schema([])
 
     def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:  # noqa: ARG002 - unused
@@ -54,14 +56,6 @@ class JsonLinesFormat(FileFormat):
             for batch in _with_times(_parse(chunk, options), wanted).combine_chunks().to_batches()
         )
         yield from sliced(parsed, split.position, batch_rows)
-
-
-def inferred(schema: pa.Schema) -> pa.Schema:
-    """Return an inferred schema in which columns of nulls are columns of strings, as in Spark."""
-    return pa.schema(
-        pa.field(field.name, pa.string() if pt.is_null(field.type) else field.type)
-        for field in schema
-    )
 
 
 def _parse(chunk: bytes, options: paj.ParseOptions) -> pa.Table:

@@ -1,7 +1,11 @@
-"""Byte ranges of text files. Each line belongs to the range in which it starts."""
+"""Byte ranges of text files. Each line belongs to the range in which it starts.
+
+A line ends with a line feed, a carriage return or both, as for pyarrow's readers.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
 _COMPRESSED: Final = (".bz2", ".gz", ".lz4", ".zst")
 #: Bytes of one read in the search for the end of a line.
 _SEARCH: Final = 64 * 1024
+_END: Final = re.compile(rb"\n|\r(?!\n)")
 
 
 def is_compressed(path: str) -> bool:
@@ -53,24 +58,26 @@ def line_start(opened: Any, offset: int, size: int) -> int:
     if at < 0:
         return 0
     while at < size:
-        block = opened.read_at(min(_SEARCH, size - at), at)
-        place = block.find(b"\n")
-        if place >= 0:
-            return int(at + place + 1)
+        block = opened.read_at(min(max(_SEARCH, 2), size - at), at)
+        end = _END.search(block)
+        is_last = at + len(block) >= size
+        if end and (is_last or end.end() < len(block) or end[0] == b"\n"):
+            return int(at + end.end())
         if not block:
             break
-        at += len(block)
+        # A line feed may follow a carriage return at the end of the block.
+        at += len(block) - (1 if end else 0)
     return size
 
 
 def _stream_chunks(stream: Any, chunk: int) -> Iterator[bytes]:
-    rest = b""
+    waiting: list[bytes] = []
     while block := stream.read(chunk):
-        cut = block.rfind(b"\n") + 1
+        # A line feed may follow a carriage return at the end of the block.
+        cut = max(block.rfind(b"\n"), block.rfind(b"\r", 0, -1)) + 1
         if cut:
-            yield rest + block[:cut]
-            rest = block[cut:]
-        else:
-            rest += block
-    if rest:
-        yield rest
+            yield b"".join([*waiting, block[:cut]])
+            waiting = []
+        waiting.append(block[cut:])
+    if any(waiting):
+        yield b"".join(waiting)

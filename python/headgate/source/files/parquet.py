@@ -51,7 +51,7 @@ class ParquetFormat(FileFormat):
         """Return splits of adjacent row groups."""
         footer = Footer.of(files, file.path, file.size)
         weights = _weights(footer, cut.columns, file.size)
-        possible = _possible_row_groups(files, file, footer, cut)
+        possible = _possible_row_groups(footer, cut)
         groups = map(footer.metadata.row_group, range(len(weights)))
         sizes = [
             -1 if group.num_rows == 0 or (possible is not None and place not in possible) else size
@@ -133,9 +133,7 @@ def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def _possible_row_groups(
-    files: Files, file: ListedFile, footer: Footer, cut: Cut
-) -> set[int] | None:
+def _possible_row_groups(footer: Footer, cut: Cut) -> set[int] | None:
     """Return the row groups in which rows may pass the filter; None if it is not known."""
     if cut.filter is None:
         return None
@@ -188,7 +186,7 @@ def _even_rows(
     footer: Any, groups: Sequence[int], schema: pa.Schema, types: Sequence[pa.DataType]
 ) -> int:
     """Return the rows of a batch, such that the last batch is as large as the others."""
-    rows = max(1, sum(footer.row_group(group).num_rows for group in groups))
+    rows: int = max(1, sum(footer.row_group(group).num_rows for group in groups))
     stored = sum(footer.row_group(group).total_byte_size for group in groups)
     wide, all_columns = sum(map(width, types)), sum(map(width, schema.types))
     # Encoded columns are narrower than decoded ones, so use the widths as a lower bound.
@@ -200,6 +198,6 @@ def _even_rows(
 def _varies(kind: pa.DataType) -> bool:
     """Return True for types whose values have no fixed width."""
     try:
-        return kind.bit_width == 0
+        return int(kind.bit_width) == 0
     except ValueError:
         return True
