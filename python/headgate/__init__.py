@@ -9,6 +9,7 @@ except ModuleNotFoundError as error:
     from headgate._missing import without_native
 
     raise without_native(__path__[0]) from error
+from headgate._text import make_logs_plain
 from headgate.address import ChannelAddress
 from headgate.batches import Batches
 from headgate.checkpoints import (
@@ -75,3 +76,5 @@ __all__ = [
     "per_groups",
     "per_key",
 ]
+
+make_logs_plain()

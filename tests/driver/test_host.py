@@ -38,10 +38,10 @@ def hosts(folder):
     return found
 
 
-@pytest.fixture
-def executor(tmp_path):
+@pytest.fixture(params=["ab"])
+def executor(tmp_path, request):
     """Two local directories of an executor; a host ends with them."""
-    directories = tuple(str(tmp_path / f"blockmgr-{name}") for name in "ab")
+    directories = tuple(str(tmp_path / f"blockmgr-{name}") for name in request.param)
     for directory in directories:
         Path(directory).mkdir()
     yield directories
@@ -93,6 +93,15 @@ def test_files_are_served_whether_they_come_before_the_host_or_after_it(executor
         for index in (0, 1):
             right = [producer * 10**6 + i for i in range(index, 1000, 2)]
             assert read(address, producer, attempt, index) == right
+
+
+@pytest.mark.parametrize("executor", [["\udcff", "\udcfe\n"]], indirect=True)
+def test_names_of_directories_that_are_not_utf_8_are_served(executor):
+    leave(executor, 1, 10)
+    address = ensure(PLAN, executor)
+    assert read(address, 1, 10, 1) == [10**6 + i for i in range(1, 1000, 2)]
+    process = min(hosts(kept_files.folders_of(executor)[0]))
+    assert anonymous(process) < MOST
 
 
 def test_many_producers_at_once_start_one_host_which_is_small(executor):

@@ -12,6 +12,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3_arrow::{PyRecordBatchReader, PySchema};
 
+use crate::arrays::{check_batch, check_buffers};
+
 fn pyarrow_schema<'py>(py: Python<'py>, schema: &PySchema) -> PyResult<Bound<'py, PyAny>> {
     PySchema::new(Arc::new(schema.as_ref().clone())).into_pyarrow(py)
 }
@@ -88,9 +90,12 @@ impl FromPyarrow {
         let Ok(mut stream) = self.stream.try_lock() else {
             return Ok(None); // another thread emits, and may be waiting for the GIL
         };
+        check_buffers(batch)?;
         self.append.call1(py, (batch,))?;
         let batch = stream.next().transpose();
-        batch.map_err(|error| PyTypeError::new_err(error.to_string()))
+        let batch = batch.map_err(|error| PyTypeError::new_err(error.to_string()))?;
+        batch.iter().try_for_each(|batch| check_batch(py, batch))?;
+        Ok(batch)
     }
 }
 

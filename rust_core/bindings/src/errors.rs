@@ -2,6 +2,8 @@
 
 use headgate_exchange::{ExchangeError, HandshakeError, Unmapped};
 use headgate_record::{HashError, PageError, SelectError, SourceError, UnsupportedType};
+use pyo3::exceptions::PyException;
+use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -20,7 +22,7 @@ impl Report {
         Self { code, summary: summary.to_string(), ..Self::default() }
     }
 
-    fn remedy(mut self, remedy: &'static str) -> Self {
+    pub(crate) fn remedy(mut self, remedy: &'static str) -> Self {
         self.remedy = remedy;
         self
     }
@@ -46,6 +48,16 @@ impl Report {
             Err(error) => error,
         }
     }
+}
+
+/// Makes a panic an exception that `except Exception` catches, with a code, in each function of the module.
+///
+/// PyO3 turns a panic into an exception of a class that it derives from `BaseException`. A worker that gets one must
+/// report it as any other error, and not end.
+pub(crate) fn make_panics_errors(py: Python<'_>) -> PyResult<()> {
+    let panic = py.get_type::<PanicException>();
+    panic.setattr("__bases__", (py.get_type::<PyException>(),))?;
+    panic.setattr("code", "HG-9001")
 }
 
 pub(crate) fn to_py(py: Python<'_>, error: &ExchangeError) -> PyErr {

@@ -41,11 +41,15 @@ impl<T> Exclusive<T> {
     /// Waits for the lock.
     ///
     /// # Errors
-    /// This thread holds it, the interpreter exits, or what the interrupt says.
+    /// This thread holds it, the interpreter exits, a thread that held it panicked, or what the interrupt says.
     pub(crate) fn lock(&self, interrupt: Interrupt<'_>) -> Result<Guard<'_, T>> {
         let mut waits = 0_u32;
         loop {
             if let Some(guard) = self.try_lock() {
+                if self.inner.is_poisoned() {
+                    let text = "an earlier call of this object panicked, and left it half changed";
+                    return Err(ExchangeError::Internal(text.to_owned()));
+                }
                 return Ok(guard);
             }
             if self.holder.load(Ordering::Relaxed) == this_thread() {

@@ -6,8 +6,9 @@ use headgate_exchange::{ExchangeError, KeptFile, SmallLimits};
 use headgate_record::Selector;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use pyo3_arrow::{PyRecordBatch, PySchema};
+use pyo3_arrow::PySchema;
 
+use crate::arrays::Batch;
 use crate::errors::of_hash;
 use crate::interrupt::blocking;
 use crate::schema::page_schema;
@@ -52,7 +53,7 @@ pub(crate) fn keep_small<'py>(
     py: Python<'py>,
     schema: PySchema,
     columns: Vec<Vec<String>>,
-    batch: PyRecordBatch,
+    batch: Batch,
     n: u32,
     all_bytes: usize,
     page_bytes: usize,

@@ -3,6 +3,7 @@
 //! One file per class. Blocking calls release the GIL and check for signals while they wait. No
 //! blocking lock is taken while the GIL is held.
 
+mod arrays;
 mod batches;
 mod checkpoints;
 mod control;
@@ -74,6 +75,7 @@ mod _native {
         let exiting = wrap_pyfunction!(crate::interrupt::exiting, module)?;
         module.py().import("atexit")?.call_method1("register", (exiting,))?;
         crate::fork::register(module)?;
+        crate::errors::make_panics_errors(module.py())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("__debug_build__", cfg!(debug_assertions))
     }

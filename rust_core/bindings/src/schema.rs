@@ -6,8 +6,9 @@ use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow_schema::{Field, Schema};
 use headgate_record::{HashError, PageSchema, hash, key_group, partition_ids};
 use pyo3::prelude::*;
-use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
+use pyo3_arrow::{PyArray, PySchema};
 
+use crate::arrays::{Batch, Column};
 use crate::errors::{of_hash, of_unsupported};
 use crate::interrupt::released;
 
@@ -26,7 +27,7 @@ pub(crate) fn check_schema(py: Python<'_>, schema: PySchema) -> PyResult<()> {
 #[pyfunction]
 pub(crate) fn hash_partition_ids<'py>(
     py: Python<'py>,
-    batch: PyRecordBatch,
+    batch: Batch,
     columns: Vec<String>,
     num_partitions: u32,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -45,10 +46,10 @@ pub(crate) fn hash_partition_ids<'py>(
 #[pyfunction]
 pub(crate) fn key_groups<'py>(
     py: Python<'py>,
-    keys: PyArray,
+    keys: Column,
     max_parallelism: u32,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let (keys, _) = keys.into_inner();
+    let keys = keys.into_inner();
     let groups = released(py, || {
         let batch = one_column(keys);
         let column = key_group::resolve_key(&batch.schema(), KEYS)?;

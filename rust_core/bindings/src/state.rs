@@ -1,6 +1,6 @@
 //! Keyed state: the index of keys, chains of values, timers. Numbers travel as Arrow arrays of int64.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -10,6 +10,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3_arrow::{PyArray, PySchema};
 
+use crate::arrays::Column;
 use crate::errors::Report;
 use crate::interrupt::released;
 
@@ -21,7 +22,7 @@ fn of_index(py: Python<'_>, error: &IndexError) -> PyErr {
     }
 }
 
-fn int64s(array: &PyArray) -> PyResult<&Int64Array> {
+fn int64s(array: &Column) -> PyResult<&Int64Array> {
     let array = array.array().as_primitive_opt::<Int64Type>();
     let array = array.filter(|array| array.null_count() == 0);
     array.ok_or_else(|| PyTypeError::new_err("numbers are an array of int64 without nulls"))
@@ -36,13 +37,16 @@ fn numbers(py: Python<'_>, numbers: Vec<i64>) -> PyResult<Bound<'_, PyAny>> {
     arrow(py, Arc::new(Int64Array::from(numbers)))
 }
 
-fn columns(columns: Vec<PyArray>) -> Vec<ArrayRef> {
-    columns.into_iter().map(|column| column.into_inner().0).collect()
+fn columns(columns: Vec<Column>) -> Vec<ArrayRef> {
+    columns.into_iter().map(Column::into_inner).collect()
 }
 
 /// Takes a lock without the GIL held: its holder may be another thread of the operator, which writes a snapshot.
+///
+/// # Panics
+/// An earlier call did: what it left half changed is never used.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().expect("an earlier call of this state panicked")
 }
 
 #[pyclass(frozen, module = "headgate._native")]
@@ -59,27 +63,27 @@ impl KeyIndex {
     }
 
     /// Returns rows, slots, first rows and the new keys: see `Resolved`.
-    fn resolve<'py>(&self, py: Python<'py>, of: Vec<PyArray>) -> PyResult<[Bound<'py, PyAny>; 4]> {
+    fn resolve<'py>(&self, py: Python<'py>, of: Vec<Column>) -> PyResult<[Bound<'py, PyAny>; 4]> {
         let of = columns(of);
         let found = released(py, || lock(&self.0).resolve(&of));
         let Resolved { rows, slots, first, new } = found.map_err(|error| of_index(py, &error))?;
         Ok([numbers(py, rows)?, numbers(py, slots)?, numbers(py, first)?, numbers(py, new)?])
     }
 
-    fn find<'py>(&self, py: Python<'py>, of: Vec<PyArray>) -> PyResult<Bound<'py, PyAny>> {
+    fn find<'py>(&self, py: Python<'py>, of: Vec<Column>) -> PyResult<Bound<'py, PyAny>> {
         let of = columns(of);
         let slots = released(py, || lock(&self.0).find(&of));
         numbers(py, slots.map_err(|error| of_index(py, &error))?)
     }
 
-    fn keys<'py>(&self, py: Python<'py>, slots: PyArray) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    fn keys<'py>(&self, py: Python<'py>, slots: Column) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let slots = int64s(&slots)?;
         let keys = released(py, || lock(&self.0).keys(slots.values()));
         let keys = keys.map_err(|error| of_index(py, &error))?;
         keys.into_iter().map(|column| arrow(py, column)).collect()
     }
 
-    fn remove(&self, py: Python<'_>, slots: PyArray) -> PyResult<()> {
+    fn remove(&self, py: Python<'_>, slots: Column) -> PyResult<()> {
         let slots = int64s(&slots)?;
         let removed = released(py, || lock(&self.0).remove(slots.values()));
         removed.map_err(|error| of_index(py, &error))
@@ -101,26 +105,26 @@ impl Chains {
         Self(Mutex::default())
     }
 
-    fn append(&self, py: Python<'_>, owners: PyArray, nodes: PyArray) -> PyResult<()> {
+    fn append(&self, py: Python<'_>, owners: Column, nodes: Column) -> PyResult<()> {
         let (owners, nodes) = (int64s(&owners)?, int64s(&nodes)?);
         let appended = released(py, || lock(&self.0).append(owners.values(), nodes.values()));
         appended.map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
-    fn remove(&self, py: Python<'_>, owners: PyArray, nodes: PyArray) -> PyResult<()> {
+    fn remove(&self, py: Python<'_>, owners: Column, nodes: Column) -> PyResult<()> {
         let (owners, nodes) = (int64s(&owners)?, int64s(&nodes)?);
         let removed = released(py, || lock(&self.0).remove(owners.values(), nodes.values()));
         removed.map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
     /// Returns the length of each owner's chain, and all nodes.
-    fn collect<'py>(&self, py: Python<'py>, owners: PyArray) -> PyResult<[Bound<'py, PyAny>; 2]> {
+    fn collect<'py>(&self, py: Python<'py>, owners: Column) -> PyResult<[Bound<'py, PyAny>; 2]> {
         let owners = int64s(&owners)?;
         let (lengths, nodes) = released(py, || lock(&self.0).collect(owners.values()));
         Ok([numbers(py, lengths)?, numbers(py, nodes)?])
     }
 
-    fn clear(&self, py: Python<'_>, owners: PyArray) -> PyResult<()> {
+    fn clear(&self, py: Python<'_>, owners: Column) -> PyResult<()> {
         let owners = int64s(&owners)?;
         released(py, || lock(&self.0).clear(owners.values()));
         Ok(())
@@ -137,7 +141,7 @@ impl TimerQueue {
         Self(Mutex::default())
     }
 
-    fn push(&self, py: Python<'_>, timestamps: PyArray, slots: PyArray) -> PyResult<()> {
+    fn push(&self, py: Python<'_>, timestamps: Column, slots: Column) -> PyResult<()> {
         let (timestamps, slots) = (int64s(&timestamps)?, int64s(&slots)?);
         released(py, || lock(&self.0).push(timestamps.values(), slots.values()));
         Ok(())

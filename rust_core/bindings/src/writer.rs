@@ -14,8 +14,9 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3_arrow::input::AnyRecordBatch;
-use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
+use pyo3_arrow::PySchema;
 
+use crate::arrays::{self, Batch, Column, check_batch};
 use crate::batches::{FromPyarrow, pinned};
 use crate::checkpoints;
 use crate::errors::{of_hash, to_py};
@@ -119,8 +120,8 @@ impl RecordWriter {
     ) -> PyResult<()> {
         match &self.writer {
             Writer::Arrow { writer, .. } => {
-                let batch = record.extract::<PyRecordBatch>()?.into_inner();
-                let (channels, _) = channels.extract::<PyArray>()?.into_inner();
+                let batch = record.extract::<Batch>()?.into_inner();
+                let channels = channels.extract::<Column>()?.into_inner();
                 let channels = channels
                     .as_any()
                     .downcast_ref::<UInt32Array>()
@@ -297,12 +298,13 @@ fn for_each_batch(
     if let Some(batch) = known.take(py, batches)? {
         return one(&batch);
     }
-    match batches.extract::<AnyRecordBatch>()? {
+    match arrays::batches(batches)? {
         AnyRecordBatch::RecordBatch(batch) => one(&batch.into_inner()),
         AnyRecordBatch::Stream(stream) => {
             // Attached: the stream's producer may be Python code.
             for batch in stream.into_reader()? {
                 let batch = batch.map_err(|error| PyTypeError::new_err(error.to_string()))?;
+                check_batch(py, &batch)?;
                 blocking(py, |interrupt| each((&batch).into(), interrupt))?;
             }
             Ok(())

@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bounds;
 pub mod compression;
 pub mod event;
 pub mod hash;
@@ -26,6 +27,7 @@ pub mod scatter;
 pub mod selector;
 pub mod spanning;
 
+pub use bounds::{OutOfBounds, check_bounds};
 pub use compression::{Codec, Compressor, DecompressError, Decompressor};
 pub use event::{Event, EventError, StopMode};
 pub use hash::{HashError, partition_ids};

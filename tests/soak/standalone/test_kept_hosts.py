@@ -127,7 +127,9 @@ def test_killed_idle_processes_of_hosts_cost_nothing(cluster, session):
     start_hosts(cluster, session)
     begin(session, "wait")
     for worker in WORKERS:
-        os.kill(min(hosts_on(cluster, worker)), signal.SIGKILL)  # the one that would start the other again
+        os.kill(
+            min(hosts_on(cluster, worker)), signal.SIGKILL
+        )  # the one that would start the other again
     answer = session.hear(300)
     assert answer["error"] == ""
     assert is_right(answer)

@@ -9,6 +9,7 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from headgate._text import plain
 from headgate.spark.progress.render import html, line
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ class Terminal:
     def _write(self, words: str) -> None:
         if not words and not self._written:
             return
+        words = plain(words)
         blank = " " * (self._written - len(words))
         self._stream.write(f"\r{words}{blank}" + ("" if words else "\r"))
         self._stream.flush()

@@ -15,12 +15,14 @@ import contextlib
 import hashlib
 import os
 import re
+import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate._directories import local_directories
+from headgate.errors import SpillError
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
@@ -48,9 +50,33 @@ def folder_for(attempt: int) -> Path:
     directories = local_directories()
     if not directories:
         raise RuntimeError("Spark gave this worker no local directory: SPARK_LOCAL_DIRS is not set")
-    folder = Path(directories[attempt % len(directories)], _FOLDER)
-    folder.mkdir(exist_ok=True)
+    return own(Path(directories[attempt % len(directories)], _FOLDER))
+
+
+def own(folder: Path) -> Path:
+    """Return a folder of ours, which is made if it is missing.
+
+    Raises:
+        SpillError: another user has made it, or may write to it.
+    """
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    if not is_own(folder):
+        raise SpillError(
+            f"{folder} is a link, belongs to another user, or can be written by others",
+            remedy="delete it · set spark.local.dir to a folder of this user alone",
+        )
     return folder
+
+
+def is_own(folder: Path) -> bool:
+    """Return True for a folder that this user alone can write to. Anybody may put others beside it below /tmp."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    is_closed = not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and is_closed
 
 
 def place_in(folder: Path, exchange: str, producer: int, attempt: int, ahead: int = 0) -> Path:
@@ -106,12 +132,13 @@ def folders_of(directories: Iterable[str]) -> list[Path]:
 
 
 def index_files(folders: Iterable[Path]) -> Iterator[IndexFile]:
-    """Yield the files of indexes in these folders."""
-    for folder in folders:
-        with contextlib.suppress(OSError):  # that executor has ended, or is another user's
+    """Yield the files of indexes in those of these folders that are ours."""
+    for folder in filter(is_own, folders):
+        with contextlib.suppress(OSError):  # that executor has ended
             for entry in os.scandir(folder):
                 match = _KEPT.fullmatch(entry.name)
-                if match is not None and match[5] == ".index":
+                is_index = match is not None and match[5] == ".index"
+                if match is not None and is_index and entry.is_file(follow_symlinks=False):
                     yield IndexFile(match[1], int(match[2]), int(match[3]), Path(entry.path))
 
 
@@ -213,6 +240,8 @@ def _is_due(folder: Path) -> bool:
 
 
 def _sweep(folder: Path, directories: Sequence[str], succeeded: Container[int]) -> bool:
+    if not is_own(folder):
+        return False  # nobody uses it
     entries = os.scandir(folder)
     ours = [(found[3], found[4], Path(e)) for e in entries if (found := _KEPT.fullmatch(e.name))]
     if not ours:

@@ -99,7 +99,6 @@ class Places:
         name = partition_id(self._exchange, producer, attempt)
         return ChannelAddress(host, port, name, subpartition, process)
 
-
     def lose(self, address: ChannelAddress, seconds: float) -> None:
         """Tell the driver that nobody listens at a host's address; return once it has given it up, or time is over.
 

@@ -18,7 +18,7 @@ import headgate
 from headgate import _options
 from headgate.errors import ConnectError
 from headgate.spark.tasks.host import ADDRESS, LOCK
-from headgate.spark.tasks.kept_files import folders_of
+from headgate.spark.tasks.kept_files import folders_of, is_own, own
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,8 +95,7 @@ def ensure(plan: HostPlan, directories: Sequence[str]) -> HostAddress:
     Raises:
         ConnectError: the host did not start.
     """
-    folder = folders_of(directories)[0]
-    folder.mkdir(exist_ok=True)
+    folder = own(folders_of(directories)[0])
     deadline = time.monotonic() + _START
     while time.monotonic() < deadline:
         _start_if_none(plan, folder, directories)
@@ -114,7 +113,7 @@ def ensure(plan: HostPlan, directories: Sequence[str]) -> HostAddress:
 def revive(plan: HostPlan, directories: Sequence[str]) -> None:
     """Start the host of this executor again, at the address that consumers know, if all its processes were killed."""
     for folder in folders_of(directories)[:1]:
-        if (folder / ADDRESS).exists():
+        if is_own(folder) and (folder / ADDRESS).exists():
             _start_if_none(plan, folder, directories)
 
 
