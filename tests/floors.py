@@ -73,6 +73,16 @@ LEAVES = {
         "headgate.source",
         "headgate.stream.operators",
     },
+    "headgate.stream.api.event_time": {
+        "headgate.errors",
+        "headgate.source.api",
+        "headgate.stream.api.graph",
+    },
+    "headgate.stream.api.until": {
+        "headgate.errors",
+        "headgate.stream.api.event_time",
+        "headgate.stream.api.graph",
+    },
     "headgate.stream.runtime": {
         "headgate.checkpoints",
         "headgate.data_types",
@@ -113,11 +123,13 @@ LEAVES = {
         # In one function, for a call that names a session.
         "headgate.spark.streams",
         "headgate.stream.api.graph",
+        "headgate.stream.api.until",
         "headgate.stream.job",
     },
     "headgate.stream.api.datastream": {
         "headgate.errors",
         "headgate.source",
+        "headgate.stream.api.event_time",
         "headgate.stream.api.functions",
         "headgate.stream.api.graph",
         "headgate.stream.api.job",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate._matches import close_matches
 from headgate.errors import StreamError, UnknownColumnError
+from headgate.source.api import Boundedness
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,6 +70,7 @@ class Node:
         parallelism: number of tasks; None for the job's.
         side_outputs: schemas by name.
         is_sink: True if it has no output.
+        has_windows: True if watermarks close its windows.
     """
 
     uid: str
@@ -80,6 +82,7 @@ class Node:
     parallelism: int | None = None
     side_outputs: Mapping[str, pa.Schema] = field(default_factory=dict)
     is_sink: bool = False
+    has_windows: bool = False
 
 
 class StreamGraph:
@@ -188,15 +191,23 @@ class JobGraph:
     Attributes:
         stages: by their numbers.
         max_parallelism: number of key groups.
+        ends_open: True if the end of the sources closes no window, because a later run continues.
     """
 
     stages: tuple[Stage, ...]
     max_parallelism: int = MAX_PARALLELISM
+    ends_open: bool = False
 
     @property
     def tasks(self) -> list[tuple[int, int]]:
         """Stage and index of every task."""
         return [(stage.number, at) for stage in self.stages for at in range(stage.parallelism)]
+
+    @property
+    def is_bounded(self) -> bool:
+        """True if all sources end by themselves, and a later run has nothing new of them."""
+        sources = [stage.head.source for stage in self.stages if stage.head.source is not None]
+        return not self.ends_open and all(one.boundedness is Boundedness.BOUNDED for one in sources)
 
     def inputs_of(self, stage: int) -> list[tuple[Stage, int]]:
         """Return the stages that send to a stage, each with the position of the edge among its edges."""

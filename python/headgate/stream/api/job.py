@@ -13,6 +13,7 @@ from headgate import _options
 from headgate.errors import OptionError, StreamError
 from headgate.observe.runs import RUNS
 from headgate.stream.api.graph import MAX_PARALLELISM, JobGraph, Shipping, plan
+from headgate.stream.api.until import Until, until_now
 from headgate.stream.job.checkpoints import CheckpointConfig
 from headgate.stream.job.config import (
     ALIGNMENTS,
@@ -51,6 +52,7 @@ class StreamingJob:
         parallelism: int = 1,
         workers: int | None = None,
         checkpoint: str | None = None,
+        until: Until | None = None,
         interval: str | float | None = "10s",
         name: str | None = None,
         savepoint: str | None = None,
@@ -77,6 +79,8 @@ class StreamingJob:
                 of Spark tasks, by default one for each task of the job, and at most as many as there are slots.
             checkpoint: folder or URI for checkpoints. If it has some of this job, the job continues from the last one.
                 Without a folder a failure ends the job, and output is committed once, at the end.
+            until: ``"now"`` to read what is there, such as all files of a folder, and then end. A later run with the same
+                ``checkpoint`` reads what is new. Windows that no watermark closes stay open until then.
             interval: time from one checkpoint to the next; None for none but the last one.
             name: of the job, by which sinks know it again. By default it follows from ``checkpoint``.
             savepoint: folder of a savepoint to start from, if ``checkpoint`` has none.
@@ -130,6 +134,8 @@ class StreamingJob:
                 remedy=" · ".join(f'"{known}"' for known in ALIGNMENTS),
             )
         graph = self.plan(parallelism, max_parallelism)
+        if until is not None:
+            graph = until_now(graph, until, checkpoint)
         if alignment in {"unaligned", "timeoutable"}:
             _refuse_broadcasts(graph)
         if spark is None:
@@ -147,6 +153,8 @@ class StreamingJob:
 
     def run(self, **options: Any) -> None:
         """Start the job, and wait until its sources have ended; see :meth:`start`.
+
+        ``run(until="now", checkpoint=folder)`` is a job for cron: each run reads what is new, and ends.
 
         Raises:
             HeadgateError: the job failed.

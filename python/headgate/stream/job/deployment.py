@@ -150,6 +150,7 @@ class Deployment:
                 watermarks=stage.head.watermarks,
                 report_watermark=lambda ms: tell("WATERMARK", key, ms=ms),
                 report_finished=lambda ids: tell("SPLITS_FINISHED", key, ids=list(ids)),
+                ends_open=self._graph.ends_open,
             )
             version, splits = self._deployed[key]["splits"]
             if splits:

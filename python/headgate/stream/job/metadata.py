@@ -5,6 +5,7 @@
     checkpoint        its id
     max_parallelism   number of key groups
     savepoint         in the log only: the folder that has the rest
+    has_ended         true if all sources had ended
     operators         uid -> parallelism; state: folder and number of each task's snapshot, or null;
                       committables: of its sink, each with the checkpoint that it was made for
     sources           uid -> enumerator: its state; version: of the split serializer; splits: id and bytes of each
