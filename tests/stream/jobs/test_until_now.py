@@ -190,3 +190,19 @@ def test_a_checkpoint_that_does_not_say_what_was_read():
     work = FileWork(list, lambda *_: [], None, None, lists_again=True)
     with pytest.raises(SourceError, match="does not say which files were read"):
         FileEnumerator(FakeEnumeratorContext(), FileCheckpoint(listed=True, made=3), work)
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_rows_for_a_window_that_an_earlier_run_has_closed_are_late(tmp_path, clicks, parallelism):
+    checkpoint = str(tmp_path / "checkpoints")
+    clicks.come(3)
+    minutes(tmp_path).run(checkpoint=checkpoint, until="now", parallelism=parallelism)
+    before = kit.rows_of(tmp_path / "out")
+    at = pa.array([MINUTE // 2] * 7 + [5 * MINUTE], pa.timestamp("ms"))
+    pq.write_table(pa.table({"user": [0] * 8, "moment": at}), clicks.folder / "9.parquet")
+    query = minutes(tmp_path).start(checkpoint=checkpoint, until="now", parallelism=4 - parallelism)
+    query.await_termination()
+    assert query.status.dropped == {"minutes": {"numLateRecordsDropped": 7}}
+    windows = kit.rows_of(tmp_path / "out").select(["user", "window_start"])
+    assert windows.num_rows > before.num_rows
+    assert windows.group_by(windows.column_names).aggregate([]).num_rows == windows.num_rows

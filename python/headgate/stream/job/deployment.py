@@ -187,6 +187,7 @@ class Deployment:
             clock=wall_clock,
             is_durable=bool(deployed["folders"]),
             restored_checkpoint=self._restored,
+            restored_watermark=deployed["watermarks"].get(uid),
             restored=[
                 (SnapshotFolder(folder), number)
                 for folder, number in deployed["state"].get(uid, ())
