@@ -89,6 +89,11 @@ LEAVES = {
         "headgate.source",
         "headgate.stream.operators",
     },
+    "headgate.stream.api.until": {
+        "headgate.errors",
+        "headgate.stream.api.event_time",
+        "headgate.stream.api.graph",
+    },
     "headgate.stream.runtime": {
         "headgate.checkpoints",
         "headgate.data_types",
@@ -147,6 +152,7 @@ LEAVES = {
         # In one function, for a call that names a session.
         "headgate.spark.streams",
         "headgate.stream.api.graph",
+        "headgate.stream.api.until",
         "headgate.stream.job",
     },
     "headgate.stream.api.datastream": {

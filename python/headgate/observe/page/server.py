@@ -167,7 +167,7 @@ class Page(Closing):
             config = uvicorn.Config(
                 app,
                 loop="asyncio",
-                http=partial(_Protocol, Newcomers[_Protocol]()),  # type: ignore[arg-type]
+                http=partial(_Protocol, Newcomers[_Protocol]()),
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from headgate.errors import NotBuiltError
+from headgate.errors import NotBuiltError, OptionError
 from headgate.source.api.split import SourceSplit
 
 if TYPE_CHECKING:
@@ -91,6 +91,23 @@ class Source(ABC, Generic[T, SplitT, CheckpointT]):
     def has_endless_splits(self) -> bool:
         """True if a split may never end, so that no micro-batch can read it to its end."""
         return False
+
+    def until_now(self) -> Source[T, SplitT, CheckpointT]:
+        """Return this source, with an end: readers read what is there when the enumerator starts.
+
+        An enumerator that is restored from a checkpoint of this source or of that one continues with what has come since.
+        A source that ends by itself is its own result, unless it can find out what has come since.
+
+        Raises:
+            OptionError: this source does not know what is there now.
+        """
+        if self.boundedness is Boundedness.BOUNDED:
+            return self
+        raise OptionError(
+            f'{self.name} has no end, and cannot tell what is there now, as until="now" asks',
+            have="FileSource and KafkaSource can",
+            remedy="start() without until= · a source that ends",
+        )
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from headgate.errors import SourceError
 from headgate.source.api import SplitEnumerator, SplitEnumeratorContext
 from headgate.source.files.order import Order, key_of
 from headgate.source.files.pending import PendingSplits
@@ -29,12 +30,14 @@ class FileWork:
             at which there are enough splits for all readers.
         interval: seconds between two listings; None to list once.
         order: of the splits; None for ``"name"`` if the readers make watermarks, else ``"size"``.
+        lists_again: True to list at each start, also after a restore.
     """
 
     list: Callable[[], Sequence[ListedFile]]
     plan: Callable[[Sequence[ListedFile], float], Sequence[FileSplit]]
     interval: float | None
     order: Order | None = None
+    lists_again: bool = False
 
 
 class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
@@ -50,8 +53,14 @@ class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
         checkpoint: FileCheckpoint,
         work: FileWork,
     ) -> None:
+        if work.lists_again and checkpoint.made and not checkpoint.known:
+            raise SourceError(
+                "the checkpoint does not say which files were read, so the new ones cannot be told",
+                have="a checkpoint of an older version of headgate",
+                remedy="another checkpoint folder, which reads all files",
+            )
         self._context, self._work = context, work
-        self._listed, self._made = checkpoint.listed, checkpoint.made
+        self._listed, self._made = checkpoint.listed and not work.lists_again, checkpoint.made
         order = work.order or ("name" if context.has_watermarks else "size")
         self._key = key_of(order)
         self._pending = PendingSplits(checkpoint.pending, order)
@@ -106,8 +115,7 @@ class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
             raise error or RuntimeError("a listing without result")
         new = sorted((file for file in files if file.path not in self._known), key=self._key)
         self._listed = True
-        if self._work.interval is not None:
-            self._known.update(file.path for file in new)
+        self._known.update(file.path for file in new)
         self._unplanned.update((file.path, file) for file in new)
         self._plan(new)
         self._answer()

@@ -136,6 +136,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             takes = " or ".join(f'"{known}"' for known in ORDERS)
             raise refuse("order", order, "is no order of files", takes)
         self._order = order
+        self._until_now = False
         self._lock = threading.Lock()
 
     @classmethod
@@ -192,7 +193,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         self, context: SplitEnumeratorContext[FileSplit], checkpoint: FileCheckpoint
     ) -> SplitEnumerator[FileSplit, FileCheckpoint]:
         """Return an enumerator that continues with the files of a checkpoint."""
-        work = FileWork(self._list, self._plan, self._interval, self._order)
+        work = FileWork(self._list, self._plan, self._interval, self._order, self._until_now)
         return FileEnumerator(context, checkpoint, work)
 
     def create_reader(
@@ -246,6 +247,10 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         both = expression if self._filter is None else self._filter & expression
         return self._changed(_filter=both)
 
+    def until_now(self) -> FileSource:
+        """Return this source without ``discovery_interval``: the files that are there now and were not read before."""
+        return self._changed(_interval=None, _until_now=True)
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the lock."""
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
@@ -270,7 +275,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         return schema
 
     def _list(self) -> list[ListedFile]:
-        files = self._files.listed(missing_ok=self._interval is not None)
+        files = self._files.listed(missing_ok=self._interval is not None or self._until_now)
         undated = next((file.path for file in files if file.modified is None), None)
         if self._order == "modified" and undated is not None:
             raise SourceError(

@@ -72,7 +72,7 @@ class FileCheckpoint:
         made: number of splits created so far.
         pending: splits that are not assigned.
         unplanned: listed files that are not cut into splits yet.
-        known: paths of all listed files, sorted; empty for a source that lists once.
+        known: paths of all listed files, sorted.
     """
 
     listed: bool = False

@@ -43,6 +43,7 @@ class ReaderDriver(Generic[T]):
         report_watermark: called with the watermark in ms, each update interval.
         report_finished: called with the ids of splits after their last record was handed out.
         allow_unaligned_splits: True to continue unaligned if the reader cannot pause splits.
+        ends_open: True if no last watermark follows the end of input.
         clock: in seconds.
 
     Attributes:
@@ -63,11 +64,16 @@ class ReaderDriver(Generic[T]):
         report_watermark: Callable[[int], None] | None,
         report_finished: Callable[[Sequence[str]], None] | None,
         allow_unaligned_splits: bool,
+        ends_open: bool,
         clock: Clock,
     ) -> None:
         self.mode = OperatingMode.OUTPUTS_UNINITIALISED
         self.timers = Timers(strategy, clock)
-        self.output: OperatorOutput[T] = OperatorOutput(strategy, self.timers.activity)
+        self._ends_open = ends_open
+        at_end = (min if source.has_endless_splits else max) if ends_open else None
+        self.output: OperatorOutput[T] = OperatorOutput(
+            strategy, self.timers.activity, at_end=at_end
+        )
         self.availability = Availability(lambda _: signal())
         self.splits: dict[str, None] = {}
         self.finished_splits = 0
@@ -220,7 +226,8 @@ class ReaderDriver(Generic[T]):
         elif status is InputStatus.END_OF_INPUT:
             for split_id in self.splits:
                 self.output.release_output_for_split(split_id)
-            self.mode = OperatingMode.SOURCE_DRAINED
+            self.output.end()
+            self.stop(drain=not self._ends_open)
         else:
             raise SourceError(
                 f"poll_next() of {self._source.name} returned {status!r}",

@@ -41,6 +41,7 @@ class SourceOperator(Generic[T]):
             group.
         report_finished: called with the ids of splits after their last record was handed out.
         allow_unaligned_splits: True to continue unaligned if the reader cannot pause splits.
+        ends_open: True if a later job continues after the end of input: the last watermark is that of the records.
         clock: a monotonic clock in seconds.
     """
 
@@ -53,8 +54,10 @@ class SourceOperator(Generic[T]):
         report_watermark: Callable[[int], None] | None = None,
         report_finished: Callable[[Sequence[str]], None] | None = None,
         allow_unaligned_splits: bool = False,
+        ends_open: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.ends_open = ends_open
         self._source = source
         self._clock = clock
         self._mailbox = Mailbox()
@@ -66,6 +69,7 @@ class SourceOperator(Generic[T]):
             report_watermark=report_watermark,
             report_finished=report_finished,
             allow_unaligned_splits=allow_unaligned_splits,
+            ends_open=ends_open,
             clock=clock,
         )
         self._output = self._driver.output

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headgate.errors import SourceError
@@ -94,6 +94,12 @@ class PartialOutput(SourceOutput[T]):
         elif self._generator is not None:
             self._generator.on_periodic_emit(self.partial)
 
+    def last_watermark(self) -> int | None:
+        """Return the watermark behind the last record; None if there is none."""
+        if self._generator is not None:
+            self._generator.on_periodic_emit(self.partial)
+        return self.partial.watermark if self.partial.watermark > MIN_WATERMARK else None
+
     def pause(self) -> None:
         """Pause the clock of idleness while the split is not read."""
         self._clock.pause()
@@ -114,6 +120,8 @@ class OperatorOutput(ReaderOutput[T], Generic[T]):
     Args:
         strategy: makes the watermarks of every output.
         clock: the clock of idleness, in seconds.
+        at_end: how the last watermark of the job follows from those of the splits: ``max`` if the next job has other
+            splits, ``min`` if it goes on with these; None if the end of input is the end of all.
 
     Attributes:
         queue: records and :class:`WatermarkMark`, not yet handed out.
@@ -125,7 +133,16 @@ class OperatorOutput(ReaderOutput[T], Generic[T]):
         splits: the outputs of the unfinished splits.
     """
 
-    def __init__(self, strategy: WatermarkStrategy, clock: Clock) -> None:
+    def __init__(
+        self,
+        strategy: WatermarkStrategy,
+        clock: Clock,
+        *,
+        at_end: Callable[[int, int], int] | None = None,
+    ) -> None:
+        self._at_end = at_end
+        #: Of the splits that have ended, if they had any.
+        self._last: int | None = None
         self.queue: deque[Any] = deque()
         self.current = MIN_WATERMARK
         self.latest = MIN_WATERMARK
@@ -181,10 +198,25 @@ class OperatorOutput(ReaderOutput[T], Generic[T]):
 
     def release_output_for_split(self, split_id: str) -> None:
         """Remove the output of a finished split; ignore an unknown split."""
-        if self.splits.pop(split_id, None) is not None:
+        output = self.splits.pop(split_id, None)
+        if output is not None:
             self.released.append(split_id)
             self._moves += 1
+            self._keep_last(output)
             self._combine()
+
+    def _keep_last(self, output: PartialOutput[T]) -> None:
+        last = output.last_watermark()
+        if self._at_end is not None and last is not None:
+            self._last = last if self._last is None else self._at_end(self._last, last)
+
+    def end(self) -> None:
+        """Handle the end of input, after which a later job continues: emit what the last records say of the time."""
+        if self._at_end is not None:
+            self._keep_last(self._main)
+            if self._last is not None:
+                self._emit(self._last)
+            self.is_idle = self._at_end is max or self._last is None
 
     @property
     def split_watermarks(self) -> Mapping[str, int]:

@@ -377,7 +377,9 @@ class KeyedStream(DataStream):
         schema = make().result_schema()
         make = partial(make, schema)
         late = {LATE: self.schema}
-        return self._then("window", name, make, schema, parallelism, late)
+        found = self._then("window", name, make, schema, parallelism, late)
+        found._edges[0].node.has_windows = True  # noqa: SLF001 - of this class
+        return found
 
     def connect(self, other: KeyedStream) -> ConnectedStreams:
         """Return this stream and another one with keys of the same types, for one function with common state.

@@ -11,6 +11,7 @@ from headgate._arguments import whole_number
 from headgate._matches import close_matches
 from headgate.errors import StreamError, UnknownColumnError
 from headgate.key_groups import MAX_KEY_GROUPS
+from headgate.source.api import Boundedness
 from headgate.stream.operators.limits import UNLIMITED, BatchLimits
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Node:
         is_sink: True if it has no output.
         limits: of the batches that it gets.
         job: the same object for all sinks of a job; of no meaning for other operators.
+        has_windows: True if watermarks close its windows.
     """
 
     uid: str
@@ -87,6 +89,7 @@ class Node:
     is_sink: bool = False
     limits: BatchLimits = UNLIMITED
     job: object = None
+    has_windows: bool = False
 
 
 class StreamGraph:
@@ -207,15 +210,23 @@ class JobGraph:
     Attributes:
         stages: by their numbers.
         max_parallelism: number of key groups.
+        ends_open: True if the end of the sources closes no window, because a later run continues.
     """
 
     stages: tuple[Stage, ...]
     max_parallelism: int = MAX_PARALLELISM
+    ends_open: bool = False
 
     @property
     def tasks(self) -> list[tuple[int, int]]:
         """Stage and index of every task."""
         return [(stage.number, at) for stage in self.stages for at in range(stage.parallelism)]
+
+    @property
+    def is_bounded(self) -> bool:
+        """True if all sources end by themselves, and a later run has nothing new of them."""
+        sources = [stage.head.source for stage in self.stages if stage.head.source is not None]
+        return not self.ends_open and all(one.boundedness is Boundedness.BOUNDED for one in sources)
 
     def inputs_of(self, stage: int) -> list[tuple[Stage, int]]:
         """Return the stages that send to a stage, each with the position of the edge among its edges."""

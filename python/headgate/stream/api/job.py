@@ -17,6 +17,7 @@ from headgate.errors import OptionError, StreamError
 from headgate.observe.runs import RUNS
 from headgate.sink.api import chosen_name
 from headgate.stream.api.graph import MAX_PARALLELISM, JobGraph, Shipping, plan
+from headgate.stream.api.until import Until, until_now
 from headgate.stream.job.checkpoints import CheckpointConfig
 from headgate.stream.job.config import (
     ALIGNMENTS,
@@ -63,6 +64,7 @@ class StreamingJob:
         parallelism: int = 1,
         workers: int | None = None,
         checkpoint: str | None = None,
+        until: Until | None = None,
         interval: str | float | None = "10s",
         name: str | None = None,
         savepoint: str | None = None,
@@ -89,6 +91,8 @@ class StreamingJob:
                 of Spark tasks, by default one for each task of the job, and at most as many as there are slots.
             checkpoint: folder or URI for checkpoints. If it has some of this job, the job continues from the last one.
                 Without a folder a failure ends the job, and output is committed once, at the end.
+            until: ``"now"`` to read what is there, such as all files of a folder, and then end. A later run with the same
+                ``checkpoint`` reads what is new. Windows that no watermark closes stay open until then.
             interval: time from one checkpoint to the next; None for none but the last one.
             name: of the job, by which sinks know it again. By default it follows from ``checkpoint``.
             savepoint: folder of a savepoint to start from, if ``checkpoint`` has none.
@@ -155,6 +159,8 @@ class StreamingJob:
                 "options", options, f"is {kind_of(options)}", "a dict", 'options={"memory": "256m"}'
             )
         graph = self.plan(parallelism, max_parallelism)
+        if until is not None:
+            graph = until_now(graph, until, checkpoint)
         if alignment in {"unaligned", "timeoutable"}:
             _refuse_broadcasts(graph)
         if spark is None:
@@ -173,6 +179,8 @@ class StreamingJob:
 
     def run(self, **options: Any) -> None:
         """Start the job, and wait until its sources have ended; see :meth:`start`.
+
+        ``run(until="now", checkpoint=folder)`` is a job for cron: each run reads what is new, and ends.
 
         Raises:
             HeadgateError: the job failed.

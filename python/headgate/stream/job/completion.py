@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headgate.stream.api.graph import JobGraph
     from headgate.stream.job.attempt import Attempt, TaskId
     from headgate.stream.job.config import JobConfig
+    from headgate.stream.job.notices import Notices
 
 _LOG: Final = logging.getLogger("headgate.stream")
 #: Folder of rows in flight, beside those of operators.
@@ -37,6 +38,8 @@ _IN_FLIGHT: Final = "rows in flight"
 
 class Master(Protocol):
     """What the coordinator does for its checkpoints."""
+
+    notices: Notices
 
     def call(self, action: Callable[[], None]) -> None:
         """Call an action on the coordinator's thread; from any thread."""
@@ -98,6 +101,11 @@ class Checkpointing:
         """
         if self._store is not None and (found := self._store.claim()) is not None:
             self._check(found)
+            if found.fields.get("has_ended") and self._graph.is_bounded:
+                self._master.notices.add(
+                    f"an earlier run has read all rows of its sources, as the checkpoint in {self._store.uri} says:"
+                    ' nothing is left to do. start(until="now") reads what is new · an empty folder starts over'
+                )
         if self._config.savepoint is not None:
             self._check(CheckpointStore.savepoint(self._config.savepoint))
 
@@ -282,6 +290,7 @@ class Checkpointing:
         """Write the metadata and commit, on the thread of files; then tell the tasks."""
         checkpoint, trigger = effect.checkpoint, effect.trigger
         enumerators = attempt.enumerators.pop(checkpoint)
+        has_ended = trigger.stop and attempt.has_ended
 
         def write() -> None:
             base = trigger.savepoint or ("" if self._store is None else self._store.uri)
@@ -291,6 +300,7 @@ class Checkpointing:
             if trigger.savepoint is not None and not trigger.stop:
                 self._write_savepoint(trigger, trigger.savepoint, fields)
                 return
+            fields["has_ended"] = has_ended
             entry = fields
             if trigger.savepoint is not None:
                 is_own = trigger.savepoint == self._written

@@ -150,6 +150,7 @@ class Deployment:
                 watermarks=stage.head.watermarks,
                 report_watermark=lambda ms: tell("WATERMARK", key, ms=ms),
                 report_finished=lambda ids: tell("SPLITS_FINISHED", key, ids=list(ids)),
+                ends_open=self._graph.ends_open,
             )
             version, splits = self._deployed[key]["splits"]
             if splits:
@@ -186,6 +187,7 @@ class Deployment:
             clock=wall_clock,
             is_durable=bool(deployed["folders"]),
             restored_checkpoint=self._restored,
+            restored_watermark=deployed["watermarks"].get(uid),
             restored=[
                 (SnapshotFolder(folder), number)
                 for folder, number in deployed["state"].get(uid, ())

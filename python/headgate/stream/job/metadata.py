@@ -5,8 +5,9 @@
     checkpoint        its id
     max_parallelism   number of key groups
     savepoint         in the log only: the folder that has the rest
+    has_ended         true if all sources had ended
     operators         uid -> parallelism; state: folder and number of each task's snapshot, or null;
-                      committables: of its sink, each with the checkpoint that it was made for
+                      committables: of its sink, each with the checkpoint that it was made for; watermark: of windows
     sources           uid -> enumerator: its state; version: of the split serializer; splits: id and bytes of each
     stages            uid of the first operator -> tasks: rows in flight of each; inputs: for the edges to it, in the order
                       of the channels, operator, side output, stage and number of the senders; outputs: operator, side
@@ -87,6 +88,7 @@ def metadata(
                 "parallelism": stage.parallelism,
                 "state": [_relative(part.get("state"), base) for part in found],
                 "committables": committables,
+                "watermark": _least([part.get("watermark") for part in found]),
             }
     return {
         "checkpoint": checkpoint,
@@ -131,7 +133,8 @@ def restored_tasks(
     The parallelism may be another than that of the checkpoint: a task gets the snapshots that have its key groups.
     """
     tasks: list[dict[str, Any]] = [
-        {"state": {}, "splits": [0, []], "in_flight": []} for _ in range(stage.parallelism)
+        {"state": {}, "splits": [0, []], "in_flight": [], "watermarks": {}}
+        for _ in range(stage.parallelism)
     ]
     if fields is None:
         return tasks
@@ -151,6 +154,7 @@ def restored_tasks(
         ranges = [key_group_range(at, before, most) for at in range(before)]
         for at, task in enumerate(tasks):
             own_groups = key_group_range(at, stage.parallelism, most)
+            task["watermarks"][node.uid] = entry.get("watermark")
             task["state"][node.uid] = [
                 [_found(snapshot[0], base), snapshot[1]]
                 for snapshot, groups in zip(entry["state"], ranges, strict=True)
@@ -339,6 +343,12 @@ def _channels(channels: Any, base: str) -> Any:
         return None
     path, size, crc32 = channels["file"]
     return {**channels, "file": [relative(path, base), size, crc32]}
+
+
+def _least(watermarks: Sequence[int | None]) -> int | None:
+    """Return the lowest watermark; None if a task has none."""
+    known = [one for one in watermarks if one is not None]
+    return min(known) if len(known) == len(watermarks) and known else None
 
 
 def _found(path: str, base: str) -> str:

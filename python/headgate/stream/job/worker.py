@@ -291,6 +291,8 @@ class StreamWorker:
             found: dict[str, Any] = {}
             if part.committables:
                 found["committables"] = [[tag, text(one)] for tag, one in part.committables]
+            if part.watermark is not None:
+                found["watermark"] = part.watermark
             if part.state is not None:
                 folder = deployment.folder(key, uid, snapshot)
                 if folder is not None:

@@ -42,6 +42,7 @@ class OperatorContext:
         is_durable: True if the job keeps checkpoints.
         restored_checkpoint: the checkpoint that the job continues from; None for a new job.
         restored: folders and numbers of the snapshots that have this task's keys; empty for a new job.
+        restored_watermark: the lowest of the operator's tasks at the checkpoint; None if one had none.
     """
 
     uid: str
@@ -55,6 +56,7 @@ class OperatorContext:
     is_durable: bool
     restored_checkpoint: int | None = None
     restored: Sequence[tuple[SnapshotFolder, int]] = ()
+    restored_watermark: int | None = None
 
     @property
     def key_groups(self) -> range:
@@ -69,10 +71,12 @@ class OperatorSnapshot:
     Attributes:
         state: keyed state that is still to be written, by another thread.
         committables: what the sink's committer is to commit, each with the checkpoint that it was made for.
+        watermark: of windows, in ms; rows that are late for it are late after a restart, too.
     """
 
     state: Snapshot | None = None
     committables: tuple[tuple[int, bytes], ...] = ()
+    watermark: int | None = None
 
 
 class Operator(ABC):

@@ -17,7 +17,7 @@ from headgate.stream.operators.operator import (
 )
 from headgate.stream.operators.results import Results, calling, learned
 from headgate.stream.windows.input import no_rows
-from headgate.stream.windows.kinds import SessionWindow, WindowOutput
+from headgate.stream.windows.kinds import NO_WATERMARK, SessionWindow, WindowOutput
 from headgate.stream.windows.operator import WindowOperator
 from headgate.stream.windows.sessions import SessionWindowOperator
 
@@ -70,6 +70,8 @@ class WindowedOperator(Operator):
         key_schema = pa.schema([self._schema.field(key) for key in self._keys])
         self._state = KeyedState(context, key_schema, self._kind.namespace)
         self._operator = self._make(self._state.backend, context.uid)
+        if context.restored_watermark is not None:
+            self._operator.watermark = context.restored_watermark
 
     def result_schema(self) -> pa.Schema:
         """Return the schema of the results, which a function shows by what it makes of no windows.
@@ -114,7 +116,12 @@ class WindowedOperator(Operator):
 
     def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:
         """Freeze the windows."""
-        return self._state.snapshot(checkpoint, savepoint=savepoint)
+        found = self._state.snapshot(checkpoint, savepoint=savepoint)
+        watermark = self._operator.watermark
+        # Neither before the first one nor after the end of all rows.
+        if found is not None and NO_WATERMARK < watermark < -NO_WATERMARK:
+            found.watermark = watermark
+        return found
 
     def complete(self, checkpoint: int) -> None:
         """Let later snapshots build on this one."""

@@ -169,9 +169,9 @@ class SourceInput(TaskInput):
 
     @property
     def end(self) -> EndOfDataStatus:
-        """Drained once the reader has ended."""
+        """Drained once the reader has ended, or stopped if a later run continues."""
         if self.operator.is_finished and not self.operator.pending and not self.is_stopped:
-            return EndOfDataStatus.DRAINED
+            return EndOfDataStatus.STOPPED if self.operator.ends_open else EndOfDataStatus.DRAINED
         return EndOfDataStatus.NOT_END_OF_DATA
 
     def wait(self, timeout: float | None) -> None:
