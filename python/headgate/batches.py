@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self, TypeAlias
 
+from headgate._columns import table_of
 from headgate._kinds import kind_of
 from headgate.errors import SchemaMismatchError
 
@@ -138,15 +139,17 @@ def returned(name: str, made: Any) -> Iterator[Any]:
             interface, or of pandas; or one of these.
 
     Raises:
-        SchemaMismatchError: it cannot have rows.
+        SchemaMismatchError: it cannot have rows, or has a None among its batches.
     """
-    return _flat(_items(name, made))
+    return _flat(name, _items(name, made))
 
 
-def _flat(items: Iterable[Any]) -> Iterator[Any]:
+def _flat(name: str, items: Iterable[Any]) -> Iterator[Any]:
     try:
         for item in items:
-            yield from batches_of(item)
+            if item is None:
+                raise _is_none(name, "yielded")
+            yield from batches_of(item, name)
     finally:
         if isinstance(items, Generator):
             items.close()
@@ -159,15 +162,36 @@ def _items(name: str, made: Any) -> Iterable[Any]:
         return (made,)
     if isinstance(made, Iterable) and not isinstance(made, (str, bytes, Mapping)):
         return made
+    if made is None:
+        raise _is_none(name, "returned")
     raise SchemaMismatchError(
-        f"{name} returned {kind_of(made)}" + ("" if made is None else ", not batches"),
+        f"{name} returned {kind_of(made)}, not batches",
         asked=f"an iterator of record batches from {name}",
         remedy="yield each batch · return a table, or a DataFrame of polars or pandas",
     )
 
 
-def batches_of(item: Any) -> Iterable[Any]:
-    """Return the batches of a batch, a table or a DataFrame; the item itself if it is none of them."""
+def _is_none(name: str, how: str) -> SchemaMismatchError:
+    """Return the error for None: a forgotten ``return`` must not look like a function without rows."""
+    return SchemaMismatchError(
+        f"{name} {how} None",
+        asked=f"record batches from {name}",
+        remedy="return or yield batches, tables or DataFrames · [] or an empty one, such as "
+        "batch.slice(0, 0), if there are no rows",
+        details={"function": name},
+    )
+
+
+def batches_of(item: Any, name: str = "the function") -> Iterable[Any]:
+    """Return the batches of a batch, a table or a DataFrame; the item itself if it is none of them.
+
+    Args:
+        item: what a function returned.
+        name: of the function, for errors.
+
+    Raises:
+        SchemaMismatchError: a DataFrame of pandas has values that make no column.
+    """
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
     if isinstance(item, pa.RecordBatch):
@@ -175,10 +199,7 @@ def batches_of(item: Any) -> Iterable[Any]:
     if isinstance(item, pa.Table):
         return item.to_batches()  # type: ignore[no-any-return]
     if _is_pandas(item):
-        table = pa.Table.from_pandas(item, preserve_index=True)
-        # An index without a name only numbers the rows.
-        named = [name for name in table.column_names if not name.startswith("__index_level_")]
-        batches: list[pa.RecordBatch] = table.select(named).to_batches()
+        batches: list[pa.RecordBatch] = table_of(item, name).to_batches()
         return batches
     try:
         if hasattr(item, "__arrow_c_stream__"):
