@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self, TypeAlias
 
+from headgate._columns import table_of
 from headgate._kinds import kind_of
 from headgate.errors import SchemaMismatchError
 
@@ -139,15 +140,17 @@ def returned(name: str, made: Any) -> Iterator[Any]:
             interface, or of pandas; or one of these.
 
     Raises:
-        SchemaMismatchError: it cannot have rows.
+        SchemaMismatchError: it cannot have rows, or has a None among its batches.
     """
-    return _flat(_items(name, made))
+    return _flat(name, _items(name, made))
 
 
-def _flat(items: Iterable[Any]) -> Iterator[Any]:
+def _flat(name: str, items: Iterable[Any]) -> Iterator[Any]:
     try:
         for item in items:
-            yield from batches_of(item)
+            if item is None:
+                raise _is_none(name, "yielded")
+            yield from batches_of(item, name)
     finally:
         if isinstance(items, Generator):
             items.close()
@@ -161,11 +164,7 @@ def _items(name: str, made: Any) -> Iterable[Any]:
     if isinstance(made, Iterable) and not isinstance(made, (str, bytes, Mapping)):
         return made
     if made is None:
-        raise SchemaMismatchError(
-            f"{name} returned None",
-            asked=f"rows from {name}",
-            remedy="return the rows: is there a return? · return [] or an empty batch for no rows",
-        )
+        raise _is_none(name, "returned")
     raise SchemaMismatchError(
         f"{name} returned {kind_of(made)}, not batches",
         asked=f"an iterator of record batches from {name}",
@@ -173,8 +172,27 @@ def _items(name: str, made: Any) -> Iterable[Any]:
     )
 
 
-def batches_of(item: Any) -> Iterable[Any]:
-    """Return the batches of a batch, a table or a DataFrame; the item itself if it is none of them."""
+def _is_none(name: str, how: str) -> SchemaMismatchError:
+    """Return the error for None: a forgotten ``return`` must not look like a function without rows."""
+    return SchemaMismatchError(
+        f"{name} {how} None",
+        asked=f"record batches from {name}",
+        remedy="return or yield batches, tables or DataFrames · [] or an empty one, such as "
+        "batch.slice(0, 0), if there are no rows",
+        details={"function": name},
+    )
+
+
+def batches_of(item: Any, name: str = "the function") -> Iterable[Any]:
+    """Return the batches of a batch, a table or a DataFrame; the item itself if it is none of them.
+
+    Args:
+        item: what a function returned.
+        name: of the function, for errors.
+
+    Raises:
+        SchemaMismatchError: a DataFrame of pandas has values that make no column.
+    """
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
     if isinstance(item, pa.RecordBatch):
@@ -182,7 +200,8 @@ def batches_of(item: Any) -> Iterable[Any]:
     if isinstance(item, pa.Table):
         return item.to_batches()  # type: ignore[no-any-return]
     if _is_pandas(item):
-        return _of_pandas(item).to_batches()  # type: ignore[no-any-return]
+        batches: list[pa.RecordBatch] = table_of(item, name).to_batches()
+        return batches
     try:
         if hasattr(item, "__arrow_c_stream__"):
             stream: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(item)
@@ -208,7 +227,7 @@ def schema_of(name: str, made: Any) -> pa.Schema | None:
         if isinstance(item, (pa.RecordBatch, pa.Table)):
             return item.schema
         if _is_pandas(item):
-            return _of_pandas(item).schema
+            return table_of(item, name).schema
         with suppress(pa.ArrowInvalid):  # a single column
             if hasattr(item, "__arrow_c_stream__"):
                 return pa.RecordBatchReader.from_stream(item).schema
@@ -257,15 +276,6 @@ def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         for place in range(first.num_columns)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=first.schema)
-
-
-def _of_pandas(item: Any) -> pa.Table:
-    import pyarrow as pa  # noqa: PLC0415 - only workers need it
-
-    table = pa.Table.from_pandas(item, preserve_index=True)
-    # An index without a name only numbers the rows.
-    named = [name for name in table.column_names if not name.startswith("__index_level_")]
-    return table.select(named)
 
 
 def _is_pandas(item: Any) -> bool:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate._kinds import kind_of
 from headgate.batches import batches_of
 from headgate.errors import SchemaMismatchError
+from headgate.schema_words import difference, how_to_cast, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
 
-#: Largest number of missing columns, and of unexpected ones, that an error names.
-_NAMED: Final = 8
 #: Groups of types that hold the same values.
 _ENCODINGS: Final = (
     {"string", "large_string", "string_view"},
@@ -87,12 +86,12 @@ class SchemaCast:
         import pyarrow as pa  # noqa: PLC0415 - slow to import
 
         for item in made:
-            for batch in batches_of(item):
+            for batch in batches_of(item, self._function):
                 if not isinstance(batch, pa.RecordBatch):
                     what = kind_of(item)
                     raise SchemaMismatchError(
                         f"{self._function} returned {what}, not a record batch",
-                        asked=_words(self._schema),
+                        asked=words(self._schema),
                         remedy="yield pyarrow.RecordBatch.from_pylist(rows)",
                     )
                 yield self(batch)
@@ -106,7 +105,7 @@ class SchemaCast:
             missing = [name for name in want.names if name not in made]
             extra = [name for name in given.names if name not in wanted]
             if missing or extra or len(given) != len(want):
-                raise self._error(given, _difference(missing, extra, given, want), extra=extra)
+                raise self._error(given, difference(missing, extra, given, want), extra=extra)
             if len(wanted) < len(want):
                 raise self._error(given, "several columns of one name, in another order")
             places = [given.get_field_index(name) for name in want.names]
@@ -114,9 +113,11 @@ class SchemaCast:
         for place, field in zip(places, want, strict=True):
             have = given.field(place).type
             needs_cast = not self._accepts(have, field.type)
-            if needs_cast and not is_lossless(have, field.type):
+            if needs_cast and not is_castable(have, field.type):
                 raise self._error(
-                    given, f"{have} in column {field.name!r}, which is declared {field.type}"
+                    given,
+                    f"{have} in column {field.name!r}, which is declared {field.type}",
+                    how=how_to_cast(field.name, have, field.type),
                 )
             steps.append((place, needs_cast))
         if any(needs_cast for _, needs_cast in steps) or places != list(range(len(want))):
@@ -146,22 +147,40 @@ class SchemaCast:
         return f"pa.schema([{fields}])" if all(_is_plain(field.type) for field in schema) else ""
 
     def _error(
-        self, given: pa.Schema, problem: str, *, extra: Iterable[str] = (), why: str = ""
+        self,
+        given: pa.Schema,
+        problem: str,
+        *,
+        extra: Iterable[str] = (),
+        why: str = "",
+        how: str = "",
     ) -> SchemaMismatchError:
-        lines = []
+        lines = [how] if how else []
         if extra and set(self._schema.names) <= set(given.names):
             lines.append(f"yield batch.select({self._schema.names!r})")
         elif why:
             lines.append("round or cast the column in the function")
-        declaration = self._declaration(given)
+        declaration = self._declaration(self._proposed(given))
         if declaration and not why and self._option:
             lines.append(f"{self._option}={declaration}")
         return SchemaMismatchError(
             f"{self._function} returned {problem}",
-            asked=_words(self._schema),
-            have=_words(given) + (f": {why}" if why else ""),
+            asked=words(self._schema),
+            have=words(given) + (f": {why}" if why else ""),
             remedy=" · ".join(lines),
         )
+
+    def _proposed(self, given: pa.Schema) -> pa.Schema:
+        """Return the schema to declare for such batches, with each declared type that may hold the values."""
+        import pyarrow as pa  # noqa: PLC0415 - slow to import
+
+        fields = []
+        for field in given:
+            places = self._schema.get_all_field_indices(field.name)
+            declared = self._schema.field(places[0]) if len(places) == 1 else None
+            fits = declared is not None and is_castable(field.type, declared.type)
+            fields.append(declared if fits else field)
+        return pa.schema(fields)
 
 
 def same_type(have: pa.DataType, want: pa.DataType) -> bool:
@@ -180,6 +199,16 @@ def same_on_the_wire(have: pa.DataType, want: pa.DataType) -> bool:
     if types.is_dictionary(have):
         have = have.value_type
     return any({str(have), str(want)} <= names for names in _ENCODINGS)
+
+
+def is_castable(have: pa.DataType, want: pa.DataType) -> bool:
+    """Return True if :func:`cast` keeps each value, or raises.
+
+    pandas makes floats of whole numbers beside nulls, so whole floats are taken back.
+    """
+    from pyarrow import types  # noqa: PLC0415 - slow to import
+
+    return (types.is_floating(have) and types.is_integer(want)) or is_lossless(have, want)
 
 
 def is_lossless(have: pa.DataType, want: pa.DataType) -> bool:
@@ -253,6 +282,8 @@ def cast(column: pa.Array, want: pa.DataType) -> pa.Array:
         return pa.ListArray.from_arrays(
             pa.array(offsets, pa.int32()), values, want, mask=column.is_null()
         )
+    if types.is_floating(have) and types.is_integer(want):
+        _check_whole(column)
     return column.cast(want)
 
 
@@ -262,6 +293,21 @@ def _is_plain(kind: pa.DataType) -> bool:
 
     make = getattr(pa, str(kind), None)
     return callable(make) and str(kind).isidentifier() and pa.types.is_primitive(kind)
+
+
+def _check_whole(column: pa.Array) -> None:
+    """Raise ArrowInvalid for a float so large that it may have been another whole number."""
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
+
+    bits = {16: 11, 32: 24, 64: 53}[column.type.bit_width]
+    ends = pc.min_max(column.cast(pa.float64())).as_py()
+    for end in (ends["min"], ends["max"]):
+        if end is not None and abs(end) >= 2**bits:
+            raise pa.ArrowInvalid(
+                f"{end:.0f} as {column.type} may have been another number; such a column keeps whole "
+                f"numbers below {2**bits}. Return whole numbers; per_key has pandas_nullable"
+            )
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -305,17 +351,3 @@ def _has_forbidden_null(column: pa.Array, field: pa.Field) -> bool:
         inner = column.drop_null().flatten()
         return any(_has_forbidden_null(child, of) for child, of in zip(inner, kind, strict=True))
     return False
-
-
-def _difference(missing: list[str], extra: list[str], given: pa.Schema, want: pa.Schema) -> str:
-    parts = []
-    for word, names in (("no column", missing), ("an unexpected column", extra)):
-        if names:
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            parts.append(f"{word} {', '.join(map(repr, names[:_NAMED]))}{more}")
-    return " and ".join(parts) or f"{len(given)} columns where {len(want)} are declared"
-
-
-def _words(schema: pa.Schema) -> str:
-    not_null = (" not null", "")
-    return ", ".join(f"{f.name}: {f.type}{not_null[f.nullable]}" for f in schema) or "no columns"

@@ -118,7 +118,7 @@ def test_no_rows_are_returned_for_none(kind):
         (7, "reduce returned an int, not batches"),
         ("rows", "reduce returned a str, not batches"),
         ({"n": [1]}, "reduce returned a dict, not batches"),
-        ([None], "reduce returned None, not a record batch"),
+        ([None], "reduce yielded None"),
         ([{"n": 1}], "reduce returned a dict, not a record batch"),
         ([[batch(1)]], "reduce returned a list, not a record batch"),
     ],

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import SchemaMismatchError
-from headgate.schema_cast import is_lossless, same_on_the_wire
+from headgate.schema_cast import is_castable, is_lossless, same_on_the_wire
 from headgate.spark.ddl_cast import DdlCast
 
 PAIR = pa.schema([("id", pa.int64()), ("v", pa.int64())])
@@ -68,6 +68,10 @@ def one(array, name="c"):
     return pa.RecordBatch.from_arrays([array], names=[name])
 
 
+def is_floats_of_whole(have, want):
+    return pa.types.is_floating(have) and pa.types.is_integer(want)
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_a_cast_is_pyarrows_safe_one_or_is_refused(data):
@@ -78,12 +82,19 @@ def test_a_cast_is_pyarrows_safe_one_or_is_refused(data):
     try:
         made = cast(one(array)).column(0)
     except SchemaMismatchError:
-        if is_lossless(have, want):
+        if is_floats_of_whole(have, want):
+            most = 2**24 if have == pa.float32() else 2**53
+            bad = [
+                v for v in array.to_pylist() if v is not None and not (v % 1 == 0 and abs(v) < most)
+            ]
+            limit = 2 ** (want.bit_width - 1)
+            assert bad or any(not -limit <= (v or 0) < limit for v in array.to_pylist())
+        elif is_lossless(have, want):
             with pytest.raises((pa.ArrowInvalid, pa.ArrowNotImplementedError)):
                 array.cast(want)
         return
     made.validate(full=True)
-    assert is_lossless(have, want)
+    assert is_castable(have, want)
     assert made.equals(array.cast(want, safe=True))
     assert made.null_count == array.null_count
     # The reverse cast loses nothing, apart from a dictionary's order and a float's digits.
@@ -213,9 +224,49 @@ def test_a_missing_column_is_refused_with_the_schema_that_fits():
 
 
 def test_a_type_that_loses_something_is_refused():
-    error = refused(pa.RecordBatch.from_pydict({"id": [1], "v": [1.0]}))
-    assert error.summary == "reduce returned double in column 'v', which is declared int64"
-    assert error.remedy == 'schema="id bigint, v double"'
+    error = refused(pa.RecordBatch.from_pydict({"id": ["1"], "v": [2]}))
+    assert error.summary == "reduce returned string in column 'id', which is declared int64"
+    assert error.remedy == (
+        'in the function: column.cast(pa.int64()) · schema="id string, v bigint"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("have", "want", "how"),
+    [
+        (pa.float64(), pa.float32(), "df['c'].astype(\"float32\")"),
+        (pa.float64(), pa.decimal128(9, 2), "Decimal(str(round(value, 2)))"),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC"), 'pc.assume_timezone(column, "UTC")'),
+        (pa.timestamp("us", "UTC"), pa.timestamp("us"), "pc.local_timestamp(column)"),
+        (pa.string(), pa.decimal128(9, 2), "column.cast(pa.decimal128(9, 2))"),
+        (pa.int8(), pa.bool_(), "column.cast(pa.bool_())"),
+    ],
+    ids=str,
+)
+def test_the_error_says_what_to_write_in_the_function(have, want, how):
+    error = refused(one(pa.nulls(1, have)), pa.schema([("c", want)]))
+    assert how in error.remedy.split(" · schema=")[0]
+
+
+@pytest.mark.parametrize("kind", REALS, ids=str)
+def test_whole_floats_are_taken_back_as_whole_numbers(kind):
+    most = 2**24 - 1 if kind == pa.float32() else 2**53 - 1
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([1.0, None, -0.0], kind), pa.array([most, -most, 0], kind)], ["id", "v"]
+    )
+    assert DdlCast(PAIR, "reduce")(batch).to_pydict() == {
+        "id": [1, None, 0],
+        "v": [most, -most, 0],
+    }
+
+
+@pytest.mark.parametrize("value", [1.5, float("nan"), float("inf"), 2.0**53, -(2.0**53), 1e300])
+def test_other_floats_are_no_whole_numbers_and_no_double_is_recommended(value):
+    error = refused(pa.RecordBatch.from_pydict({"id": [value, None], "v": [1, 2]}))
+    assert error.summary == "reduce returned a value in column 'id' that int64 cannot hold"
+    assert "double" not in error.remedy
+    missing = refused(pa.RecordBatch.from_pydict({"id": [1.0], "x": [1.0]}))
+    assert missing.remedy == 'schema="id bigint, x double"'
 
 
 def test_a_value_that_does_not_fit_is_refused():

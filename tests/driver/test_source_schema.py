@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import types as t
 
 from headgate.errors import UnsupportedTypeError
-from headgate.spark.schema import arrow_schema
 from headgate.schema_cast import same_type
 from headgate.spark.ddl_cast import DdlCast
+from headgate.spark.schema import arrow_schema
 from headgate.spark.source_schema import spark_schema
 
 KINDS = [

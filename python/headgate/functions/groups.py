@@ -25,6 +25,9 @@ def groups(
 ) -> Iterator[tuple[pa.Table, pa.Array]]:
     """Yield whole groups of rows with equal keys, sorted, and the offsets of the groups.
 
+    Rows are copied into one chunk, unless they are so many that a copy would matter: of a large group
+    there is one copy, in chunks.
+
     Args:
         batches: the rows, in any order.
         keys: the columns that rows of a group have in common.
@@ -47,7 +50,7 @@ def groups(
             starts += [count + begin for begin in begins]
             count += place
             if count:
-                yield _joined(waiting, starts, count)
+                yield _joined(waiting, starts, count, least)
             batch = batch.slice(place)  # noqa: PLW2901 - what is left of it
             waiting, starts, begins = [], [], [0]
             count, size = 0, 0
@@ -56,13 +59,17 @@ def groups(
         count += batch.num_rows
         size += batch.nbytes
     if count:
-        yield _joined(waiting, starts, count)
+        yield _joined(waiting, starts, count, least)
 
 
 def _joined(
-    waiting: list[pa.RecordBatch], starts: list[int], count: int
+    waiting: list[pa.RecordBatch], starts: list[int], count: int, least: int
 ) -> tuple[pa.Table, pa.Array]:
-    table = pa.Table.from_batches(waiting).combine_chunks()
+    """Return the waiting rows and the offsets of their groups; nothing waits afterwards."""
+    table = pa.Table.from_batches(waiting)
+    waiting.clear()
+    if table.nbytes <= 2 * least:
+        table = table.combine_chunks()
     return table, pa.array([*starts, count], pa.int64())
 
 

@@ -39,7 +39,9 @@ def per_key(
     """Return a ``reduce`` that calls a function once for each key, with all rows of the key.
 
     Rows of one key must be in one partition, as after ``exchange(..., by=keys)``. The rows are sorted by the
-    keys, in files if they exceed ``memory``, so memory is bounded by it and by the largest group.
+    keys, in files if that would take more than ``memory``, so memory is bounded by it and by the largest group,
+    beside what the function and its library make of the group: pandas copies it. A group of more than 8 MiB
+    comes in several chunks.
     Keys that Spark takes for equal are one group: nulls, and NaN. Source: PySpark's ``applyInArrow``.
 
     Args:
@@ -48,8 +50,10 @@ def per_key(
             a record batch, or an iterator of them; or a dict of a value for each column, which is one row.
         sort: columns by which the rows of a group are sorted, ascending, nulls first. Rows that are
             equal there keep the order in which they came.
-        as_: ``"arrow"``, ``"polars"`` or ``"pandas"``: what the function gets.
-        memory: bytes of rows that may wait to be sorted, or text such as ``"64m"``.
+        as_: ``"arrow"``, ``"polars"`` or ``"pandas"``: what the function gets. pandas makes floats of whole
+            numbers beside nulls, and whole floats are taken back as whole numbers; with
+            ``"pandas_nullable"`` whole numbers and booleans have pandas' types ``Int64``, ``boolean`` ....
+        memory: bytes that rows may take that wait to be sorted, or text such as ``"64m"``.
 
     Raises:
         OptionError: an argument has a value that it does not take.
@@ -85,8 +89,8 @@ def per_groups(
         keys: the key columns.
         function: gets the rows, and the offsets as a ``pyarrow.Int64Array``, one more than there are groups.
         sort: columns by which the rows of a group are sorted.
-        as_: what the rows are: ``"arrow"``, ``"polars"`` or ``"pandas"``.
-        memory: bytes of rows that may wait to be sorted.
+        as_: what the rows are, as in :func:`per_key`.
+        memory: bytes that rows may take that wait to be sorted.
 
     Raises:
         OptionError: an argument has a value that it does not take.
@@ -165,10 +169,10 @@ class PerKey:
         ):
             if self._each:
                 for start, end in pairwise(offsets.to_pylist()):
-                    group = table.slice(start, end - start)
-                    yield self._function(as_library(group, self._as))
+                    yield self._function(as_library(table.slice(start, end - start), self._as))
             else:
                 yield self._function(as_library(table, self._as), offsets)
+            del table  # before the rows of the next groups are gathered
 
 
 def _names(option: str, names: Any) -> list[str]:

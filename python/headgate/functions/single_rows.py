@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate._columns import column_of
 from headgate.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 #: Bytes of a number, and of each item of a list.
 _NUMBER: Final = 8
+_WHOSE: Final = "the dicts that the function by key returned"
 
 
 class SingleRows:
@@ -55,16 +57,10 @@ class SingleRows:
         import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
         columns, self._columns, self._size = self._columns, [[] for _ in self._names], 0
-        arrays = []
-        for name, column in zip(self._names, columns, strict=True):
-            try:
-                arrays.append(pa.array(column))
-            except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-                raise SchemaMismatchError(
-                    f"the dicts that the function by key returned have values in {name!r} that make no column",
-                    have=str(error),
-                    remedy="return values of one type in each column",
-                ) from error
+        arrays = [
+            column_of(values, name, _WHOSE)
+            for name, values in zip(self._names, columns, strict=True)
+        ]
         yield pa.RecordBatch.from_arrays(arrays, names=self._names)
 
     def _check(self, names: list[str]) -> None:

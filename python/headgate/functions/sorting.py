@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 #: Bytes of a sorted batch, unless a single row has more.
 _BYTES: Final = 1 << 20
-#: Blocks of a run that has all the memory. A merge holds one or two blocks of each run.
-_BLOCKS: Final = 256
-#: Bytes of a block, at least.
-_LEAST_BLOCK: Final = 64 << 10
 #: Runs that are merged to one as soon as there are so many: each has an open file.
 _RUNS: Final = 128
+#: Blocks that fit into the memory: a merge holds one or two blocks of each run, and as much again in order.
+_BLOCKS: Final = 4 * _RUNS
+#: Bytes of a block, at least.
+_LEAST_BLOCK: Final = 64 << 10
+#: Bytes that the sort of a row takes for its place in the order.
+_PLACE: Final = 16
 
 
 def sort_batches(
@@ -33,21 +35,21 @@ def sort_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows in ascending order of the columns; rows that are equal there keep their order.
 
-    As in Spark, nulls come first and NaN last. Rows wait in memory until they have ``memory`` bytes; then they are
-    sorted and written to a file, and all files are merged at the end. Sorting takes about as much memory
-    again. The files are in Spark's local directories in a task, and where temporary files are elsewhere.
+    As in Spark, nulls come first and NaN last. Rows wait in memory until they and their sorted copy take
+    ``memory`` bytes; then they are sorted and written to a file, and all files are merged at the end. The files are in Spark's local directories in a task, and where temporary files are elsewhere.
 
     Args:
         batches: the rows, of one schema.
         by: columns that Arrow can sort; a tuple names a field of a column.
-        memory: bytes of rows that may wait.
+        memory: bytes that waiting rows and their sort may take.
     """
     with contextlib.ExitStack() as files:
         runs: list[_Run] = []
         waiting: list[pa.RecordBatch] = []
         size = 0
         for batch in batches:
-            if waiting and size + batch.nbytes > memory:
+            more = _bytes_to_sort(batch)
+            if waiting and size + more > memory:
                 runs.append(_run_of(files, _sorted(waiting, by), memory, len(runs)))
                 waiting, size = [], 0
                 if len(runs) == _RUNS:
@@ -56,14 +58,22 @@ def sort_batches(
                         run.close()
                     runs = [merged]
             waiting.append(batch)
-            size += batch.nbytes
+            size += more
         if not runs:
             if waiting:
-                yield from _cut(_sorted(waiting, by))
+                table = _sorted(waiting, by)
+                waiting.clear()  # their copy is enough
+                yield from _cut(table)
             return
         runs.append(_run_of(files, _sorted(waiting, by), memory, len(runs)))
         waiting.clear()
         yield from _merged(runs, by)
+
+
+def _bytes_to_sort(batch: pa.RecordBatch) -> int:
+    """Return the bytes of rows and their sorted copy. Arrow joins the chunks of a column before it copies it."""
+    largest: int = max((column.nbytes for column in batch.columns), default=0)
+    return 2 * int(batch.nbytes) + largest + _PLACE * int(batch.num_rows)
 
 
 def _sorted(batches: Sequence[pa.RecordBatch], by: Sequence[str | tuple[str, ...]]) -> pa.Table:

@@ -118,7 +118,7 @@ def apply(name: str, function: BatchFunction | None, *sources: Source) -> Iterat
 
     Raises:
         UserFunctionFailed: the function raised.
-        SchemaMismatchError: the function returned nothing that could have rows.
+        SchemaMismatchError: the function returned nothing that could have rows, or None among its batches.
     """
     if function is None:
         (source,) = sources
@@ -136,6 +136,8 @@ def apply(name: str, function: BatchFunction | None, *sources: Source) -> Iterat
         raise  # no further batch is asked for
     except BaseException as error:
         _raise_origin(sources)
+        if isinstance(error, errors.SchemaMismatchError) and error.details.get("function") == name:
+            raise  # of what the function returned, not by the function
         raise UserFunctionFailed(name, error) from error
 
 
