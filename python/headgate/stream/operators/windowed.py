@@ -47,6 +47,8 @@ class WindowedOperator(Operator):
         self._window = window
         self._schema = schema
         self._keys = keys
+        #: None before :meth:`open`.
+        self._backend: KeyedStateBackend | None = None
         self._fields = {
             "time": time,
             "aggregates": aggregates,
@@ -59,7 +61,8 @@ class WindowedOperator(Operator):
         self._context = context
         key_schema = pa.schema([self._schema.field(key) for key in self._keys])
         self._state = KeyedState(context, key_schema, self._kind.namespace)
-        self._operator = self._make(self._state.backend)
+        self._backend = self._state.backend
+        self._operator = self._make(self._backend)
 
     def empty_result(self) -> pa.RecordBatch:
         """Return a result without rows, for its schema."""
@@ -105,3 +108,8 @@ class WindowedOperator(Operator):
     def files_in_flight(self) -> set[str]:
         """Files that snapshots in flight build on."""
         return self._state.files_in_flight
+
+    def close(self) -> None:
+        """Free the windows."""
+        if self._backend is not None:
+            self._backend.close()

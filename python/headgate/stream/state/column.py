@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakMethod
 
 import numpy as np
 import pyarrow as pa
@@ -56,8 +57,8 @@ class Column:
         self.values = None if data_type is None else values_of(self.table, data_type)
         self.changes = Changes()
         self.clock = clock
-        #: Removes values that have expired.
-        self.drop_expired: Callable[[Slots], None] = self.drop
+        #: Removes values that have expired, if the column's owner has more to remove than :meth:`drop`.
+        self.drop_expired: WeakMethod[Callable[[Slots], None]] | None = None
         space.host(self)
 
     @property
@@ -74,6 +75,13 @@ class Column:
         """Make room for slots below a number."""
         self.table.grow(capacity)
         self.changes.grow(self.table.capacity)
+
+    def close(self) -> None:
+        """Free the values and the keys; snapshots that are being written have what they need."""
+        self.values = None
+        self.table = SlotTable()
+        self.changes = Changes()
+        self.space.close()
 
     def occupied(self) -> Mask:
         """Return True for each slot with a value, or with one in a snapshot."""
@@ -127,7 +135,8 @@ class Column:
         """Remove all values that have expired."""
         if self.ttl is not None:
             slots = np.flatnonzero(self.present)
-            self.drop_expired(slots[~self.alive(slots)])
+            drop = None if self.drop_expired is None else self.drop_expired()
+            (drop or self.drop)(slots[~self.alive(slots)])
 
     def evolve(self, data_type: pa.DataType) -> None:
         """Change the type of the values to one with more fields, if it is another.
