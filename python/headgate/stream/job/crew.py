@@ -100,6 +100,10 @@ class Crew:
             self._server.close()
             # It refers to this object, by what makes a peer.
             self._server = None
+            # Connections that were accepted and not made yet: nobody else would close them.
+            await asyncio.gather(
+                *asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True
+            )
         for peer in self._peers.values():
             peer.send("STOP")
         # Each answers what was sent before, and closes its connection.
