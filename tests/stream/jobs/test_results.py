@@ -28,7 +28,7 @@ KINDS = {
 #: What has no rows, and a part of the error.
 NONE = {
     "None": (lambda batch: None, "returned None"),
-    "a generator of None": (lambda batch: iter([None]), "returned None"),
+    "a generator of None": (lambda batch: iter([None]), "None"),
     "a number": (lambda batch: 3, "returned an int"),
     "an array": (lambda batch: batch["id"], "returned an Int64Array"),
     "a dict": (lambda batch: batch.to_pydict(), "returned a dict"),

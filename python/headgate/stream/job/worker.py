@@ -69,6 +69,7 @@ class StreamWorker:
         self._deployment: Deployment | None = None
         self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="headgate-snapshots")
         self._ended = threading.Event()
+        self._is_stopped = False
 
     def run(self) -> None:
         """Run until the coordinator stops this worker.
@@ -76,7 +77,9 @@ class StreamWorker:
         Raises:
             CoordinatorError: it cannot be reached any more.
         """
-        connection = self._connection = WorkerConnection(self._place, CODEC)
+        connection = self._connection = WorkerConnection(
+            self._place, CODEC, is_wanted=lambda: not self._is_stopped
+        )
         reporter = threading.Thread(target=self._report, name="headgate-reports", daemon=True)
         heartbeats: DriverHeartbeats[StreamMessage] | None = None
         try:
@@ -111,6 +114,10 @@ class StreamWorker:
                 heartbeats.close()
             if reporter.ident is not None:
                 reporter.join()
+
+    def stop(self) -> None:
+        """Dial a coordinator that has ended no more; from any thread. A worker that is connected ends by its message."""
+        self._is_stopped = True
 
     def kill(self) -> None:
         """End as a lost process would: without a word. For tests."""
@@ -180,7 +187,7 @@ class StreamWorker:
 
     def _failed(self, attempt: int, error: Exception) -> None:
         cause = Cause.of(error, where=f"worker {self._number}").fields()
-        self._send("FAILED", attempt=attempt, task=[-1, -1], cause=cause)
+        self._send("FAILED", attempt=attempt, cause=cause)
 
     def _trigger(self, deployment: Deployment, message: StreamMessage) -> None:
         barrier = CheckpointBarrier(
@@ -246,6 +253,7 @@ class StreamWorker:
         """Write a snapshot in another thread, then acknowledge the checkpoint."""
         deployment = self._deployment
         if deployment is not None and deployment.has(task):
+            deployment.being_written.append(snapshot)
             self._in_writer(self._acknowledge_or_decline, deployment, task, snapshot)
 
     def on_complete(self, task: StreamTask, checkpoint: int) -> None:
@@ -279,6 +287,8 @@ class StreamWorker:
                 checkpoint=snapshot.checkpoint,
                 reason=f"the snapshot of {task.name} cannot be written: {error}",
             )
+        finally:
+            deployment.being_written.remove(snapshot)
 
     def _acknowledge(
         self, deployment: Deployment, task: StreamTask, snapshot: TaskSnapshot
@@ -344,7 +354,9 @@ class StreamWorker:
             self._of_task(task, "FINISHED")
             return
         cause = Cause.of(error, where=f"task {task.name}")
-        self._of_task(task, "FAILED", cause=cause.fields())
+        deployment = self._deployment
+        if deployment is not None and deployment.has(task):
+            self._tell("FAILED", attempt=deployment.attempt, cause=cause.fields())
 
     def _of_task(self, task: StreamTask, kind: str, **fields: Any) -> None:
         deployment = self._deployment

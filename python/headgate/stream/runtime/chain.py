@@ -41,6 +41,8 @@ class OperatorChain:
         self._consumers: dict[tuple[str, str | None], list[Consumer]] = {}
         #: Rows of each output that nothing reads.
         self._unread: dict[tuple[str, str | None], int] = {}
+        #: Files that snapshots in flight build on, by uid, once the operators are closed.
+        self._left_in_flight: dict[str, set[str]] | None = None
         #: Takes the rows of the task's input.
         self.head: Consumer = self._not_open
 
@@ -138,15 +140,27 @@ class OperatorChain:
         return found
 
     def close(self) -> None:
-        """Close all operators; raise the first error when all are closed."""
+        """Close and forget all operators; raise the first error when all are closed."""
+        self._left_in_flight = {uid: one.files_in_flight for uid, one in self.operators.items()}
         errors = []
         for operator in self.operators.values():
             try:
                 operator.close()
             except Exception as error:  # noqa: BLE001 - raised below
                 errors.append(error)
+        # They refer to each other in a circle, by what takes their rows, and to the maker of this chain.
+        self.operators, self.head = {}, self._not_open
+        self._consumers.clear()
+        del self._context
         if errors:
-            raise errors[0]
+            raise errors.pop(0)
+
+    def files_in_flight(self, uid: str) -> set[str]:
+        """Return the files that an operator's snapshots in flight build on. Any thread may ask."""
+        operator = self.operators.get(uid)
+        found = set() if operator is None else operator.files_in_flight
+        left = self._left_in_flight
+        return found if left is None else left.get(uid, set())
 
     @staticmethod
     def _not_open(batch: pa.RecordBatch) -> None:
