@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from headgate.errors import OptionError
 from headgate.sink.api import Sink, WriterContext
 from headgate.sink.file_committer import FileCommitter
 from headgate.sink.file_options import FileSinkOptions
@@ -20,6 +17,8 @@ from headgate.sink.recovery import Recovered, recover
 from headgate.sink.stream_api import Delivery, StreamSink, StreamWriterContext
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headgate.sink.owner import Owner
     from headgate.sink.storage import Storage
 
@@ -148,10 +147,4 @@ class FileSink(FileSinkOptions, Sink, StreamSink):
         Raises:
             OptionError: the path is a URI of a file system that pyarrow does not have.
         """
-        try:
-            return storage_of(self.path, self.filesystem)
-        except (OSError, pa.ArrowException, ValueError) as error:
-            raise OptionError(
-                f"path={self.path!r} is on no file system that pyarrow knows: {error}",
-                remedy="give filesystem= · a path of this machine",
-            ) from error
+        return storage_of(self.path, self.filesystem)
