@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from headgate.sink.api import Sink, WriterContext
 from headgate.sink.file_committer import FileCommitter
 from headgate.sink.file_options import FileSinkOptions
@@ -17,8 +19,6 @@ from headgate.sink.recovery import Recovered, recover
 from headgate.sink.stream_api import Delivery, StreamSink, StreamWriterContext
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from headgate.sink.owner import Owner
     from headgate.sink.storage import Storage
 
