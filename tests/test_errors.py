@@ -221,5 +221,5 @@ def test_errors_is_a_leaf():
                 names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 names.add(node.module)
-    standard = {"__future__", "typing", "collections.abc", "traceback"}
+    standard = {"__future__", "typing", "collections.abc", "re", "traceback"}
     assert names == standard | {"headgate._error"}

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+import re
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
+
+
+#: Name and password before the host of a URI, and options of file systems that are secrets.
+_LOGIN: Final = re.compile(r"(?<=://)[^\s'\"@:]*:[^\s'\"@]*@")
+_OPTION: Final = re.compile(
+    r"([?&](?:\w*(?:secret|password|credential)\w*|account_key|sas_token|session_token|sig)=)[^&\s'\"]+",
+    re.IGNORECASE,
+)
 
 
 class HeadgateWarning(UserWarning):
@@ -20,7 +29,7 @@ class HeadgateWarning(UserWarning):
 
 
 class HeadgateError(Exception):
-    """Root of all errors of Headgate.
+    """Root of all errors of Headgate. Its texts have no secrets of URIs.
 
     Args:
         summary: the problem in one line, with names, values and limits.
@@ -46,12 +55,16 @@ class HeadgateError(Exception):
         remedy: str = "",
         details: Mapping[str, Any] | None = None,
     ) -> None:
+        summary = masked(summary)
         super().__init__(summary)
         self.summary = summary
-        self.asked = asked
-        self.have = have
-        self.remedy = remedy or self.default_remedy
-        self.details: dict[str, Any] = dict(details or {})
+        self.asked = masked(asked)
+        self.have = masked(have)
+        self.remedy = masked(remedy) or self.default_remedy
+        self.details: dict[str, Any] = {
+            name: masked(value) if isinstance(value, str) else value
+            for name, value in (details or {}).items()
+        }
         self.cause_text = ""
 
     def __str__(self) -> str:
@@ -69,6 +82,7 @@ class HeadgateError(Exception):
 
     def caused_by(self, text: str) -> Self:
         """Add the text of a cause that cannot be chained as a note; return self."""
+        text = masked(text)
         if text and text != self.cause_text:
             self.cause_text = text
             self.add_note(f"caused by:\n{text}")
@@ -96,6 +110,13 @@ class HeadgateError(Exception):
             "cause_text": cause_text,
             "notes": notes,
         }
+
+
+def masked(text: str) -> str:
+    """Return a text with ``***`` in place of the passwords and keys in its URIs."""
+    if "://" not in text:
+        return text
+    return _OPTION.sub(r"\1***", _LOGIN.sub("***@", text))
 
 
 def _rebuild(cls: type[HeadgateError], state: Mapping[str, Any]) -> HeadgateError:

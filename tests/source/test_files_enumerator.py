@@ -290,7 +290,7 @@ class TestCheckpoints:
         good = serializer.serialize(FileCheckpoint(unplanned=[ListedFile("a", 1, None)]))
         assert serializer.deserialize(1, good).unplanned == (ListedFile("a", 1, None),)
         wrong = zlib.compress(json.dumps({"listed": True}).encode())
-        for version, data in ((2, good), (1, b"x"), (1, wrong)):
+        for version, data in ((3, good), (1, b"x"), (1, wrong)):
             with pytest.raises(StateVersionError):
                 serializer.deserialize(version, data)
 
@@ -330,7 +330,7 @@ class TestDiscovery:
         enumerator.handle_split_request(0, None)
         context.tick()
         serializer = source.enumerator_checkpoint_serializer
-        state = serializer.deserialize(1, serializer.serialize(enumerator.snapshot_state(1)))
+        state = serializer.deserialize(2, serializer.serialize(enumerator.snapshot_state(1)))
         assert len(state.known) == 2
         assert len(state.pending) == 1
         write(tmp_path / "c.parquet", 20)
@@ -341,6 +341,51 @@ class TestDiscovery:
             enumerator.handle_split_request(0, None)
             after.tick()
         assert ids_of(source, [*context.all, *after.all]) == list(range(30))
+
+    def test_a_file_that_is_written_again_is_an_error(self, tmp_path):
+        source = self.source(tmp_path)
+        write(tmp_path / "a.parquet", 0)
+        context = FakeEnumeratorContext()
+        enumerator = source.create_enumerator(context)
+        enumerator.start()
+        enumerator.handle_split_request(0, None)
+        context.tick()
+        assert ids_of(source, context.all) == list(range(10))
+        serializer = source.enumerator_checkpoint_serializer
+        state = serializer.deserialize(2, serializer.serialize(enumerator.snapshot_state(1)))
+        write(tmp_path / "a.parquet", 0, 20)
+        for restored in (enumerator, source.restore_enumerator(FakeEnumeratorContext(), state)):
+            restored.start()
+            with pytest.raises(SourceError, match=r"a\.parquet has changed since") as caught:
+                restored._context.tick()
+            assert "as _name, and rename it" in caught.value.remedy
+
+    def test_a_checkpoint_of_version_1_knows_only_paths(self, tmp_path):
+        source = self.source(tmp_path)
+        write(tmp_path / "a.parquet", 0)
+        fields = {"listed": True, "made": 1, "pending": [], "unplanned": []}
+        known = {"known": [str(tmp_path / "a.parquet")]}
+        old = zlib.compress(json.dumps({**fields, **known}).encode())
+        state = source.enumerator_checkpoint_serializer.deserialize(1, old)
+        context = FakeEnumeratorContext()
+        enumerator = source.restore_enumerator(context, state)
+        enumerator.start()
+        write(tmp_path / "b.parquet", 10)
+        enumerator.handle_split_request(0, None)
+        context.tick()
+        assert ids_of(source, context.all) == list(range(10, 20))
+
+    def test_a_file_that_is_half_written_says_to_rename(self, tmp_path):
+        source = self.source(tmp_path)
+        write(tmp_path / "whole", 0)
+        half = (tmp_path / "whole").read_bytes()[:100]
+        (tmp_path / "whole").unlink()
+        (tmp_path / "a.parquet").write_bytes(half)
+        context = FakeEnumeratorContext()
+        source.create_enumerator(context).start()
+        with pytest.raises(SourceError, match=r"a\.parquet cannot be cut into splits") as caught:
+            context.tick()
+        assert "write a file as _name, and rename it" in caught.value.remedy
 
     def test_a_file_that_goes_on_growing_is_an_error(self, tmp_path):
         source = self.source(tmp_path)
@@ -403,7 +448,7 @@ def test_a_checkpoint_of_many_files_takes_few_calls_per_file():
     split = FileSplit("/data/a.parquet", "parquet", 0, 4, 10, 10, 5, ("host",), 3)
     splits = tuple(replace(split, path=f"/data/{n}.parquet") for n in range(1000))
     listed = tuple(ListedFile(one.path, 10, None) for one in splits)
-    state = FileCheckpoint(True, 2000, splits, listed, tuple(one.path for one in splits))
+    state = FileCheckpoint(True, 2000, splits, listed, listed)
     serializer = FileSource("/data", schema=SCHEMA).enumerator_checkpoint_serializer
     # A call per field, and one for all fields.
     assert count_calls(lambda: serializer.serialize(state)) < 16 * 2000

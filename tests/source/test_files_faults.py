@@ -190,6 +190,19 @@ class TestSchemas:
         error = failure_of(source, enumerated(source), SchemaMismatchError)
         assert error.summary == f"{tmp_path / 'b.parquet'} has more than one column 'x'"
 
+    @pytest.mark.parametrize("encoded", [False, True])
+    def test_a_double_as_a_float(self, encoded, tmp_path):
+        column = pa.array([0.5, None, float("nan"), float("-inf"), 0.1], pa.float64())
+        column = column.dictionary_encode() if encoded else column
+        schema = pa.schema([("x", pa.float32())])
+        pq.write_table(pa.table({"x": column[:4]}), tmp_path / "a.parquet")
+        values = [x for batch in read(FileSource(tmp_path, schema=schema)) for x in batch["x"]]
+        assert repr([x.as_py() for x in values]) == "[0.5, None, nan, -inf]"
+        pq.write_table(pa.table({"x": column}), tmp_path / "a.parquet")
+        source = FileSource(tmp_path, schema=schema)
+        error = failure_of(source, enumerated(source), SchemaMismatchError)
+        assert "does not fit float: 0.1 changes" in error.summary
+
     def test_nulls_where_none_may_be(self, tmp_path):
         pq.write_table(pa.table({"id": pa.array([1, None])}), tmp_path / "a.parquet")
         schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])

@@ -77,6 +77,43 @@ class TestInt96:
         assert table_of(source, list(read(source)))["id"].to_pylist() == [1, 2]
 
 
+class TestOldCalendar:
+    """Spark 2 wrote days before 1582 by another calendar."""
+
+    OLD = dt.datetime(1500, 1, 1, tzinfo=UTC)
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            {"org.apache.spark.version": "2.4.8"},
+            {"org.apache.spark.version": "3.5.0", "org.apache.spark.legacyDateTime": ""},
+            {"org.apache.spark.version": "4.0.0", "org.apache.spark.legacyINT96": ""},
+        ],
+    )
+    @pytest.mark.parametrize(
+        "kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")], ids=str
+    )
+    def test_old_values_are_refused(self, said, kind, tmp_path):
+        for name, values in (("new", TIMES[1:]), ("old", [self.OLD, None])):
+            plain = (
+                values
+                if kind != pa.timestamp("us")
+                else [t and t.replace(tzinfo=None) for t in values]
+            )
+            table = pa.table({"at": pa.array(plain, kind)})
+            pq.write_table(table.replace_schema_metadata(said), tmp_path / name)
+        new = FileSource(tmp_path / "new")
+        assert table_of(new, read_all(new, enumerated(new))).num_rows == 3
+        with pytest.raises(SchemaMismatchError, match="in the calendar of Spark 2"):
+            list(read(FileSource(tmp_path / "old")))
+
+    @pytest.mark.parametrize("said", [{}, {"org.apache.spark.version": "3.1.0"}])
+    def test_files_of_other_programs_are_read(self, said, tmp_path):
+        table = pa.table({"at": pa.array([self.OLD], pa.timestamp("us", "UTC"))})
+        pq.write_table(table.replace_schema_metadata(said), tmp_path / "a.parquet")
+        assert [row.as_py() for b in read(FileSource(tmp_path)) for row in b["at"]] == [self.OLD]
+
+
 class TestDamage:
     """A damaged footer is an error; pyarrow would end the process."""
 

@@ -231,3 +231,35 @@ def test_a_file_deleted_after_the_listing_is_named(spark, folder):
     (folder / "part-2.parquet").unlink()
     with pytest.raises(Exception, match=r"HG-6003[\s\S]*part-2\.parquet"):
         planned.collect()
+
+
+def test_timestamps_of_96_bits_in_a_session_of_another_zone(spark, tmp_path):
+    path = str(tmp_path / "t")
+    types, zone = "spark.sql.parquet.outputTimestampType", "spark.sql.session.timeZone"
+    known = {name: spark.conf.get(name) for name in (types, zone, PUSHDOWN)}
+    spark.conf.set(types, "INT96")
+    spark.conf.set(zone, "Asia/Tokyo")
+    spark.conf.set(PUSHDOWN, "true")
+    try:
+        texts = ["0001-01-01 00:00:00", "2020-03-01 08:59:59.999999", "9999-12-31 23:59:59.999999"]
+        times = spark.createDataFrame([(text,) for text in [*texts, None]], "text string")
+        times.selectExpr("text", "timestamp(text) as at").write.parquet(path)
+        footers = [pq.ParquetFile(file).schema for file in Path(path).glob("*.parquet")]
+        assert {schema.column(1).physical_type for schema in footers} == {"INT96"}
+        ours = spark.read.format("headgate").load(path)
+        declared = (
+            spark.read.format("headgate").option("schema", "text string, at timestamp").load(path)
+        )
+        theirs = spark.read.parquet(path)
+        assert ours.schema == theirs.schema
+        for df, condition in (
+            (ours, "at >= timestamp'2020-03-01 08:59:59.999999'"),
+            (declared, "true"),
+        ):
+            shown = ("text", "cast(at as string)", "unix_micros(at)")
+            found, wanted = (rows(one.where(condition).selectExpr(*shown)) for one in (df, theirs))
+            assert found == wanted
+            assert len(found) == (2 if df is ours else 4)
+    finally:
+        for name, value in known.items():
+            spark.conf.set(name, value)

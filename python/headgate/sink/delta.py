@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from headgate._locations import MaskedPath, refuse_uri
 from headgate.errors import (
     ClosedError,
     NotBuiltError,
@@ -82,11 +83,14 @@ class DeltaSink(StreamSink):
 
     def __post_init__(self) -> None:
         """Check the path."""
-        path: Any = self.path
-        if hasattr(path, "__fspath__"):
-            object.__setattr__(self, "path", path.__fspath__())
-        elif not isinstance(path, str) or not path:
+        path: Any = self.path.__fspath__() if hasattr(self.path, "__fspath__") else self.path
+        if not isinstance(path, str) or not path:
             raise OptionError(f"path={path!r} is not a path", remedy='path="/data/table"')
+        if self.filesystem is not None:
+            refuse_uri(path, self.filesystem)
+        object.__setattr__(self, "path", MaskedPath(path))
+        if self.uri is not None:
+            object.__setattr__(self, "uri", MaskedPath(self.uri))
 
     @property
     def delivery(self) -> Delivery:

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, get_args
 from pyarrow import fs
 
 from headgate._kinds import kind_of
+from headgate._locations import MaskedPath, refuse_uri
 from headgate._matches import close_matches
 from headgate._units import parse_duration, parse_size
 from headgate.errors import OptionError
@@ -37,11 +38,12 @@ class FileSinkOptions:
 
     def __post_init__(self) -> None:
         """Check the options."""
-        path: Any = self.path
-        if hasattr(path, "__fspath__"):
-            object.__setattr__(self, "path", path.__fspath__())
-        elif not isinstance(path, str) or not path:
+        path: Any = self.path.__fspath__() if hasattr(self.path, "__fspath__") else self.path
+        if not isinstance(path, str) or not path:
             raise OptionError(f"path={path!r} is not a path", remedy='path="/data/out"')
+        if self.filesystem is not None:
+            refuse_uri(path, self.filesystem)
+        object.__setattr__(self, "path", MaskedPath(path))
         _choice("format", self.format, FORMATS)
         _choice("mode", self.mode, MODES)
         compression_of(self.format, self.compression)

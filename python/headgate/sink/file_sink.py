@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headgate.errors import OptionError
 from headgate.sink.api import Sink, WriterContext
 from headgate.sink.file_committer import FileCommitter
 from headgate.sink.file_options import FileSinkOptions
@@ -148,10 +147,4 @@ class FileSink(FileSinkOptions, Sink, StreamSink):
         Raises:
             OptionError: the path is a URI of a file system that pyarrow does not have.
         """
-        try:
-            return storage_of(self.path, self.filesystem)
-        except (OSError, pa.ArrowException, ValueError) as error:
-            raise OptionError(
-                f"path={self.path!r} is on no file system that pyarrow knows: {error}",
-                remedy="give filesystem= · a path of this machine",
-            ) from error
+        return storage_of(self.path, self.filesystem)

@@ -24,6 +24,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import fs
 
+from headgate._locations import from_uri, is_uri, refuse_uri
 from headgate.sink.failure import UnsafeError
 from headgate.sink.layout import MARKERS, PARTIAL, STAGING
 from headgate.sink.storage import TRIES, Entry, Storage, while_gone
@@ -333,15 +334,17 @@ def private_storage(filesystem: fs.FileSystem, root: str) -> tuple[Storage, str]
 
 
 def storage_of(path: str, filesystem: fs.FileSystem | None) -> Storage:
-    """Return the storage of a path: a URI, a local path, or a path of the file system."""
-    if filesystem is None:
-        if "://" not in path and not path.startswith("file:/"):
-            filesystem = fs.LocalFileSystem()
-        else:
-            scheme, _, rest = path.partition(":")
-            # Hadoop's names of S3.
-            scheme = "s3" if scheme in {"s3a", "s3n"} else scheme
-            filesystem, path = fs.FileSystem.from_uri(f"{scheme}:{rest}")
+    """Return the storage of a path: a URI, a local path, or a path of the file system.
+
+    Raises:
+        OptionError: pyarrow does not have the file system, or the path is a URI beside a file system.
+    """
+    if filesystem is not None:
+        refuse_uri(path, filesystem)
+    elif is_uri(path):
+        filesystem, path = from_uri(path)
+    else:
+        filesystem = fs.LocalFileSystem()
     prefix = _local_prefix(filesystem)
     if prefix is None:
         return Storage(filesystem, path)

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 from tests.faults.patience import wait_until
@@ -15,6 +16,7 @@ from tests.stream.jobs import kit
 
 from headgate import errors
 from headgate.sink import FileSink
+from headgate.source import FileSource, read
 from headgate.stream import read_savepoint
 
 ROWS = 4000
@@ -149,3 +151,24 @@ def test_a_store_that_is_not_there_is_an_error_with_its_uri(uri, tmp_path):
     with pytest.raises(errors.CheckpointError, match=r"job/log"):
         start(nowhere, tmp_path)
     assert not (tmp_path / "out").exists()
+
+
+def test_three_ways_to_name_an_endpoint(uri, server, monkeypatch):
+    whole = uri("rows")
+    bucket, _, query = whole.removeprefix("s3://").partition("?")
+    bucket = bucket.partition("/")[0]
+    system = fs.S3FileSystem(endpoint_override=server[1], scheme="http", region="us-east-1")
+    table = pa.table({"id": [1, 2, 3]})
+    with system.open_output_stream(f"{bucket}/rows/a.parquet") as file:
+        pq.write_table(table, file)
+    sources = [
+        FileSource(whole),
+        FileSource("s3a" + whole.removeprefix("s3")),
+        FileSource(f"{bucket}/rows", filesystem=system),
+        FileSource.from_options({"path": "rows", "filesystem": f"s3://{bucket}?{query}"}),
+    ]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{server[1]}")
+    sources.append(FileSource(f"s3://{bucket}/rows?region=us-east-1"))
+    for source in sources:
+        with read(source) as records:
+            assert records.to_reader().read_all() == table

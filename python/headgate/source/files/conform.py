@@ -207,7 +207,7 @@ def _column(file: pa.Schema, wanted: pa.Field, path: str) -> Callable[[pa.Record
         column = batch.column(place)
         if not column.type.equals(wanted.type):
             try:
-                column = column.cast(wanted.type)
+                column = _cast(column, wanted.type)
             except pa.ArrowException as error:
                 summary = f"column {wanted.name!r} of {path} does not fit {wanted.type}: {error}"
                 raise _mismatch(summary, path, wanted, str(given)) from error
@@ -217,6 +217,27 @@ def _column(file: pa.Schema, wanted: pa.Field, path: str) -> Callable[[pa.Record
         return column
 
     return make
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast a column.
+
+    Raises:
+        ArrowInvalid: a value changes.
+    """
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
+
+    if pt.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    cast = column.cast(kind)
+    if pt.is_floating(kind) and kind.bit_width < column.type.bit_width:
+        # Pyarrow rounds here, and makes infinity of large values.
+        changed = pc.and_(
+            pc.not_equal(cast.cast(column.type), column), pc.invert(pc.is_nan(column))
+        )
+        if pc.any(changed).as_py():
+            raise pa.ArrowInvalid(f"{column.filter(changed)[0]} changes")
+    return cast
 
 
 def _mismatch(

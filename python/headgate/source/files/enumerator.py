@@ -9,6 +9,7 @@ from typing import Final
 
 from headgate.errors import SourceError
 from headgate.source.api import SplitEnumerator, SplitEnumeratorContext
+from headgate.source.files.listing import changed, has_changed
 from headgate.source.files.order import Order, key_of
 from headgate.source.files.pending import PendingSplits
 from headgate.source.files.split import FileCheckpoint, FileSplit, ListedFile
@@ -66,7 +67,7 @@ class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
         self._pending = PendingSplits(checkpoint.pending, order)
         #: In the order of their splits.
         self._unplanned = {file.path: file for file in sorted(checkpoint.unplanned, key=self._key)}
-        self._known = set(checkpoint.known)
+        self._known = {file.path: file for file in checkpoint.known}
         self._waiting: dict[int, str | None] = {}
 
     def start(self) -> None:
@@ -94,7 +95,7 @@ class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
     def snapshot_state(self, checkpoint_id: int) -> FileCheckpoint:  # noqa: ARG002 - unused
         """Return the splits and files that are not assigned."""
         unplanned = tuple(self._unplanned.values())
-        known = tuple(sorted(self._known))
+        known = tuple(self._known[path] for path in sorted(self._known))
         return FileCheckpoint(self._listed, self._made, self._pending.all(), unplanned, known)
 
     @property
@@ -113,9 +114,13 @@ class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
     def _on_listed(self, files: Sequence[ListedFile] | None, error: BaseException | None) -> None:
         if error is not None or files is None:
             raise error or RuntimeError("a listing without result")
+        for file in files:
+            then = self._known.get(file.path, file)
+            if has_changed(then, file):
+                raise changed(then, file)
         new = sorted((file for file in files if file.path not in self._known), key=self._key)
         self._listed = True
-        self._known.update(file.path for file in new)
+        self._known.update((file.path, file) for file in new)
         self._unplanned.update((file.path, file) for file in new)
         self._plan(new)
         self._answer()

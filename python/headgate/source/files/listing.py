@@ -13,12 +13,17 @@ from typing import Any, Final
 
 import pyarrow.fs as pafs
 
+from headgate._locations import from_uri, is_uri, refuse_uri
 from headgate.errors import OptionError, SourceError
 from headgate.source.files.partitions import folder_values
 from headgate.source.files.split import FileSplit, ListedFile
+from headgate.source.files.tables import refuse_inside_table, refuse_tables
 
 #: Prefixes of names that are not data: staged files, markers, checksums.
 IGNORED: Final = ("_", ".")
+
+#: The remedy for files that are read while they are written.
+RENAMED: Final = "write a file as _name, and rename it when it is complete"
 
 _GLOB: Final = re.compile(r"[*?\[]")
 
@@ -45,7 +50,15 @@ class Files:
             raise OptionError(
                 "a file source needs at least one path", asked=f"paths={given!r}", remedy='"/data"'
             )
+        for text in texts:
+            if not _is_unicode(text):
+                raise OptionError(
+                    f"the path {os.fsencode(text)!r} is not UTF-8",
+                    remedy="rename the file or folder",
+                )
         self.filesystem, self.paths = _resolve(texts, filesystem)
+        #: Folders that are known to be in no table.
+        self._plain: set[str] = set()
         self._roots = [_fixed_folder(path) if _GLOB.search(path) else path for path in self.paths]
 
     @property
@@ -81,15 +94,10 @@ class Files:
         info = self.filesystem.get_file_info(split.path)
         if info.type != pafs.FileType.File:
             raise failed(split, "is gone: it was deleted after it was listed")
-        now, then = (info.size, _modified(info)), (split.file_size, split.modified)
-        if now[0] != then[0] or (None not in {now[1], then[1]} and now[1] != then[1]):
-            raise SourceError(
-                f"{split.path} has changed since it was listed; split {split.split_id}",
-                asked=f"{then[0]} bytes, modified {then[1]}",
-                have=f"{now[0]} bytes, modified {now[1]}",
-                remedy="write files under another name and rename them · run the action again",
-                details=_details(split),
-            )
+        then = ListedFile(split.path, split.file_size, split.modified)
+        now = ListedFile(split.path, info.size or 0, _modified(info))
+        if has_changed(then, now):
+            raise changed(then, now, split)
 
     def _list_path(self, path: str, *, missing_ok: bool) -> Sequence[Any]:
         try:
@@ -114,17 +122,56 @@ class Files:
     def _list_folder(self, folder: str) -> list[Any]:
         selector = pafs.FileSelector(folder, allow_not_found=True, recursive=True)
         start = len(folder.rstrip("/")) + 1
+        infos = [
+            (info, path[start:])
+            for info in self.filesystem.get_file_info(selector)
+            if (path := _path_of(info, start)) is not None
+        ]
+        if folder not in self._plain:
+            refuse_inside_table(self.filesystem, folder)
+            self._plain.add(folder)
+        refuse_tables(folder, (below for _, below in infos))
         return [
             info
-            for info in self.filesystem.get_file_info(selector)
-            if info.type == pafs.FileType.File
-            and not any(part.startswith(IGNORED) for part in info.path[start:].split("/"))
+            for info, below in infos
+            if info.type == pafs.FileType.File and not _is_ignored(below)
         ]
 
     def _list_pattern(self, pattern: str) -> list[Any]:
         matches = re.compile(_regex(pattern)).fullmatch
         folder = _fixed_folder(pattern) or "/"
         return [info for info in self._list_folder(folder) if matches(info.path)]
+
+
+def _path_of(info: Any, start: int) -> str | None:
+    """Return the path of a listed file; None if it is ignored and not UTF-8.
+
+    Raises:
+        SourceError: the path is not UTF-8.
+    """
+    try:
+        return str(info.path)
+    except UnicodeDecodeError as error:
+        path = bytes(error.object)
+        if _is_ignored(os.fsdecode(path)[start:]):
+            return None
+        raise SourceError(
+            f"the name of the file {path!r} is not UTF-8, so pyarrow cannot open it",
+            asked=repr(path),
+            remedy="rename the file · begin its name with _, which sources ignore",
+        ) from error
+
+
+def _is_ignored(below: str) -> bool:
+    return any(part.startswith(IGNORED) for part in below.split("/"))
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _given(paths: Any) -> list[Any]:
@@ -140,6 +187,25 @@ def _given(paths: Any) -> list[Any]:
             remedy='"/data" · ["/data/a", "/data/b"]',
         )
     return given
+
+
+def has_changed(then: ListedFile, now: ListedFile) -> bool:
+    """Return True if the size or the time of a file differs, as far as both are known."""
+    return (min(then.size, now.size) >= 0 and then.size != now.size) or (
+        None not in {then.modified, now.modified} and then.modified != now.modified
+    )
+
+
+def changed(then: ListedFile, now: ListedFile, split: FileSplit | None = None) -> SourceError:
+    """Return the error for a file that changed after it was listed."""
+    return SourceError(
+        f"{then.path} has changed since it was listed"
+        + (f"; split {split.split_id}" if split else ""),
+        asked=f"{then.size} bytes, modified {then.modified}",
+        have=f"{now.size} bytes, modified {now.modified}",
+        remedy=f"{RENAMED} · give new rows in a new file · run the action again",
+        details={"path": then.path} if split is None else _details(split),
+    )
 
 
 def failed(split: FileSplit, what: str, remedy: str = "") -> SourceError:
@@ -162,14 +228,17 @@ def _modified(info: Any) -> int | None:
 
 
 def _resolve(texts: list[str], filesystem: Any) -> tuple[Any, list[str]]:
+    if filesystem is not None:
+        for text in texts:
+            refuse_uri(text, filesystem)
     if isinstance(filesystem, str):
-        known, base = _from_uri(filesystem)
+        known, base = from_uri(filesystem)
         return known, [f"{base.rstrip('/')}/{text.lstrip('/')}" for text in texts]
     if filesystem is not None:
         return filesystem, texts
-    if not any("://" in text for text in texts):
-        return pafs.LocalFileSystem(), [os.path.abspath(text) for text in texts]  # noqa: PTH100 - as given
-    resolved = [_from_uri(text) for text in texts]
+    if not any(map(is_uri, texts)):
+        return pafs.LocalFileSystem(), [_local(text)[1] for text in texts]
+    resolved = [from_uri(text) if is_uri(text) else _local(text) for text in texts]
     if any(known != resolved[0][0] for known, _ in resolved):
         raise OptionError(
             "the paths are in more than one file system",
@@ -179,16 +248,8 @@ def _resolve(texts: list[str], filesystem: Any) -> tuple[Any, list[str]]:
     return resolved[0][0], [path for _, path in resolved]
 
 
-def _from_uri(uri: str) -> tuple[Any, str]:
-    try:
-        known, path = pafs.FileSystem.from_uri(uri)
-    except (ValueError, OSError) as error:
-        raise OptionError(
-            f"{uri!r} is not the URI of a file system: {error}",
-            asked=uri,
-            remedy='"s3://bucket/folder" · filesystem=a pyarrow.fs.FileSystem',
-        ) from error
-    return known, path
+def _local(path: str) -> tuple[Any, str]:
+    return pafs.LocalFileSystem(), os.path.abspath(path)  # noqa: PTH100 - as given
 
 
 def _fixed_folder(pattern: str) -> str:

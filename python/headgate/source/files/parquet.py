@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from headgate.source.files.calendar import is_old, refuse_old_times
 from headgate.source.files.conform import filter_columns
 from headgate.source.files.footer import INT96, Footer, with_instants
 from headgate.source.files.format import (
@@ -88,9 +89,12 @@ class ParquetFormat(FileFormat):
                 if not kind.equals(stored[field.name])
             }
 
+            is_from_spark_2 = is_old(footer.metadata)
+
             def decoded(rows: int) -> Iterator[pa.RecordBatch]:
                 for batch in parquet.iter_batches(rows, groups, columns, use_threads=False):
-                    yield with_types(batch, casts)
+                    made = with_types(batch, casts)
+                    yield refuse_old_times(made, split.path) if is_from_spark_2 else made
 
             batches = _bounded(decoded, min(rows, _ROWS_OF_TEXTS) if varies else rows, skip)
             yield from batches if batch_rows else _joined(batches, rows)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headgate.errors import HeadgateError, SourceError
 from headgate.source.files.conform import RowFilter, conformer, filter_columns, plain_schema
-from headgate.source.files.listing import failed
+from headgate.source.files.listing import RENAMED, failed
 from headgate.source.files.partitions import constants, with_folder_columns
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 #: The remedy for CSV and JSON, whose types are inferred from the beginning of the first file.
 _OF_TEXT: Final = "give the schema, where its types were guessed wrong · mend the file"
+_STILL_WRITTEN: Final = f"if it was still written: {RENAMED} · mend the file · leave it out"
 
 
 class SplitOpener:
@@ -73,7 +74,7 @@ class SplitOpener:
             raise failed(split, "is gone: it was deleted after it was listed") from error
         except Exception as error:
             text = str(error).strip().partition("\n")[0]
-            remedy = _OF_TEXT if self._kind.name in {"csv", "json"} else ""
+            remedy = _OF_TEXT if self._kind.name in {"csv", "json"} else _STILL_WRITTEN
             raise failed(
                 split, f"cannot be read: {text or type(error).__name__}", remedy
             ) from error
@@ -127,7 +128,7 @@ def first_schema(files: Files, kind: FileFormat, *, by_folders: bool) -> pa.Sche
             raise SourceError(
                 f"{file.path} cannot be read as a {kind.name} file: {text}",
                 asked=f"format={kind.name!r}",
-                remedy="give the format of the files · leave the file out",
+                remedy=f"give the format of the files · {_STILL_WRITTEN}",
                 details={"path": file.path},
             ) from error
         if not by_folders:

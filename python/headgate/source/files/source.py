@@ -26,7 +26,7 @@ from headgate.source.files.conform import RowFilter, plain_schema, select
 from headgate.source.files.csv_options import CsvOptions
 from headgate.source.files.enumerator import FileEnumerator, FileWork
 from headgate.source.files.format import Cut, FileFormat
-from headgate.source.files.listing import Files
+from headgate.source.files.listing import RENAMED, Files
 from headgate.source.files.options import arguments_of
 from headgate.source.files.order import ORDERS, Order
 from headgate.source.files.partitions import constants, may_match
@@ -61,8 +61,10 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
 
     With ``discovery_interval`` the source has no end: it lists the paths again and again, and reads
     every file once, as it was when first listed. A file that changes after its listing is an error,
-    so a writer must write a file under a name with ``_`` or ``.`` first, or elsewhere, and rename
-    it when it is complete.
+    also if it was read already. So a writer must write a file under a name with ``_`` or ``.`` first,
+    or elsewhere, and rename it when it is complete.
+
+    A folder of a Delta, Iceberg or Hudi table is refused, as the files of its deleted rows are there too.
 
     Args:
         paths: files, folders, patterns (``*``, ``?``, ``**``) or URIs.
@@ -307,7 +309,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
                 raise SourceError(
                     f"{file.path} cannot be cut into splits: {text or type(error).__name__}",
                     asked=f"format={self._format.name!r}",
-                    remedy='leave the file out, with a pattern such as "/data/*.parquet"',
+                    remedy=f"if it was still written: {RENAMED} · mend it · leave it out by a pattern",
                     details={"path": file.path},
                 ) from error
             splits += [replace(split, hosts=hosts) for split in planned] if hosts else planned

@@ -22,7 +22,7 @@ class ListedFile:
 
     Attributes:
         path: within its file system.
-        size: in bytes.
+        size: in bytes; -1 if it is not known, as in checkpoints of version 1.
         modified: modification time, ns since 1970; None if the file system does not have it.
     """
 
@@ -72,14 +72,14 @@ class FileCheckpoint:
         made: number of splits created so far.
         pending: splits that are not assigned.
         unplanned: listed files that are not cut into splits yet.
-        known: paths of all listed files, sorted.
+        known: all listed files, sorted by path.
     """
 
     listed: bool = False
     made: int = 0
     pending: Sequence[FileSplit] = ()
     unplanned: Sequence[ListedFile] = ()
-    known: Sequence[str] = ()
+    known: Sequence[ListedFile] = ()
 
 
 class FileCheckpointSerializer(SimpleVersionedSerializer[FileCheckpoint]):
@@ -87,8 +87,8 @@ class FileCheckpointSerializer(SimpleVersionedSerializer[FileCheckpoint]):
 
     @property
     def version(self) -> int:
-        """The version of the fields."""
-        return 1
+        """The version of the fields; 1 has only the paths of the known files."""
+        return 2
 
     def serialize(self, value: FileCheckpoint) -> bytes:
         """Return the compressed JSON of a checkpoint."""
@@ -97,6 +97,7 @@ class FileCheckpointSerializer(SimpleVersionedSerializer[FileCheckpoint]):
             **_shallow(value, _CHECKPOINT),
             "pending": [_shallow(split, _SPLIT) for split in value.pending],
             "unplanned": [_shallow(file, _LISTED) for file in value.unplanned],
+            "known": [(file.path, file.size, file.modified) for file in value.known],
         }
         return zlib.compress(json.dumps(fields, separators=(",", ":")).encode())
 
@@ -107,7 +108,7 @@ class FileCheckpointSerializer(SimpleVersionedSerializer[FileCheckpoint]):
             StateVersionError: the version is unknown, or the bytes do not belong to it.
         """
         asked, have = f"version {version}", f"FileCheckpoint of version {self.version}"
-        if version != self.version:
+        if version not in {1, self.version}:
             raise StateVersionError(
                 "stored state is of a version that FileSource cannot read", asked=asked, have=have
             )
@@ -137,5 +138,8 @@ def _checkpoint(fields: Mapping[str, Any]) -> FileCheckpoint:
         made=fields["made"],
         pending=tuple(pending),
         unplanned=tuple(ListedFile(**file) for file in fields["unplanned"]),
-        known=tuple(fields["known"]),
+        known=tuple(
+            ListedFile(file, -1, None) if isinstance(file, str) else ListedFile(*file)
+            for file in fields["known"]
+        ),
     )

@@ -1,0 +1,66 @@
+"""Paths, URIs and file systems of sources and sinks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate._error import masked
+from headgate.errors import OptionError
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
+
+class MaskedPath(str):
+    """A path or a URI, whose repr has no secrets."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Return the repr without secrets."""
+        return str.__repr__(masked(self))
+
+
+def is_uri(path: str) -> bool:
+    """Return True for a URI, such as ``s3://bucket/folder``."""
+    return "://" in path or path.startswith("file:/")
+
+
+def from_uri(uri: str) -> tuple[pafs.FileSystem, str]:
+    """Return the file system of a URI, and the path in it. Hadoop's names of S3 are known too.
+
+    Raises:
+        OptionError: pyarrow does not have the file system, or takes no such option.
+    """
+    import pyarrow.fs as pafs  # noqa: PLC0415 - slow to import
+
+    scheme, _, rest = uri.partition(":")
+    try:
+        found: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(
+            f"{'s3' if scheme in {'s3a', 's3n'} else scheme}:{rest}"
+        )
+    except (ValueError, OSError) as error:
+        said = str(error)
+    else:
+        return found
+    # Not as the cause: its text may have the URI with its secrets.
+    raise OptionError(
+        f"{uri!r} is on no file system that pyarrow knows: {said}",
+        asked=uri,
+        remedy='"s3://bucket/folder" · filesystem=a pyarrow.fs.FileSystem',
+    )
+
+
+def refuse_uri(path: str, filesystem: Any) -> None:
+    """Refuse a URI as a path of a file system.
+
+    Raises:
+        OptionError: the path is a URI.
+    """
+    if is_uri(path):
+        below = path.partition("://")[2].rpartition("@")[2] or path
+        raise OptionError(
+            f"{path!r} is a URI, and filesystem= has paths without a scheme",
+            asked=f"{path!r}, filesystem={type(filesystem).__name__}",
+            remedy=f"{below!r} as the path · leave filesystem out",
+        )
