@@ -98,6 +98,13 @@ def test_texts_from_outside_lose_their_control_characters():
     assert "<img src=x" in shown
 
 
+def test_what_is_to_be_known_of_a_streaming_job_has_a_line_each():
+    found = state()
+    found["streams"][0]["notices"] = ["windows: 7 rows \x1bcame too late"]
+    name = found["streams"][0]["name"]
+    assert f"{name}: windows: 7 rows ?came too late" in lines.page(view(found))
+
+
 def test_tasks_that_are_not_shown_are_counted():
     assert "200 more tasks are not shown" in lines.page(view(wide(600))).splitlines()
 

@@ -172,13 +172,19 @@ def test_without_a_group_nothing_is_committed(broker):
         reader.close()
 
 
-def test_a_lost_offset_is_an_error_and_never_skipped(broker):
+@pytest.mark.parametrize(
+    "until",
+    [None, LATEST, KafkaOffsets.given({}, otherwise="latest")],
+    ids=["endless", "latest", "given"],
+)
+@pytest.mark.parametrize("is_until_now", [False, True])
+def test_a_lost_offset_is_an_error_and_never_skipped(broker, until, is_until_now):
     topic = broker.fill(8)
-    source = KafkaSource(
-        broker.servers, topic, start=KafkaOffsets.given({(topic, 0): 1000}, otherwise="latest")
-    )
+    start = KafkaOffsets.given({(topic, 0): 1000}, otherwise="latest")
+    source = KafkaSource(broker.servers, topic, start=start, until=until)
     with pytest.raises(SourceError, match="no record at the offset to read") as caught:
-        read_all(source)
+        read_all(source.until_now() if is_until_now else source)
+    assert caught.value.code == "HG-6003"
     assert f"{topic}-0" in str(caught.value)
     assert "1000" in str(caught.value)
 

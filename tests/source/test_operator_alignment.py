@@ -11,6 +11,9 @@ from headgate.source.watermark.alignment import SplitAlignment
 
 WAITING = OperatingMode.WAITING_FOR_ALIGNMENT
 READING = OperatingMode.READING
+UNALIGNED = WatermarkStrategy.for_punctuated(lambda record, time: time).with_watermark_alignment(
+    "group", 100, allow_unaligned_splits=True
+)
 ALIGNED = WatermarkStrategy.for_punctuated(lambda record, time: time).with_watermark_alignment(
     "group", 100
 )
@@ -238,7 +241,7 @@ class TestSplits:
         assert "allow_unaligned_splits=True" in caught.value.remedy
 
     def test_spec_section_13_6_a_reader_that_cannot_pause_may_go_on_unaligned(self):
-        rig = Rig(ALIGNED, ["0", "1"], allow_unaligned_splits=True)
+        rig = Rig(UNALIGNED, ["0", "1"])
         asked = []
 
         def refuse(pause, resume):
@@ -253,7 +256,7 @@ class TestSplits:
         assert rig.operator.mode is WAITING, "the reader as a whole still waits"
 
     def test_another_failure_to_pause_is_the_sources(self):
-        rig = Rig(ALIGNED, ["0", "1"], allow_unaligned_splits=True)
+        rig = Rig(UNALIGNED, ["0", "1"])
 
         def broken(pause, resume):
             raise OSError("no such consumer")

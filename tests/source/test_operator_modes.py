@@ -18,6 +18,7 @@ from tests.source.operator_kit import (
 from headgate.errors import ClosedError, NotBuiltError, SourceError, StateVersionError
 from headgate.source import MAX_WATERMARK, MIN_WATERMARK, OperatingMode, SourceEvent
 from headgate.source import WatermarkStrategy as Strategy
+from headgate.source.watermark.output import OperatorOutput
 
 
 def test_spec_section_13_6_modes_from_start_to_end():
@@ -332,3 +333,45 @@ class TestClosing:
         rig.run(emit(1, split="a"), MORE, NOTHING)
         rig.operator.close()
         assert set(threading.enumerate()) == before
+
+
+def ended_open(*steps, has_endless_splits=False, splits=("a", "b"), drain=False):
+    """Return a rig whose input has ended, after some steps, for a job that goes on later."""
+    rig = Rig(Strategy.for_monotonous_timestamps(), splits, start=False, ends_open=True)
+    if has_endless_splits:
+        output = OperatorOutput(Strategy.for_monotonous_timestamps(), rig.clock, at_end=min)
+        rig.operator._driver.output = rig.operator._output = output
+    rig.operator.start()
+    rig.operator.no_more_splits()
+    rig.run(*steps)
+    if drain:
+        rig.operator.stop(drain=True)
+        rig.drain()
+    return rig
+
+
+def test_the_end_before_a_later_job_has_the_latest_watermark_of_splits_that_ended_for_good():
+    rig = ended_open(emit(70, split="a"), release("a"), emit(40, split="b"), release("b"))
+    assert rig.operator.is_finished
+    assert (rig.watermark, rig.operator.is_idle) == (69, True), "it holds no other reader back"
+
+
+def test_the_end_before_a_later_job_has_the_least_watermark_of_splits_that_go_on():
+    steps = emit(70, split="a"), release("a"), emit(40, split="b"), release("b")
+    rig = ended_open(*steps, has_endless_splits=True)
+    assert (rig.watermark, rig.operator.is_idle) == (39, False)
+    rig = ended_open(emit(70, split="a"), release("a"), release("b"), has_endless_splits=True)
+    assert (rig.watermark, rig.operator.is_idle) == (69, False), (
+        "one without records does not count"
+    )
+
+
+def test_a_reader_without_records_is_idle_at_the_end_before_a_later_job():
+    for endless in (False, True):
+        rig = ended_open(has_endless_splits=endless)
+        assert (rig.watermark, rig.operator.is_idle) == (MIN_WATERMARK, True)
+
+
+def test_a_source_that_is_drained_ends_for_good():
+    rig = ended_open(emit(70, split="a"), drain=True)
+    assert not rig.operator.ends_open

@@ -47,7 +47,6 @@ def read(
     *,
     watermarks: WatermarkStrategy | None = None,
     checkpoint: bytes | None = None,
-    allow_unaligned_splits: bool = False,
 ) -> LocalRead[T]:
     """Read a source in this process.
 
@@ -57,7 +56,6 @@ def read(
         watermarks: makes the watermarks; None for those of the source itself.
         checkpoint: bytes from :meth:`LocalRead.checkpoint`, to continue after the records that it
             covers. The parallelism may differ.
-        allow_unaligned_splits: True to continue unaligned if a reader cannot pause splits.
 
     Raises:
         OptionError: the parallelism is less than 1, or an argument has the wrong type.
@@ -72,7 +70,6 @@ def read(
         parallelism,
         watermarks=watermarks,
         checkpoint=checkpoint,
-        allow_unaligned_splits=allow_unaligned_splits,
     )
 
 
@@ -91,7 +88,6 @@ class LocalRead(Closing, Generic[T]):
         *,
         watermarks: WatermarkStrategy | None,
         checkpoint: bytes | None,
-        allow_unaligned_splits: bool,
     ) -> None:
         self._source = source
         self._restored = None if checkpoint is None else LocalCheckpoint.from_bytes(checkpoint)
@@ -108,7 +104,6 @@ class LocalRead(Closing, Generic[T]):
                 watermarks=watermarks,
                 report_watermark=partial(self._coordinator.report_watermark, subtask),
                 report_finished=partial(self._coordinator.splits_finished, subtask),
-                allow_unaligned_splits=allow_unaligned_splits,
             )
             for subtask in range(parallelism)
         ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import threading
 from datetime import timedelta
 
 import duckdb
+import kit
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from headgate.observe.metrics import samples
 from headgate.observe.runs import RUNS
 from headgate.observe.view import view
-from headgate.sink import FunctionSink
+from headgate.sink import FileSink, FunctionSink
 from headgate.source import FileSource, NumberSequenceSource, WatermarkStrategy, read
 from headgate.stream import Aggregate, ProcessFunction, TumblingWindow, stream
 
@@ -53,6 +55,14 @@ def windows(source, watermarks=TIMES, lateness=0):
     )
 
 
+def by_duckdb(folder):
+    """Return each user's clicks of each minute."""
+    return duckdb.sql(
+        f"""select user, date_trunc('minute', moment), count(*)
+        from read_parquet('{folder}/*.parquet') group by all order by all"""
+    ).fetchall()
+
+
 @pytest.mark.parametrize("parallelism", [1, 2, 5])
 def test_a_replay_of_files_in_order_of_time_has_no_late_row(folder, parallelism):
     found, late = [], []
@@ -60,12 +70,8 @@ def test_a_replay_of_files_in_order_of_time_has_no_late_row(folder, parallelism)
     counted.side_output("late").sink(FunctionSink(late.append))
     counted.sink(FunctionSink(found.append)).run(parallelism=parallelism)
     assert late == []
-    wanted = duckdb.sql(
-        f"""select user, date_trunc('minute', moment) as minute, count(*) as clicks
-        from read_parquet('{folder}/*.parquet') group by all order by all"""
-    ).fetchall()
     table = pa.Table.from_batches(found).select(["user", "window_start", "clicks"])
-    assert sorted(zip(*table.to_pydict().values(), strict=True)) == wanted
+    assert sorted(zip(*table.to_pydict().values(), strict=True)) == by_duckdb(folder)
 
 
 def by_size(folder):
@@ -136,3 +142,34 @@ def test_rows_of_an_output_that_nothing_reads_are_counted():
     query.await_termination()
     assert sum(batch.num_rows for batch in found) == 1000
     assert query.status.dropped == {"both": {"numUnreadRecords": 2000}}
+
+
+def test_a_replay_that_is_stopped_and_goes_on_with_other_readers_has_no_late_row(folder, tmp_path):
+    checkpoint, out = str(tmp_path / "checkpoints"), tmp_path / "out"
+    halted = threading.Semaphore(0)
+
+    def slowly(batch):
+        halted.acquire(timeout=0.002)
+        return batch
+
+    for parallelism in (3, 1, 5, 2):
+        rows = stream(FileSource(folder, split_size=5000), watermarks=TIMES, name="clicks")
+        counted = (
+            rows.map(slowly, name="slowly")
+            .key_by("user")
+            .window(
+                TumblingWindow(timedelta(minutes=1)),
+                time="moment",
+                aggregates=[Aggregate("count", name="clicks")],
+                name="minutes",
+            )
+        )
+        job = counted.sink(FileSink(str(out), mode="append"), name="files")
+        query = job.start(checkpoint=checkpoint, interval="20ms", parallelism=parallelism)
+        if parallelism != 2:
+            kit.wait_for_a_checkpoint(query)
+            query.stop()
+        query.await_termination()
+        assert query.status.dropped == {}
+    found = kit.rows_of(out).select(["user", "window_start", "clicks"])
+    assert sorted(zip(*found.to_pydict().values(), strict=True)) == by_duckdb(folder)

@@ -207,4 +207,6 @@ def page(view: dict[str, Any], sort: str = "", having: str = "") -> str:
         lines.append(f"{left_out} more tasks are not shown")
     if rows := checkpoints(view):
         lines += ["", *table(CHECKPOINTS, rows)]
+    for stream in view["streams"]:
+        lines += [plain(f"{stream.get('name', '')}: {cause}") for cause in stream["causes"]]
     return "\n".join(lines)

@@ -123,7 +123,8 @@ class SourceReader(ABC, Generic[T, SplitT]):
         raise NotBuiltError(
             f"{type(self).__name__} cannot pause single splits",
             asked=f"pause {list(splits_to_pause)}, resume {list(splits_to_resume)}",
-            remedy="implement pause_or_resume_splits() · allow_unaligned_splits=True",
+            remedy="implement pause_or_resume_splits() · "
+            "with_watermark_alignment(..., allow_unaligned_splits=True)",
         )
 
     def handle_source_event(self, event: SourceEvent) -> None:

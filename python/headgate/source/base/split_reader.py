@@ -89,5 +89,6 @@ def cannot_pause_splits(
     return NotBuiltError(
         f"{reader} cannot pause single splits",
         asked=f"pause {list(to_pause)}, resume {list(to_resume)}",
-        remedy="implement pause_or_resume_splits() · allow_unaligned_splits=True",
+        remedy="implement pause_or_resume_splits() · "
+        "with_watermark_alignment(..., allow_unaligned_splits=True)",
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headgate._kafka import LOG, said
 from headgate.errors import SourceError
@@ -17,7 +17,7 @@ from headgate.source.base.split_reader import (
     SplitsRemoval,
 )
 from headgate.source.kafka.records import batch_of, latest_time
-from headgate.source.kafka.split import KafkaSplit, Partition
+from headgate.source.kafka.split import KafkaSplit, Partition, lost
 from headgate.source.sequential import BatchSourceReader, Progress, Timed, TimedBatchEmitter
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from headgate.source.api import SourceReaderContext
 
+#: Returns partitions with the offsets at which to stop; may block.
+Ends: TypeAlias = Callable[[Sequence[KafkaSplit]], Sequence[KafkaSplit]]
 #: Seconds of a poll, after which the split reader looks whether it was woken: librdkafka has no wake-up.
 _POLL: Final = 0.1
 
@@ -38,6 +40,7 @@ class KafkaReader(BatchSourceReader[Timed, KafkaSplit]):
         batch_rows: rows in a batch, at most.
         commits: True to commit offsets.
         context: the reader's context.
+        ends: returns where to stop in partitions that are added, if a later job goes on there; None for the splits' ends.
     """
 
     def __init__(
@@ -47,17 +50,21 @@ class KafkaReader(BatchSourceReader[Timed, KafkaSplit]):
         batch_rows: int,
         commits: bool,
         context: SourceReaderContext,
+        ends: Ends | None = None,
     ) -> None:
         from confluent_kafka import Consumer  # noqa: PLC0415 - optional
 
         self._consumer: Any = Consumer({**settings, "on_commit": _committed}, logger=LOG)
         self._commits = commits
+        self._goes_on = ends is not None
+        #: Partitions that were read to their ends, at which a later job goes on.
+        self._at_end: dict[str, KafkaSplit] = {}
         self._positions: dict[int, dict[Partition, int]] = {}
         self._last_positions: dict[Partition, int] = {}
         #: Positions to commit. The client lets no thread in while another one polls.
         self._offsets: deque[Mapping[Partition, int]] = deque()
         super().__init__(
-            lambda: KafkaSplitReader(self._consumer, schema, batch_rows, self._offsets),
+            lambda: KafkaSplitReader(self._consumer, schema, batch_rows, self._offsets, ends),
             context,
             TimedBatchEmitter(),
         )
@@ -68,6 +75,10 @@ class KafkaReader(BatchSourceReader[Timed, KafkaSplit]):
     def on_split_finished(self, finished: Mapping[str, Progress]) -> None:
         """Keep the last positions, which the next complete checkpoint commits."""
         self._last_positions.update((one.split.key, one.position) for one in finished.values())
+        if self._goes_on:
+            self._at_end.update(
+                (name, self.to_split_type(name, one)) for name, one in finished.items()
+            )
 
     def snapshot_state(self, checkpoint_id: int) -> list[KafkaSplit]:
         """Return the partitions at their positions, which the completion commits."""
@@ -75,7 +86,7 @@ class KafkaReader(BatchSourceReader[Timed, KafkaSplit]):
         if self._commits:
             positions = {split.key: split.position for split in splits}
             self._positions[checkpoint_id] = {**self._last_positions, **positions}
-        return splits
+        return [*splits, *self._at_end.values()]
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Have the fetcher commit the positions of the checkpoint.
@@ -114,6 +125,7 @@ class KafkaSplitReader(SplitReader[Timed, KafkaSplit]):
         schema: the columns of the batches.
         batch_rows: messages per poll, at most.
         offsets: positions to commit between two polls, filled by the reader.
+        ends: returns where to stop in new partitions; None for the splits' ends.
     """
 
     def __init__(
@@ -122,11 +134,13 @@ class KafkaSplitReader(SplitReader[Timed, KafkaSplit]):
         schema: pa.Schema,
         batch_rows: int,
         offsets: deque[Mapping[Partition, int]],
+        ends: Ends | None = None,
     ) -> None:
         self._consumer = consumer
         self._schema = schema
         self._batch_rows = batch_rows
         self._offsets = offsets
+        self._ends = ends
         self._splits: dict[Partition, KafkaSplit] = {}
         self._over: list[str] = []
         self._woken = threading.Event()
@@ -155,8 +169,9 @@ class KafkaSplitReader(SplitReader[Timed, KafkaSplit]):
         """Start and stop to read partitions."""
         match change:
             case SplitsAddition():
-                self._over += [split.split_id for split in change.splits if split.is_over]
-                added = [split for split in change.splits if not split.is_over]
+                splits = change.splits if self._ends is None else self._ends(change.splits)
+                self._over += [split.split_id for split in splits if split.is_over]
+                added = [split for split in splits if not split.is_over]
                 self._splits.update((split.key, split) for split in added)
                 if added:
                     self._consumer.incremental_assign([_place(split) for split in added])
@@ -214,17 +229,12 @@ class KafkaSplitReader(SplitReader[Timed, KafkaSplit]):
             LOG.warning("librdkafka tries again: %s", said(error))
             return
         where = "a partition" if split is None else f"partition {split.split_id}"
-        is_lost = error.code() == KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - its public name
+        splits = [] if split is None else [split.split_id]
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its public name
+            raise lost(where, message.offset(), said(error), splits, error.name())
         raise SourceError(
-            f"{where} has no record at the offset to read, and none is skipped: {said(error)}"
-            if is_lost
-            else f"{where} cannot be read: {said(error)}",
-            asked=f"offset {message.offset()}" if is_lost else "",
-            remedy="a longer retention.ms of the topic · start again from KafkaOffsets.earliest(), "
-            "without the lost records"
-            if is_lost
-            else "",
-            details={"splits": [] if split is None else [split.split_id], "error": error.name()},
+            f"{where} cannot be read: {said(error)}",
+            details={"splits": splits, "error": error.name()},
         )
 
     def _finish(self, split: KafkaSplit) -> None:

@@ -6,6 +6,7 @@ import copy
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from headgate.source.kafka.enumerator import KafkaEnumerator
 from headgate.source.kafka.offsets import KafkaOffsets, OffsetSettings
 from headgate.source.kafka.reader import KafkaReader
 from headgate.source.kafka.records import SCHEMA
-from headgate.source.kafka.split import KafkaCheckpoint, KafkaSplit, Partition
+from headgate.source.kafka.split import KafkaCheckpoint, KafkaSplit, Partition, lost
 
 #: Properties that a caller cannot choose, and what sets them.
 _OURS: Final = {
@@ -97,6 +98,7 @@ class KafkaSource(Source[pa.RecordBatch, KafkaSplit, KafkaCheckpoint]):
         self._group = group_id
         self._start = KafkaOffsets.earliest() if start is None else start
         self._until = until
+        self._until_now = False
         for name, offsets in (("start", self._start), ("until", until)):
             if offsets is not None and not isinstance(offsets, KafkaOffsets):
                 raise refuse(name, offsets, "are no offsets", "KafkaOffsets.earliest()")
@@ -153,7 +155,19 @@ class KafkaSource(Source[pa.RecordBatch, KafkaSplit, KafkaCheckpoint]):
     @property
     def boundedness(self) -> Boundedness:
         """``BOUNDED`` with ``until``."""
-        return Boundedness.CONTINUOUS_UNBOUNDED if self._until is None else Boundedness.BOUNDED
+        is_bounded = self._until is not None or self._until_now
+        return Boundedness.BOUNDED if is_bounded else Boundedness.CONTINUOUS_UNBOUNDED
+
+    def until_now(self) -> KafkaSource:
+        """Return this source, which ends at the last records of the partitions when a job starts; the next job goes on there.
+
+        A source that ends at other offsets is its own result.
+        """
+        if self._until is not None and self._until.kind != "latest":
+            return self
+        chosen = copy.copy(self)
+        chosen._until, chosen._interval, chosen._until_now = None, None, True  # noqa: SLF001
+        return chosen
 
     @property
     def has_endless_splits(self) -> bool:
@@ -198,10 +212,11 @@ class KafkaSource(Source[pa.RecordBatch, KafkaSplit, KafkaCheckpoint]):
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
-            "enable.partition.eof": self._until is not None,
+            "enable.partition.eof": self.boundedness is Boundedness.BOUNDED,
         }
         commits = self._group is not None
-        return KafkaReader(settings, self._schema, self._batch_rows, commits, context)
+        ends = self._with_ends if self._until_now else None
+        return KafkaReader(settings, self._schema, self._batch_rows, commits, context, ends)
 
     @property
     def split_serializer(self) -> SimpleVersionedSerializer[KafkaSplit]:
@@ -236,20 +251,51 @@ class KafkaSource(Source[pa.RecordBatch, KafkaSplit, KafkaCheckpoint]):
 
     def _discover(self, known: frozenset[Partition], is_first: bool) -> list[KafkaSplit]:
         """List the partitions, and find out the offsets of new ones; blocks."""
+        admin = self._admin()
+        new = [key for key in self._partitions(admin) if key not in known]
+        start = self._start if is_first else KafkaOffsets.earliest()
+        starts = start.find(admin, self._group, new, self._settings)
+        found = [KafkaSplit(*key, starts[key]) for key in new]
+        if self._until is None:
+            return found
+        self._check_starts(admin, found)
+        ends = self._until.find(admin, self._group, new, self._settings)
+        return [replace(split, end=ends[split.key]) for split in found]
+
+    def _with_ends(self, splits: Sequence[KafkaSplit]) -> list[KafkaSplit]:
+        """Return partitions that end at their last records of now; blocks."""
+        admin = self._admin()
+        self._check_starts(admin, splits)
+        latest = KafkaOffsets.latest()
+        ends = latest.find(admin, None, [split.key for split in splits], self._settings)
+        return [replace(split, end=ends[split.key]) for split in splits]
+
+    def _check_starts(self, admin: Any, splits: Sequence[KafkaSplit]) -> None:
+        """Check that no partition ends before the offset to read first, as one that was made anew does.
+
+        Raises:
+            SourceError: one does. A read that never ends has the same error of the broker.
+        """
+        settings = replace(self._settings, is_committed_only=False)
+        latest = KafkaOffsets.latest()
+        logs = latest.find(admin, None, [split.key for split in splits], settings)
+        for split in splits:
+            if split.position > (end := logs[split.key]):
+                where, name = f"partition {split.split_id}", "OFFSET_OUT_OF_RANGE"
+                cause = f"its log ends at offset {end}, so the topic may have been made anew"
+                raise lost(where, split.position, cause, [split.split_id], name)
+
+    @property
+    def _settings(self) -> OffsetSettings:
+        level = self._properties.get("isolation.level", "read_committed")
+        return OffsetSettings(self._timeout, level == "read_committed")
+
+    def _admin(self) -> Any:
         from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - optional
 
         foreign = ("isolation.level", "fetch.", "max.partition.fetch", "queued.", "check.crcs")
         shared = {n: v for n, v in self._clients().items() if not n.startswith(foreign)}
-        admin = AdminClient(shared, logger=LOG)
-        new = [key for key in self._partitions(admin) if key not in known]
-        level = self._properties.get("isolation.level", "read_committed")
-        settings = OffsetSettings(self._timeout, level == "read_committed")
-        start = self._start if is_first else KafkaOffsets.earliest()
-        starts = start.find(admin, self._group, new, settings)
-        ends: dict[Partition, int] = {}
-        if self._until is not None:
-            ends = self._until.find(admin, self._group, new, settings)
-        return [KafkaSplit(*key, starts[key], ends.get(key)) for key in new]
+        return AdminClient(shared, logger=LOG)
 
     def _partitions(self, admin: Any) -> list[Partition]:
         from confluent_kafka import KafkaException  # noqa: PLC0415 - optional

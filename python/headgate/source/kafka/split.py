@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headgate.errors import SourceError
 from headgate.source.api import SourceSplit
 
 #: A topic and the number of a partition.
@@ -56,3 +57,22 @@ class KafkaCheckpoint:
     known: Sequence[tuple[str, int]] = ()
     pending: Sequence[tuple[str, int, int, int | None]] = ()
     is_listed: bool = False
+
+
+def lost(where: str, offset: int, cause: str, splits: Sequence[str], name: str) -> SourceError:
+    """Return the error for a partition that does not have the record at an offset any more, or not yet.
+
+    Args:
+        where: the partition, in words.
+        offset: of the record.
+        cause: in words.
+        splits: id of the partition's split.
+        name: of the broker's error.
+    """
+    return SourceError(
+        f"{where} has no record at the offset to read, and none is skipped: {cause}",
+        asked=f"offset {offset}",
+        remedy="a longer retention.ms of the topic · start again from KafkaOffsets.earliest(), "
+        "without the lost records",
+        details={"splits": list(splits), "error": name},
+    )

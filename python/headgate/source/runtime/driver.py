@@ -42,7 +42,6 @@ class ReaderDriver(Generic[T]):
         signal: wakes the owner; called on any thread.
         report_watermark: called with the watermark in ms, each update interval.
         report_finished: called with the ids of splits after their last record was handed out.
-        allow_unaligned_splits: True to continue unaligned if the reader cannot pause splits.
         ends_open: True if no last watermark follows the end of input.
         clock: in seconds.
 
@@ -63,7 +62,6 @@ class ReaderDriver(Generic[T]):
         signal: Callable[[], None],
         report_watermark: Callable[[int], None] | None,
         report_finished: Callable[[Sequence[str]], None] | None,
-        allow_unaligned_splits: bool,
         ends_open: bool,
         clock: Clock,
     ) -> None:
@@ -85,7 +83,8 @@ class ReaderDriver(Generic[T]):
         self._alignment = SplitAlignment()
         self._aligned_changes = 0
         self._pauses_splits = True
-        self._allow_unaligned_splits = allow_unaligned_splits
+        alignment = strategy.alignment
+        self._allow_unaligned_splits = alignment is not None and alignment.allow_unaligned_splits
         self._reader: SourceReader[T, Any] | None = None
 
     @property

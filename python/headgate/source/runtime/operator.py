@@ -40,9 +40,11 @@ class SourceOperator(Generic[T]):
         report_watermark: called with the watermark in ms, each update interval of an alignment
             group.
         report_finished: called with the ids of splits after their last record was handed out.
-        allow_unaligned_splits: True to continue unaligned if the reader cannot pause splits.
         ends_open: True if a later job continues after the end of input: the last watermark is that of the records.
         clock: a monotonic clock in seconds.
+
+    Attributes:
+        ends_open: the same, and False once the source is to end for good.
     """
 
     def __init__(
@@ -53,7 +55,6 @@ class SourceOperator(Generic[T]):
         watermarks: WatermarkStrategy | None = None,
         report_watermark: Callable[[int], None] | None = None,
         report_finished: Callable[[Sequence[str]], None] | None = None,
-        allow_unaligned_splits: bool = False,
         ends_open: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -68,7 +69,6 @@ class SourceOperator(Generic[T]):
             self._mailbox.signal,
             report_watermark=report_watermark,
             report_finished=report_finished,
-            allow_unaligned_splits=allow_unaligned_splits,
             ends_open=ends_open,
             clock=clock,
         )
@@ -106,6 +106,7 @@ class SourceOperator(Generic[T]):
         Args:
             drain: True if the source ends for good, so that the last watermark is emitted.
         """
+        self.ends_open = self.ends_open and not drain
         self._mailbox.post(partial(self._driver.stop, drain))
 
     def fail(self, error: BaseException) -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Self
 
-from headgate._arguments import duration, span, whole_number
+from headgate._arguments import duration, flag, span, whole_number
 from headgate.errors import OptionError
 from headgate.source.watermark.assigner import TimestampAssigner, TimestampFunction
 from headgate.source.watermark.generator import (
@@ -27,11 +27,13 @@ class WatermarkAlignment:
         group: the group's name.
         max_drift_ms: largest lead of a watermark over the group's slowest member.
         update_interval: seconds between two updates of the limit.
+        allow_unaligned_splits: True if a reader that cannot pause single splits goes on, and waits as a whole.
     """
 
     group: str
     max_drift_ms: int
     update_interval: float = 1.0
+    allow_unaligned_splits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,12 @@ class WatermarkStrategy:
         return replace(self, idle_timeout=duration("timeout", timeout, 0.001))
 
     def with_watermark_alignment(
-        self, group: str, max_drift_ms: int, update_interval: float | str = 1.0
+        self,
+        group: str,
+        max_drift_ms: int,
+        update_interval: float | str = 1.0,
+        *,
+        allow_unaligned_splits: bool = False,
     ) -> Self:
         """Return this strategy with readers and splits that wait for the slowest one of a group.
 
@@ -125,6 +132,7 @@ class WatermarkStrategy:
             group: the group's name.
             max_drift_ms: largest lead of a watermark over the group's slowest member.
             update_interval: seconds between two updates, or a duration such as ``"1s"``.
+            allow_unaligned_splits: True to go on with readers that cannot pause single splits: they wait as a whole.
 
         Raises:
             OptionError: a value is of the wrong kind or out of range.
@@ -137,7 +145,8 @@ class WatermarkStrategy:
             )
         drift = _ms("max_drift_ms", max_drift_ms)
         interval = duration("update_interval", update_interval, 0.001)
-        return replace(self, alignment=WatermarkAlignment(group, drift, interval))
+        unaligned = flag("allow_unaligned_splits", allow_unaligned_splits)
+        return replace(self, alignment=WatermarkAlignment(group, drift, interval, unaligned))
 
     def create_generator(self) -> WatermarkGenerator | None:
         """Return the generator of one split."""
