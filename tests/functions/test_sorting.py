@@ -159,5 +159,5 @@ def test_files_that_are_merged_early_are_closed(opened):
 )
 def test_a_type_that_arrow_cannot_sort_is_refused(column):
     """Arrow ends the process when it sorts a table by some structs."""
-    with pytest.raises(UnsupportedTypeError, match="column 'odd' of type .* cannot be sorted"):
+    with pytest.raises(UnsupportedTypeError, match=r"column 'odd' of type .* cannot be sorted"):
         list(sort_batches([pa.record_batch({"odd": column})], ["odd"], 1 << 20))
