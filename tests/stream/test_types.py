@@ -14,6 +14,7 @@ from headgate.errors import UnsupportedTypeError
 from headgate.source import NumberSequenceSource
 from headgate.stream import (
     Aggregate,
+    CoProcessFunction,
     KeyedStateBackend,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -207,7 +208,7 @@ def test_streams_refuse_what_would_fail_while_they_run(of):
     with pytest.raises(UnsupportedTypeError, match="column 'text'"):
         rows.key_by("k").window(WINDOWS["tumbling"], time="at", aggregates=[Aggregate("count")])
     with pytest.raises(UnsupportedTypeError, match="column 'text'"):
-        rows.key_by("k").connect(rows.key_by("k")).process(object(), schema=schema)
+        rows.key_by("k").connect(rows.key_by("k")).process(CoProcessFunction(), schema=schema)
 
 
 @pytest.mark.parametrize("of", [pa.string(), pa.float64(), INT], ids=str)
