@@ -74,6 +74,7 @@ TYPES = [
     (pa.list_(pa.string_view()), [["a"], ["b"]]),
     (pa.map_(pa.string(), INT), [[("a", 1)], [("b", 2)]]),
     (pa.struct([("a", INT)]), [{"a": 1}, {"a": 2}]),
+    (pa.struct([pa.field("a", INT, nullable=False)]), [{"a": 1}, {"a": 2}]),
     (pa.struct([]), [{}, {}]),
     (pa.struct([("a", pa.string_view())]), [{"a": "a"}, {"a": "b"}]),
     (pa.struct([("a", pa.dictionary(pa.int32(), pa.string()))]), [{"a": "a"}, {"a": "b"}]),
