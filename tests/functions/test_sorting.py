@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.errors import UnsupportedTypeError
 from headgate.functions import sorting
 from headgate.functions.sorting import sort_batches
 
@@ -143,3 +144,20 @@ def test_files_that_are_merged_early_are_closed(opened):
     assert len(opened) > 20
     assert sum(not file.closed for file in opened) < 10
     assert len(list(made)) > 0
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([{"a": 1}, {"a": 2}]),
+        pa.array([[1], [2]]),
+        pa.array(["a", "b"], pa.string_view()),
+        pa.array([[(1, 1)], [(2, 2)]], pa.map_(pa.int64(), pa.int64())),
+        pa.array([1, 2]).cast(pa.float16()),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_type_that_arrow_cannot_sort_is_refused(column):
+    """Arrow ends the process when it sorts a table by some structs."""
+    with pytest.raises(UnsupportedTypeError, match=r"column 'odd' of type .* cannot be sorted"):
+        list(sort_batches([pa.record_batch({"odd": column})], ["odd"], 1 << 20))

@@ -12,6 +12,7 @@ SCHEMAS = {
     "several": pa.schema([("id", pa.int32()), ("name", pa.string()), ("at", pa.timestamp("us"))]),
     "nested": pa.schema([("of", pa.struct([("a", pa.int64()), ("b", pa.string())]))]),
     "list": pa.schema([("of", pa.list_(pa.int32()))]),
+    "strict": pa.schema([("of", pa.struct([pa.field("a", pa.int64(), nullable=False)]))]),
     "deep": pa.schema([("of", pa.list_(pa.struct([("x", pa.float32())])))]),
 }
 
@@ -29,6 +30,7 @@ VALUES = {
         st.none() | st.builds(lambda a, b: {"a": a, "b": b}, st.none() | st.integers(0, 2), _text)
     ),
     "list": st.tuples(st.none() | st.lists(st.integers(0, 1), max_size=2)),
+    "strict": st.tuples(st.none() | st.builds(lambda a: {"a": a}, st.integers(0, 2))),
     "deep": st.tuples(
         st.none()
         | st.lists(

@@ -232,7 +232,7 @@ def test_what_has_expired_is_counted(how):
         entries.put([7, 7, 8], [1, 2, 3])
 
     write()
-    assert backend.expired == 0
+    assert backend.num_expired_values == 0
     now[0] += TTL
     if how == "snapshot":
         backend.snapshot(1)
@@ -243,6 +243,6 @@ def test_what_has_expired_is_counted(how):
         write()
         items.expire()
     # Two values, two sums, three elements and three entries.
-    assert backend.expired == 10
+    assert backend.num_expired_values == 10
     backend.snapshot(2)
-    assert backend.expired == 10
+    assert backend.num_expired_values == 10

@@ -74,6 +74,7 @@ TYPES = [
     (pa.list_(pa.string_view()), [["a"], ["b"]]),
     (pa.map_(pa.string(), INT), [[("a", 1)], [("b", 2)]]),
     (pa.struct([("a", INT)]), [{"a": 1}, {"a": 2}]),
+    (pa.struct([pa.field("a", INT, nullable=False)]), [{"a": 1}, {"a": 2}]),
     (pa.struct([]), [{}, {}]),
     (pa.struct([("a", pa.string_view())]), [{"a": "a"}, {"a": "b"}]),
     (pa.struct([("a", pa.dictionary(pa.int32(), pa.string()))]), [{"a": "a"}, {"a": "b"}]),
@@ -178,6 +179,7 @@ def test_a_map_key_of_any_type(of, values):
 def test_a_reduction_of_any_type(reduce, of, values):
     array = array_of(of, values)
     kept = INT if reduce == "count" else of
+    is_null = of == pa.null()
     descriptor = taken_or_refused(lambda: ReducingStateDescriptor("v", reduce, kept))
     schema = pa.schema([("user", pa.string()), ("at", INT), ("price", of)])
     aggregates = [Aggregate(reduce, "price")]
@@ -185,18 +187,27 @@ def test_a_reduction_of_any_type(reduce, of, values):
         window = taken_or_refused(
             lambda name=name: operator(WINDOWS[name], schema, aggregates=aggregates)
         )
-        if window is not None:
-            users, times = pa.array(["a", "b"]), pa.array([1, 1])
-            window.process(pa.RecordBatch.from_arrays([users, times, array], schema=schema))
-            results = window.advance_watermark(100).results
-            shown = [1 - (of == pa.null())] * 2 if reduce == "count" else array.to_pylist()
-            assert results[aggregates[0].result].to_pylist() == shown
+        if window is None:
+            continue
+        columns = [pa.array(["a", "b"]), pa.array([1, 1]), array]
+        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+        window.process(pa.concat_batches([batch, batch]))
+        window.process(batch)
+        result = window.advance_watermark(100).results[aggregates[0].result]
+        if reduce == "count":
+            assert result.to_pylist() == [0 if is_null else 3] * 2
+        elif reduce != "sum":
+            assert result.to_pylist() == array.to_pylist()
+        else:
+            assert result.to_pylist() == [3 * one for one in array.to_pylist()]
     if descriptor is not None:
         backend = KeyedStateBackend(pa.schema([("id", INT)]))
         state = backend.get_state(descriptor)
         backend.set_keys([pa.array([1, 2])])
         state.add(array)
-        assert state.get().null_count == (2 if of == pa.null() else 0)
+        state.add(array)
+        assert state.get().type == kept
+        assert state.get().null_count == (2 if is_null else 0)
 
 
 @pytest.mark.parametrize("of", [pa.string_view(), pa.binary_view()], ids=str)
@@ -208,7 +219,7 @@ def test_streams_refuse_what_would_fail_while_they_run(of):
     with pytest.raises(UnsupportedTypeError, match="column 'text'"):
         rows.key_by("k").window(WINDOWS["tumbling"], time="at", aggregates=[Aggregate("count")])
     with pytest.raises(UnsupportedTypeError, match="column 'text'"):
-        rows.key_by("k").connect(rows.key_by("k")).process(CoProcessFunction, schema=schema)
+        rows.key_by("k").connect(rows.key_by("k")).process(CoProcessFunction(), schema=schema)
 
 
 @pytest.mark.parametrize("of", [pa.string(), pa.float64(), INT], ids=str)

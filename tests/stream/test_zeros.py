@@ -36,6 +36,10 @@ TYPES = {
         lambda x, y: [{"x": x}, None, {"x": y}],
     ),
     "fixed list": (pa.list_(pa.float64(), 2), lambda *both: list(both)),
+    "strict": (
+        pa.struct([pa.field("x", pa.float64(), nullable=False)]),
+        lambda x, _: {"x": 0.0 if x is None else x},
+    ),
     "lists": (pa.list_(pa.list_(pa.float64())), lambda x, y: [[x], [], [y, x]]),
     "dictionary": (pa.dictionary(pa.int8(), pa.float64()), lambda one, _: one),
 }
@@ -84,6 +88,14 @@ def test_keys_are_those_that_spark_takes_for_equal(name, pairs, offset):
     groups = dict(zip(expected, key_groups_of(batch, 128).tolist(), strict=True))
     assert [groups[key] for key in expected] == key_groups_of(one, 128).tolist()
     assert "-0.0" not in repr(count.table().to_pydict())
+
+
+@given(st.lists(st.none() | st.sampled_from(FLOATS), max_size=40), st.integers(0, 40))
+def test_slices_keep_their_nulls(values, offset):
+    array = pa.array(values, pa.float64())[offset:]
+    one = normalized(pa.record_batch({"k": array}))["k"]
+    one.validate(full=True)
+    assert list(map(plain, one.to_pylist())) == list(map(plain, array.to_pylist()))
 
 
 def test_timers_and_maps_have_one_zero():

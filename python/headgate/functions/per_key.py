@@ -10,7 +10,7 @@ from headgate._kinds import kind_of
 from headgate._matches import close_matches
 from headgate._units import parse_size
 from headgate.batches import joined, returned
-from headgate.errors import OptionError, UnknownColumnError, UnsupportedTypeError
+from headgate.errors import OptionError, UnknownColumnError
 from headgate.functions.libraries import LIBRARIES, as_library
 from headgate.functions.single_rows import SingleRows
 
@@ -192,7 +192,10 @@ def _checked(batches: Iterable[pa.RecordBatch], by: list[str]) -> Iterator[pa.Re
         names = batch.schema.names
         missing = next((name for name in by if name not in names), None)
         if number == 0 and missing is None:
-            _check_types(batch.schema, by)
+            from headgate.functions.sorting import check_sortable  # noqa: PLC0415 - imports pyarrow
+
+            for name in by:
+                check_sortable(name, batch.schema.field(name).type)
         if missing is not None:
             near = close_matches(missing, names)
             raise UnknownColumnError(
@@ -202,35 +205,3 @@ def _checked(batches: Iterable[pa.RecordBatch], by: list[str]) -> Iterator[pa.Re
                 details={"column": missing, "columns": names, "close": near},
             )
         yield batch
-
-
-def _check_types(schema: pa.Schema, by: list[str]) -> None:
-    """Refuse a column that Arrow cannot sort."""
-    from pyarrow import types  # noqa: PLC0415 - slow to import
-
-    kinds = (
-        types.is_boolean,
-        types.is_integer,
-        types.is_float32,
-        types.is_float64,
-        types.is_decimal,
-        types.is_string,
-        types.is_large_string,
-        types.is_binary,
-        types.is_large_binary,
-        types.is_fixed_size_binary,
-        types.is_date,
-        types.is_time,
-        types.is_timestamp,
-        types.is_duration,
-    )
-    for name in by:
-        kind = schema.field(name).type
-        if not any(is_kind(kind) for is_kind in kinds):
-            raise UnsupportedTypeError(
-                f"column {name!r} of type {kind} cannot be sorted",
-                asked=f"{name}: {kind}",
-                have="booleans, numbers, decimals, strings, binaries, dates, times, timestamps, durations",
-                remedy="take its fields as columns of their own",
-                details={"column": name, "type": str(kind)},
-            )

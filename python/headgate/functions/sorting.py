@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._directories import local_directories
+from headgate.errors import UnsupportedTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -179,9 +180,38 @@ def _order(table: pa.Table, by: Sequence[str | tuple[str, ...]]) -> pa.Array:
     for key in by:
         name, *fields = (key,) if isinstance(key, str) else key
         column = pc.struct_field(table[name], fields) if fields else table[name]
+        if not pa.types.is_null(column.type):
+            check_sortable(name, column.type)
         if column.null_count:
             columns.append(pc.is_valid(column))  # false comes first
         columns.append(column)
     names = [str(number) for number in range(len(columns))]
     keys = [(name, "ascending") for name in names]
     return pc.sort_indices(pa.table(columns, names), sort_keys=keys)
+
+
+def check_sortable(name: str, of: pa.DataType) -> None:
+    """Refuse a column that Arrow cannot sort, or whose sort ends the process.
+
+    Raises:
+        UnsupportedTypeError: it is none of numbers, texts and times.
+    """
+    t = pa.types
+    kinds = (
+        t.is_boolean,
+        t.is_integer,
+        t.is_float32,
+        t.is_float64,
+        t.is_decimal128,
+        t.is_decimal256,
+    )
+    texts = (t.is_string, t.is_large_string, t.is_binary, t.is_large_binary, t.is_fixed_size_binary)
+    times = (t.is_date, t.is_time, t.is_timestamp, t.is_duration)
+    if not any(is_kind(of) for is_kind in (*kinds, *texts, *times)):
+        raise UnsupportedTypeError(
+            f"column {name!r} of type {of} cannot be sorted",
+            asked=f"{name}: {of}",
+            have="booleans, numbers, decimals, strings, binaries, dates, times, timestamps, durations",
+            remedy="take its fields as columns of their own",
+            details={"column": name, "type": str(of)},
+        )

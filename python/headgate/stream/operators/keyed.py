@@ -78,7 +78,7 @@ class KeyedState:
     @property
     def dropped(self) -> dict[str, int]:
         """Values that were older than their time to live."""
-        return {EXPIRED: getattr(self.backend, "num_expired_values", 0)}
+        return {EXPIRED: self.backend.num_expired_values}
 
     @property
     def files_in_flight(self) -> set[str]:

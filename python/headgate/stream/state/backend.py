@@ -112,7 +112,7 @@ class KeyedStateBackend:
         return pa.array(self.current.batch.rows)
 
     @property
-    def expired(self) -> int:
+    def num_expired_values(self) -> int:
         """Number of values, elements and entries that are gone since their time to live was over."""
         return sum(state.expired for state in self.states.values())
 

@@ -239,6 +239,9 @@ def _plain(column: Any, to: pa.DataType) -> pa.Array | None:
 
 def _as(column: pa.Array, of: pa.DataType) -> pa.Array:
     """Return a column of the index, which has decoded dictionaries, as a type."""
+    if column.type == of:
+        # A cast refuses the nulls below null structs whose fields are not nullable.
+        return column
     return encoded(column, of) if pa.types.is_dictionary(of) else column.cast(of)
 
 

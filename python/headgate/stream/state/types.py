@@ -85,7 +85,10 @@ def can_take(of: pa.DataType) -> bool:
 @cache
 def can_compare(of: pa.DataType) -> bool:
     """Return True if one of two values of a type is the least."""
-    return storage_type(of) is not None or _works(of, lambda one: pc.min_element_wise(one, one))
+    if storage_type(of) is not None:
+        return True
+    # Of dictionaries the least is a value, from which Arrow does not make all types of dictionaries.
+    return _works(of, lambda one: pc.min_element_wise(one, one).cast(of))
 
 
 def _works(of: pa.DataType, use: Callable[[pa.Array], Any]) -> bool:

@@ -113,9 +113,10 @@ def encoded(values: pa.Array, of: pa.DictionaryType) -> pa.Array:
 def _floats(array: pa.Array) -> pa.Array:
     unsigned, sign, infinity = _BITS[array.type.bit_width]
     validity, data = array.buffers()
-    end = array.offset + len(array)
-    bits = np.frombuffer(data or b"", unsigned)[:end]
+    # A slice of many rows is cut off at a byte of its validity.
+    start, end = array.offset // 8 * 8, array.offset + len(array)
+    bits = np.frombuffer(data or b"", unsigned)[start:end]
     bits = np.where(bits == sign, unsigned(0), bits)
     bits[(bits & unsigned(sign - 1)) > infinity] = infinity | (infinity & -infinity) >> 1
-    buffers = [validity, pa.py_buffer(bits)]
-    return pa.Array.from_buffers(array.type, len(array), buffers, offset=array.offset)
+    buffers = [None if validity is None else validity.slice(start // 8), pa.py_buffer(bits)]
+    return pa.Array.from_buffers(array.type, len(array), buffers, offset=array.offset - start)

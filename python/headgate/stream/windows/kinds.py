@@ -70,7 +70,7 @@ class SlidingWindow:
 
 @dataclass(frozen=True, slots=True)
 class SessionWindow:
-    """Windows of rows that follow each other within a gap. A window ends a gap after its last row.
+    """Windows of rows that are at most a gap apart, as in Flink. A window ends a gap after its last row.
 
     Attributes:
         gap: at least a millisecond: ``"5 minutes"``, or a ``timedelta``, which it becomes.
