@@ -20,6 +20,7 @@ events = st.one_of(
     st.tuples(st.just("time"), st.integers(1, 120)),
     st.tuples(st.just("acknowledge"), st.sampled_from(TASKS), st.integers(-1, 1)),
     st.tuples(st.just("decline"), st.integers(-1, 1)),
+    st.tuples(st.just("end"), st.integers(-1, 1), st.booleans()),
     st.tuples(st.just("request"), st.sampled_from([None, "a", "b"]), st.booleans()),
 )
 
@@ -30,7 +31,13 @@ class Model:
     def __init__(self, config):
         self.config, self.next, self.pending, self.missing = config, FIRST, None, set()
         self.asked, self.failures, self.over = [], 0, False
+        self.is_committing = False
         self.started = self.ended = None
+
+    @property
+    def is_waiting(self):
+        """True while tasks have to acknowledge the pending checkpoint."""
+        return self.pending is not None and not self.is_committing
 
     def take(self, effects, now):
         """Take effects in their order, and check that each is allowed."""
@@ -51,15 +58,14 @@ class Model:
                 assert not self.missing
                 assert set(effect.states) == set(TASKS)
                 assert all(state == effect.checkpoint for state in effect.states.values())
-                self.failures, self.over = 0, effect.trigger.stop
-                self.pending, self.ended = None, now
+                self.is_committing = True
             elif isinstance(effect, Abort):
                 assert effect.trigger == self.pending
                 if effect.trigger.savepoint is None:
                     self.failures += 1
                     if effect.trigger.stop and self.failures <= self.config.tolerable_failures:
                         self.asked.insert(0, (None, True))
-                self.pending, self.ended = None, now
+                self.pending, self.ended, self.is_committing = None, now, False
             else:
                 assert isinstance(effect, FailJob)
                 assert self.failures > self.config.tolerable_failures
@@ -90,22 +96,22 @@ def test_checkpoints_follow_the_model(interval, timeout, pause, tolerable, happe
         about = model.next - 1
         if name == "time":
             now += arguments[0]
-            late = model.pending is not None and now >= model.started + timeout
+            late = model.is_waiting and now >= model.started + timeout
             effects = coordinator.on_time(now)
             assert late == any(isinstance(effect, Abort) for effect in effects)
         elif name == "acknowledge":
             task, offset = arguments
             number = about + offset
-            if model.pending is not None and offset == 0:
+            if model.is_waiting and offset == 0:
                 model.missing.discard(task)
-            effects = coordinator.on_acknowledged(task, number, number, now)
-            assert any(isinstance(e, Complete) for e in effects) == (
-                model.pending is not None and not model.missing
-            )
+            effects = coordinator.on_acknowledged(task, number, number)
+            is_last = model.is_waiting and not model.missing
+            assert [type(effect) for effect in effects] == [Complete] * is_last
+        elif name == "end":
+            effects = end(coordinator, model, about, *arguments, now)
         elif name == "decline":
-            number = about + arguments[0]
-            expected = model.pending is not None and number == about
-            effects = coordinator.on_declined(number, "planned", now)
+            expected = model.is_waiting and arguments[0] == 0
+            effects = coordinator.on_declined(about + arguments[0], "planned", now)
             assert any(isinstance(effect, Abort) for effect in effects) == expected
         else:
             savepoint, stop = arguments
@@ -117,13 +123,26 @@ def test_checkpoints_follow_the_model(interval, timeout, pause, tolerable, happe
         assert coordinator.next_id == model.next
         assert coordinator.pending == (model.pending and model.pending.checkpoint)
     given_up = coordinator.close("over")
-    waiting = [] if model.pending is None else [model.pending.savepoint]
+    waiting = [model.pending.savepoint] if model.is_waiting else []
     if not model.over:
         waiting += [savepoint for savepoint, _ in model.asked]
         assert [abort.trigger.savepoint for abort in given_up] == waiting
     assert coordinator.close("over") == []
     assert coordinator.on_time(now + 10_000) == []
     assert coordinator.due is None
+
+
+def end(coordinator, model, about, offset, is_written, now):
+    """End a checkpoint that is being committed."""
+    is_ended = model.is_committing and offset == 0
+    if not is_written:
+        effects = coordinator.on_failed(about + offset, "planned", now)
+        assert is_ended == any(isinstance(effect, Abort) for effect in effects)
+        return effects
+    if is_ended:
+        model.failures, model.over = 0, model.pending.stop
+        model.pending, model.ended, model.is_committing = None, now, False
+    return coordinator.on_completed(about + offset, now)
 
 
 class ValveModel:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import kit
@@ -11,7 +12,12 @@ import pytest
 from kit import wait_for_a_checkpoint, wait_until
 
 from headgate import errors
-from headgate.sink import FileSink
+from headgate.sink import (
+    FileSink,
+    StreamSink,
+    StreamSinkCommitter,
+    StreamSinkWriter,
+)
 from headgate.source import NumberSequenceSource
 from headgate.stream import JobState, read_savepoint, stream
 from headgate.stream.job.store import CheckpointStore, FencedError
@@ -190,20 +196,98 @@ def test_without_a_checkpoint_a_failure_ends_the_job_and_commits_nothing(tmp_pat
     assert not list((tmp_path / "out").glob("*.parquet"))
 
 
-def test_a_checkpoint_that_cannot_be_written_fails_the_job_unless_tolerated(tmp_path):
+@pytest.mark.parametrize("part", ["tasks", "log"])
+def test_a_checkpoint_that_cannot_be_written_fails_the_job_unless_tolerated(tmp_path, part):
     folder = tmp_path / "checkpoints"
-    query = start(counted(ROWS), tmp_path, tolerable_failures=1000)
+    query = start(counted(2 * ROWS), tmp_path, tolerable_failures=1000)
     wait_for_a_checkpoint(query)
-    (folder / "tasks").rename(folder / "moved")
-    (folder / "tasks").touch()
+    (folder / part).rename(folder / "moved")
+    (folder / part).touch()
     wait_until(lambda: any(one.status == "failed" for one in query.status.checkpoints))
     failed = next(one for one in query.status.checkpoints if one.status == "failed")
     assert "cannot be written" in failed.reason
-    (folder / "tasks").unlink()
-    (folder / "moved").rename(folder / "tasks")
+    (folder / part).unlink()
+    (folder / "moved").rename(folder / part)
     assert query.await_termination(60)
     assert query.status.restarts == 0
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    kit.check_counts(kit.rows_of(tmp_path / "out"), 2 * ROWS)
+
+
+def test_an_entry_of_a_newer_driver_ends_the_job_however_much_is_tolerated(tmp_path):
+    query = start(counted(ROWS), tmp_path, tolerable_failures=1000)
+    wait_for_a_checkpoint(query)
+    CheckpointStore(str(tmp_path / "checkpoints")).claim()
+    with pytest.raises(errors.CheckpointError, match="another driver"):
+        query.await_termination(60)
+    assert query.status.restarts == 0
+
+
+class SlowlyCommitted(StreamSink):
+    """A sink whose commits take longer than several intervals; it notes how many checkpoints are pending."""
+
+    def __init__(self):
+        self.query, self.pending, self.commits, self.begins = None, [], [], []
+
+    delivery = "exactly_once"
+
+    def create_stream_writer(self, context, schema=None):
+        return SlowWriter()
+
+    def create_stream_committer(self, job):
+        return SlowCommitter(self)
+
+
+class SlowWriter(StreamSinkWriter):
+    def write(self, batch):
+        pass
+
+    def flush(self, *, end_of_input):
+        pass
+
+    def prepare_commit(self, checkpoint):
+        return b"something"
+
+    def abort(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class SlowCommitter(StreamSinkCommitter):
+    def __init__(self, sink):
+        self.sink = sink
+
+    def start(self, restored_checkpoint):
+        pass
+
+    def abort_unknown(self, known, before=None):
+        pass
+
+    def close(self):
+        pass
+
+    def commit(self, checkpoint, committables):
+        query = self.sink.query
+        time.sleep(0.2)
+        if query is not None:
+            known = [one for one in query.status.checkpoints if one.status == "pending"]
+            self.sink.pending.append(len(known))
+            self.sink.commits.append(int(time.time() * 1000))
+
+
+def test_one_checkpoint_is_pending_until_its_output_is_committed(tmp_path):
+    sink = SlowlyCommitted()
+    checkpoint = str(tmp_path / "checkpoints")
+    made = kit.numbers(ROWS, rate=RATE).sink(sink)
+    sink.query = query = made.start(checkpoint=checkpoint, interval=0.02, min_pause=0.05)
+    assert query.await_termination(60)
+    assert len(sink.pending) > 2
+    assert set(sink.pending) == {1}
+    begun = [one.triggered for one in query.status.checkpoints][-len(sink.commits) :]
+    # The last one is not held back by a pause.
+    pauses = zip(sink.commits[:-2], begun[1:-1], strict=True)
+    assert all(commit + 49 <= begin for commit, begin in pauses)
 
 
 def test_old_checkpoints_are_deleted(tmp_path):

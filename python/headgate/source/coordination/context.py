@@ -196,6 +196,12 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
         """Run an action of the coordinator periodically, until it is closed or fails."""
         self._timers.add(self._thread.schedule(period, period, action))
 
+    def close(self) -> None:
+        """Cancel all timers, and forget the coordinator, which refers to this object. Calls have no effect any more."""
+        self.cancel_timers()
+        self._is_over = lambda: True
+        self._run = lambda _callback, _action: None
+
     def cancel_timers(self) -> None:
         """Cancel all periodic and delayed calls."""
         for timer in self._timers:

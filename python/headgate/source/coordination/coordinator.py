@@ -377,7 +377,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
 
     def _close_now(self) -> None:
         self._is_closed = True
-        self._context.cancel_timers()
+        self._context.close()
         self._thread.remove_closer(self)
         if self._alignment is not None:
             self._groups.forget(self._alignment.group, self)

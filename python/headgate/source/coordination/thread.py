@@ -177,6 +177,9 @@ class CoordinatorThread:
         self._closers.clear()
         self._timers.clear()
         self._idlers.clear()
+        # Actions refer to coordinators, which refer to this thread.
+        while not self._inbox.empty():
+            self._inbox.get_nowait()
 
     def _next(self) -> Action | None:
         """Wait for an action; return None when the first timer is due."""

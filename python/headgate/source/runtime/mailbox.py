@@ -21,6 +21,7 @@ class Mailbox:
         self._actions: deque[Action] = deque()
         self._bell = Bell()
         self._wake_up: Action | None = None
+        self._is_closed = False
 
     @property
     def has_mail(self) -> bool:
@@ -35,6 +36,8 @@ class Mailbox:
     def post(self, action: Action) -> None:
         """Post an action for the owner; from any thread."""
         self._actions.append(action)
+        if self._is_closed:
+            self._actions.clear()
         self.signal()
 
     def signal(self) -> None:
@@ -59,6 +62,12 @@ class Mailbox:
     def take(self) -> Action | None:
         """Return the next action, or None; called by the owner."""
         return self._actions.popleft() if self._actions else None
+
+    def close(self) -> None:
+        """Drop all actions, those to come too: they refer to the owner, as it does to its mailbox."""
+        self._is_closed = True
+        self._actions.clear()
+        self.attach(None)
 
     def wait(self, timeout: float | None) -> None:
         """Wait for a signal; called by the owner.

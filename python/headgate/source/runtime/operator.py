@@ -249,8 +249,13 @@ class SourceOperator(Generic[T]):
         if self._is_closed:
             return
         self._is_closed = True
-        self._mailbox.attach(None)
-        self._driver.close()
+        self._mailbox.close()
+        # It refers to the calls that it came through, and so to this operator.
+        self._error = None
+        try:
+            self._driver.close()
+        finally:
+            self._output.queue.clear()
 
     def _take_mail(self) -> None:
         """Run the actions of the mailbox; raise the first error, now and in every later call."""

@@ -17,8 +17,8 @@ class CheckpointConfig:
 
     Attributes:
         interval: ms from the start of one checkpoint to that of the next; None for none but the last one.
-        timeout: ms after which a checkpoint is given up.
-        min_pause: ms from the end of one checkpoint to the start of the next.
+        timeout: ms after which a checkpoint is given up that some task has not acknowledged.
+        min_pause: ms from the end of one checkpoint, when its output is committed, to the start of the next.
         tolerable_failures: failed checkpoints in a row that do not fail the job.
     """
 
@@ -45,7 +45,7 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """All tasks have acknowledged: write the checkpoint's metadata.
+    """All tasks have acknowledged: write the checkpoint's metadata, commit, and tell how that ended.
 
     Attributes:
         checkpoint: its id.
@@ -96,7 +96,9 @@ class _Pending:
 
 
 class CheckpointCoordinator:
-    """The checkpoints of one attempt of a job. One is pending at a time. Source: Flink's CheckpointCoordinator.
+    """The checkpoints of one attempt of a job. Source: Flink's CheckpointCoordinator.
+
+    One is pending at a time, until it is given up or its output is committed.
 
     Times are ms of a monotonic clock. Effects are to be carried out in their order.
 
@@ -135,9 +137,11 @@ class CheckpointCoordinator:
         """Time of the next :meth:`on_time`; None for never."""
         if self._is_over:
             return None
-        if self._pending is not None:
-            return self._pending.started + self._config.timeout
-        return self._due
+        pending = self._pending
+        if pending is None:
+            return self._due
+        # A commit that has begun cannot be given up.
+        return pending.started + self._config.timeout if pending.missing else None
 
     def on_time(self, now: int) -> list[Effect]:
         """Begin a checkpoint that is due, or give up one that takes too long."""
@@ -159,7 +163,7 @@ class CheckpointCoordinator:
         self._asked.append((savepoint, stop))
         return [] if self._pending is not None else self._next(now)
 
-    def on_acknowledged(self, task: TaskId, checkpoint: int, state: Any, now: int) -> list[Effect]:
+    def on_acknowledged(self, task: TaskId, checkpoint: int, state: Any) -> list[Effect]:
         """Take a task's part of a checkpoint; of another than the pending one it is ignored."""
         pending = self._pending
         if (
@@ -170,21 +174,28 @@ class CheckpointCoordinator:
             return []
         pending.missing.discard(task)
         pending.states[task] = state
-        if pending.missing:
+        return [] if pending.missing else [Complete(checkpoint, pending.states, pending.trigger)]
+
+    def on_completed(self, checkpoint: int, now: int) -> list[Effect]:
+        """Handle that a checkpoint is written, and that its output is committed."""
+        pending = self._acknowledged(checkpoint)
+        if pending is None:
             return []
         self._pending = None
         self._failures = 0
         self._reschedule(pending.started, now)
-        done: list[Effect] = [Complete(checkpoint, pending.states, pending.trigger)]
-        if pending.trigger.stop:
-            self._is_over = True
-            return done
-        return done + self._next(now)
+        self._is_over = pending.trigger.stop
+        return self._next(now)
+
+    def on_failed(self, checkpoint: int, reason: str, now: int) -> list[Effect]:
+        """Give up a checkpoint that all tasks have acknowledged and that cannot be written."""
+        pending = self._acknowledged(checkpoint)
+        return [] if pending is None else self._give_up(pending, reason, now)
 
     def on_declined(self, checkpoint: int, reason: str, now: int) -> list[Effect]:
         """Give up the pending checkpoint, if it is this one."""
         pending = self._pending
-        if pending is None or pending.trigger.checkpoint != checkpoint:
+        if pending is None or pending.trigger.checkpoint != checkpoint or not pending.missing:
             return []
         return self._give_up(pending, reason, now)
 
@@ -192,11 +203,17 @@ class CheckpointCoordinator:
         """Give up the pending checkpoint and those that wait for it; none begins any more."""
         self._is_over = True
         pending, self._pending = self._pending, None
-        triggers = [] if pending is None else [pending.trigger]
+        # One that all have acknowledged may be complete by now.
+        triggers = [pending.trigger] if pending is not None and pending.missing else []
         # No checkpoint has the id of one that did not begin.
         triggers += [Trigger(self._next_id, savepoint, stop) for savepoint, stop in self._asked]
         self._asked.clear()
         return [Abort(trigger.checkpoint, reason, trigger) for trigger in triggers]
+
+    def _acknowledged(self, checkpoint: int) -> _Pending | None:
+        pending = self._pending
+        is_this = pending is not None and pending.trigger.checkpoint == checkpoint
+        return pending if pending is not None and is_this and not pending.missing else None
 
     def _give_up(self, pending: _Pending, reason: str, now: int) -> list[Effect]:
         self._pending = None

@@ -22,7 +22,12 @@ from headgate.stream.job.commits import SinkCommits
 from headgate.stream.job.history import CheckpointHistory
 from headgate.stream.job.messages import text
 from headgate.stream.job.metadata import check_restorable, metadata
-from headgate.stream.job.store import CheckpointStore, Completed, FencedError
+from headgate.stream.job.store import (
+    CheckpointStore,
+    Completed,
+    FencedError,
+    NotWrittenError,
+)
 from headgate.stream.state.locations import below
 
 if TYPE_CHECKING:
@@ -196,8 +201,7 @@ class Checkpointing:
             stats.sync = max(stats.sync, state["sync"])
             stats.alignment = max(stats.alignment, state["alignment"])
         if attempt.running is not None:
-            effects = attempt.running.on_acknowledged(task, checkpoint, state, _now())
-            self._carry_out(attempt, effects)
+            self._carry_out(attempt, attempt.running.on_acknowledged(task, checkpoint, state))
 
     def declined(self, attempt: Attempt, checkpoint: int, reason: str) -> None:
         """Give up a checkpoint that a task has no part in."""
@@ -292,50 +296,63 @@ class Checkpointing:
         enumerators = attempt.enumerators.pop(checkpoint)
         has_ended = trigger.stop and attempt.has_ended
 
-        def write() -> None:
-            base = trigger.savepoint or ("" if self._store is None else self._store.uri)
-            fields = metadata(
-                self._graph, checkpoint, effect.states, enumerators, self._completed, base
-            )
-            if trigger.savepoint is not None and not trigger.stop:
-                self._write_savepoint(trigger, trigger.savepoint, fields)
-                return
-            fields["has_ended"] = has_ended
-            entry = fields
-            if trigger.savepoint is not None:
-                is_own = trigger.savepoint == self._written
-                CheckpointStore.write_savepoint(trigger.savepoint, fields, replace=is_own)
-                self._written = trigger.savepoint
-                entry = {"checkpoint": checkpoint, "savepoint": trigger.savepoint}
-            if trigger.stop:
-                self._final = checkpoint
-            if self._store is not None:
-                self._store.complete(entry)
-            self._commits.commit(checkpoint, fields)
-            self._completed = checkpoint
-            self._delete_old(attempt)
+        def ended(reason: str | None) -> None:
+            if reason is None:
+                self._completed_by(attempt, trigger)
+            elif attempt.running is not None:
+                self._carry_out(attempt, attempt.running.on_failed(checkpoint, reason, _now()))
+            else:
+                self._abort(attempt, Abort(checkpoint, reason, trigger))
 
         def failed(cause: Cause, is_final: bool) -> None:
-            if trigger.stop and trigger.savepoint not in {None, self._written}:
-                self._stop_failed(attempt, trigger.savepoint, cause.summary)
             # The restore of the next attempt commits what was not, if the checkpoint is in the log.
             if is_final or not attempt.is_over:
                 self._master.fail(attempt, cause, is_final=is_final)
 
-        self._in_files(write, lambda _: self._completed_by(attempt, trigger), failed)
+        self._in_files(
+            lambda: self._write(attempt, effect, enumerators, has_ended=has_ended), ended, failed
+        )
+
+    def _write(
+        self, attempt: Attempt, effect: Complete, enumerators: Mapping[str, str], *, has_ended: bool
+    ) -> str | None:
+        """Write a checkpoint and commit; return None, or why the checkpoint is to be given up."""
+        checkpoint, trigger = effect.checkpoint, effect.trigger
+        base = trigger.savepoint or ("" if self._store is None else self._store.uri)
+        fields = metadata(
+            self._graph, checkpoint, effect.states, enumerators, self._completed, base
+        )
+        fields["has_ended"] = has_ended
+        entry = fields
+        if trigger.savepoint is not None:
+            is_own = trigger.stop and trigger.savepoint == self._written
+            try:
+                CheckpointStore.write_savepoint(trigger.savepoint, fields, replace=is_own)
+            except CheckpointError as error:
+                return error.summary
+            if not trigger.stop:
+                return None
+            self._written = trigger.savepoint
+            entry = {"checkpoint": checkpoint, "savepoint": trigger.savepoint}
+        if trigger.stop:
+            self._final = checkpoint
+        try:
+            if self._store is not None:
+                self._store.complete(entry)
+        except NotWrittenError as error:
+            # A savepoint that is there cannot be given up: the next attempt writes its entry.
+            if trigger.savepoint is not None:
+                raise
+            return error.summary
+        self._commits.commit(checkpoint, fields)
+        self._completed = checkpoint
+        self._delete_old(attempt)
+        return None
 
     def _stop_failed(self, attempt: Attempt, savepoint: str, reason: str) -> None:
         """Let the job go on after a savepoint failed with which it was to stop; a drained one ends without it."""
         self._answer(savepoint, reason)
         self._master.on_stop_failed(attempt)
-
-    def _write_savepoint(self, trigger: Trigger, folder: str, fields: Mapping[str, Any]) -> None:
-        """Complete a savepoint of a job that goes on, whatever becomes of the savepoint."""
-        try:
-            CheckpointStore.write_savepoint(folder, fields)
-        except CheckpointError as error:
-            failed = Abort(trigger.checkpoint, error.summary, trigger)
-            self._master.call(lambda: self._note_failed(failed))
 
     def _delete_old(self, attempt: Attempt) -> None:
         if self._store is None:
@@ -360,6 +377,9 @@ class Checkpointing:
             if not is_savepoint:
                 attempt.sources.complete(trigger.checkpoint)
         self._master.on_complete(attempt, trigger)
+        if attempt.running is not None:
+            effects = attempt.running.on_completed(trigger.checkpoint, _now())
+            self._carry_out(attempt, effects)
 
     def _note_failed(self, effect: Abort) -> None:
         stats = self.history.find(effect.checkpoint)

@@ -11,7 +11,7 @@ from headgate.control.cause import Cause
 from headgate.control.descriptors import NONE_LEFT, say_shortage_once
 from headgate.control.heartbeat import Heartbeats
 from headgate.control.place import Place
-from headgate.errors import PeerLostError
+from headgate.errors import PeerLostError, ProtocolError
 from headgate.stream.job.server import Strangers, WorkerPeer
 from headgate.stream.job.status import WorkerStatus
 
@@ -33,6 +33,9 @@ _NEXT_TRY: Final = 1.0
 class Master(Protocol):
     """What the coordinator wants to hear of its workers, on the event loop."""
 
+    def guarded(self, action: Callable[[], None]) -> None:
+        """Call an action, and let its errors fail the job."""
+
     def on_ready(self) -> None:
         """Handle that a worker has come."""
 
@@ -50,7 +53,6 @@ class Crew:
         pool: starts workers.
         timeout: seconds without a heartbeat after which a worker is lost.
         master: hears of them.
-        guarded: calls an action, and lets its errors fail the job.
     """
 
     def __init__(
@@ -58,12 +60,10 @@ class Crew:
         pool: WorkerPool,
         timeout: float,
         master: Master,
-        guarded: Callable[[Callable[[], None]], None],
     ) -> None:
         self._pool = pool
         self._timeout = timeout
         self._master = master
-        self._guarded = guarded
         self._peers: dict[int, WorkerPeer] = {}
         self._numbers: dict[WorkerPeer, int] = {}
         #: What each worker said last when it connected.
@@ -104,6 +104,8 @@ class Crew:
         loop = asyncio.get_running_loop()
         if self._server is not None:
             self._server.close()
+            # It refers to this object, by what makes a peer.
+            self._server = None
         for peer in self._peers.values():
             peer.send("STOP")
         # Each answers what was sent before, and closes its connection.
@@ -180,12 +182,19 @@ class Crew:
 
     def on_message(self, peer: WorkerPeer, message: StreamMessage) -> None:
         """Handle a message of a worker."""
-        if message.kind == "HEARTBEAT":
-            self._guarded(lambda: self._monitor(peer, message["control"]))
-        elif message.kind == "HELLO":
-            self._guarded(lambda: self._hello(peer, message))
-        elif (number := self._numbers.get(peer)) is not None:
-            self._guarded(lambda: self._master.on_message(number, message))
+        try:
+            if message.kind == "HEARTBEAT":
+                self._monitor(peer, message["control"])
+            elif message.kind == "HELLO":
+                self._hello(peer, message)
+            elif (number := self._numbers.get(peer)) is not None:
+                self._master.on_message(number, message)
+            else:
+                raise ProtocolError(f"a connection sent {message.kind} before HELLO")
+        except Exception as error:  # noqa: BLE001 - costs that worker, which is lost and started again
+            _LOG.warning("the message %s of a worker was refused: %s", message.kind, error)
+            peer.fail(error)
+            peer.drop()
 
     def on_lost(self, peer: WorkerPeer, error: Exception | None) -> None:
         """Handle the end of a worker's connection."""
@@ -195,13 +204,14 @@ class Crew:
         if number is None or self._peers.get(number) is not peer or self._is_closing:
             return
         del self._peers[number]
-        self._guarded(lambda: self._lose(number, _lost_worker(number, error)))
+        self._master.guarded(lambda: self._lose(number, _lost_worker(number, error)))
 
     def _hello(self, peer: WorkerPeer, message: StreamMessage) -> None:
         number = message["worker"]
-        if not 0 <= number < self._pool.size:
-            peer.close()
-            return
+        if number >= self._pool.size or peer in self._numbers:
+            raise ProtocolError(
+                f"worker {number} of {self._pool.size} has sent HELLO, again or for another one"
+            )
         before = self._peers.get(number)
         self._peers[number] = peer
         self._numbers[peer] = number

@@ -82,6 +82,8 @@ class Deployment:
         #: Complete checkpoints by task, for the threads that write snapshots.
         self._completed: dict[TaskKey, list[int]] = {}
         self._retention: dict[tuple[TaskKey, str], SnapshotRetention] = {}
+        #: Snapshots that are not acknowledged, which keep the state that they are of.
+        self.being_written: list[TaskSnapshot] = []
         self.environment = ShuffleEnvironment(
             secret=place.secret, exchange_id=place.exchange_id, epoch=attempt, **options
         )
@@ -269,6 +271,10 @@ class Deployment:
             task.cancel()
         self.environment.abort(CancelledError("the task was cancelled"))
         late = [task.name for task in self.tasks.values() if not task.join(timeout)]
+        for snapshot in list(self.being_written):
+            for part in snapshot.operators.values():
+                if part.state is not None:
+                    part.state.cancel()
         self.environment.close()
         return late
 

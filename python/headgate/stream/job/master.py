@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
@@ -13,13 +15,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.cause import Cause
-from headgate.errors import CheckpointError, HeadgateError, OptionError
+from headgate.errors import CheckpointError, HeadgateError, OptionError, ProtocolError
 from headgate.stream.job.attempt import Attempt, TaskId
 from headgate.stream.job.bottleneck import Bottleneck, Shares, find_bottleneck
 from headgate.stream.job.completion import Checkpointing
 from headgate.stream.job.crew import Crew
 from headgate.stream.job.metadata import restored_tasks
 from headgate.stream.job.notices import Notices
+from headgate.stream.job.reports import OF_READERS, check_report
 from headgate.stream.job.sources import JobSources
 from headgate.stream.job.status import EndedAttempt, JobState, WorkerStatus
 
@@ -75,8 +78,10 @@ class JobMaster:
         self.when_over: Callable[[], object] = lambda: None
         self._config = config
         self._pool = pool
-        self._crew = Crew(pool, config.heartbeat_timeout, self, self._guarded)
-        self._checkpointing = Checkpointing(graph, config, store, self)
+        # They end with this object, not with a garbage collection: a job may hold much, such as its functions.
+        own: JobMaster = weakref.proxy(self)
+        self._crew = Crew(pool, config.heartbeat_timeout, own)
+        self._checkpointing = Checkpointing(graph, config, store, own)
         self._attempt: Attempt | None = None
         self._attempts = 0
         #: Failures since the last complete checkpoint.
@@ -112,13 +117,10 @@ class JobMaster:
 
     def wait(self, timeout: float | None) -> bool:
         """Wait for the end; return False on timeout. Answers Ctrl-C."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._done.is_set():
-            rest = _NAP if deadline is None else min(_NAP, deadline - time.monotonic())
-            if rest <= 0:
-                return False
-            self._done.wait(rest)
-        return True
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._done.is_set() and (rest := deadline - time.monotonic()) > 0:
+            self._done.wait(min(_NAP, rest))
+        return self._done.is_set()
 
     def request(self, goal: JobState, savepoint: str | None) -> Future[str]:
         """Stop, drain (FINISHED), cancel, or take a savepoint (RUNNING); the future gets the savepoint's folder."""
@@ -167,12 +169,13 @@ class JobMaster:
     def call(self, action: Callable[[], None]) -> None:
         """Call an action on the coordinator's thread; dropped once that has ended."""
         try:
-            self._loop.call_soon_threadsafe(self._guarded, action)
+            self._loop.call_soon_threadsafe(self.guarded, action)
         except RuntimeError:
             if not self._loop.is_closed():
                 raise
 
-    def _guarded(self, action: Callable[[], None]) -> None:
+    def guarded(self, action: Callable[[], None]) -> None:
+        """Call an action, and let its errors fail the job."""
         try:
             action()
         except Exception as error:  # noqa: BLE001 - fails the job
@@ -203,11 +206,11 @@ class JobMaster:
             await self._crew.open()
             looked = 0.0
             while not self._over.is_set():
-                self._guarded(self._tick)
+                self.guarded(self._tick)
                 now = self._loop.time()
                 if now - looked >= _LOOK:
                     looked = now
-                    self._guarded(self._crew.look)
+                    self.guarded(self._crew.look)
                 try:
                     await asyncio.wait_for(self._over.wait(), _TICK)
                 except TimeoutError:
@@ -235,58 +238,53 @@ class JobMaster:
         self._deploy_if_ready()
 
     def on_message(self, worker: int, message: StreamMessage) -> None:
-        """Handle a worker's message about the current attempt."""
+        """Handle a worker's message about the current attempt.
+
+        Raises:
+            ProtocolError: it cannot be true.
+        """
         attempt = self._attempt
+        handle = _HANDLERS.get(message.kind)
+        if handle is None:
+            raise ProtocolError(f"worker {worker} has sent {message.kind}, which is no report")
         if attempt is None or message["attempt"] != attempt.number:
             return
         if message.kind == "CANCELLED":
             attempt.cancelling.discard(worker)
             self._deploy_if_ready()
         elif not attempt.is_over:
-            if message.kind in _OF_WORKERS:
-                _OF_WORKERS[message.kind](self, attempt, worker, message)
-            else:
-                handle = _OF_TASKS.get(message.kind, JobMaster._of_reader)
-                handle(self, attempt, tuple(message["task"]), message)
+            check_report(self.graph, attempt, worker, message, self.state)
+            handle(self, attempt, worker, message)
 
     def _deployed(self, attempt: Attempt, worker: int, message: StreamMessage) -> None:
         attempt.deployed[worker] = message
         if len(attempt.deployed) == self._crew.size:
             self._connect(attempt)
 
-    def _figures(self, attempt: Attempt, worker: int, message: StreamMessage) -> None:
-        del worker
+    def _figures(self, attempt: Attempt, _: int, message: StreamMessage) -> None:
         for one in message["tasks"]:
             attempt.note(tuple(one["task"]), one)
             self.notices.note(one.get("dropped", {}))
 
-    def _failed(self, attempt: Attempt, worker: int, message: StreamMessage) -> None:
-        del attempt, worker
+    def _failed(self, _: Attempt, __: int, message: StreamMessage) -> None:
         self._fail(Cause.from_fields(message["cause"]))
 
-    def _ended(self, attempt: Attempt, task: TaskId, message: StreamMessage) -> None:
-        del message
-        attempt.ended.add(task)
+    def _ended(self, attempt: Attempt, _: int, message: StreamMessage) -> None:
+        attempt.ended.add(tuple(message["task"]))
         if attempt.has_ended:
             self._last_checkpoint(attempt)
 
-    def _finished(self, attempt: Attempt, task: TaskId, message: StreamMessage) -> None:
-        del message
-        attempt.finished.add(task)
+    def _finished(self, attempt: Attempt, _: int, message: StreamMessage) -> None:
+        attempt.finished.add(tuple(message["task"]))
         if attempt.has_finished:
             self._end(self._goal or JobState.FINISHED)
 
-    def _acknowledged(self, attempt: Attempt, task: TaskId, message: StreamMessage) -> None:
-        state = message["state"]
-        self._checkpointing.acknowledged(attempt, task, message["checkpoint"], state)
+    def _acknowledged(self, attempt: Attempt, _: int, message: StreamMessage) -> None:
+        task = tuple(message["task"])
+        self._checkpointing.acknowledged(attempt, task, message["checkpoint"], message["state"])
 
-    def _declined(self, attempt: Attempt, task: TaskId, message: StreamMessage) -> None:
-        del task
+    def _declined(self, attempt: Attempt, _: int, message: StreamMessage) -> None:
         self._checkpointing.declined(attempt, message["checkpoint"], message["reason"])
-
-    def _of_reader(self, attempt: Attempt, task: TaskId, message: StreamMessage) -> None:
-        del task
-        attempt.sources.handle(message)
 
     # Attempts.
 
@@ -300,7 +298,7 @@ class JobMaster:
         delay = 0.0 if attempt is None else self._config.restart_delay
         number = self._attempts + 1
         restore = lambda: self._checkpointing.restore(number, self._deploy)  # noqa: E731
-        self._loop.call_later(delay, lambda: self._guarded(restore))
+        self._loop.call_later(delay, lambda: self.guarded(restore))
 
     def _deploy(self, restored: Completed | None) -> None:
         """Have all workers make their tasks."""
@@ -390,13 +388,13 @@ class JobMaster:
         if self._over.is_set():
             return
         number, name = self._attempts, self._config.name
-        about = {"job": name, "attempt": number}
         if self.state is JobState.FINISHING and not is_final:
             # All output is committed. There is nothing that a new attempt could do.
             words = "%s has ended, though attempt %d failed: %s"
-            _LOG.warning(words, name, number, cause.summary, extra=about)
+            _LOG.warning(words, name, number, cause.summary, extra={"job": name, "attempt": number})
             self._end(self._goal or JobState.FINISHED)
             return
+        about = {"job": name, "attempt": number}
         _LOG.warning("attempt %d of %s failed: %s", number, name, cause.summary, extra=about)
         self.ended_attempts.append(EndedAttempt(number, cause.code, cause.summary))
         self._close_attempt(cause.summary)
@@ -420,7 +418,7 @@ class JobMaster:
         self._checkpointing.end_attempt(attempt, reason)
         attempt.cancelling = self._crew.connected
         self.tell(attempt, "CANCEL")
-        self._loop.call_later(_CANCEL, lambda: self._guarded(lambda: self._drop_late(attempt)))
+        self._loop.call_later(_CANCEL, lambda: self.guarded(lambda: self._drop_late(attempt)))
 
     def _drop_late(self, attempt: Attempt) -> None:
         if attempt is self._attempt:
@@ -487,14 +485,15 @@ class JobMaster:
             self._checkpointing.request(attempt, savepoint, stop=True, answer=answer)
 
 
-_OF_WORKERS: Final[dict[str, Callable[[JobMaster, Attempt, int, StreamMessage], None]]] = {
+#: Kind of a worker's message -> handles it.
+_HANDLERS: Final[dict[str, Callable[[JobMaster, Attempt, int, StreamMessage], object]]] = {
+    "CANCELLED": lambda *_: None,
     "DEPLOYED": JobMaster._deployed,  # noqa: SLF001 - of this file
     "METRICS": JobMaster._figures,  # noqa: SLF001
     "FAILED": JobMaster._failed,  # noqa: SLF001
-}
-_OF_TASKS: Final[dict[str, Callable[[JobMaster, Attempt, TaskId, StreamMessage], None]]] = {
     "ENDED": JobMaster._ended,  # noqa: SLF001
     "FINISHED": JobMaster._finished,  # noqa: SLF001
     "ACKNOWLEDGED": JobMaster._acknowledged,  # noqa: SLF001
     "DECLINED": JobMaster._declined,  # noqa: SLF001
+    **dict.fromkeys(OF_READERS, lambda _, attempt, __, one: attempt.sources.handle(one)),
 }

@@ -9,52 +9,117 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from headgate.control.cause import LIMITS
 from headgate.errors import ProtocolError
+from headgate.stream.job import shapes
+
+if TYPE_CHECKING:
+    from headgate.stream.job.shapes import Shape
 
 #: Most bytes of one message: the state of a task's source and the committables of its sinks are in it.
 MAX_MESSAGE: Final = 64 << 20
 
-#: kind -> its fields, with the types of their values in JSON.
-FIELDS: Final[dict[str, dict[str, type | tuple[type, ...]]]] = {
-    # worker -> coordinator
-    "HELLO": {"worker": int, "host": str, "pid": int},
-    "HEARTBEAT": {"control": str},
-    "DEPLOYED": {"attempt": int, "partitions": list, "host": str, "port": int, "process": str},
-    "ACKNOWLEDGED": {"attempt": int, "task": list, "checkpoint": int, "state": dict},
-    "DECLINED": {"attempt": int, "task": list, "checkpoint": int, "reason": str},
-    "ENDED": {"attempt": int, "task": list},
-    "FINISHED": {"attempt": int, "task": list},
-    "FAILED": {"attempt": int, "task": list, "cause": dict},
-    "CANCELLED": {"attempt": int},
-    "METRICS": {"attempt": int, "tasks": list},
-    "SPLIT_REQUEST": {"attempt": int, "task": list, "host": str},
-    "SPLITS_FINISHED": {"attempt": int, "task": list, "ids": list},
-    "WATERMARK": {"attempt": int, "task": list, "ms": int},
-    "SOURCE_EVENT": {"attempt": int, "task": list, "name": str, "payload": str},
-    # coordinator -> worker
-    "DEPLOY": {"attempt": int, "mode": str, "restored": (int, type(None)), "tasks": list},
-    "CONNECT": {"attempt": int, "inputs": list},
-    "TRIGGER": {
-        "attempt": int,
-        "stage": int,
-        "checkpoint": int,
-        "timestamp": int,
-        "alignment": str,
-        "timeout": int,
-        "savepoint": (str, type(None)),
-        "stop": bool,
+#: A task's part of a checkpoint.
+_STATE: Final = shapes.fields(
+    {
+        "operators": shapes.by_name(
+            shapes.fields(
+                {},
+                {
+                    "committables": shapes.many(shapes.row(shapes.count, shapes.encoded)),
+                    "state": shapes.row(shapes.name, shapes.count),
+                },
+            )
+        ),
+        "channels": shapes.maybe(
+            shapes.fields(
+                {
+                    "file": shapes.row(shapes.name, shapes.count, shapes.count),
+                    "inputs": shapes.many(shapes.row(*[shapes.count] * 3)),
+                    "outputs": shapes.many(shapes.row(*[shapes.count] * 4)),
+                }
+            )
+        ),
+        **dict.fromkeys(("in_flight", "bytes", "sync", "start_delay", "async"), shapes.count),
+        "alignment": shapes.count,
     },
-    "COMPLETE": {"attempt": int, "checkpoint": int, "savepoint": bool},
-    "ABORT": {"attempt": int, "checkpoint": int, "reason": str},
-    "ASSIGN": {"attempt": int, "task": list, "version": int, "splits": list},
-    "NO_MORE_SPLITS": {"attempt": int, "task": list},
-    "EVENT": {"attempt": int, "task": list, "name": str, "payload": str},
-    "ALIGN": {"attempt": int, "task": list, "ms": int},
-    "DRAIN": {"attempt": int},
-    "FINISH": {"attempt": int},
-    "CANCEL": {"attempt": int},
+    {"splits": shapes.row(shapes.whole, shapes.many(shapes.row(shapes.name, shapes.encoded)))},
+)
+_FIGURES: Final = shapes.fields(
+    {
+        "task": shapes.task,
+        **dict.fromkeys(("elapsed_ms", "rows", "batches", "busy_ms", "blocked_ms"), shapes.count),
+        "watermark": shapes.maybe(shapes.whole),
+    },
+    {"dropped": shapes.by_name(shapes.by_name(shapes.count))},
+)
+_CAUSE: Final = shapes.fields(dict.fromkeys(LIMITS, shapes.words))
+_ATTEMPT: Final[Mapping[str, Shape]] = {"attempt": shapes.count}
+_TASK: Final[Mapping[str, Shape]] = {**_ATTEMPT, "task": shapes.task}
+_EVENT: Final[Mapping[str, Shape]] = {
+    **_TASK,
+    "name": shapes.words,
+    "payload": shapes.encoded,
+}
+
+#: kind -> its fields, with the shapes of their values in JSON.
+FIELDS: Final[Mapping[str, Mapping[str, Shape]]] = {
+    # worker -> coordinator
+    "HELLO": {"worker": shapes.count, "host": shapes.name, "pid": shapes.count},
+    "HEARTBEAT": {"control": shapes.words},
+    "DEPLOYED": {
+        **_ATTEMPT,
+        "partitions": shapes.many(
+            shapes.row(shapes.count, shapes.count, shapes.many(shapes.identity))
+        ),
+        "host": shapes.name,
+        "port": shapes.port,
+        "process": shapes.identity,
+    },
+    "ACKNOWLEDGED": {**_TASK, "checkpoint": shapes.count, "state": _STATE},
+    "DECLINED": {**_TASK, "checkpoint": shapes.count, "reason": shapes.words},
+    "ENDED": _TASK,
+    "FINISHED": _TASK,
+    "FAILED": {**_ATTEMPT, "cause": _CAUSE},
+    "CANCELLED": _ATTEMPT,
+    "METRICS": {**_ATTEMPT, "tasks": shapes.many(_FIGURES)},
+    "SPLIT_REQUEST": {**_TASK, "host": shapes.name},
+    "SPLITS_FINISHED": {**_TASK, "ids": shapes.many(shapes.name)},
+    "WATERMARK": {**_TASK, "ms": shapes.whole},
+    "SOURCE_EVENT": _EVENT,
+    # coordinator -> worker
+    "DEPLOY": {
+        **_ATTEMPT,
+        "mode": shapes.name,
+        "restored": shapes.maybe(shapes.count),
+        "tasks": shapes.many(lambda one: isinstance(one, dict)),
+    },
+    "CONNECT": {**_ATTEMPT, "inputs": shapes.many(lambda one: isinstance(one, list))},
+    "TRIGGER": {
+        **_ATTEMPT,
+        "stage": shapes.count,
+        "checkpoint": shapes.count,
+        "timestamp": shapes.count,
+        "alignment": shapes.name,
+        "timeout": shapes.count,
+        "savepoint": shapes.maybe(shapes.name),
+        "stop": shapes.flag,
+    },
+    "COMPLETE": {**_ATTEMPT, "checkpoint": shapes.count, "savepoint": shapes.flag},
+    "ABORT": {**_ATTEMPT, "checkpoint": shapes.count, "reason": shapes.words},
+    "ASSIGN": {
+        **_TASK,
+        "version": shapes.whole,
+        "splits": shapes.many(shapes.row(shapes.name, shapes.encoded)),
+    },
+    "NO_MORE_SPLITS": _TASK,
+    "EVENT": _EVENT,
+    "ALIGN": {**_TASK, "ms": shapes.whole},
+    "DRAIN": _ATTEMPT,
+    "FINISH": _ATTEMPT,
+    "CANCEL": _ATTEMPT,
     "STOP": {},
 }
 
@@ -137,10 +202,6 @@ def _check(kind: Any, fields: Mapping[str, Any]) -> None:
         raise ProtocolError(f"a streaming job has no message {str(kind)[:40]!r}")
     if set(fields) != set(known):
         raise ProtocolError(f"a {kind} message does not have the fields {', '.join(known)}")
-    for name, types in known.items():
-        value = fields[name]
-        if not isinstance(value, types) or (isinstance(value, bool) and types is int):
+    for name, shape in known.items():
+        if not shape(fields[name]):
             raise ProtocolError(f"a {kind} message has no valid {name}")
-    task = fields.get("task")
-    if task is not None and not (len(task) == 2 and all(type(n) is int for n in task)):
-        raise ProtocolError(f"a {kind} message has no valid task")

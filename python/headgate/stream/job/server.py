@@ -116,7 +116,7 @@ class WorkerPeer(asyncio.Protocol):
         try:
             messages = self._link.receive(data)
         except HeadgateError as error:
-            self._fail(error)
+            self.fail(error)
             return
         finally:
             self._flush()
@@ -125,7 +125,8 @@ class WorkerPeer(asyncio.Protocol):
         if self._link.established:
             self._strangers.left(self)
         for message in messages:
-            self._listener.on_message(self, message)
+            if self._error is None:
+                self._listener.on_message(self, message)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Handle the end."""
@@ -136,6 +137,8 @@ class WorkerPeer(asyncio.Protocol):
             self._listener.on_lost(self, self._error or error)
         elif self._error is not None:
             _LOG.warning("a connection was refused: %s", self._error)
+        # It refers to its peers.
+        del self._listener
 
     def send(self, kind: str, **fields: object) -> None:
         """Send a message; nothing happens on a connection that has ended."""
@@ -162,6 +165,11 @@ class WorkerPeer(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def fail(self, error: Exception) -> None:
+        """End the connection because of an error, which the listener hears of."""
+        self._error = error
+        self.close()
+
     def drop(self) -> None:
         """End the connection at once."""
         if self._transport is not None:
@@ -173,10 +181,6 @@ class WorkerPeer(asyncio.Protocol):
             self._transport.write(chunk)
             self._link.written(len(chunk))
 
-    def _fail(self, error: Exception) -> None:
-        self._error = error
-        self.close()
-
     def _expire(self) -> None:
         if not self._link.established:
-            self._fail(TimeoutError(f"no proof within {_HANDSHAKE:g} s"))
+            self.fail(TimeoutError(f"no proof within {_HANDSHAKE:g} s"))

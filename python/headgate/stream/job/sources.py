@@ -46,6 +46,11 @@ class _Gateway:
         """End the attempt."""
         self._failed(error)
 
+    def close(self) -> None:
+        """Send nothing any more, and forget the attempt, which refers to this object."""
+        self._send = lambda _kind, _task, _fields: None
+        self._failed = lambda _error: None
+
 
 class JobSources:
     """The coordinators of all sources of one attempt.
@@ -68,14 +73,17 @@ class JobSources:
         groups = AlignmentGroups()
         self._stages: dict[int, Stage] = {}
         self._coordinators: dict[int, SourceCoordinator[Any, Any]] = {}
+        self._gateways: list[_Gateway] = []
         for stage in graph.stages:
             source = stage.head.source
             if source is not None:
                 self._stages[stage.number] = stage
+                gateway = _Gateway(stage.number, send, failed)
+                self._gateways.append(gateway)
                 self._coordinators[stage.number] = SourceCoordinator(
                     source,
                     stage.parallelism,
-                    _Gateway(stage.number, send, failed),
+                    gateway,
                     self._thread,
                     watermarks=stage.head.watermarks,
                     groups=groups,
@@ -144,3 +152,6 @@ class JobSources:
         for coordinator in self._coordinators.values():
             coordinator.close()
         self._thread.close()
+        for gateway in self._gateways:
+            gateway.close()
+        self._coordinators = {}

@@ -34,6 +34,10 @@ class FencedError(CheckpointError):
     """Another driver continues the job: this one must neither complete a checkpoint nor commit output."""
 
 
+class NotWrittenError(CheckpointError):
+    """An entry of the log could not be written, and is not there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Completed:
     """A complete checkpoint or savepoint.
@@ -127,7 +131,9 @@ class CheckpointStore:
         """Write the next entry of the log; from then on the job continues from it.
 
         Raises:
-            CheckpointError: another driver has written it, or it cannot be written.
+            FencedError: another driver has written it.
+        NotWrittenError: it cannot be written.
+        CheckpointError: it cannot be written, and may be there.
         """
         number = self._last + 1
         if not self._append(number, fields):
@@ -217,8 +223,14 @@ class CheckpointStore:
     def _append(self, number: int, fields: Mapping[str, Any]) -> bool:
         """Write an entry of the log, unless there is one of its number or a later one."""
         text = seal({**fields, "format": _FORMAT, "owner": self._owner})
-        if not self._create(_LOG, number, text):
-            return False
+        try:
+            if not self._create(_LOG, number, text):
+                return False
+        except CheckpointError as error:
+            # It may be there, such as after a failed sync. Then the next attempt continues from it.
+            if self._read(number) is None:
+                raise NotWrittenError(error.summary) from error
+            raise
         if max(self._numbers(_LOG), default=0) > number:
             # The one of this number is deleted already, because it was replaced.
             self._delete(f"{_LOG}/{_name(number)}")
@@ -241,7 +253,7 @@ class CheckpointStore:
         try:
             with self.filesystem.open_input_file(path) as file:
                 return _checked(unseal(file.read()))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
             raise CheckpointError(f"the checkpoint {path} cannot be read: {error}") from error

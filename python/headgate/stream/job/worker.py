@@ -180,7 +180,7 @@ class StreamWorker:
 
     def _failed(self, attempt: int, error: Exception) -> None:
         cause = Cause.of(error, where=f"worker {self._number}").fields()
-        self._send("FAILED", attempt=attempt, task=[-1, -1], cause=cause)
+        self._send("FAILED", attempt=attempt, cause=cause)
 
     def _trigger(self, deployment: Deployment, message: StreamMessage) -> None:
         barrier = CheckpointBarrier(
@@ -246,6 +246,7 @@ class StreamWorker:
         """Write a snapshot in another thread, then acknowledge the checkpoint."""
         deployment = self._deployment
         if deployment is not None and deployment.has(task):
+            deployment.being_written.append(snapshot)
             self._in_writer(self._acknowledge_or_decline, deployment, task, snapshot)
 
     def on_complete(self, task: StreamTask, checkpoint: int) -> None:
@@ -279,6 +280,8 @@ class StreamWorker:
                 checkpoint=snapshot.checkpoint,
                 reason=f"the snapshot of {task.name} cannot be written: {error}",
             )
+        finally:
+            deployment.being_written.remove(snapshot)
 
     def _acknowledge(
         self, deployment: Deployment, task: StreamTask, snapshot: TaskSnapshot
@@ -344,7 +347,9 @@ class StreamWorker:
             self._of_task(task, "FINISHED")
             return
         cause = Cause.of(error, where=f"task {task.name}")
-        self._of_task(task, "FAILED", cause=cause.fields())
+        deployment = self._deployment
+        if deployment is not None and deployment.has(task):
+            self._tell("FAILED", attempt=deployment.attempt, cause=cause.fields())
 
     def _of_task(self, task: StreamTask, kind: str, **fields: Any) -> None:
         deployment = self._deployment

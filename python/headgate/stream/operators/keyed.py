@@ -85,6 +85,10 @@ class KeyedState:
         """Files that snapshots in flight build on."""
         return self.backend.files_in_flight
 
+    def close(self) -> None:
+        """Free the state."""
+        self.backend.close()
+
 
 class FunctionContext:
     """The context of a user's function; see :class:`headgate.stream.KeyedContext`.

@@ -122,9 +122,13 @@ class FunctionOperator(Operator):
     def close(self) -> None:
         """Close the function."""
         function, self._function = self._function, None
-        if function is not None:
-            with calling(self._uid, "close"):
-                function.close()
+        try:
+            if function is not None:
+                with calling(self._uid, "close"):
+                    function.close()
+        finally:
+            if self._state is not None:
+                self._state.close()
 
 
 class ProcessOperator(FunctionOperator):

@@ -58,6 +58,8 @@ class WindowedOperator(Operator):
         self._keys = keys
         self._function = function
         self._result = result
+        #: None before :meth:`open`.
+        self._backend: KeyedStateBackend | None = None
         self._fields: dict[str, Any] = {
             "time": time,
             "aggregates": aggregates,
@@ -69,7 +71,8 @@ class WindowedOperator(Operator):
         self._context = context
         key_schema = pa.schema([self._schema.field(key) for key in self._keys])
         self._state = KeyedState(context, key_schema, self._kind.namespace)
-        self._operator = self._make(self._state.backend, context.uid)
+        self._backend = self._state.backend
+        self._operator = self._make(self._backend, context.uid)
         if context.restored_watermark is not None:
             self._operator.watermark = context.restored_watermark
 
@@ -140,6 +143,10 @@ class WindowedOperator(Operator):
         """Files that snapshots in flight build on."""
         return self._state.files_in_flight
 
+    def close(self) -> None:
+        """Free the windows."""
+        if self._backend is not None:
+            self._backend.close()
 
 class _WindowFunction:
     """Calls a user's function with closed windows.

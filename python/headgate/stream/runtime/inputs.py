@@ -279,3 +279,5 @@ class GateInput(TaskInput):
             self._reader.close()
         except HeadgateError:
             _LOG.debug("a gate could not be closed", exc_info=True)
+        # It refers to this object, which hears of its events.
+        del self._reader

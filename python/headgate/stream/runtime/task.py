@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -183,7 +184,7 @@ class StreamTask:
 
     def files_in_flight(self, uid: str) -> set[str]:
         """Return the files that an operator's snapshots in flight build on."""
-        return self._chain.operators[uid].files_in_flight
+        return self._chain.files_in_flight(uid)
 
     @property
     def dropped(self) -> dict[str, dict[str, int]]:
@@ -251,30 +252,38 @@ class StreamTask:
     # On the task's thread.
 
     def _run(self) -> None:
-        failure: BaseException | None = None
-        try:
-            self._chain.open()
-            self._input = self._make_input(self)
-            for uid, batch in self._recovered:
-                self._handle(self._chain.operators[uid].process, batch)
-            self._input.start()
-            self._loop(self._input)
-        except BaseException as error:  # noqa: BLE001 - reported to the worker
-            failure = error
-        for close in (self._close_input, self._chain.close):
+        failures: list[BaseException] = []
+        for step in (self._work, self._close_input, self._chain.close):
             try:
-                close()
-            except Exception as error:  # noqa: BLE001 - reported, unless there is an earlier one
-                if failure is None:
-                    failure = error
-                else:
+                step()
+            except BaseException as error:  # noqa: BLE001 - the first is reported to the worker
+                if failures:
                     _LOG.debug("%s could not be closed", self.name, exc_info=True)
-        self.mailbox.attach(None)
-        self._listener.on_finished(self, None if self._state.is_cancelled else failure)
+                failures.append(error)
+        self.mailbox.close()
+        self._state.waiting = None
+        is_failed = failures and not self._state.is_cancelled
+        self._listener.on_finished(self, failures[0] if is_failed else None)
+        while failures:
+            _clear_frames(failures.pop())
+        # They refer to the maker of this task.
+        del self._make_input, self._recovered
+
+    def _work(self) -> None:
+        self._chain.open()
+        self._input = self._make_input(self)
+        self._recover()
+        self._input.start()
+        self._loop(self._input)
+
+    def _recover(self) -> None:
+        for uid, batch in self._recovered:
+            self._handle(self._chain.operators[uid].process, batch)
 
     def _close_input(self) -> None:
-        if self._input is not None:
-            self._input.close()
+        source, self._input = self._input, None
+        if source is not None:
+            source.close()
 
     def _loop(self, source: TaskInput) -> None:
         state, mailbox, chain = self._state, self.mailbox, self._chain
@@ -411,3 +420,13 @@ class StreamTask:
         for output in self._outputs:
             output.finish()
         self._state.is_finishing = True
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    """Clear the local variables of the calls that an error and its causes came through, such as the rows at hand.
+
+    A function of the user may keep the error, and the calls refer to the function.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

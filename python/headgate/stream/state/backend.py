@@ -206,6 +206,14 @@ class KeyedStateBackend:
             for state in self.states.values():
                 state.changes.abort(number)
 
+    def close(self) -> None:
+        """Free all state, whoever refers to it still. A snapshot that is being written has what it needs."""
+        self.current.set(None)
+        for state in self.states.values():
+            state.close()
+        self.space.close()
+        self.states, self._pending = {}, {}
+
     @property
     def files_in_flight(self) -> set[str]:
         """Names of the older files that snapshots which are not completed build on. Any thread may ask."""

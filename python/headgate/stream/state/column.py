@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakMethod
 
 import numpy as np
 import pyarrow as pa
@@ -59,8 +60,8 @@ class Column:
         self.clock = clock
         #: Number of values that have expired and are gone.
         self.expired = 0
-        #: Removes values that have expired.
-        self.drop_expired: Callable[[Slots], None] = self.drop
+        #: Removes values that have expired, if the column's owner has more to remove than :meth:`drop`.
+        self.drop_expired: WeakMethod[Callable[[Slots], None]] | None = None
         space.host(self)
 
     @property
@@ -77,6 +78,13 @@ class Column:
         """Make room for slots below a number."""
         self.table.grow(capacity)
         self.changes.grow(self.table.capacity)
+
+    def close(self) -> None:
+        """Free the values and the keys; snapshots that are being written have what they need."""
+        self.values = None
+        self.table = SlotTable()
+        self.changes = Changes()
+        self.space.close()
 
     def occupied(self) -> Mask:
         """Return True for each slot with a value, or with one in a snapshot."""
@@ -131,7 +139,8 @@ class Column:
             slots = np.flatnonzero(self.present)
             slots = slots[~self.alive(slots)]
             self.expired += len(slots)
-            self.drop_expired(slots)
+            drop = None if self.drop_expired is None else self.drop_expired()
+            (drop or self.drop)(slots)
 
     def evolve(self, data_type: pa.DataType) -> None:
         """Change the type of the values to one with more fields, if it is another.

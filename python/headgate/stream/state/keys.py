@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -92,16 +93,27 @@ class KeySpace:
         check_keys(scope.key_schema, self.extra)
         self.capacity = 0
         #: Snapshots that are being written: no slot may get another key meanwhile.
-        self.pins: set[object] = set()
-        self._index: Final = _native.KeyIndex(self.schema)
+        self.pins: weakref.WeakSet[object] = weakref.WeakSet()
+        self._index = _native.KeyIndex(self.schema)
         self._groups = np.zeros(0, np.int32)
         self._held: Mask = np.zeros(0, np.bool_)
-        self._tenants: list[Tenant] = []
+        #: They refer to this space, and end with their last user, not with a garbage collection.
+        self._tenants: list[weakref.ref[Tenant]] = []
 
     def host(self, tenant: Tenant) -> None:
         """Add state by slot of this space."""
         tenant.grow(self.capacity)
-        self._tenants.append(tenant)
+        self._tenants.append(weakref.ref(tenant))
+
+    def close(self) -> None:
+        """Free the keys, unless a snapshot that is being written reads them; they are freed with it."""
+        if not self.pins:
+            self._index = _native.KeyIndex(self.schema)
+            self._groups, self._held = self._groups[:0].copy(), self._held[:0].copy()
+            self.capacity = 0
+
+    def _hosted(self) -> list[Tenant]:
+        return [tenant for one in self._tenants if (tenant := one()) is not None]
 
     @property
     def num_keys(self) -> int:
@@ -170,7 +182,7 @@ class KeySpace:
         if self.pins or not self.capacity:
             return
         idle = self._held.copy()
-        for tenant in self._tenants:
+        for tenant in self._hosted():
             # A job that keeps no checkpoints takes no snapshot, which would do it.
             tenant.expire()
             idle &= ~tenant.occupied()
@@ -188,7 +200,7 @@ class KeySpace:
             capacity = max(CHUNK, 1 << (needed + needed // 3).bit_length())
             self._groups, self._held = wider(self._groups, capacity), wider(self._held, capacity)
             self.capacity = capacity
-            for tenant in self._tenants:
+            for tenant in self._hosted():
                 tenant.grow(capacity)
 
     def _groups_of(self, keys: pa.RecordBatch) -> Any:

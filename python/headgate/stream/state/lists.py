@@ -106,6 +106,12 @@ class ListState:
 
     # --- as a tenant of the key space, and in snapshots ---
 
+    def close(self) -> None:
+        """Free the elements; snapshots that are being written have what they need."""
+        self._elements = SlotTable()
+        self._values = values_of(self._elements, self._values.type)
+        self._chains = _native.Chains()
+
     @property
     def types(self) -> pa.Schema:
         """The types, as a manifest has them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakMethod
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +36,7 @@ class MapState(ColumnState):
         self._counts: Slots = np.zeros(0, np.int64)
         #: Slot of the key of each entry.
         self._owners = Owners(self.space)
-        column.drop_expired = self._drop
+        column.drop_expired = WeakMethod(self._drop)
         keys.host(self)
 
     @classmethod

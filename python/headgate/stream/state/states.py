@@ -57,6 +57,10 @@ class ColumnState:
         """True for each slot with a row in a full snapshot."""
         return self.column.present
 
+    def close(self) -> None:
+        """Free the values."""
+        self.column.close()
+
     def declare(self, descriptor: StateDescriptor) -> None:
         """Take over what a descriptor says and a snapshot does not."""
         self.column.evolve(descriptor.type)
