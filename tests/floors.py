@@ -61,6 +61,7 @@ LEAVES = {
         "headgate._times",
         "headgate.errors",
         "headgate.key_groups",
+        "headgate.sink",
     },
     "headgate.stream.windows": {
         "headgate._arguments",
@@ -118,6 +119,7 @@ LEAVES = {
         "headgate.environment",
         "headgate.errors",
         "headgate.key_groups",
+        "headgate.sink",
         "headgate.source.api",
         "headgate.source.coordination",
         "headgate.source.runtime",

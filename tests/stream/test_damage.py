@@ -67,12 +67,14 @@ def test_orphans_are_deleted_on_request(tmp_path):
     backend.set_keys(keyed(0, 50))
     backend.get_state(TOTAL).add(np.arange(50))
     backend.snapshot(1).write(store)
-    for name in ("0000000002-0-abcd.arrow", "0000000002.manifest.ab.partial", "notes.txt"):
+    orphans = ["0000000002-0-0123456789abcdef.arrow", "0000000002.manifest.0123abcd.partial"]
+    for name in (*orphans, "notes.txt", "2-backup.arrow"):
         (tmp_path / name).write_text("x")
     deleted = SnapshotRetention(store).delete_orphans()
-    assert deleted == ["0000000002-0-abcd.arrow", "0000000002.manifest.ab.partial"]
+    assert deleted == orphans
     assert len(contents(KeyedStateBackend.restore([(store, 1)]), [TOTAL])["total"]) == 50
     assert (tmp_path / "notes.txt").exists()
+    assert (tmp_path / "2-backup.arrow").exists()
 
 
 def test_retention_deletes_nothing_if_a_manifest_is_damaged(tmp_path):

@@ -52,6 +52,10 @@ class LocalStorage(Storage):
     """
 
     is_local = True
+    #: Modes of new files and folders. Readers of other users may list a sink's folders, but never write there.
+    _file_mode = 0o666
+    _folder_mode = 0o755
+    _root_mode = 0o777
 
     def __init__(self, root: str) -> None:
         super().__init__(fs.LocalFileSystem(), root)
@@ -88,7 +92,7 @@ class LocalStorage(Storage):
     def open_output(self, path: str) -> Any:
         """Return the output stream of a new file."""
         with self._parent(path) as (folder, name):
-            number = os.open(name, _NEW, 0o666, dir_fd=folder)
+            number = os.open(name, _NEW, self._file_mode, dir_fd=folder)
         try:
             # pyarrow opens paths only. This path is the open file, wherever its name leads by now.
             return pa.OSFile(f"/proc/self/fd/{number}", "wb")
@@ -108,7 +112,7 @@ class LocalStorage(Storage):
         """Make a folder; without ``parents`` its parent must exist, and it must not."""
 
         def make() -> None:
-            os.makedirs(self.root, exist_ok=True)  # noqa: PTH103 - the path is a text
+            os.makedirs(self.root, self._root_mode, exist_ok=True)  # noqa: PTH103 - the path is a text
             with self._folder(path, make=True):
                 pass
 
@@ -116,7 +120,7 @@ class LocalStorage(Storage):
             while_gone(make)
             return
         with self._parent(path) as (folder, name):
-            _make(folder, name)
+            os.mkdir(name, self._folder_mode, dir_fd=folder)
 
     def sync(self, path: str) -> None:
         """Make a file, or the names in a folder, durable."""
@@ -229,7 +233,7 @@ class LocalStorage(Storage):
                 at = f"{at}/{name}"
                 if make:
                     with suppress(FileExistsError):
-                        _make(number, name)
+                        os.mkdir(name, self._folder_mode, dir_fd=number)
                 inner = self._enter(number, name, at)
                 os.close(number)
                 number = inner
@@ -281,7 +285,7 @@ class LocalStorage(Storage):
         if found.st_uid not in {os.geteuid(), self._mapped} and found.st_uid != self._probe():
             raise UnsafeError(
                 f"{path} belongs to user {found.st_uid}; this process runs as {os.geteuid()}, and"
-                " a sink uses only files of its own user",
+                " Headgate uses only files of its own user there",
                 _FOREIGN,
             )
 
@@ -296,6 +300,36 @@ class LocalStorage(Storage):
                 os.close(number)
                 os.unlink(name, dir_fd=folder)
         return self._mapped
+
+
+class PrivateStorage(LocalStorage):
+    """A folder that is all Headgate's, and that no other user may read: of checkpoints and savepoints."""
+
+    _file_mode = 0o600
+    _folder_mode = _root_mode = 0o700
+
+    def move_new(self, source: str, target: str) -> None:
+        """Move a file, without replacing another one, in one atomic step.
+
+        Raises:
+            FileExistsError: the target exists.
+            OSError: the file system has no hard links.
+        """
+        with self._parent(source) as (here, old), self._parent(target) as (there, new):
+            os.link(old, new, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
+        self.delete_file(source)
+
+    def _is_ours(self, path: str) -> bool:
+        """Return True: all files must be this user's."""
+        return not self._is_outside(path)
+
+
+def private_storage(filesystem: fs.FileSystem, root: str) -> tuple[Storage, str]:
+    """Return the storage of a folder that is all Headgate's, and the path of its file system's root in it."""
+    prefix = _local_prefix(filesystem)
+    if prefix is None:
+        return Storage(filesystem, root), ""
+    return PrivateStorage(prefix + root), prefix
 
 
 def storage_of(path: str, filesystem: fs.FileSystem | None) -> Storage:
@@ -323,11 +357,6 @@ def _local_prefix(filesystem: fs.FileSystem) -> str | None:
     return None
 
 
-def _make(folder: int, name: str) -> None:
-    # Readers of other users may list a sink's folders, but never write there.
-    os.mkdir(name, 0o755, dir_fd=folder)
-
-
 def _stat(folder: int, name: str) -> os.stat_result:
     return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
@@ -347,7 +376,7 @@ def _names_of(found: os.stat_result, folder: int) -> int:
 
 def _check_kind(found: os.stat_result, path: str) -> None:
     if kinds.S_ISLNK(found.st_mode):
-        raise UnsafeError(f"{path} is a symbolic link, and a sink follows none below its path")
+        raise UnsafeError(f"{path} is a symbolic link, and Headgate follows none there")
     if not kinds.S_ISREG(found.st_mode) and not kinds.S_ISDIR(found.st_mode):
         raise UnsafeError(f"{path} is neither a file nor a folder")
 

@@ -232,10 +232,10 @@ def test_a_driver_whose_begun_claim_a_faster_one_deleted_claims_the_next_entry(
     fast, slow = (Driver(name, tmp_path, []) for name in ("fast", "slow"))
     link = os.link
 
-    def overtaken(source, target):
+    def overtaken(source, target, **folders):
         monkeypatch.setattr(os, "link", link)
         fast.begin()
-        link(source, target)
+        link(source, target, **folders)
 
     monkeypatch.setattr(os, "link", overtaken)
     slow.begin()

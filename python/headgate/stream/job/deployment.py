@@ -17,13 +17,13 @@ from headgate.stream.job.messages import StreamMessage, data, text
 from headgate.stream.job.naming import safe
 from headgate.stream.operators.operator import OperatorContext
 from headgate.stream.runtime.chain import OperatorChain
-from headgate.stream.runtime.channel_state import InFlight
+from headgate.stream.runtime.channel_state import InFlight, is_channels
 from headgate.stream.runtime.inputs import GateInput, SourceInput, TaskInput
 from headgate.stream.runtime.outputs import TaskOutput
 from headgate.stream.runtime.task import StreamTask, TaskListener, TaskSnapshot
 from headgate.stream.state.backend import wall_clock
 from headgate.stream.state.files import SnapshotFolder
-from headgate.stream.state.locations import below
+from headgate.stream.state.locations import TASKS, below
 from headgate.stream.state.retention import SnapshotRetention
 
 if TYPE_CHECKING:
@@ -211,7 +211,9 @@ class Deployment:
     def folder(self, key: TaskKey, uid: str, snapshot: TaskSnapshot) -> SnapshotFolder | None:
         """Return the folder for an operator's snapshot; None if the job keeps no checkpoints."""
         if snapshot.savepoint:
-            return SnapshotFolder(below(snapshot.savepoint, f"tasks/{key[0]}-{key[1]}-{safe(uid)}"))
+            return SnapshotFolder(
+                below(snapshot.savepoint, f"{TASKS}/{key[0]}-{key[1]}-{safe(uid)}")
+            )
         path = self._deployed[key]["folders"].get(uid)
         if path is None:
             return None
@@ -235,7 +237,7 @@ class Deployment:
                 completed = [*self._completed.get(key, ()), checkpoint]
                 kept = self._completed[key] = completed[-retained:]
                 for name in folder.names():
-                    if name < f"{kept[0]:010d}-":
+                    if is_channels(name) and name < f"{kept[0]:010d}-":
                         folder.delete(name)
         for (owner, uid), retention in list(self._retention.items()):
             if owner == key:

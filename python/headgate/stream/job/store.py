@@ -8,24 +8,30 @@ folder that begins with the number of the claim: what newer drivers have written
 
 from __future__ import annotations
 
-import os
+import re
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
-
-from pyarrow import fs
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate._sealed import seal, unseal
 from headgate.errors import CheckpointError
+from headgate.sink.failure import UnsafeError
 from headgate.stream.job.naming import safe
-from headgate.stream.state.locations import absolute, opened
+from headgate.stream.state.locations import TASKS, absolute, stored
+
+if TYPE_CHECKING:
+    from headgate.sink.storage import Entry, Storage
 
 _FORMAT: Final = 1
 _LOG: Final = "log"
-_TASKS: Final = "tasks"
+#: Names of entries, of entries that are being written, and of the folders of attempts. Others are not ours.
+_ENTRY: Final = re.compile(r"(\d{10})\.json", re.ASCII)
+_PARTIAL: Final = re.compile(r"(\d{10})\.json\.[0-9a-f]{8}\.partial", re.ASCII)
+_ATTEMPT: Final = re.compile(r"(\d{10})-[0-9a-f]{8}-\d{6}", re.ASCII)
+#: Drivers that may claim the folder while another one does.
+_TRIES: Final = 100
 #: The file of a savepoint that says what is in it.
 _METADATA: Final = "_metadata"
 
@@ -71,12 +77,11 @@ class CheckpointStore:
 
     def __init__(self, path: str, retained: int = 1) -> None:
         try:
-            self.filesystem, self.path = opened(path)
+            self._storage, self.path = stored(path)
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path} cannot be used for checkpoints: {error}") from error
         self.uri = absolute(path)
         self._retained = retained
-        self._is_local = isinstance(self.filesystem, fs.LocalFileSystem)
         #: Names this driver, in its entries and its attempts.
         self._owner = secrets.token_hex(4)
         #: Position of its claim.
@@ -92,7 +97,7 @@ class CheckpointStore:
         Raises:
             CheckpointError: an entry is damaged, or the folder cannot be written.
         """
-        while True:
+        for _ in range(_TRIES):
             last = max(self._numbers(_LOG), default=0)
             found: dict[str, Any] = {}
             if last:
@@ -104,13 +109,19 @@ class CheckpointStore:
                 self._claimed = self._last
                 self._delete_partial()
                 return self._continued(found)
+        path = f"{self.path}/{_LOG}/{_name(last + 1)}"
+        raise CheckpointError(
+            f"the checkpoint folder {self.path} cannot be claimed",
+            have=f"{path} cannot be made, and is no entry",
+            remedy="remove it, once you know who made it · another folder",
+        )
 
     def _delete_partial(self) -> None:
         """Delete what older drivers left that ended while they wrote an entry, as far as it can be none any more."""
-        for name in self._names(_LOG):
-            number = name.partition(".")[0]
-            if name.endswith(".partial") and number.isdecimal() and int(number) <= self._claimed:
-                self._delete(f"{_LOG}/{name}")
+        for entry in self._names(_LOG):
+            found = _PARTIAL.fullmatch(_last_name(entry))
+            if found and entry.is_file and int(found[1]) <= self._claimed:
+                self._delete(f"{_LOG}/{found[0]}")
 
     def latest(self) -> Completed | None:
         """Return the newest complete checkpoint, from which the next one follows.
@@ -164,16 +175,16 @@ class CheckpointStore:
                 self._delete(f"{_LOG}/{_name(number)}")
             if checkpoint is not None:
                 kept.add(checkpoint)
-        for attempt in self._names(_TASKS):
-            claim = attempt.partition("-")[0]
-            is_old = claim.isdecimal() and int(claim) <= self._claimed
-            if is_old and attempt not in needed:
+        for folder in self._names(TASKS):
+            attempt = _ATTEMPT.fullmatch(_last_name(folder))
+            is_old = attempt and folder.is_folder and int(attempt[1]) <= self._claimed
+            if attempt and is_old and attempt[0] not in needed:
                 with suppress(OSError):  # it is tried again after the next checkpoint
-                    self._delete_attempt(attempt)
+                    self._delete_attempt(attempt[0])
 
     def task_folder(self, attempt: str, stage: int, index: int, uid: str) -> str:
         """Return the folder for the snapshots of an operator's task, relative to this one."""
-        return f"{_TASKS}/{attempt}/{stage}-{index}-{safe(uid)}"
+        return f"{TASKS}/{attempt}/{stage}-{index}-{safe(uid)}"
 
     @staticmethod
     def write_savepoint(path: str, fields: Mapping[str, Any], *, replace: bool = False) -> None:
@@ -187,20 +198,18 @@ class CheckpointStore:
         Raises:
             CheckpointError: there is a savepoint already, or it cannot be written.
         """
-        filesystem, root = opened(path)
+        storage, root = stored(path)
         name = f"{root}/{_METADATA}"
         try:
-            if not replace and filesystem.get_file_info(name).type != fs.FileType.NotFound:
+            if not replace and storage.is_file(name):
                 raise CheckpointError(f"{path} has a savepoint already", remedy="another folder")
-            filesystem.create_dir(root, recursive=True)
-            partial = f"{name}.{secrets.token_hex(4)}.partial"
-            with filesystem.open_output_stream(partial) as stream:
-                stream.write(seal({"format": _FORMAT, **fields}).encode())
-            filesystem.move(partial, name)
+            storage.make_folder(root, parents=True)
+            data = seal({"format": _FORMAT, **fields}).encode()
+            storage.write_atomic(name, data, through=root)
         except OSError as error:
             if isinstance(error, CheckpointError):
                 raise
-            raise CheckpointError(f"the savepoint {path} cannot be written: {error}") from error
+            raise _failed(f"the savepoint {path} cannot be written", error) from error
 
     @staticmethod
     def savepoint(path: str, number: int | None = None) -> Completed:
@@ -209,10 +218,12 @@ class CheckpointStore:
         Raises:
             CheckpointError: there is none, or it is damaged.
         """
-        filesystem, root = opened(path)
         try:
-            with filesystem.open_input_file(f"{root}/{_METADATA}") as file:
-                fields = _checked(unseal(file.read()))
+            storage, root = stored(path)
+            data = storage.read(f"{root}/{_METADATA}")
+            if data is None:
+                raise FileNotFoundError(f"it has no {_METADATA}")
+            fields = _checked(unseal(data))
         except (OSError, ValueError) as error:
             raise CheckpointError(
                 f"{path} is no savepoint: {error}",
@@ -228,9 +239,9 @@ class CheckpointStore:
                 return False
         except CheckpointError as error:
             # It may be there, such as after a failed sync. Then the next attempt continues from it.
-            if self._read(number) is None:
-                raise NotWrittenError(error.summary) from error
-            raise
+            if self._may_have(number):
+                raise
+            raise NotWrittenError(error.summary, remedy=error.remedy) from error
         if max(self._numbers(_LOG), default=0) > number:
             # The one of this number is deleted already, because it was replaced.
             self._delete(f"{_LOG}/{_name(number)}")
@@ -251,50 +262,54 @@ class CheckpointStore:
         """Return an entry of the log; None if it is gone."""
         path = f"{self.path}/{_LOG}/{_name(number)}"
         try:
-            with self.filesystem.open_input_file(path) as file:
-                return _checked(unseal(file.read()))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+            data = self._storage.read(path)
+            return None if data is None else _checked(unseal(data))
         except (OSError, ValueError) as error:
-            raise CheckpointError(f"the checkpoint {path} cannot be read: {error}") from error
+            raise _failed(f"the checkpoint {path} cannot be read", error) from error
+
+    def _may_have(self, number: int) -> bool:
+        """Return False if there is no entry of a number for sure."""
+        try:
+            return self._storage.is_file(f"{self.path}/{_LOG}/{_name(number)}")
+        except UnsafeError:
+            return False
+        except OSError:
+            return True
 
     def _delete_attempt(self, attempt: str) -> None:
-        self.filesystem.delete_dir(f"{self.path}/{_TASKS}/{attempt}")
+        self._storage.delete_tree(f"{self.path}/{TASKS}/{attempt}")
 
-    def _names(self, folder: str) -> list[str]:
+    def _names(self, folder: str) -> list[Entry]:
         try:
-            selector = fs.FileSelector(f"{self.path}/{folder}", allow_not_found=True)
-            return [info.base_name for info in self.filesystem.get_file_info(selector)]
+            return self._storage.list(f"{self.path}/{folder}")
         except OSError as error:
-            raise CheckpointError(f"{self.path}/{folder} cannot be listed: {error}") from error
+            raise _failed(f"{self.path}/{folder} cannot be listed", error) from error
 
     def _numbers(self, folder: str) -> list[int]:
-        names = (name.removesuffix(".json") for name in self._names(folder))
-        return sorted(int(name) for name in names if name.isdecimal())
+        files = (_last_name(entry) for entry in self._names(folder) if entry.is_file)
+        return sorted(int(found[1]) for name in files if (found := _ENTRY.fullmatch(name)))
 
     def _create(self, folder: str, number: int, text: str) -> bool:
         """Write a file unless there is one of its name; return whether it was written."""
         path = f"{self.path}/{folder}/{_name(number)}"
+        storage = self._storage
         try:
-            self.filesystem.create_dir(f"{self.path}/{folder}", recursive=True)
-            if self._is_local:
-                return _linked(path, text.encode())
-            if self.filesystem.get_file_info(path).type != fs.FileType.NotFound:
+            storage.make_folder(f"{self.path}/{folder}", parents=True)
+            if storage.is_local:
+                return _linked(storage, path, text.encode())
+            if storage.is_file(path):
                 return False
-            with self.filesystem.open_output_stream(path) as stream:
+            with storage.open_output(path) as stream:
                 stream.write(text.encode())
         except OSError as error:
-            raise CheckpointError(f"{path} cannot be written: {error}") from error
+            raise _failed(f"{path} cannot be written", error) from error
         return True
 
     def _delete(self, name: str) -> None:
-        with suppress(FileNotFoundError):
-            try:
-                self.filesystem.delete_file(f"{self.path}/{name}")
-            except FileNotFoundError:
-                raise
-            except OSError as error:
-                raise CheckpointError(f"{self.path}/{name} cannot be deleted: {error}") from error
+        try:
+            self._storage.delete_file(f"{self.path}/{name}")
+        except OSError as error:
+            raise _failed(f"{self.path}/{name} cannot be deleted", error) from error
 
     def _fenced(self, have: str) -> FencedError:
         return FencedError(
@@ -304,34 +319,34 @@ class CheckpointStore:
         )
 
 
-def _linked(path: str, content: bytes) -> bool:
+def _linked(storage: Storage, path: str, content: bytes) -> bool:
+    """Write a file in one atomic step, unless there is one of its name; return whether it was written."""
     partial = f"{path}.{secrets.token_hex(4)}.partial"
     try:
-        with Path(partial).open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(partial, path)
-        except FileExistsError:
+        with storage.open_output(partial) as stream:
+            stream.write(content)
+        storage.sync(partial)
+        storage.move_new(partial, path)
+    except FileExistsError:
+        return False
+    except FileNotFoundError:
+        # The driver whose entry is there has deleted this one.
+        if storage.is_file(path):
             return False
-        except FileNotFoundError:
-            # The driver whose entry is there has deleted this one.
-            if Path(path).exists():
-                return False
-            raise
-        _sync(str(Path(path).parent))
-        return True
+        raise
     finally:
-        Path(partial).unlink(missing_ok=True)
+        with suppress(OSError):  # the next driver deletes it
+            storage.delete_file(partial)
+    storage.sync(path.rpartition("/")[0])
+    return True
 
 
-def _sync(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _failed(problem: str, error: Exception) -> CheckpointError:
+    return CheckpointError(f"{problem}: {error}", remedy=getattr(error, "remedy", ""))
+
+
+def _last_name(entry: Entry) -> str:
+    return entry.path.rpartition("/")[2]
 
 
 def _checked(fields: dict[str, Any]) -> dict[str, Any]:
@@ -346,7 +361,7 @@ def _folders(fields: Mapping[str, Any]) -> list[str]:
     found = [folder for one in operators for folder, _ in (s for s in one["state"] if s)]
     stages = fields.get("stages", {}).values()
     found += [task["file"][0] for stage in stages for task in stage["tasks"] if task]
-    return [folder for folder in found if folder.startswith(f"{_TASKS}/")]
+    return [folder for folder in found if folder.startswith(f"{TASKS}/")]
 
 
 def _name(number: int) -> str:

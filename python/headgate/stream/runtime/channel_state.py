@@ -6,6 +6,7 @@ those that the sender had not sent. A row may be cut between the two.
 
 from __future__ import annotations
 
+import re
 import secrets
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,6 +64,11 @@ class ChannelState:
         folder.write_file(name, content)
         file = [below(folder.uri, name), len(content), zlib.crc32(content)]
         return {"file": file, "inputs": inputs, "outputs": outputs}
+
+
+def is_channels(name: str) -> bool:
+    """Return True for a name of a file of rows in flight."""
+    return re.fullmatch(r"\d{10}-[0-9a-f]{16}\.channels", name, re.ASCII) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import secrets
 import zlib
 from collections.abc import Iterable, Iterator
@@ -15,11 +16,15 @@ from pyarrow import fs
 
 from headgate._sealed import seal, unseal
 from headgate.errors import SnapshotError
-from headgate.stream.state.locations import below, opened
+from headgate.stream.state.locations import below, stored
 
 MANIFEST: Final = ".manifest"
 #: Bytes of batches after which a file ends.
 _FILE_BYTES: Final = 1 << 26
+#: Names of files that a snapshot may consist of, and that are deleted with it.
+_MANIFEST_NAME: Final = re.compile(r"(\d{10})\.manifest", re.ASCII)
+_CHUNK_NAME: Final = re.compile(r"\d{10}-\d+-[0-9a-f]{16}\.arrow", re.ASCII)
+_PARTIAL_NAME: Final = re.compile(r"\d{10}\.manifest\.[0-9a-f]{8}\.partial", re.ASCII)
 #: Version of the manifest.
 _FORMAT: Final = 1
 
@@ -124,7 +129,7 @@ class Manifest:
                 state["name"],
                 state["kind"],
                 _schema_of(state["types"]),
-                tuple(ChunkFile(**file) for file in state["files"]),
+                tuple(map(_chunk_file, state["files"])),
             )
             for state in fields["states"]
         )
@@ -148,10 +153,7 @@ class SnapshotFolder:
 
     def __init__(self, path: str, filesystem: fs.FileSystem | None = None) -> None:
         self._uri = below(path, "")
-        if filesystem is None:
-            filesystem, path = opened(path)
-        self.filesystem = filesystem
-        self.path = path.rstrip("/")
+        self.storage, self.path = stored(path, filesystem)
 
     @property
     def uri(self) -> str:
@@ -193,9 +195,9 @@ class SnapshotFolder:
         partial = f"{name}.{secrets.token_hex(4)}.partial"
         self._write(partial, manifest.to_bytes())
         try:
-            self.filesystem.move(f"{self.path}/{partial}", f"{self.path}/{name}")
+            self.storage.move(f"{self.path}/{partial}", f"{self.path}/{name}")
         except OSError as error:
-            raise SnapshotError(f"{self.path}/{name} cannot be written: {error}") from error
+            raise _failed(f"{self.path}/{name} cannot be written", error) from error
 
     def read_manifest(self, snapshot: int) -> Manifest:
         """Return the manifest of a snapshot.
@@ -216,17 +218,25 @@ class SnapshotFolder:
 
     def snapshots(self) -> list[int]:
         """Return the numbers of all snapshots with a manifest, in order."""
-        names = (name.removesuffix(MANIFEST) for name in self.names() if name.endswith(MANIFEST))
-        return sorted(int(name) for name in names if name.isdecimal())
+        return sorted(
+            int(found[1]) for name in self.names() if (found := _MANIFEST_NAME.fullmatch(name))
+        )
 
     def names(self) -> list[str]:
         """Return the names of all files in the folder."""
-        selector = fs.FileSelector(self.path, allow_not_found=True)
+        return sorted(path.rpartition("/")[2] for path in self.files())
+
+    def files(self, *, recursive: bool = False) -> list[str]:
+        """Return the paths of all files in the folder, and in those below it if asked to.
+
+        Raises:
+            SnapshotError: it cannot be listed.
+        """
         try:
-            found = self.filesystem.get_file_info(selector)
+            found = self.storage.list(self.path, recursive=recursive)
         except OSError as error:
-            raise SnapshotError(f"{self.path} cannot be listed: {error}") from error
-        return sorted(info.base_name for info in found if info.type == fs.FileType.File)
+            raise _failed(f"{self.path} cannot be listed", error) from error
+        return [entry.path for entry in found if entry.is_file]
 
     def write_file(self, name: str, content: bytes) -> None:
         """Write a file of any content.
@@ -247,11 +257,9 @@ class SnapshotFolder:
     def delete(self, name: str) -> None:
         """Delete a file; one that is gone already is no error."""
         try:
-            self.filesystem.delete_file(f"{self.path}/{name}")
-        except FileNotFoundError:
-            return
+            self.storage.delete_file(f"{self.path}/{name}")
         except OSError as error:
-            raise SnapshotError(f"{self.path}/{name} cannot be deleted: {error}") from error
+            raise _failed(f"{self.path}/{name} cannot be deleted", error) from error
 
     def _finish(self, prefix: str, chunk: _Chunk) -> ChunkFile:
         data = chunk.finish()
@@ -263,20 +271,32 @@ class SnapshotFolder:
 
     def _write(self, name: str, data: Any) -> None:
         try:
-            self.filesystem.create_dir(self.path, recursive=True)
-            with self.filesystem.open_output_stream(f"{self.path}/{name}") as stream:
+            self.storage.make_folder(self.path, parents=True)
+            with self.storage.open_output(f"{self.path}/{name}") as stream:
                 stream.write(data)
         except OSError as error:
             with suppress(SnapshotError):  # nobody knows the name of what was begun
                 self.delete(name)
-            raise SnapshotError(f"{self.path}/{name} cannot be written: {error}") from error
+            raise _failed(f"{self.path}/{name} cannot be written", error) from error
 
     def _read(self, name: str) -> pa.Buffer:
         try:
-            with self.filesystem.open_input_file(f"{self.path}/{name}") as file:
-                return file.read_buffer()
+            found = self.storage.read(f"{self.path}/{name}")
+            if found is None:
+                raise FileNotFoundError("there is no such file")
         except OSError as error:
-            raise SnapshotError(f"{self.path}/{name} cannot be read: {error}") from error
+            raise _failed(f"{self.path}/{name} cannot be read", error) from error
+        return pa.py_buffer(found)
+
+
+def _failed(problem: str, error: Exception) -> SnapshotError:
+    return SnapshotError(f"{problem}: {error}", remedy=getattr(error, "remedy", ""))
+
+
+def is_orphan(name: str) -> bool:
+    """Return True for a name of a file that is of no use without a manifest that names it."""
+    is_partial = _PARTIAL_NAME.fullmatch(name)
+    return bool(is_partial or _CHUNK_NAME.fullmatch(name))
 
 
 def manifest_name(snapshot: int) -> str:
@@ -305,6 +325,14 @@ class _Chunk:
     def finish(self) -> pa.Buffer:
         self._writer.close()
         return self._stream.getvalue()
+
+
+def _chunk_file(fields: dict[str, Any]) -> ChunkFile:
+    file = ChunkFile(**fields)
+    # What a manifest names is deleted with it.
+    if not _CHUNK_NAME.fullmatch(file.name):
+        raise ValueError(f"{file.name} is no name of a file of a snapshot")
+    return file
 
 
 def _text_of(schema: pa.Schema) -> str:

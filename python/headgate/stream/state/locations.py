@@ -7,8 +7,17 @@ the same query.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from pyarrow import fs
+
+from headgate.sink.local_storage import private_storage
+
+if TYPE_CHECKING:
+    from headgate.sink.storage import Storage
+
+#: Folder of the tasks' folders in that of a checkpoint or savepoint.
+TASKS: Final = "tasks"
 
 
 def opened(path: str) -> tuple[fs.FileSystem, str]:
@@ -22,6 +31,29 @@ def opened(path: str) -> tuple[fs.FileSystem, str]:
         return fs.LocalFileSystem(), absolute(path)
     filesystem, root = fs.FileSystem.from_uri(path)
     return filesystem, root.rstrip("/")
+
+
+def stored(path: str, filesystem: fs.FileSystem | None = None) -> tuple[Storage, str]:
+    """Return the storage of a folder of a checkpoint or savepoint, and the folder's path in it.
+
+    Below the folder that the user named, the storage of a local file system follows no link, uses only files of this
+    process's user, and makes files that no other user can read.
+
+    Args:
+        path: the folder, in the file system if one is given, else a path or URI.
+        filesystem: any file system of pyarrow.
+
+    Raises:
+        OSError: the file system cannot be reached.
+        ValueError: pyarrow knows no such file system, or the URI is none.
+    """
+    if filesystem is None:
+        filesystem, path = opened(path)
+    path = path.rstrip("/")
+    # The names of tasks have no slash, so this is the last one of the name.
+    root = path.rpartition(f"/{TASKS}/")[0] or path
+    storage, prefix = private_storage(filesystem, root)
+    return storage, prefix + path
 
 
 def absolute(path: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from headgate.errors import StateError
-from headgate.stream.state.files import SnapshotFolder, manifest_name
+from headgate.stream.state.files import SnapshotFolder, is_orphan, manifest_name
 
 
 class SnapshotRetention:
@@ -86,11 +86,7 @@ class SnapshotRetention:
         numbers = self.folder.snapshots()
         kept = set().union(*(self.folder.read_manifest(n).names for n in numbers))
         kept |= {manifest_name(n) for n in numbers}
-        orphans = [
-            name
-            for name in self.folder.names()
-            if name not in kept and name.endswith((".arrow", ".partial"))
-        ]
+        orphans = [name for name in self.folder.names() if name not in kept and is_orphan(name)]
         for name in orphans:
             self.folder.delete(name)
         return orphans

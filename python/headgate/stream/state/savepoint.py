@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from pyarrow import fs
-
 from headgate.errors import SnapshotError
 from headgate.stream.state.backend import KeyedStateBackend
 from headgate.stream.state.files import MANIFEST, SnapshotFolder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pyarrow as pa
+    from pyarrow import fs
 
 
 def read_savepoint(
@@ -54,10 +54,6 @@ def read_savepoint(
 
 def _tasks(root: SnapshotFolder) -> list[SnapshotFolder]:
     """Return the folders with manifests."""
-    selector = fs.FileSelector(root.path, recursive=True, allow_not_found=True)
-    try:
-        found = root.filesystem.get_file_info(selector)
-    except OSError as error:
-        raise SnapshotError(f"{root.path} cannot be listed: {error}") from error
-    folders = {info.path.rpartition("/")[0] for info in found if info.base_name.endswith(MANIFEST)}
-    return [SnapshotFolder(folder, root.filesystem) for folder in sorted(folders)]
+    found = root.files(recursive=True)
+    folders = {path.rpartition("/")[0] for path in found if path.endswith(MANIFEST)}
+    return [SnapshotFolder(folder, root.storage.filesystem) for folder in sorted(folders)]
