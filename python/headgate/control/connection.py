@@ -13,6 +13,8 @@ from headgate.control.heartbeat import keep_alive
 from headgate.control.link import WorkerLink
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headgate._native import TlsSession
     from headgate.control.link import Codec
     from headgate.control.place import Place
@@ -32,6 +34,7 @@ class WorkerConnection(Generic[MessageT]):
         place: of the coordinator.
         codec: of the messages.
         beside: another open connection to it, so that connecting is tried once.
+        is_wanted: returns False once the connection is of no use any more: then it is not tried again.
 
     Raises:
         CoordinatorError: the driver could not be reached, or did not answer.
@@ -45,8 +48,10 @@ class WorkerConnection(Generic[MessageT]):
         place: Place,
         codec: Codec[MessageT],
         beside: WorkerConnection[MessageT] | None = None,
+        is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         self._place = place
+        self._is_wanted = is_wanted
         self._early: list[MessageT] = []
         deadline = time.monotonic() + place.timeout
         while True:
@@ -57,7 +62,7 @@ class WorkerConnection(Generic[MessageT]):
             except errors.CoordinatorError:
                 # Strangers may have crowded it out.
                 self.sock.close()
-                if time.monotonic() >= deadline:
+                if time.monotonic() >= deadline or not is_wanted():
                     raise
                 time.sleep(_PAUSE)
             except BaseException:
@@ -131,7 +136,7 @@ class WorkerConnection(Generic[MessageT]):
             try:
                 return socket.create_connection((self._place.host, self._place.port), _ATTEMPT)
             except OSError as error:
-                if time.monotonic() >= deadline:
+                if time.monotonic() >= deadline or not self._is_wanted():
                     raise self.unreachable(error) from error
                 time.sleep(_PAUSE)
 

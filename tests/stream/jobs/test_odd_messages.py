@@ -172,7 +172,7 @@ def messages(draw):
     }
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(messages(), min_size=1, max_size=4))
 def test_random_messages_never_end_the_job(said):
     with running() as master:

@@ -42,6 +42,8 @@ class ThreadWorkers:
         self._graph, self._name, self._options = graph, name, options
         self.endpoint = _endpoint(options)
         self._threads: list[threading.Thread] = []
+        #: The last one, which may wait for a coordinator that has ended.
+        self._worker: StreamWorker | None = None
         self._ended: dict[int, Cause] = {}
 
     @property
@@ -53,6 +55,7 @@ class ThreadWorkers:
         """Start the worker in a thread."""
         self._ended.pop(number, None)
         worker = StreamWorker(self._graph, self._name, number, place, self._options)
+        self._worker = worker
 
         def run() -> None:
             try:
@@ -74,6 +77,9 @@ class ThreadWorkers:
 
     def stop(self) -> None:
         """Wait for the worker."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.stop()
         for thread in self._threads:
             thread.join(_END)
 

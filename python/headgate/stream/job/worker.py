@@ -69,6 +69,7 @@ class StreamWorker:
         self._deployment: Deployment | None = None
         self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="headgate-snapshots")
         self._ended = threading.Event()
+        self._is_stopped = False
 
     def run(self) -> None:
         """Run until the coordinator stops this worker.
@@ -76,7 +77,9 @@ class StreamWorker:
         Raises:
             CoordinatorError: it cannot be reached any more.
         """
-        connection = self._connection = WorkerConnection(self._place, CODEC)
+        connection = self._connection = WorkerConnection(
+            self._place, CODEC, is_wanted=lambda: not self._is_stopped
+        )
         reporter = threading.Thread(target=self._report, name="headgate-reports", daemon=True)
         heartbeats: DriverHeartbeats[StreamMessage] | None = None
         try:
@@ -111,6 +114,10 @@ class StreamWorker:
                 heartbeats.close()
             if reporter.ident is not None:
                 reporter.join()
+
+    def stop(self) -> None:
+        """Dial a coordinator that has ended no more; from any thread. A worker that is connected ends by its message."""
+        self._is_stopped = True
 
     def kill(self) -> None:
         """End as a lost process would: without a word. For tests."""
