@@ -11,6 +11,7 @@ from headgate.errors import ClosedError, SchemaMismatchError
 from headgate.sink.api import Committable, SinkWriter, StagedFile, WriterContext
 from headgate.sink.failure import FAULTS, failing
 from headgate.sink.layout import STAGING
+from headgate.sink.nested import without_hidden_nulls
 from headgate.sink.record_file import Checksummed, RecordFile
 
 if TYPE_CHECKING:
@@ -153,6 +154,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     Raises:
         SchemaMismatchError: the batch has other columns, or a value that cannot be cast.
     """
+    batch = _without_hidden_nulls(batch, schema)
     if batch.schema.equals(schema):
         return batch
     have, want = batch.schema.names, schema.names
@@ -174,3 +176,14 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             have=", ".join(f"{field.name}: {field.type}" for field in batch.schema),
         ) from error
     return batches[0] if batches else batch.slice(0, 0)
+
+
+def _without_hidden_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    for at, name in enumerate(batch.schema.names):
+        column = batch.column(at)
+        known = schema.get_all_field_indices(name)
+        if pa.types.is_nested(column.type) and len(known) == 1:
+            found = without_hidden_nulls(column, schema.field(known[0]).type, name)
+            if found is not column:
+                batch = batch.set_column(at, name, found)
+    return batch
