@@ -40,11 +40,13 @@ class HeadgateError(Exception):
 
     Attributes:
         code: such as ``"HG-2101"``, which is also the name of its page.
+        is_final: True if the same work fails again, so that nothing is tried again: a streaming job ends without a restart.
         cause_text: text of the cause (often a traceback from another process), or ``""``.
     """
 
     code: ClassVar[str] = ""
     default_remedy: ClassVar[str] = ""
+    is_final: ClassVar[bool] = False
 
     def __init__(
         self,

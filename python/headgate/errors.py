@@ -32,6 +32,7 @@ class OptionError(HeadgateError, ValueError):
     """An option has an unknown name, the wrong type or a value outside its limits."""
 
     code = "HG-1001"
+    is_final = True
     default_remedy = "give a value within the limits of docs/options.md"
 
 
@@ -74,6 +75,7 @@ class PackageNotFound(HeadgateError, ImportError):
     """A command needs Python packages that are not installed."""
 
     code = "HG-1103"
+    is_final = True
     default_remedy = 'pip install "headgate[spark]" · pip install "headgate[demo]" for the demo'
 
 
@@ -142,6 +144,7 @@ class NotBuiltError(HeadgateError, NotImplementedError):
     """The call is valid, but this version of Headgate does not support it."""
 
     code = "HG-2201"
+    is_final = True
     default_remedy = "a classic Spark session · df.repartition(n, key).mapInArrow(f, schema)"
 
 
@@ -252,6 +255,7 @@ class UnknownColumnError(HeadgateError, LookupError):
     """The data has no column of the given name."""
 
     code = "HG-4001"
+    is_final = True
     default_remedy = "name one of the columns"
 
 
@@ -259,6 +263,7 @@ class UnsupportedTypeError(HeadgateError, TypeError):
     """A column has a type that Headgate cannot send, or cannot hash."""
 
     code = "HG-4002"
+    is_final = True
     default_remedy = "cast the column · drop it before the exchange"
 
 
@@ -266,6 +271,7 @@ class SchemaMismatchError(HeadgateError, TypeError):
     """A batch does not have the agreed schema."""
 
     code = "HG-4003"
+    is_final = True
     default_remedy = "cast the batch to the schema · give the schema that the batches have"
 
 
@@ -287,6 +293,7 @@ class StateVersionError(HeadgateError, ValueError):
     """A split or checkpoint has a version that this source cannot read."""
 
     code = "HG-4006"
+    is_final = True
     default_remedy = "use the version that wrote it · give the source a deserialize() for both"
 
 
@@ -294,6 +301,7 @@ class StateError(HeadgateError, ValueError):
     """Keyed state was declared or used in a way that its keys, kind or type do not allow."""
 
     code = "HG-4007"
+    is_final = True
     default_remedy = "backend.set_keys() before any use · one value for each key or row"
 
 
@@ -301,6 +309,7 @@ class StreamError(HeadgateError, ValueError):
     """A streaming job is put together in a way that cannot run."""
 
     code = "HG-4008"
+    is_final = True
     default_remedy = "build the job as docs/streams.md does"
 
 
@@ -318,6 +327,7 @@ class RecordTooLargeError(HeadgateError, ValueError):
     """One record is larger than max_record_size."""
 
     code = "HG-5002"
+    is_final = True
     default_remedy = "a larger max_record_size · smaller rows"
 
 

@@ -56,7 +56,7 @@ class WorkerConnection(Generic[MessageT]):
         deadline = time.monotonic() + place.timeout
         while True:
             self._link = WorkerLink(place.key(), place.exchange_id, codec)
-            self.sock = self._connect(deadline if beside is None else 0.0)
+            self.sock = self._connect(deadline if beside is None else 0.0, is_wanted)
             try:
                 self._shake_hands(deadline)
             except errors.CoordinatorError:
@@ -131,12 +131,12 @@ class WorkerConnection(Generic[MessageT]):
             have="it closed the connection" if error is None else str(error),
         )
 
-    def _connect(self, deadline: float) -> socket.socket:
+    def _connect(self, deadline: float, is_wanted: Callable[[], bool]) -> socket.socket:
         while True:
             try:
                 return socket.create_connection((self._place.host, self._place.port), _ATTEMPT)
             except OSError as error:
-                if time.monotonic() >= deadline or not self._is_wanted():
+                if time.monotonic() >= deadline or not is_wanted():
                     raise self.unreachable(error) from error
                 time.sleep(_PAUSE)
 

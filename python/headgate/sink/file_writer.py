@@ -12,6 +12,7 @@ from headgate.schema_cast import cast, is_lossless
 from headgate.sink.api import Committable, SinkWriter, StagedFile, WriterContext
 from headgate.sink.failure import FAULTS, failing
 from headgate.sink.layout import STAGING
+from headgate.sink.nested import without_hidden_nulls
 from headgate.sink.record_file import Checksummed, RecordFile
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     Raises:
         SchemaMismatchError: the batch has other columns, or a value that cannot be cast.
     """
+    batch = _without_hidden_nulls(batch, schema)
     if batch.schema.equals(schema):
         return batch
     have, want = batch.schema.names, schema.names
@@ -163,33 +165,26 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             asked=", ".join(want),
             have=", ".join(have) or "none",
         )
-    columns = []
-    for field in schema:
-        column = batch.column(field.name)
-        try:
-            if column.null_count and not field.nullable:
-                raise pa.ArrowInvalid("it has nulls, but is not null in the schema")
-            columns.append(_exact(column, field.type))
-        except pa.ArrowException as error:
-            raise SchemaMismatchError(
-                f"a batch for the sink does not fit its schema: column {field.name!r}: {error}",
-                asked=f"{field.name}: {field.type}",
-                have=f"{field.name}: {column.type}",
-                remedy="cast the column before the sink",
-                details={"column": field.name},
-            ) from error
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    try:
+        table = pa.Table.from_batches([batch])
+        if have != want:
+            table = table.select(want)
+        batches = table.cast(schema).combine_chunks().to_batches()
+    except (pa.ArrowException, ValueError, KeyError) as error:
+        raise SchemaMismatchError(
+            f"a batch for the sink does not fit its schema: {error}",
+            asked=", ".join(f"{field.name}: {field.type}" for field in schema),
+            have=", ".join(f"{field.name}: {field.type}" for field in batch.schema),
+        ) from error
+    return batches[0] if batches else batch.slice(0, 0)
 
 
-def _exact(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast a column.
-
-    Raises:
-        ArrowInvalid: a value would change.
-        ArrowNotImplementedError: pyarrow lacks the cast.
-    """
-    if column.type.equals(kind):
-        return column
-    if not is_lossless(column.type, kind):
-        raise pa.ArrowInvalid(f"values of {column.type} may change as {kind}")
-    return cast(column, kind)
+def _without_hidden_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    for at, name in enumerate(batch.schema.names):
+        column = batch.column(at)
+        known = schema.get_all_field_indices(name)
+        if pa.types.is_nested(column.type) and len(known) == 1:
+            found = without_hidden_nulls(column, schema.field(known[0]).type, name)
+            if found is not column:
+                batch = batch.set_column(at, name, found)
+    return batch

@@ -222,21 +222,6 @@ def test_an_entry_of_a_newer_driver_ends_the_job_however_much_is_tolerated(tmp_p
     assert query.status.restarts == 0
 
 
-class SlowlyCommitted(StreamSink):
-    """A sink whose commits take longer than several intervals; it notes how many checkpoints are pending."""
-
-    def __init__(self):
-        self.query, self.pending, self.commits, self.begins = None, [], [], []
-
-    delivery = "exactly_once"
-
-    def create_stream_writer(self, context, schema=None):
-        return SlowWriter()
-
-    def create_stream_committer(self, job):
-        return SlowCommitter(self)
-
-
 class SlowWriter(StreamSinkWriter):
     def write(self, batch):
         pass
@@ -252,6 +237,79 @@ class SlowWriter(StreamSinkWriter):
 
     def close(self):
         pass
+
+
+class Refusing(SlowWriter):
+    """A writer whose table cannot take rows."""
+
+    def write(self, batch):
+        raise self.error
+
+
+class Refused(StreamSink):
+    delivery = "exactly_once"
+
+    def __init__(self, error, committer=None):
+        self.error, self.committer = error, committer
+
+    def create_stream_writer(self, context, schema=None):
+        writer = Refusing() if self.error else SlowWriter()
+        writer.error = self.error
+        return writer
+
+    def create_stream_committer(self, job):
+        return self.committer or SlowCommitter(SlowlyCommitted())
+
+
+@pytest.mark.parametrize(
+    ("error", "restarts"),
+    [
+        (errors.SchemaMismatchError("planned"), 0),
+        (errors.OptionError("planned"), 0),
+        (errors.NotBuiltError("planned"), 0),
+        (errors.SinkError("planned"), 2),
+        (errors.UserFunctionError("planned"), 2),
+    ],
+)
+def test_what_each_attempt_would_meet_again_is_not_tried_again(tmp_path, error, restarts):
+    made = kit.numbers(100).sink(Refused(error))
+    folder = str(tmp_path / "checkpoints")
+    query = made.start(checkpoint=folder, restarts=2, restart_delay=0.01)
+    with pytest.raises(type(error), match="planned"):
+        query.await_termination(60)
+    assert query.status.restarts == restarts
+
+
+class Broken:
+    """A committer with a bug."""
+
+    def start(self, restored_checkpoint):
+        raise KeyError("planned")
+
+    def close(self):
+        pass
+
+
+def test_an_exception_of_a_committer_is_one_of_the_sink(tmp_path):
+    made = kit.numbers(100).sink(Refused(None, Broken()), name="mine")
+    query = made.start(checkpoint=str(tmp_path / "checkpoints"), restarts=0)
+    with pytest.raises(errors.SinkError, match="the committer of mine failed: KeyError"):
+        query.await_termination(60)
+
+
+class SlowlyCommitted(StreamSink):
+    """A sink whose commits take longer than several intervals; it notes how many checkpoints are pending."""
+
+    def __init__(self):
+        self.query, self.pending, self.commits, self.begins = None, [], [], []
+
+    delivery = "exactly_once"
+
+    def create_stream_writer(self, context, schema=None):
+        return SlowWriter()
+
+    def create_stream_committer(self, job):
+        return SlowCommitter(self)
 
 
 class SlowCommitter(StreamSinkCommitter):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from headgate.errors import InternalError
+from headgate.errors import HeadgateError, InternalError, SinkError
 from headgate.stream.job.metadata import committables_of
 from headgate.stream.operators.sinks import SinkOperator
 
@@ -47,13 +48,14 @@ class SinkCommits:
         self.close()
         checkpoint = None if restored is None else restored.checkpoint
         for uid, sink in self._sinks.items():
-            committer = sink.create_stream_committer(f"{self._name}.{uid}")
-            self._committers[uid] = committer
-            committer.start(checkpoint)
-            # A savepoint of a job that went on has output that this one has committed.
-            if restored is not None and restored.number is not None:
-                committer.commit(restored.checkpoint, committables_of(restored.fields, uid))
-            committer.abort_unknown([], before=attempt)
+            with _committing(uid):
+                committer = sink.create_stream_committer(f"{self._name}.{uid}")
+                self._committers[uid] = committer
+                committer.start(checkpoint)
+                # A savepoint of a job that went on has output that this one has committed.
+                if restored is not None and restored.number is not None:
+                    committer.commit(restored.checkpoint, committables_of(restored.fields, uid))
+                committer.abort_unknown([], before=attempt)
 
     def commit(self, checkpoint: int, fields: Mapping[str, Any]) -> None:
         """Commit the output of a complete checkpoint.
@@ -62,10 +64,25 @@ class SinkCommits:
             SinkError: a commit failed; it is repeated after a restart.
         """
         for uid, committer in self._committers.items():
-            committer.commit(checkpoint, committables_of(fields, uid))
+            with _committing(uid):
+                committer.commit(checkpoint, committables_of(fields, uid))
 
     def close(self) -> None:
         """Close the committers."""
         committers, self._committers = self._committers, {}
-        for committer in committers.values():
-            committer.close()
+        for uid, committer in committers.items():
+            with _committing(uid):
+                committer.close()
+
+
+@contextmanager
+def _committing(uid: str) -> Iterator[None]:
+    """Name the sink in errors of a committer's own code."""
+    try:
+        yield
+    except HeadgateError:
+        raise
+    except Exception as error:
+        raise SinkError(
+            f"the committer of {uid} failed: {type(error).__name__}: {error}"
+        ) from error

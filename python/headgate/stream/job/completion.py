@@ -310,16 +310,12 @@ class Checkpointing:
             if is_final or not attempt.is_over:
                 self._master.fail(attempt, cause, is_final=is_final)
 
-        write = partial(self._write, attempt, effect, enumerators, has_ended=has_ended)
-        self._in_files(write, ended, failed)
+        self._in_files(
+            lambda: self._write(attempt, effect, enumerators, has_ended=has_ended), ended, failed
+        )
 
     def _write(
-        self,
-        attempt: Attempt,
-        effect: Complete,
-        enumerators: Mapping[str, str],
-        *,
-        has_ended: bool,
+        self, attempt: Attempt, effect: Complete, enumerators: Mapping[str, str], *, has_ended: bool
     ) -> str | None:
         """Write a checkpoint and commit; return None, or why the checkpoint is to be given up."""
         checkpoint, trigger = effect.checkpoint, effect.trigger

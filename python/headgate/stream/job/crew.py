@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger("headgate.stream")
 #: Seconds in which workers have to end once they were told to.
 _STOP: Final = 40.0
-#: Seconds between two looks whether they have.
+#: Rounds in which accepted connections are made before the server is closed.
+_ROUNDS: Final = 100
+#: Seconds between two looks whether workers have ended.
 _PAUSE: Final = 0.002
 #: Seconds until the next try of what needs a descriptor, while there is none.
 _NEXT_TRY: Final = 1.0
@@ -103,13 +105,15 @@ class Crew:
         self._is_closing = True
         loop = asyncio.get_running_loop()
         if self._server is not None:
+            # A closed server leaves those open that it has accepted and not made: nobody would close them.
+            for _ in range(_ROUNDS):  # strangers may dial without end
+                accepting = asyncio.all_tasks() - {asyncio.current_task()}
+                if not accepting:
+                    break
+                await asyncio.wait(accepting)
             self._server.close()
             # It refers to this object, by what makes a peer.
             self._server = None
-            # Connections that were accepted and not made yet: nobody else would close them.
-            await asyncio.gather(
-                *asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True
-            )
         for peer in self._peers.values():
             peer.send("STOP")
         # Each answers what was sent before, and closes its connection.

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.cause import Cause
-from headgate.errors import CheckpointError, HeadgateError, OptionError, ProtocolError
+from headgate.errors import CheckpointError, HeadgateError, ProtocolError
 from headgate.stream.job.attempt import Attempt, TaskId
 from headgate.stream.job.bottleneck import Bottleneck, Shares, find_bottleneck
 from headgate.stream.job.completion import Checkpointing
@@ -399,9 +399,7 @@ class JobMaster:
         self.ended_attempts.append(EndedAttempt(number, cause.code, cause.summary))
         self._close_attempt(cause.summary)
         self._failures += not cause.is_shortage
-        is_lasting = (
-            is_final or cause.code == OptionError.code or not self._checkpointing.can_restore
-        )
+        is_lasting = is_final or cause.error().is_final or not self._checkpointing.can_restore
         if is_lasting or self._failures > self._config.restarts:
             self.failure = cause.error()
             self._end(JobState.FAILED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.errors import InternalError
@@ -16,6 +17,19 @@ if TYPE_CHECKING:
 
 #: Takes one batch.
 Consumer = Callable[["pa.RecordBatch"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What is known of operators that are closed.
+
+    Attributes:
+        files_in_flight: files that snapshots in flight build on, by operator.
+        dropped: what each operator has dropped, by counter.
+    """
+
+    files_in_flight: dict[str, set[str]]
+    dropped: dict[str, dict[str, int]]
 
 
 class OperatorChain:
@@ -41,8 +55,8 @@ class OperatorChain:
         self._consumers: dict[tuple[str, str | None], list[Consumer]] = {}
         #: Rows of each output that nothing reads.
         self._unread: dict[tuple[str, str | None], int] = {}
-        #: Files that snapshots in flight build on, by uid, once the operators are closed.
-        self._left_in_flight: dict[str, set[str]] | None = None
+        #: None until the operators are closed.
+        self._left: _Left | None = None
         #: Takes the rows of the task's input.
         self.head: Consumer = self._not_open
 
@@ -93,9 +107,12 @@ class OperatorChain:
     @property
     def dropped(self) -> dict[str, dict[str, int]]:
         """What each operator has dropped, by counter. Any thread may ask."""
-        found = {uid: dict(one.dropped) for uid, one in tuple(self.operators.items())}
+        operators, left = self.operators, self._left
+        if left is not None:
+            return left.dropped
+        found = {uid: dict(one.dropped) for uid, one in tuple(operators.items())}
         for (uid, output), rows in tuple(self._unread.items()):
-            counter = self.operators[uid].unread_counter(output)
+            counter = operators[uid].unread_counter(output)
             found[uid][counter] = found[uid].get(counter, 0) + rows
         positive = {
             uid: {name: n for name, n in one.items() if n > 0} for uid, one in found.items()
@@ -141,7 +158,8 @@ class OperatorChain:
 
     def close(self) -> None:
         """Close and forget all operators; raise the first error when all are closed."""
-        self._left_in_flight = {uid: one.files_in_flight for uid, one in self.operators.items()}
+        in_flight = {uid: one.files_in_flight for uid, one in self.operators.items()}
+        self._left = _Left(in_flight, self.dropped)
         errors = []
         for operator in self.operators.values():
             try:
@@ -159,8 +177,8 @@ class OperatorChain:
         """Return the files that an operator's snapshots in flight build on. Any thread may ask."""
         operator = self.operators.get(uid)
         found = set() if operator is None else operator.files_in_flight
-        left = self._left_in_flight
-        return found if left is None else left.get(uid, set())
+        left = self._left
+        return found if left is None else left.files_in_flight.get(uid, set())
 
     @staticmethod
     def _not_open(batch: pa.RecordBatch) -> None:
