@@ -165,18 +165,22 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             asked=", ".join(want),
             have=", ".join(have) or "none",
         )
-    try:
-        table = pa.Table.from_batches([batch])
-        if have != want:
-            table = table.select(want)
-        batches = table.cast(schema).combine_chunks().to_batches()
-    except (pa.ArrowException, ValueError, KeyError) as error:
-        raise SchemaMismatchError(
-            f"a batch for the sink does not fit its schema: {error}",
-            asked=", ".join(f"{field.name}: {field.type}" for field in schema),
-            have=", ".join(f"{field.name}: {field.type}" for field in batch.schema),
-        ) from error
-    return batches[0] if batches else batch.slice(0, 0)
+    columns = []
+    for field in schema:
+        column = batch.column(field.name)
+        try:
+            if column.null_count and not field.nullable:
+                raise pa.ArrowInvalid("it has nulls, but is not null in the schema")
+            columns.append(_exact(column, field.type))
+        except pa.ArrowException as error:
+            raise SchemaMismatchError(
+                f"a batch for the sink does not fit its schema: column {field.name!r}: {error}",
+                asked=f"{field.name}: {field.type}",
+                have=f"{field.name}: {column.type}",
+                remedy="cast the column before the sink",
+                details={"column": field.name},
+            ) from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _without_hidden_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -188,3 +192,17 @@ def _without_hidden_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Record
             if found is not column:
                 batch = batch.set_column(at, name, found)
     return batch
+
+
+def _exact(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast a column.
+
+    Raises:
+        ArrowInvalid: a value would change.
+        ArrowNotImplementedError: pyarrow lacks the cast.
+    """
+    if column.type.equals(kind):
+        return column
+    if not is_lossless(column.type, kind):
+        raise pa.ArrowInvalid(f"values of {column.type} may change as {kind}")
+    return cast(column, kind)

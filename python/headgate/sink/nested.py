@@ -82,7 +82,7 @@ def _with_nulls_of(made: pa.Array, array: pa.Array) -> pa.Array:
 
 def _any_value(data_type: pa.DataType) -> pa.Scalar:
     """Return a value that is not null: what a null struct has in its field."""
-    (value,) = pa.array([None], pa.struct([pa.field("of", data_type)])).field(0)
+    value: pa.Scalar = pa.array([None], pa.struct([pa.field("of", data_type)])).field(0)[0]
     return value
 
 

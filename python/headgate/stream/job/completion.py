@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.control.cause import Cause

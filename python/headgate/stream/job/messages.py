@@ -30,6 +30,7 @@ _STATE: Final = shapes.fields(
                 {
                     "committables": shapes.many(shapes.row(shapes.count, shapes.encoded)),
                     "state": shapes.row(shapes.name, shapes.count),
+                    "watermark": shapes.whole,
                 },
             )
         ),
