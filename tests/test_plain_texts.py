@@ -44,14 +44,14 @@ class Shown:
 
 @pytest.mark.parametrize("name", LOGGERS)
 @pytest.mark.parametrize("value", [HOSTILE, ValueError(HOSTILE), Shown()])
-@pytest.mark.parametrize("form", ["%s", "%r"])
+@pytest.mark.parametrize("form", ["%d: %s", "%d: %r"])
 def test_a_record_is_one_line_whatever_its_values_are(name, value, form):
     lines = io.StringIO()
     handler = logging.StreamHandler(lines)
     logger = logging.getLogger(name)
     logger.addHandler(handler)
     try:
-        logger.error("%d: " + form, 3, value)
+        logger.error(form, 3, value)
     finally:
         logger.removeHandler(handler)
     text = lines.getvalue()
