@@ -189,7 +189,7 @@ mod tests {
         lists.append_value([Some("x"), None]);
         lists.append_null();
         lists.append_value([Some("y")]);
-        lists.append_value([]);
+        lists.append_value(Vec::<Option<&str>>::new());
         let mut views = StringViewBuilder::new();
         views.append_value("more than twelve bytes");
         views.append_null();
