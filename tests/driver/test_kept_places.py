@@ -1,5 +1,7 @@
 """The driver's knowledge of hosts, against a plain dictionary."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +41,22 @@ def test_the_newest_report_of_a_producer_counts(reports):
         model[exchange][producer] = (attempt, host)
     for exchange, expected in model.items():
         assert told(places, exchange) == expected
+
+
+def test_the_newest_host_of_an_executor_serves_all_that_it_has_kept():
+    places = KeptPlaces()
+    first, other = (replace(HOSTS[n], executor=f"{n}") for n in (0, 1))
+    second = replace(HOSTS[2], executor="0")
+    places.add("a", 0, 7, first)
+    places.add("a", 1, 8, other)
+    places.add("b", 0, 9, second)
+    as_told = [replace(host, executor="") for host in (second, other)]
+    assert told(places, "a") == {0: (7, as_told[0]), 1: (8, as_told[1])}
+    assert places.host("a", first.process) is None, "a report of its loss is out of date"
+    assert places.host("a", second.process) == second
+    places.lose(second)
+    assert told(places, "a") == {1: (8, as_told[1])}
+    assert told(places, "b") == {}
 
 
 def test_many_producers_take_several_messages():

@@ -13,8 +13,8 @@ use headgate_record::{Event, HashError, SelectError, Selector, StopMode};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use pyo3_arrow::input::AnyRecordBatch;
 use pyo3_arrow::PySchema;
+use pyo3_arrow::input::AnyRecordBatch;
 
 use crate::arrays::{self, Batch, Column, check_batch};
 use crate::batches::{FromPyarrow, pinned};

@@ -121,6 +121,7 @@ class KeptReader(Closing):
             IntegrityError: pages are damaged. Spark makes them again for the next attempt.
             PartitionNotFoundError: their file is gone. Spark makes it again for the next attempt.
             SpillError: their file was cut off. Spark makes it again for the next attempt.
+            ConnectError: a host cannot be reached. Spark makes what it served again for the next attempt, if it is gone.
         """
         places = Places(source.exchange, source.driver)
         for some in pieces:
@@ -131,18 +132,23 @@ class KeptReader(Closing):
                 try:
                     yield from self.read_kept(group, source.schema)
                 except _LOST:
-                    # All of them, so that several that are lost cost one attempt.
-                    for one in group:
-                        if not isinstance(one, KeptSubpartition):
-                            self._await_host(one, source.schema)
-                        elif self._is_lost(one, source.schema):
-                            give_up(one.file or "")
+                    self._give_up_lost(group, source.schema)
                     raise
                 except _UNREACHABLE:
                     for address in _hosts(group):
                         if refuses(address.host, address.port, _FOLLOWED):
                             places.lose(address, _GIVEN_UP)
                     raise
+
+    def _give_up_lost(
+        self, group: list[KeptSubpartition | ChannelAddress], schema: pa.Schema
+    ) -> None:
+        """Give up all of a group that is lost, so that several cost one attempt."""
+        for one in group:
+            if not isinstance(one, KeptSubpartition):
+                self._await_host(one, schema)
+            elif self._is_lost(one, schema):
+                give_up(one.file or "")
 
     def _await_host(self, one: ChannelAddress, schema: pa.Schema) -> None:
         """Wait until the host of a damaged subpartition has given it up, so that the next attempt does not ask for it."""

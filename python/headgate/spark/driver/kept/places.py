@@ -26,7 +26,10 @@ class KeptPlaces:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._hosts: dict[HostAddress, int] = {}
+        #: Executor, or a host whose executor is not known -> its number.
+        self._numbers: dict[str | HostAddress, int] = {}
+        #: By number, the newest host: it serves all that its executor has kept.
+        self._hosts: list[HostAddress] = []
         #: Exchange -> for each producer, its newest attempt and the number of its host.
         self._placed: dict[str, tuple[array[int], array[int]]] = {}
 
@@ -34,15 +37,19 @@ class KeptPlaces:
         """Return the host with this name of a process, if it serves a producer of an exchange."""
         with self._lock:
             _, numbers = self._placed.get(exchange, (array("q"), array("q")))
-            for host, number in self._hosts.items():
-                if host.process == process:
-                    return host if number in numbers else None
-        return None
+            return next(
+                (
+                    self._hosts[n]
+                    for n in set(numbers) - {_UNKNOWN}
+                    if self._hosts[n].process == process
+                ),
+                None,
+            )
 
     def lose(self, host: HostAddress) -> None:
         """Forget what a host served: it is gone."""
         with self._lock:
-            gone = self._hosts.get(host, _UNKNOWN)
+            gone = self._numbers.get(host.executor or host, _UNKNOWN)
             for _, numbers in self._placed.values():
                 for producer, number in enumerate(numbers):
                     if number == gone:
@@ -56,7 +63,11 @@ class KeptPlaces:
             attempts.extend(missing)
             hosts.extend(missing)
             attempts[producer] = attempt
-            hosts[producer] = self._hosts.setdefault(host, len(self._hosts))
+            number = self._numbers.setdefault(host.executor or host, len(self._hosts))
+            if number == len(self._hosts):
+                self._hosts.append(host)
+            self._hosts[number] = host
+            hosts[producer] = number
 
     def forget(self, exchange: str) -> None:
         """Drop an exchange: nobody can read it any more."""
