@@ -85,3 +85,4 @@ def refused(df: DataFrame, sink: Sink) -> None:
     write(df, sink, partition="user")  # type: ignore[call-arg]
     iterate(df, by="page", send=at_once, update=of_two, message_schema="n long")  # type: ignore[call-arg]
     iterate(df, by="a", send=at_once, update=of_two, message_schema="a long", rounds="3")  # type: ignore[arg-type]
+    iterate(df, by="a", send=at_once, update=of_two, message_schema="a long", rounds=3, until="end")  # type: ignore[arg-type]

@@ -339,8 +339,10 @@ def test_returned_columns_must_fit(pages, links):
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
-        ({"rounds": 0}, OptionError, "rounds=0 is not a whole number from 1 to 100"),
-        ({"rounds": 101}, OptionError, "rounds=101"),
+        ({"rounds": 0}, OptionError, "rounds=0 is not a whole number from 1 to 10000"),
+        ({"rounds": 10_001}, OptionError, "rounds=10001"),
+        ({"until": "done", "delta": True}, OptionError, "until='done' is unknown"),
+        ({"until": "unchanged"}, OptionError, "until needs delta=True"),
         ({"rounds": True}, OptionError, "rounds=True"),
         ({"send": None}, OptionError, "send is None, not a function"),
         ({"send": lambda one: one}, OptionError, "send cannot be called with state and links"),

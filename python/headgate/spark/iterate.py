@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 from headgate._kinds import kind_of, parameters_taken
 from headgate.errors import NotBuiltError, OptionError
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from headgate.spark.options import ExchangeOptions
     from headgate.spark.request import By, Request
 
-#: Most rounds: what a round keeps has a number of two digits in hex.
-MOST_ROUNDS: Final = 100
+#: Most rounds: each costs a task for each partition, and maybe a mistake.
+MOST_ROUNDS: Final = 10_000
 
 
 def iterate(
@@ -40,6 +40,7 @@ def iterate(
     rounds: int,
     message_by: By = None,
     delta: bool = False,
+    until: Literal["unchanged"] | None = None,
     num_partitions: int | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
@@ -56,6 +57,10 @@ def iterate(
     each, and no row of them crosses the JVM: state and messages are kept in files, as in a kept exchange
     (docs/kept.md). Spark runs again what is lost, and functions are called again then.
 
+    With ``until``, or with more than 100 rounds, the call runs them, in a job for each part of the rounds,
+    and the state between two parts is a checkpoint of Spark: in the folder of ``setCheckpointDir()``, or
+    else in the executors, where the loss of one fails the call.
+
     Args:
         state: The first state: a DataFrame, a source, or a :class:`headgate.spark.Input` with a ``map``
             or a key of its own. Its columns are those that ``update`` returns, and those of the result.
@@ -71,12 +76,16 @@ def iterate(
             this partition, which come in any order. It returns the new state.
         message_schema: The columns that ``send`` returns, as a DDL string, a ``StructType`` or a
             ``pyarrow.Schema``.
-        rounds: Number of rounds, from 1 to 100. There is no test for an end: a round in which nothing
+        rounds: Number of rounds, from 1 to 10,000; with ``until`` the most rounds. A round in which nothing
             changes is run too, and with ``delta`` it reads no rows.
         message_by: Which partition each message goes to; by default as ``by`` says.
         delta: True if ``update`` returns only the rows that changed. They replace the rows of the state
             with the same key, and the next ``send`` gets only them; the first one gets all. A partition
-            without messages calls neither function, and its state is not read. ``by`` is one column then.
+            without messages calls neither function, and its state is not read. ``by`` is one column then. A
+            key that ``update`` returns twice is an error. If the last round still changed rows, the log
+            ``headgate.spark`` has a warning.
+        until: ``"unchanged"``: end after the round in which ``update`` returned no row, for which it takes
+            ``delta``.
         num_partitions: Number of partitions of the state, from 1 to 8,000; by default one for each slot.
         spark: The session that reads sources. By default the active one.
         parallelism: Number of producers that read a source, as in :func:`exchange`.
@@ -88,7 +97,8 @@ def iterate(
 
     Raises:
         OptionError: An argument or option is unknown or has a value that it does not take; keys of
-            state, links and messages have other types; ``delta`` with a ``by`` that is not one column.
+            state, links and messages have other types; ``delta`` with a ``by`` that is not one column;
+            ``until`` without ``delta``.
         UnknownColumnError: A key names a column that the state, the links or the messages do not have.
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
         NotBuiltError: Spark is older than 4.1, or ``spark.sql.unionOutputPartitioning`` is off, and
@@ -113,45 +123,88 @@ def iterate(
                 message_schema="page long, rank double", rounds=10,
             )
     """
-    from headgate.spark.kept_rounds import Iteration, plan_rounds  # noqa: PLC0415 - slow to import
-    from headgate.spark.plans.decide import planned_inputs, slots_for  # noqa: PLC0415
+    from headgate.spark.rounds_in_parts import PART, run_in_parts  # noqa: PLC0415 - slow to import
 
-    if type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS:
-        raise OptionError(
-            f"rounds={rounds!r} is not a whole number from 1 to {MOST_ROUNDS}", remedy="rounds=10"
-        )
+    _check_rounds(rounds, until, delta=delta)
     _check_function("send", send, ("state",) if links is None else ("state", "links"))
     _check_function("update", update, ("state", "messages"))
     given = {**options, "num_partitions": num_partitions, "parallelism": parallelism}
     _refuse(given)
-    inputs = [
+    first, *others = (
         one if isinstance(one, Input) else Input(one) for one in (state, links) if one is not None
-    ]
-    session = session_for(inputs, spark)
-    if parallelism is not None and all(is_table(one.data) for one in inputs):
-        refuse_for_table(inputs[0].data, spark, parallelism, None)
-    requests = [
-        _checked(name, one, session, by, update, given)
-        for name, one in zip(("state", "links"), inputs, strict=False)
-    ]
-    first = requests[0]
-    messages = _messages(first, by if message_by is None else message_by, message_schema)
-    check_keys([*requests, messages])
-    key = _key(first) if delta else None
-    slots = max(1, slots_for(session).number)
+    )
+    session = session_for([first, *others], spark)
+    if parallelism is not None and all(is_table(one.data) for one in (first, *others)):
+        refuse_for_table(first.data, spark, parallelism, None)
+
+    def planned(state: Input, changed: Input | None, rounds: int, *, has_flag: bool) -> DataFrame:
+        named = {"state": state, "links": others[0] if others else None, "changed": changed}
+        requests = {
+            name: _checked(name, one, session, by, update, given)
+            for name, one in named.items()
+            if one is not None
+        }
+        messages = _messages(
+            requests["state"], by if message_by is None else message_by, message_schema
+        )
+        check_keys([*requests.values(), messages])
+        key = _key(requests["state"]) if delta else None
+        return _planned(requests, messages, send, update, rounds, key, has_flag=has_flag)
+
+    if until is None and rounds <= PART:
+        return planned(first, None, rounds, has_flag=False)
+    return run_in_parts(planned, first, rounds, has_delta=delta, is_until=until is not None)
+
+
+def _planned(
+    requests: dict[str, Request],
+    messages: Request,
+    send: BatchFunction,
+    update: BatchFunction,
+    rounds: int,
+    key: str | None,
+    *,
+    has_flag: bool,
+) -> DataFrame:
+    """Return the DataFrame of so many rounds."""
+    from headgate.spark.kept_rounds import Iteration, plan_rounds  # noqa: PLC0415 - slow to import
+    from headgate.spark.plans.decide import planned_inputs, slots_for  # noqa: PLC0415
+
+    first = requests["state"]
+    slots = max(1, slots_for(first.session).number)
     partitions = first.options["num_partitions"] or slots
     _check_plan(messages, partitions)
-    requests, sources, _ = planned_inputs(requests, slots)
+    read, sources, _ = planned_inputs(list(requests.values()), slots)
+    by_name = dict(zip(requests, read, strict=True))
     call = Iteration(
-        state=requests[0],
-        links=requests[1] if len(requests) > 1 else None,
+        state=by_name["state"],
+        links=by_name.get("links"),
         messages=messages,
         send=send,
         update=update,
         rounds=rounds,
         key=key,
+        changed=by_name.get("changed"),
+        has_flag=has_flag,
     )
     return plan_rounds(call, partitions, sources)
+
+
+def _check_rounds(rounds: Any, until: Any, *, delta: bool) -> None:
+    if type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS:
+        raise OptionError(
+            f"rounds={rounds!r} is not a whole number from 1 to {MOST_ROUNDS}", remedy="rounds=10"
+        )
+    if until not in {None, "unchanged"}:
+        raise OptionError(
+            f"until={until!r} is unknown", remedy='until="unchanged" · omit it to run all rounds'
+        )
+    if until is not None and not delta:
+        raise OptionError(
+            "until needs delta=True: only then does update say which rows changed",
+            asked=f"until={until!r}, delta={delta!r}",
+            remedy="delta=True, with an update that returns the rows that changed · omit until",
+        )
 
 
 def _check_function(name: str, function: Any, parameters: tuple[str, ...]) -> None:

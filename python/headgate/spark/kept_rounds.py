@@ -19,7 +19,7 @@ from headgate.spark.kept import produced, table_of
 from headgate.spark.kept_way import way_of
 from headgate.spark.portable import portable
 from headgate.spark.tasks.kept_producer import ROWS
-from headgate.spark.tasks.kept_round import LINKS, MESSAGES, STATE, KeptRoundTask
+from headgate.spark.tasks.kept_round import CHANGED, LINKS, MESSAGES, STATE, KeptRoundTask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger("headgate.spark")
 _BODY: Final = "headgate.spark.tasks.kept_round"
 _SAID: Final = "iteration %s by %s -> %d partitions, %d rounds: kept, %s"
+#: The column that says which rows changed.
+FLAG: Final = "headgate changed"
+_NAMES: Final = {STATE: "state", LINKS: "links", CHANGED: "changed"}
 _CONF: Final = "spark.sql.unionOutputPartitioning"
 
 
@@ -50,6 +53,8 @@ class Iteration:
         update: makes the new state.
         rounds: number of rounds.
         key: the key column if ``update`` returns only the rows that changed; None if all.
+        changed: the rows that the first ``send`` gets, if a part of the rounds has run already; else None.
+        has_flag: True if the result says in the column :data:`FLAG` which rows the last round changed.
     """
 
     state: Request
@@ -59,11 +64,14 @@ class Iteration:
     update: BatchFunction
     rounds: int
     key: str | None
+    changed: Request | None = None
+    has_flag: bool = False
 
     @property
-    def inputs(self) -> list[Request]:
-        """The requests that have rows: state and links."""
-        return [self.state] if self.links is None else [self.state, self.links]
+    def inputs(self) -> dict[int, Request]:
+        """The requests that have rows, by the numbers of their inputs."""
+        every = {STATE: self.state, LINKS: self.links, CHANGED: self.changed}
+        return {number: request for number, request in every.items() if request is not None}
 
 
 def why_not_side_by_side(session: SparkSession, partitions: int) -> str:
@@ -84,7 +92,7 @@ def plan_rounds(
     Args:
         call: the call, for whose session :func:`why_not_side_by_side` returns nothing.
         partitions: number of partitions of the state.
-        sources: for state and links the source with its splits; None for a DataFrame.
+        sources: for each input the source with its splits; None for a DataFrame.
     """
     # Spark reads shuffles side by side if it knows their hash, not if a row has the partition's number.
     # A line of progress would know the stages of the inputs alone.
@@ -92,15 +100,21 @@ def plan_rounds(
     by = call.state.by_words
     _LOG.info(_SAID, way.name[:4], by, partitions, call.rounds, way.why)
     words = f"headgate {way.name[:4]} iterated by {by} -> {partitions} through {way.words}"
-    placed = [
-        way.placed(
-            produced(way, number, request, source, table_of(request, source), f"{words}: {name}")
+    placed = {
+        number: way.placed(
+            produced(
+                way,
+                number,
+                request,
+                source,
+                table_of(request, source),
+                f"{words}: {_NAMES[number]}",
+            )
         )
-        for number, name, request, source in zip(
-            (STATE, LINKS), ("state", "links"), call.inputs, sources, strict=False
-        )
-    ]
-    first, links = placed[0], placed[1:]
+        for (number, request), source in zip(call.inputs.items(), sources, strict=True)
+    }
+    first, links = placed[STATE], [placed[LINKS]] if LINKS in placed else []
+    changed = [placed[CHANGED]] if CHANGED in placed else []
     of_links = (
         None if call.links is None else way.input(LINKS, call.links.wire_schema, call.links.order)
     )
@@ -110,7 +124,12 @@ def plan_rounds(
     for number in range(1, call.rounds + 1):
         task = _round(call, way, number, state, of_links, messages)
         # The first round keeps no state of its own: the second one reads the first state too.
-        given = [*before, *([first] if number <= 2 else []), *links]
+        given = [
+            *before,
+            *([first] if number <= 2 else []),
+            *(changed if number == 1 else []),
+            *links,
+        ]
         rows = _side_by_side(given, partitions).mapInArrow(
             portable(task, _BODY, f"{words}: round {number}"), ROWS
         )
@@ -121,7 +140,12 @@ def plan_rounds(
     end = _round(call, way, call.rounds + 1, state, None, messages)
     given = [*before, *([first] if call.rounds == 1 else [])]
     function = portable(end, _BODY, f"{words}: end")
-    return way.lives_with(_side_by_side(given, partitions).mapInArrow(function, call.state.result))
+    result = call.state.result
+    if call.has_flag:
+        from pyspark.sql.types import BooleanType, StructField, StructType  # noqa: PLC0415
+
+        result = StructType([*result.fields, StructField(FLAG, BooleanType(), nullable=False)])
+    return way.lives_with(_side_by_side(given, partitions).mapInArrow(function, result))
 
 
 def _round(
@@ -143,6 +167,13 @@ def _round(
         sent = way.producer(
             _sent(number), call.messages.wire_schema, call.messages.by, input=MESSAGES
         )
+    of_changed, result = None, call.state.result_schema
+    if call.changed is not None and messages is None:
+        of_changed = way.input(CHANGED, call.changed.wire_schema, call.changed.order)
+    if is_end and call.has_flag:
+        import pyarrow as pa  # noqa: PLC0415 - slow to import
+
+        result = result.append(pa.field(FLAG, pa.bool_(), nullable=False))
     return KeptRoundTask(
         state=state,
         links=links,
@@ -150,9 +181,11 @@ def _round(
         update=call.update,
         send=call.send,
         key=call.key,
+        changed=of_changed,
+        has_flag=is_end and call.has_flag,
         kept=kept,
         sent=sent,
-        result=call.state.result_schema,
+        result=result,
         partitions=way.partitions,
         reading=way.reading(3),
         reports=way.reports,
@@ -160,7 +193,10 @@ def _round(
 
 
 def _kept(number: int) -> int:
-    """Return the number under which a round keeps its state; those of the inputs are 0 and 1."""
+    """Return the number under which a round keeps its state; the first round keeps none.
+
+    The numbers of the inputs are below that of the first state that is kept, 4.
+    """
     return 2 * number
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from headgate._kinds import kind_of
 from headgate.key_groups import default_max_parallelism, key_groups, operator_index
 from headgate.selectors import (
     PLACED_BY_ORDER,
@@ -126,6 +127,31 @@ def _function(by: Any, partitions: int) -> Callable[[Any], Any]:
     return function
 
 
+def _numbers(made: Any) -> list[int]:
+    """Return the partition numbers that a function returned.
+
+    Raises:
+        SelectorError: They are no whole numbers.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - only workers need it
+
+    from headgate.errors import SelectorError  # noqa: PLC0415
+
+    try:
+        found = pa.array(made)
+        problem = f"{found.null_count} nulls" if found.null_count else str(found.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        found, problem = None, kind_of(made)
+    if found is None or found.null_count or not pa.types.is_integer(found.type):
+        if found is not None and not len(found):
+            return []
+        raise SelectorError(
+            f"by returned {problem}, not partition numbers",
+            remedy="return one partition number per row, such as a list of int",
+        )
+    return found.to_pylist()  # type: ignore[no-any-return]
+
+
 def _chosen(by: Any, keys: list[int]) -> _OnBatches:
     def chosen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415 - only workers need it
@@ -133,7 +159,7 @@ def _chosen(by: Any, keys: list[int]) -> _OnBatches:
         from headgate.errors import SelectorError  # noqa: PLC0415
 
         for batch in batches:
-            channels = pa.array(by(batch)).to_pylist()
+            channels = _numbers(by(batch))
             if len(channels) != batch.num_rows:
                 raise SelectorError(
                     f"by returned {len(channels)} partition numbers for {batch.num_rows} rows",

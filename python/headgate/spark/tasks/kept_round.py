@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate._directories import local_directories
-from headgate.errors import InternalError
+from headgate.errors import InternalError, SchemaMismatchError
 from headgate.partition import KeptSubpartition
 from headgate.schema_cast import same_on_the_wire
 from headgate.spark.ddl_cast import DdlCast
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 STATE: Final = 0
 LINKS: Final = 1
 MESSAGES: Final = 2
+#: The rows that changed before the first round, which has no messages.
+CHANGED: Final = MESSAGES
 #: The number in the row by which each task tells the task of the next round that it has all its rows.
 _MARK: Final = 3
 #: Longest time, in seconds, that ``send`` may take after the state was kept.
@@ -62,6 +64,8 @@ class KeptRoundTask:
         send: makes messages of the state, and of the links if the iteration has some.
         key: the key column if ``update`` returns only the rows that changed, and ``send`` gets only
             these; None if both are about all rows.
+        changed: the rows that the first ``send`` gets, if a part of the rounds has run already; else None.
+        has_flag: True if the result says in a last column which rows the last round changed.
         kept: keeps the new state, which has one subpartition; None in the first round and at the end.
         sent: keeps the messages; None at the end.
         result: schema of the result.
@@ -76,6 +80,8 @@ class KeptRoundTask:
     update: BatchFunction
     send: BatchFunction
     key: str | None
+    changed: KeptInput | None
+    has_flag: bool
     kept: KeptProducerTask | None
     sent: KeptProducerTask | None
     result: pa.Schema
@@ -141,11 +147,15 @@ class _Round:
     def result(self) -> Iterator[pa.RecordBatch]:
         """Yield the state after the last round."""
         task, counts = self._task, self._counts
-        yield from yielded(DdlCast(task.result, "update", "").all(self._state()), counts.clock)
+        rows = self._flagged() if task.has_flag else self._state()
+        yield from yielded(DdlCast(task.result, "update", "").all(rows), counts.clock)
         counts.peak = self._reader.peak_bytes
         counts.disk_ms, counts.link_ms = self._reader.disk_ms, self._reader.link_ms
         if task.reports is not None:
-            task.reports.add([counts.report(task.state.exchange, task.partitions)])
+            # With a flag the driver sees itself if something changed.
+            changed = 0 if task.has_flag else sum(batch.num_rows for batch in self._changed)
+            told = counts.report(task.state.exchange, task.partitions)
+            task.reports.add([replace(told, changed=changed)])
 
     def rows(self, sent: KeptProducerTask) -> Iterator[pa.RecordBatch]:
         """Keep the new state and the messages; yield the rows that say where they are."""
@@ -155,6 +165,8 @@ class _Round:
         if task.kept is not None and state is not None and state.subpartitions:
             yield rows_of(_here(task.kept, me), me.partition, state)
         if task.key is not None and state is not None and not self._changed:
+            return
+        if task.changed is not None and not self._found[CHANGED]:
             return
         clock = Clock()
         try:
@@ -177,7 +189,8 @@ class _Round:
         if self._task.key is None or self._changed or len(rows) != 1:
             return keep(kept, me, made, self._counts.clock, ahead=_SENDING)
         place = Places(self._task.state.exchange, self._task.state.driver).of(rows[0])
-        if isinstance(place, KeptSubpartition):
+        # The first state shares its files with other partitions, each a subpartition.
+        if isinstance(place, KeptSubpartition) and place.subpartition == 0:
             return keep_copy(kept, me, place, rows[0]["rows"], self._counts.clock)
         return keep(kept, me, made, self._counts.clock)
 
@@ -190,6 +203,16 @@ class _Round:
             self._changed = self._all_updated()
         rows = self._source(task.state, STATE)
         return self._merged(rows, task.key) if self._changed else rows
+
+    def _flagged(self) -> Iterator[pa.RecordBatch]:
+        """Yield the new state with a column that is true for the rows that changed."""
+        import pyarrow as pa  # noqa: PLC0415 - only workers need it
+
+        schema = self._task.result
+        for batch in self._state():
+            is_changed = any(batch is changed for changed in self._changed)
+            flag = pa.repeat(pa.scalar(value=is_changed), batch.num_rows)
+            yield pa.RecordBatch.from_arrays([*batch.columns, flag], names=schema.names)
 
     def _updated(self) -> Iterator[pa.RecordBatch]:
         task = self._task
@@ -207,7 +230,10 @@ class _Round:
         # Casts fields that may have nulls, or another name for a time zone, batch by batch.
         tables = (pa.Table.from_batches([batch]) for batch in self._updated() if batch.num_rows)
         schema = self._task.state.schema
-        return [batch for table in tables for batch in table.cast(schema).to_batches()]
+        changed = [batch for table in tables for batch in table.cast(schema).to_batches()]
+        assert self._task.key is not None  # noqa: S101 - without a key all rows are returned
+        _check_once(changed, self._task.key)
+        return changed
 
     def _merged(self, state: Iterator[pa.RecordBatch], key: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the state whose key did not change, then those that did."""
@@ -225,7 +251,8 @@ class _Round:
         task = self._task
         schema = task.state.schema
         if state is None:
-            rows = self._reader.read(task.state, [self._found[STATE]])
+            given, number = (task.state, STATE) if task.changed is None else (task.changed, CHANGED)
+            rows = self._reader.read(given, [self._found[number]])
         elif task.key is not None:
             rows = iter(self._changed)
         else:
@@ -245,6 +272,30 @@ class _Round:
         rows = self._reader.read(given, [self._found[number]])
         counts = self._counts
         return Source(rows, given.schema, counts.add, clock or counts.clock, given.order)
+
+
+def _check_once(changed: list[pa.RecordBatch], key: str) -> None:
+    """Refuse rows of which two have one key: both would be in the state from then on.
+
+    Raises:
+        SchemaMismatchError: a key is there twice.
+    """
+    import pyarrow.compute as pc  # noqa: PLC0415 - only workers need it
+    from pyarrow import Table  # noqa: PLC0415
+
+    if not changed:
+        return
+    keys = Table.from_batches(changed).column(key)
+    if pc.count_distinct(keys, mode="all").as_py() == len(keys):
+        return
+    counts = pc.value_counts(keys)
+    twice = counts.filter(pc.greater(counts.field("counts"), 1))
+    value, times = twice[0].as_py().values()
+    raise SchemaMismatchError(
+        f"update returned {times} rows with {key}={value!r}, and {len(twice)} keys more than once",
+        asked="delta=True, one row for each key that changed",
+        remedy=f'choose or sum the rows of a key: rows.group_by("{key}").aggregate([...])',
+    )
 
 
 def _here(kept: KeptProducerTask, me: Identity) -> KeptProducerTask:

@@ -52,6 +52,7 @@ class TaskReport:
         hostname: name of the host.
         edges: bytes for the consumers, as :func:`headgate.observe.edges.folded` returns them.
         edges_each: consumers that share a number in ``edges``.
+        changed: rows that the last round of an iteration changed, if it knows.
     """
 
     exchange: str
@@ -77,6 +78,7 @@ class TaskReport:
     hostname: str = ""
     edges: Sequence[int] = ()
     edges_each: int = 1
+    changed: int = 0
 
 
 def name_of(run: str, number: int) -> str:

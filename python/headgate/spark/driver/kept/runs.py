@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from headgate.spark.tasks.report import Role, TaskReport
 
 _LOG: Final = logging.getLogger("headgate.spark")
+_UNSETTLED: Final = (
+    "iteration %s: the last round still changed rows (%d in partition %d, maybe others): give more "
+    'rounds, or until="unchanged"'
+)
 #: Most runs that are kept at once; the oldest are forgotten.
 _MOST: Final = 100
 #: Most exchanges whose options are kept, as nobody tells of the end of each.
@@ -64,6 +68,7 @@ class KeptRun:
         ended: attempt -> when its report came.
         stages: those of its tasks, with the tasks that run.
         failed: stage and attempt -> how many attempts at tasks failed, and those that are known.
+        is_unsettled: True once a task has said that the last round of an iteration changed rows.
     """
 
     exchange: str
@@ -79,6 +84,7 @@ class KeptRun:
     ended: dict[int, float] = field(default_factory=dict)
     stages: RunStages = field(default_factory=RunStages)
     failed: dict[tuple[int, int], tuple[int, Sequence[FailedTask]]] = field(default_factory=dict)
+    is_unsettled: bool = False
 
     def add(self, report: TaskReport, now: float) -> None:
         """Take a report."""
@@ -216,11 +222,15 @@ class KeptRuns:
         """Take the reports of a task; called in the thread of PySpark's accumulator server."""
         now = time.monotonic()
         with self._lock:
-            for report in reports:
-                self._add(report, now)
+            unsettled = [report for report in reports if self._add(report, now)]
+        for report in unsettled:
+            _LOG.warning(_UNSETTLED, report.exchange[:4], report.changed, report.task)
 
-    def _add(self, report: TaskReport, now: float) -> None:
+    def _add(self, report: TaskReport, now: float) -> bool:
+        """Take a report; return True for the first of an iteration whose last round changed rows."""
         run = self._run(run_of(report.exchange), report.execution, report.partitions, now)
+        is_first = report.changed > 0 and not run.is_unsettled
+        run.is_unsettled |= report.changed > 0
         run.add(report, now)
         if report.server is not None:
             self.places.add(report.exchange, report.task, report.attempt, report.server)
@@ -229,6 +239,7 @@ class KeptRuns:
             self._directories[report.directories] = files + 1
             self._succeeded.append(report.attempt)
             self._sweep_from_now_on()
+        return is_first
 
     def _run(self, exchange: str, execution: int | None, partitions: int, now: float) -> KeptRun:
         key = exchange, execution
