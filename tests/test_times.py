@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate._times import milli_of, millis_of, scale_of
@@ -41,6 +41,7 @@ def array_of(numbers, of):
 
 
 @pytest.mark.parametrize("name", TIMES)
+@settings(deadline=None)
 @given(st.lists(st.none() | st.integers(-(2**31), 2**31 - 1)), st.integers(0, 3))
 def test_numbers_of_each_type_are_multiplied_and_rounded_down(name, numbers, offset):
     of, factor = TIMES[name]
@@ -51,6 +52,7 @@ def test_numbers_of_each_type_are_multiplied_and_rounded_down(name, numbers, off
     assert millis_of(pa.chunked_array([array, array])).to_pylist() == expected * 2
 
 
+@settings(deadline=None)
 @given(st.datetimes() | st.datetimes(timezones=st.timezones()) | st.dates())
 def test_datetimes_are_those_of_python(time):
     if isinstance(time, dt.datetime):

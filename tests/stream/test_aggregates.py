@@ -252,6 +252,7 @@ def test_a_count_that_exceeds_its_type_is_an_error():
         count.add(["x"] * 127)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-(2**63), 2**63 - 1)), min_size=1))
 def test_sums_of_large_integers_are_exact(pairs):
     """Sums that leave the type on the way, and not at the end of the batch, are those of whole numbers."""

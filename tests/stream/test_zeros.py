@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 from tests.stream.test_windows import WINDOWS, operator
@@ -65,6 +65,7 @@ pairs = st.lists(st.none() | st.tuples(*[st.none() | st.sampled_from(FLOATS)] * 
 
 
 @pytest.mark.parametrize("name", TYPES)
+@settings(deadline=None)
 @given(pairs, st.integers(0, 2))
 def test_keys_are_those_that_spark_takes_for_equal(name, pairs, offset):
     if name == "dictionary":
@@ -90,6 +91,7 @@ def test_keys_are_those_that_spark_takes_for_equal(name, pairs, offset):
     assert "-0.0" not in repr(count.table().to_pydict())
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.sampled_from(FLOATS), max_size=40), st.integers(0, 40))
 def test_slices_keep_their_nulls(values, offset):
     array = pa.array(values, pa.float64())[offset:]

@@ -1,11 +1,7 @@
 //! Keys of any columns to slots.
 
-use std::sync::Arc;
-
 use ahash::RandomState;
-use arrow_array::cast::AsArray;
-use arrow_array::types::{Float32Type, Float64Type};
-use arrow_array::{Array, ArrayRef};
+use arrow_array::ArrayRef;
 use arrow_row::{RowConverter, SortField};
 use arrow_schema::{ArrowError, DataType};
 use hashbrown::HashTable;
@@ -40,8 +36,8 @@ pub struct Resolved {
     pub new: Numbers,
 }
 
-/// An index from keys to slots. Nulls are equal to each other, and so are NaNs in a column of floats. The slot of a
-/// removed key is given to another key.
+/// An index from keys to slots. Nulls are equal to each other; floats are if their bits are, so the caller gives all NaNs
+/// the same bits, and both zeros. The slot of a removed key is given to another key.
 pub struct KeyIndex {
     converter: RowConverter,
     /// Bytes of each key's row, if all rows have as many.
@@ -85,7 +81,7 @@ impl KeyIndex {
     /// # Errors
     /// The columns are not of the index's types, or all slots are taken; earlier keys may have got slots then.
     pub fn resolve(&mut self, columns: &[ArrayRef]) -> Result<Resolved, IndexError> {
-        let rows = self.converter.convert_columns(&equal_nans(columns))?;
+        let rows = self.converter.convert_columns(columns)?;
         either!(&mut self.table, slots => slots.resolve(rows.iter().map(|row| row.data())))
     }
 
@@ -94,7 +90,7 @@ impl KeyIndex {
     /// # Errors
     /// The columns are not of the index's types.
     pub fn find(&self, columns: &[ArrayRef]) -> Result<Numbers, IndexError> {
-        let rows = self.converter.convert_columns(&equal_nans(columns))?;
+        let rows = self.converter.convert_columns(columns)?;
         Ok(either!(&self.table, slots => rows.iter().map(|row| slots.find(row.data())).collect()))
     }
 
@@ -158,26 +154,6 @@ fn row_width(of: &DataType) -> Option<usize> {
         other => other.primitive_width()?,
     };
     Some(1 + bytes)
-}
-
-/// Gives all NaNs of a column the same bits, since rows are compared as bytes.
-fn equal_nans(columns: &[ArrayRef]) -> Vec<ArrayRef> {
-    let of_one = |column: &ArrayRef| -> ArrayRef {
-        match column.data_type() {
-            DataType::Float32 => Arc::new(
-                column
-                    .as_primitive::<Float32Type>()
-                    .unary::<_, Float32Type>(|v| if v.is_nan() { f32::NAN } else { v }),
-            ),
-            DataType::Float64 => Arc::new(
-                column
-                    .as_primitive::<Float64Type>()
-                    .unary::<_, Float64Type>(|v| if v.is_nan() { f64::NAN } else { v }),
-            ),
-            _ => Arc::clone(column),
-        }
-    };
-    columns.iter().map(of_one).collect()
 }
 
 /// Bytes of the longest key that is stored without a pointer.
@@ -329,6 +305,7 @@ fn position(slots: &[i64]) -> i64 {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
+    use std::sync::Arc;
 
     use arrow_array::{Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
     use proptest::prelude::*;
@@ -419,8 +396,8 @@ mod tests {
     }
 
     #[test]
-    fn nans_are_one_key_and_zeros_are_two() {
-        let keys = vec![f64::NAN, -f64::NAN, 0.0, -0.0];
+    fn floats_are_keys_by_their_bits() {
+        let keys = vec![f64::NAN, f64::NAN, 0.0, -0.0];
         let mut index = KeyIndex::try_new(&[DataType::Float64]).unwrap();
         let found = index.resolve(&[Arc::new(Float64Array::from(keys)) as ArrayRef]).unwrap();
         assert_eq!(found.rows, [0, 0, 1, 2]);
