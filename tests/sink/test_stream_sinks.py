@@ -87,7 +87,9 @@ def test_an_exception_of_the_function_fails_the_write():
     sink = FunctionSink(lambda batch: 1 / 0)
     writer = sink.create_stream_writer(StreamWriterContext("job", 0, 1, "a"))
     writer.write(kit.numbers(0, 1)[0].slice(1))
-    with pytest.raises(UserFunctionError, match="the function of sink job failed: ZeroDivisionError"):
+    with pytest.raises(
+        UserFunctionError, match="the function of sink job failed: ZeroDivisionError"
+    ):
         writer.write(kit.numbers(0, 1)[0])
     with pytest.raises(OptionError, match="cannot be called"):
         FunctionSink(3)

@@ -45,6 +45,7 @@ SMALL = (
     "headgate.stream.api.graph",
     "headgate.stream.job.status",
     "headgate.stream.job.history",
+    "headgate.stream.operators.limits",
     "headgate.stream.windows.kinds",
     "headgate.stream.windows.aggregates.Aggregate",
 )
@@ -117,6 +118,9 @@ class Keeps(ProcessFunction):
         self.fails.count(batch.num_rows)
         return batch
 
+    def on_event_timers(self, timers, context):
+        return []
+
 
 class KeepsItself(Keeps):
     """Refers to itself, and keeps the error that it raises, with the rows at hand."""
@@ -145,6 +149,7 @@ class Joins(CoProcessFunction):
     def process_first(self, batch, context):
         self.left.put(wide(context.keys.num_rows))
         self.fails.count(batch.num_rows)
+        return []
 
     def process_second(self, batch, context):
         return batch

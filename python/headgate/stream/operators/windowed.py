@@ -148,6 +148,7 @@ class WindowedOperator(Operator):
         if self._backend is not None:
             self._backend.close()
 
+
 class _WindowFunction:
     """Calls a user's function with closed windows.
 
