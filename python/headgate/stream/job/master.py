@@ -329,6 +329,7 @@ class JobMaster:
                     "task": [stage.number, at],
                     "attempt": name,
                     "retained": self._config.retained,
+                    "allow_dropped_state": self._config.allow_dropped_state,
                     **self._checkpointing.folders(name, stage.number, at),
                 }
                 tasks[placed[stage.number, at]].append(own)
