@@ -87,7 +87,7 @@ def _any_value(data_type: pa.DataType) -> pa.Scalar:
 
 
 def _is_list(data_type: pa.DataType) -> bool:
-    return pa.types.is_list(data_type) or pa.types.is_large_list(data_type)
+    return bool(pa.types.is_list(data_type) or pa.types.is_large_list(data_type))
 
 
 def _has_strict_fields(data_type: pa.DataType) -> bool:

@@ -10,6 +10,7 @@ import kit
 import pyarrow as pa
 import pytest
 
+from headgate.errors import UserFunctionError
 from headgate.sink import FunctionSink
 from headgate.source import NumberSequenceSource
 from headgate.stream import (
@@ -257,6 +258,19 @@ def test_threads_free_failed_attempts_and_finished_jobs(tmp_path, no_collector, 
 def test_attempts_are_freed_whose_snapshots_were_being_written(tmp_path, no_collector):
     before = pa.total_allocated_bytes()
     run(tmp_path, with_state, interval=0.02)
+    assert pa.total_allocated_bytes() - before < MOST
+    check_nothing_is_left()
+
+
+def test_a_job_that_failed_is_freed_though_its_error_was_raised(tmp_path, no_collector):
+    before = pa.total_allocated_bytes()
+    query = with_state(Fails(tmp_path)).sink(FunctionSink(ignore)).start()
+    try:
+        query.await_termination(60)
+    except UserFunctionError as error:
+        assert "planned" in str(error)
+    assert query.state is JobState.FAILED
+    del query
     assert pa.total_allocated_bytes() - before < MOST
     check_nothing_is_left()
 

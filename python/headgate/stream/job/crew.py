@@ -248,7 +248,7 @@ class Crew:
         if error.errno not in NONE_LEFT:
             raise error
         loop = asyncio.get_running_loop()
-        loop.call_later(_NEXT_TRY, lambda: self._guarded(action))
+        loop.call_later(_NEXT_TRY, lambda: self._master.guarded(action))
 
     def _monitor(self, beside: WorkerPeer, token: str) -> None:
         """Hand a connection with a worker's heartbeats to the native thread."""

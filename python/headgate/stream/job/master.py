@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import math
 import threading
@@ -134,7 +135,7 @@ class JobMaster:
     def _answer_ended(self, answer: Future[str]) -> None:
         with suppress(InvalidStateError):  # the usual case: it has its answer
             ended = CheckpointError("the job ended before the savepoint was taken")
-            answer.set_exception(self.failure or ended)
+            answer.set_exception(copy.copy(self.failure) or ended)
 
     def checkpoints(self) -> list[CheckpointStats]:
         """Return figures of the last checkpoints, the oldest first."""
