@@ -10,6 +10,7 @@ import kit
 import pyarrow as pa
 import pytest
 
+from headgate.errors import UserFunctionError
 from headgate.sink import FunctionSink
 from headgate.source import NumberSequenceSource
 from headgate.stream import (
@@ -45,6 +46,7 @@ SMALL = (
     "headgate.stream.api.graph",
     "headgate.stream.job.status",
     "headgate.stream.job.history",
+    "headgate.stream.operators.limits",
     "headgate.stream.windows.kinds",
     "headgate.stream.windows.aggregates.Aggregate",
 )
@@ -117,6 +119,9 @@ class Keeps(ProcessFunction):
         self.fails.count(batch.num_rows)
         return batch
 
+    def on_event_timers(self, timers, context):
+        return []
+
 
 class KeepsItself(Keeps):
     """Refers to itself, and keeps the error that it raises, with the rows at hand."""
@@ -145,6 +150,7 @@ class Joins(CoProcessFunction):
     def process_first(self, batch, context):
         self.left.put(wide(context.keys.num_rows))
         self.fails.count(batch.num_rows)
+        return []
 
     def process_second(self, batch, context):
         return batch
@@ -252,6 +258,19 @@ def test_threads_free_failed_attempts_and_finished_jobs(tmp_path, no_collector, 
 def test_attempts_are_freed_whose_snapshots_were_being_written(tmp_path, no_collector):
     before = pa.total_allocated_bytes()
     run(tmp_path, with_state, interval=0.02)
+    assert pa.total_allocated_bytes() - before < MOST
+    check_nothing_is_left()
+
+
+def test_a_job_that_failed_is_freed_though_its_error_was_raised(tmp_path, no_collector):
+    before = pa.total_allocated_bytes()
+    query = with_state(Fails(tmp_path)).sink(FunctionSink(ignore)).start()
+    try:
+        query.await_termination(60)
+    except UserFunctionError as error:
+        assert "planned" in str(error)
+    assert query.state is JobState.FAILED
+    del query
     assert pa.total_allocated_bytes() - before < MOST
     check_nothing_is_left()
 

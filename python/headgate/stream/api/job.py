@@ -22,8 +22,10 @@ from headgate.stream.job.checkpoints import CheckpointConfig
 from headgate.stream.job.config import (
     ALIGNMENTS,
     BUFFER_TIMEOUT,
+    RESTORES,
     Alignment,
     JobConfig,
+    Restore,
 )
 from headgate.stream.job.local import ProcessWorkers, ThreadWorkers
 from headgate.stream.job.master import JobMaster
@@ -68,6 +70,7 @@ class StreamingJob:
         interval: str | float | None = "10s",
         name: str | None = None,
         savepoint: str | None = None,
+        restore: Restore | None = None,
         alignment: Alignment = "aligned",
         aligned_timeout: str | float = "1s",
         checkpoint_timeout: str | float = "10m",
@@ -95,7 +98,10 @@ class StreamingJob:
                 ``checkpoint`` reads what is new. Windows that no watermark closes stay open until then.
             interval: time from one checkpoint to the next; None for none but the last one.
             name: of the job, by which sinks know it again. By default it follows from ``checkpoint``.
-            savepoint: folder of a savepoint to start from, if ``checkpoint`` has none.
+            savepoint: folder of a savepoint to start from.
+            restore: what to start from if ``checkpoint`` has checkpoints as well: ``"savepoint"``, or ``"latest"`` for the
+                last checkpoint, as a program that is started again and again with the same arguments needs it. By default
+                such a start is refused.
             alignment: ``"aligned"``: barriers wait for each other. ``"unaligned"``: they overtake rows, which become part
                 of the checkpoint. ``"timeoutable"``: aligned up to ``aligned_timeout``, then unaligned.
                 ``"at_least_once"``: they do neither, so no task waits for a slow one, and after a restart rows may
@@ -109,7 +115,8 @@ class StreamingJob:
             restart_delay: time from a failure to the new start.
             heartbeat_timeout: time without a heartbeat after which a worker is lost. A function may hold Python's lock for longer.
             max_parallelism: number of key groups; state cannot be restored into another number.
-            allow_dropped_state: True to ignore state of operators that the job does not have.
+            allow_dropped_state: True to drop state of operators that the job does not have, and state that their functions
+                do not declare any more.
             options: of the environments of the workers, such as ``{"memory": "256m"}``; see docs/options.md. On Spark the
                 confs of the session count too.
 
@@ -143,6 +150,7 @@ class StreamingJob:
             restarts=whole_number("restarts", restarts, 0),
             restart_delay=durations["restart_delay"] / 1000,
             savepoint=None if savepoint is None else _path("savepoint", savepoint),
+            restore=restore,
             allow_dropped_state=flag("allow_dropped_state", allow_dropped_state),
             retained=whole_number("retained", retained, 1),
             heartbeat_timeout=durations["heartbeat_timeout"] / 1000,
@@ -151,6 +159,11 @@ class StreamingJob:
             raise OptionError(
                 f"alignment={alignment!r} is unknown",
                 remedy=" · ".join(f'"{known}"' for known in ALIGNMENTS),
+            )
+        if restore is not None and restore not in RESTORES:
+            raise OptionError(
+                f"restore={restore!r} is unknown",
+                remedy=" · ".join(f'restore="{known}"' for known in RESTORES),
             )
         if workers is not None:
             whole_number("workers", workers, 0)

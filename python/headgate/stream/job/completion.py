@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.control.cause import Cause
-from headgate.errors import CheckpointError, HeadgateError
+from headgate.errors import CheckpointError, HeadgateError, OptionError
 from headgate.stream.job.checkpoints import (
     Abort,
     CheckpointCoordinator,
@@ -103,16 +103,28 @@ class Checkpointing:
 
         Raises:
             CheckpointError: there is a checkpoint or savepoint that the job cannot continue from.
+            OptionError: there are both, and the job does not say from which to continue.
         """
-        if self._store is not None and (found := self._store.claim()) is not None:
+        store, savepoint, restore = self._store, self._config.savepoint, self._config.restore
+        if savepoint is not None:
+            newest = None if store is None else store.newest()
+            if store is not None and newest is not None and restore is None:
+                raise OptionError(
+                    f"savepoint={savepoint!r} is not where the job would start: {store.uri} has checkpoint {newest}",
+                    remedy='restore="latest" for the checkpoint · restore="savepoint" for the savepoint · '
+                    "another folder for checkpoint=",
+                )
+            if newest is None or restore == "savepoint":
+                # Before the claim, which may be that none of the checkpoints counts any more.
+                self._check(CheckpointStore.savepoint(savepoint))
+        is_anew = savepoint is not None and restore == "savepoint"
+        if store is not None and (found := store.claim(anew=is_anew)) is not None:
             self._check(found)
             if found.fields.get("has_ended") and self._graph.is_bounded:
                 self._master.notices.add(
-                    f"an earlier run has read all rows of its sources, as the checkpoint in {self._store.uri} says:"
+                    f"an earlier run has read all rows of its sources, as the checkpoint in {store.uri} says:"
                     ' nothing is left to do. start(until="now") reads what is new · an empty folder starts over'
                 )
-        if self._config.savepoint is not None:
-            self._check(CheckpointStore.savepoint(self._config.savepoint))
 
     @property
     def can_restore(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from headgate import checkpoints
 
@@ -15,6 +15,8 @@ BUFFER_TIMEOUT: Final = "5ms"
 Alignment: TypeAlias = checkpoints.Alignment
 CheckpointingMode: TypeAlias = checkpoints.CheckpointingMode
 ALIGNMENTS: Final = get_args(Alignment)
+Restore: TypeAlias = Literal["savepoint", "latest"]
+RESTORES: Final = get_args(Restore)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,8 @@ class JobConfig:
         restarts: failures after which the job starts anew; each successful checkpoint starts the count anew.
         restart_delay: seconds between a failure and the new start.
         heartbeat_timeout: seconds without a heartbeat after which a worker is lost.
-        savepoint: folder of a savepoint to start from, if there is no checkpoint.
+        savepoint: folder of a savepoint to start from.
+        restore: what to start from if there are a savepoint and checkpoints; None if there must not be both.
         allow_dropped_state: True to ignore state of operators that the job does not have.
         retained: complete checkpoints to keep.
     """
@@ -42,6 +45,7 @@ class JobConfig:
     restart_delay: float = 0.2
     heartbeat_timeout: float = 10.0
     savepoint: str | None = None
+    restore: Restore | None = None
     allow_dropped_state: bool = False
     retained: int = 1
 

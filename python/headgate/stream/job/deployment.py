@@ -189,6 +189,7 @@ class Deployment:
             clock=wall_clock,
             is_durable=bool(deployed["folders"]),
             restored_checkpoint=self._restored,
+            allow_dropped_state=deployed["allow_dropped_state"],
             restored_watermark=deployed["watermarks"].get(uid),
             restored=[
                 (SnapshotFolder(folder), number)

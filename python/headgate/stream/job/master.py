@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import math
 import threading
@@ -134,7 +135,7 @@ class JobMaster:
     def _answer_ended(self, answer: Future[str]) -> None:
         with suppress(InvalidStateError):  # the usual case: it has its answer
             ended = CheckpointError("the job ended before the savepoint was taken")
-            answer.set_exception(self.failure or ended)
+            answer.set_exception(copy.copy(self.failure) or ended)
 
     def checkpoints(self) -> list[CheckpointStats]:
         """Return figures of the last checkpoints, the oldest first."""
@@ -329,6 +330,7 @@ class JobMaster:
                     "task": [stage.number, at],
                     "attempt": name,
                     "retained": self._config.retained,
+                    "allow_dropped_state": self._config.allow_dropped_state,
                     **self._checkpointing.folders(name, stage.number, at),
                 }
                 tasks[placed[stage.number, at]].append(own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
@@ -75,7 +76,8 @@ class StreamingQuery:
         if not self._master.wait(timeout):
             return False
         if self._master.failure is not None:
-            raise self._master.failure
+            # One of its own: it gets the calls that it comes through, which refer to this job.
+            raise copy.copy(self._master.failure)
         return True
 
     def savepoint(self, path: str, timeout: float | None = 600.0) -> str:

@@ -89,10 +89,23 @@ class CheckpointStore:
         #: Position of the entry that the job continues from, or has written last; 0 for none.
         self._last = 0
 
-    def claim(self) -> Completed | None:
+    def newest(self) -> int | None:
+        """Return the id of the newest checkpoint, whoever has written it; None if there is none.
+
+        Raises:
+            CheckpointError: the newest entry is damaged, or the folder cannot be read.
+        """
+        last = max(self._numbers(_LOG), default=0)
+        entry = self._read(last) if last else None
+        return None if entry is None else entry.get("checkpoint")
+
+    def claim(self, *, anew: bool = False) -> Completed | None:
         """Become the driver that writes here, and return the checkpoint to continue from.
 
         The claim is an entry of the log, so no other driver can write the one that it would have written next.
+
+        Args:
+            anew: True to continue from none of the checkpoints that are here.
 
         Raises:
             CheckpointError: an entry is damaged, or the folder cannot be written.
@@ -104,7 +117,7 @@ class CheckpointStore:
                 entry = self._read(last)
                 if entry is None:
                     continue  # A newer one has replaced it.
-                found = entry
+                found = {} if anew else entry
             if self._append(last + 1, found):
                 self._claimed = self._last
                 self._delete_partial()

@@ -39,6 +39,8 @@ class KeyedState:
         self, context: OperatorContext, key_schema: pa.Schema, namespace: pa.Schema | None = None
     ) -> None:
         self._is_durable = context.is_durable
+        self._allow_dropped = context.allow_dropped_state
+        self._uid = context.uid
         if not context.restored:
             self.backend = KeyedStateBackend(
                 key_schema,
@@ -59,6 +61,18 @@ class KeyedState:
                 have=", ".join(f"{f.name} {f.type}" for f in before),
                 remedy="key_by() as when the checkpoint was taken · another name= for the operator",
             )
+
+    def opened(self) -> None:
+        """Check that the operator has declared the states that it declared before, when it has opened.
+
+        Raises:
+            StateError: the checkpoint has state that it does not declare.
+        """
+        try:
+            self.backend.opened(allow_dropped=self._allow_dropped)
+        except StateError as error:
+            error.summary = f"{self._uid}: {error.summary}"
+            raise
 
     def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:
         """Freeze the state; None if the job keeps no checkpoints."""

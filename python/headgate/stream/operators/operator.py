@@ -42,6 +42,7 @@ class OperatorContext:
         is_durable: True if the job keeps checkpoints.
         restored_checkpoint: the checkpoint that the job continues from; None for a new job.
         restored: folders and numbers of the snapshots that have this task's keys; empty for a new job.
+        allow_dropped_state: True to drop restored state that the operator does not declare.
         restored_watermark: the lowest of the operator's tasks at the checkpoint; None if one had none.
     """
 
@@ -57,6 +58,7 @@ class OperatorContext:
     restored_checkpoint: int | None = None
     restored: Sequence[tuple[SnapshotFolder, int]] = ()
     restored_watermark: int | None = None
+    allow_dropped_state: bool = False
 
     @property
     def key_groups(self) -> range:

@@ -55,6 +55,8 @@ class FunctionOperator(Operator):
             # From here on close() calls its close(), also if open() fails.
             self._function = function
             function.open(self._context)
+        if self._state is not None:
+            self._state.opened()
 
     def _call(self, name: str, argument: pa.RecordBatch) -> None:
         with calling(self._uid, name):

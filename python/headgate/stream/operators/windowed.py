@@ -73,6 +73,7 @@ class WindowedOperator(Operator):
         self._state = KeyedState(context, key_schema, self._kind.namespace)
         self._backend = self._state.backend
         self._operator = self._make(self._backend, context.uid)
+        self._state.opened()
         if context.restored_watermark is not None:
             self._operator.watermark = context.restored_watermark
 
@@ -147,6 +148,7 @@ class WindowedOperator(Operator):
         """Free the windows."""
         if self._backend is not None:
             self._backend.close()
+
 
 class _WindowFunction:
     """Calls a user's function with closed windows.

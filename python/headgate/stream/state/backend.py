@@ -34,6 +34,11 @@ State: TypeAlias = ValueState | ReducingState | ListState | MapState | Timers
 #: Names of the states that are timers.
 EVENT_TIMERS: Final = "event timers"
 PROCESSING_TIMERS: Final = "processing timers"
+#: What a snapshot says of a state, as metadata of its types.
+Marks: TypeAlias = "dict[bytes, bytes]"
+#: The reduction; and there if the state was declared before :meth:`KeyedStateBackend.opened`.
+_REDUCE: Final = b"reduce"
+_EARLY: Final = b"early"
 #: Rows of which fewer in files are not worth writing all anew.
 _FEW_ROWS: Final = 1 << 16
 #: Bytes of files of which fewer are not worth writing all anew.
@@ -80,6 +85,11 @@ class KeyedStateBackend:
         self.clock = clock
         self.current = Current()
         self.states: dict[str, State] = {}
+        #: What a snapshot says of each state beside its types: of restored ones, until they are declared, and of others.
+        self._marks: dict[str, Marks] = {}
+        #: Names of states that were declared.
+        self._declared: set[str] = set()
+        self._is_open = False
         self._last_number = -1
         #: Snapshots that are not completed.
         self._pending: dict[int, Snapshot] = {}
@@ -131,7 +141,7 @@ class KeyedStateBackend:
         declared type may have more fields.
 
         Raises:
-            StateError: the name has state of another kind.
+            StateError: the name has state of another kind or reduction.
             SchemaMismatchError: the name has state of another type.
         """
         state_class = CLASSES[type(descriptor)]
@@ -145,7 +155,32 @@ class KeyedStateBackend:
                 remedy="another name · the descriptor of the other kind",
             )
         state.declare(descriptor)
+        self._marks[descriptor.name] = self._marked(descriptor)
+        self._declared.add(descriptor.name)
         return state
+
+    def opened(self, *, allow_dropped: bool) -> None:
+        """End the time in which the same states are declared each time: that of the operator's ``open``.
+
+        Args:
+            allow_dropped: True to drop restored states that were declared there by the job that took the snapshot, and
+                are not declared now.
+
+        Raises:
+            StateError: there are such states.
+        """
+        self._is_open = True
+        early = {name for name, marks in self._marks.items() if marks.get(_EARLY)}
+        dropped = early - self._declared
+        if dropped and not allow_dropped:
+            raise StateError(
+                f"the checkpoint has state that the function does not declare: {', '.join(sorted(dropped))}",
+                have=", ".join(sorted(self._declared)) or "no state",
+                remedy="the names of states as before · allow_dropped_state=True",
+            )
+        for name in dropped:
+            self.states.pop(name).close()
+            del self._marks[name]
 
     @property
     def event_timers(self) -> Timers:
@@ -255,6 +290,25 @@ class KeyedStateBackend:
         backend._last_number = max(manifest.snapshot for _, manifest in manifests)
         return backend
 
+    def _marked(self, descriptor: StateDescriptor) -> Marks:
+        """Return what a snapshot says of a state that is declared.
+
+        Raises:
+            StateError: the snapshot that was restored says that the state was reduced in another way.
+        """
+        name, marks = descriptor.name, {} if self._is_open else {_EARLY: b"yes"}
+        if isinstance(descriptor, ReducingStateDescriptor):
+            reduce = descriptor.reduce
+            marks[_REDUCE] = b"a function" if callable(reduce) else reduce.encode()
+            before = self._marks.get(name, {}).get(_REDUCE, marks[_REDUCE])
+            if before != marks[_REDUCE]:
+                raise StateError(
+                    f"state {name!r} is declared with the reduction {marks[_REDUCE].decode()}",
+                    have=f"{before.decode()}, of the values in the checkpoint",
+                    remedy="the reduction as before · another name",
+                )
+        return marks
+
     def _timers(self, name: str) -> Timers:
         timers = self.states.get(name)
         if timers is None:
@@ -273,7 +327,8 @@ class KeyedStateBackend:
         worn = _are_worn(files, int(state.present.sum()))
         full = savepoint or state.name not in self._base or worn
         frozen = state.freeze(None if savepoint else number, full=full)
-        stored = StateFiles(state.name, state.kind, state.types, () if full else files)
+        types = state.types.with_metadata(self._marks.get(state.name))
+        stored = StateFiles(state.name, state.kind, types, () if full else files)
         return Part(stored, frozen)
 
     def _load(self, folder: SnapshotFolder, stored: StateFiles) -> None:
@@ -281,6 +336,7 @@ class KeyedStateBackend:
         if state is None:
             (state_class,) = (c for c in (*CLASSES.values(), Timers) if c.kind == stored.kind)
             state = self._create(state_class, stored.name, stored.types)
+            self._marks[stored.name] = stored.types.metadata or {}
         elif (state.kind, state.types) != (stored.kind, stored.types):
             raise StateError(
                 f"state {stored.name!r} is {stored.kind} of {stored.types.types} in {folder.path}",
