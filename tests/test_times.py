@@ -80,7 +80,7 @@ def test_times_of_numpy_and_pandas(unit):
         ["2026-01-01"],
         [dt.timedelta(1)],
         [dt.time(1)],
-        [object()],
+        [Ellipsis],
         [1, "a"],
         [2**70],
         pa.array([2**62], pa.timestamp("s")),

@@ -1,5 +1,6 @@
 """Key groups equal Flink's: Java's hash codes, groups, and the operators that own them."""
 
+import math
 import struct
 
 import pyarrow as pa
@@ -54,10 +55,9 @@ def string_code(text):
 
 def double_code(value):
     # Unlike in Java, -0.0 is 0.0.
-    bits = (
-        0x7FF8 << 48 if value != value else struct.unpack("<Q", struct.pack("<d", value + 0.0))[0]
-    )  # noqa: PLR0124
-    return long_code(bits)
+    if math.isnan(value):
+        return long_code(0x7FF8 << 48)
+    return long_code(struct.unpack("<Q", struct.pack("<d", value + 0.0))[0])
 
 
 def float_code(value):

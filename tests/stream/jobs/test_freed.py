@@ -267,8 +267,9 @@ def test_a_job_that_failed_is_freed_though_its_error_was_raised(tmp_path, no_col
     query = with_state(Fails(tmp_path)).sink(FunctionSink(ignore)).start()
     try:
         query.await_termination(60)
-    except UserFunctionError as error:
-        assert "planned" in str(error)
+    except UserFunctionError as error:  # pytest.raises would hold it
+        text = str(error)
+    assert "planned" in text
     assert query.state is JobState.FAILED
     del query
     assert pa.total_allocated_bytes() - before < MOST
