@@ -4,13 +4,17 @@ import datetime as dt
 import logging
 import sys
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 
+from headgate.source.files.footer import Footer
 from headgate.spark import exchange
+from headgate.spark.scans.files import _check_calendar
+from headgate.spark.scans.plan import Unsure
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -383,3 +387,12 @@ def test_batches_have_as_many_rows_as_sparks(spark, folder, said):
         assert (most("5"), most("0")) == (5, ROWS)
     finally:
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)
+
+
+@pytest.mark.parametrize("kind", ["histogram", "type"])
+def test_a_damaged_footer_stays_with_spark(kind):
+    """Pyarrow would end the driver if it were asked for the statistics."""
+    path = Path(__file__).parents[1] / "source" / "data" / f"damaged_{kind}.parquet"
+    footer = Footer.at(str(path))
+    with pytest.raises(Unsure, match="the footer is damaged"):
+        _check_calendar(str(path), footer, 0, "id")

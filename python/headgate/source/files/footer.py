@@ -70,10 +70,20 @@ class Footer:
     def of(cls, files: Files, path: str, size: int) -> Footer:
         """Read the footer of a file of ``size`` bytes."""
         with files.filesystem.open_input_file(path) as opened:
-            data = opened.read_at(min(size, _TAIL), max(0, size - _TAIL))
-            whole = int.from_bytes(data[-8:-4], "little") + 8
-            if len(data) < whole <= size and data.endswith(_MAGIC):
-                data = opened.read_at(whole, size - whole)
+            return cls._read(opened, size)
+
+    @classmethod
+    def at(cls, path: str) -> Footer:
+        """Read the footer of a file on the local file system."""
+        with pa.OSFile(path) as opened:
+            return cls._read(opened, opened.size())
+
+    @classmethod
+    def _read(cls, opened: pa.NativeFile, size: int) -> Footer:
+        data = opened.read_at(min(size, _TAIL), max(0, size - _TAIL))
+        whole = int.from_bytes(data[-8:-4], "little") + 8
+        if len(data) < whole <= size and data.endswith(_MAGIC):
+            data = opened.read_at(whole, size - whole)
         return cls(data)
 
     def reader(self) -> pa.BufferReader:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    from headgate.source.files.footer import Footer
 
 #: Most files whose footers are read while the plan is made.
 _MOST: Final = 1_000
@@ -71,32 +72,32 @@ def _check_type(field: pa.Field) -> None:
 
 def _check_file(path: str, columns: pa.Schema) -> None:
     import pyarrow as pa  # noqa: PLC0415 - slow to import
-    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    from headgate.source.files.footer import Footer  # noqa: PLC0415 - imports pyarrow
 
     try:
-        footer = pq.read_metadata(path)
-        schema = footer.schema.to_arrow_schema()
+        footer = Footer.at(path)
+        schema = footer.metadata.schema.to_arrow_schema()
     except (OSError, pa.ArrowException) as error:
         raise Unsure(f"{path} cannot be read: {error}") from error
+    spellings: dict[str, list[str]] = {}
+    for name in schema.names:
+        spellings.setdefault(name.casefold(), []).append(name)
+    leaves = footer.metadata.schema
+    places = {leaves.column(number).path: number for number in range(len(leaves))}
     for field in columns:
-        spelt = [name for name in schema.names if name.casefold() == field.name.casefold()]
-        if not spelt:
+        spelt = spellings.get(field.name.casefold())
+        if spelt is None:
             continue  # null in both
         if spelt != [field.name]:
             raise Unsure(f"{path} has the columns {', '.join(spelt)} for {field.name!r}")
-        kind, place = schema.field(field.name).type, _place(footer, field.name)
-        if not _is_alike(kind, field.type) or footer.schema.column(place).physical_type == "INT96":
+        if field.name not in places:
+            raise Unsure(f"column {field.name!r} is nested in a file")
+        kind, place = schema.field(field.name).type, places[field.name]
+        if not _is_alike(kind, field.type) or leaves.column(place).physical_type == "INT96":
             raise Unsure(f"column {field.name!r} is {kind} in {path}, and {field.type} in Spark")
         if pa.types.is_temporal(kind):
             _check_calendar(path, footer, place, field.name)
-
-
-def _place(footer: pq.FileMetaData, name: str) -> int:
-    """Return the number of a column that is not nested, among the leaves."""
-    paths = [footer.schema.column(number).path for number in range(len(footer.schema))]
-    if name not in paths:
-        raise Unsure(f"column {name!r} is nested in a file")
-    return paths.index(name)
 
 
 def _is_alike(found: pa.DataType, wanted: pa.DataType) -> bool:
@@ -110,13 +111,16 @@ def _is_alike(found: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(found.equals(wanted))
 
 
-def _check_calendar(path: str, footer: pq.FileMetaData, place: int, name: str) -> None:
+def _check_calendar(path: str, footer: Footer, place: int, name: str) -> None:
     """Raise Unsure unless all values count by today's calendar: Spark wrote them so, or none is old."""
-    said = footer.metadata or {}
+    said = footer.metadata.metadata or {}
     if _SPARK in said and not any(key in said for key in _LEGACY) and said[_SPARK] >= b"3":
         return
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
+    for number in range(footer.metadata.num_row_groups):
+        try:
+            group = footer.row_group(number)
+        except ValueError as error:
+            raise Unsure(f"{path} cannot be read: {error}") from error
         stats = group.column(place).statistics
         if group.num_rows == 0 or (stats is not None and stats.null_count == group.num_rows):
             continue
