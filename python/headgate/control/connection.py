@@ -51,7 +51,6 @@ class WorkerConnection(Generic[MessageT]):
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         self._place = place
-        self._is_wanted = is_wanted
         self._early: list[MessageT] = []
         deadline = time.monotonic() + place.timeout
         while True:

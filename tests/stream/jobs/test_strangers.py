@@ -106,7 +106,7 @@ def test_a_worker_whose_number_the_job_does_not_have_is_sent_away(query):
 
 
 def test_a_job_that_is_cancelled_while_its_worker_dials_ends_at_once():
-    for _ in range(30):
+    for _ in range(20):
         query = kit.numbers(10**9, rate=500).sink(FunctionSink(kit.same)).start()
         # Less than the time after which a worker is waited for no longer.
         query.cancel(timeout=20)
