@@ -81,8 +81,8 @@ class OperatorChain:
 
     @property
     def limits(self) -> BatchLimits:
-        """Limits of the task's input: the smallest of its operators, so that it has a pause between slow batches."""
-        return least(node.limits for node in self._stage.operators)
+        """Limits of the task's input."""
+        return limits_of(self._stage)
 
     def consumer(self, node: Node) -> Consumer:
         """Return what takes the rows of an operator, within its limits."""
@@ -204,6 +204,11 @@ class OperatorChain:
     @staticmethod
     def _not_open(batch: pa.RecordBatch) -> None:
         raise InternalError(f"a chain gets {batch.num_rows} rows before it is opened")
+
+
+def limits_of(stage: Stage) -> BatchLimits:
+    """Return the smallest limits of a stage's operators: its tasks have a pause between all slow batches."""
+    return least(node.limits for node in stage.operators)
 
 
 def _to_all(consumers: Iterable[Consumer]) -> Consumer:
