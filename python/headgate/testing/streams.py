@@ -126,7 +126,7 @@ class StreamHarness:
         As in a job, the watermark is no part of it: pass it again.
         """
         self._restarts += 1
-        states = {}
+        states: dict[str, SnapshotFolder] = {}
         for uid, operator in self._operators.items():
             part = operator.snapshot(self._restarts, savepoint=False)
             if part is not None and part.state is not None:

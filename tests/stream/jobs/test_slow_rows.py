@@ -87,6 +87,21 @@ class SlowCount(kit.Count):
 fail_now = threading.Event()
 
 
+def test_few_rows_are_before_an_aligned_barrier(tmp_path):
+    def slow(batch):
+        time.sleep(0.002 * batch.num_rows)
+        return batch
+
+    # The pages between the tasks have room for all rows.
+    rows = stream(NumberSequenceSource(0, 2 * ROWS, splits=1, batch_size=20)).map(kit.with_key)
+    found = rows.key_by("key").map(slow, schema=rows.schema, batch_rows=4)
+    query = found.sink(FunctionSink(len)).start(
+        checkpoint=str(tmp_path / "checkpoints"), interval="50ms"
+    )
+    kit.wait_for_a_checkpoint(query)
+    assert query.await_termination(60)
+
+
 def test_barriers_pass_within_a_batch_and_each_row_counts_once(tmp_path):
     SlowCount.failed.clear()
     fail_now.clear()

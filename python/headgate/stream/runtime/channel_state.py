@@ -26,6 +26,8 @@ from headgate.writer import RecordWriter
 
 #: Bytes of the pool in which rows are encoded, beside the rows.
 _LEAST_MEMORY: Final = 4 << 20
+#: Most buffers of the options: nobody reads them, so the writer must not wait.
+_MOST: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,9 @@ def is_channels(name: str) -> bool:
 def encoded(batches: Sequence[pa.RecordBatch]) -> bytes:
     """Return rows as a channel has them on the way, for :func:`headgate.decode_channel_state`."""
     size = sum(batch.nbytes for batch in batches)
-    room = {"max_buffers_per_channel": 100_000, "max_overdraft_buffers": 100_000}
-    with ShuffleEnvironment(memory=_LEAST_MEMORY + 4 * size, **room) as environment:
+    with ShuffleEnvironment(
+        memory=_LEAST_MEMORY + 4 * size, max_buffers_per_channel=_MOST, max_overdraft_buffers=_MOST
+    ) as environment:
         schema = batches[0].schema
         partition = environment.create_result_partition(1, schema=schema)
         writer = RecordWriter(partition, schema)
