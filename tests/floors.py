@@ -51,7 +51,12 @@ LEAVES = {
         "headgate.source.watermark",
     },
     "headgate.source.testing": {"headgate.errors", "headgate.source.api"},
-    "headgate._arguments": {"headgate._kinds", "headgate._units", "headgate.errors"},
+    "headgate._arguments": {
+        "headgate._kinds",
+        "headgate._units",
+        "headgate._values",
+        "headgate.errors",
+    },
     "headgate._closing": set(),
     "headgate._sealed": set(),
     "headgate.stream.state": {
@@ -98,6 +103,7 @@ LEAVES = {
     "headgate.stream.runtime": {
         "headgate.checkpoints",
         "headgate.data_types",
+        "headgate.environment",
         "headgate.errors",
         "headgate.gate",
         "headgate.partition",
@@ -111,6 +117,8 @@ LEAVES = {
         "headgate.writer",
     },
     "headgate.stream.job": {
+        "headgate._arguments",
+        "headgate._kinds",
         "headgate._native",
         "headgate._sealed",
         "headgate.address",
@@ -146,7 +154,7 @@ LEAVES = {
     "headgate.stream.api.job": {
         "headgate._arguments",
         "headgate._kinds",
-        "headgate._values",
+        "headgate.key_groups",
         "headgate.sink.api",
         "headgate._options",
         "headgate.errors",

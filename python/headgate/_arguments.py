@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
 from headgate._kinds import kind_of, parameters_taken
 from headgate._units import parse_duration, parse_size
+from headgate._values import parse_path
 from headgate.errors import OptionError
 
 _LARGEST: Final = 2**63 - 1
@@ -116,6 +118,27 @@ def text(name: str, value: object, takes: str = "a text") -> str:
     if not isinstance(value, str) or not value:
         raise refuse(name, value, "is not a text" if value != "" else "is empty", takes)
     return value
+
+
+def path(name: str, value: object) -> str:
+    """Return a path or a URI as text.
+
+    Raises:
+        OptionError: the value is none.
+    """
+    try:
+        return parse_path(value)
+    except (TypeError, ValueError) as error:
+        raise refuse(name, value, f"is {error}", "a folder or a URI") from None
+
+
+def wait(name: str, value: object) -> float | None:
+    """Return how long to wait, in seconds; None for no limit.
+
+    Raises:
+        OptionError: the value is not a duration.
+    """
+    return None if value is None else min(duration(name, value, 0), threading.TIMEOUT_MAX)
 
 
 def flag(name: str, value: object) -> bool:

@@ -75,10 +75,10 @@ def test_a_strategy_travels_by_pickle(strategy):
     ("make", "words"),
     [
         (lambda: WatermarkStrategy.for_bounded_out_of_orderness(-1), "bound_ms=-1"),
-        (lambda: WatermarkStrategy.for_bounded_out_of_orderness("5s"), "bound_ms='5s'"),
+        (lambda: WatermarkStrategy.for_bounded_out_of_orderness("5"), "bound_ms='5'"),
         (lambda: WatermarkStrategy.for_bounded_out_of_orderness(True), "bound_ms=True"),
-        (lambda: WatermarkStrategy().with_idleness(0), "not above 0"),
-        (lambda: WatermarkStrategy().with_idleness(math.nan), "not above 0"),
+        (lambda: WatermarkStrategy().with_idleness(0), "below the limit"),
+        (lambda: WatermarkStrategy().with_idleness(math.nan), "not a duration"),
         (lambda: WatermarkStrategy().with_idleness("soon"), "not a duration"),
         (lambda: WatermarkStrategy().with_watermark_alignment("", 1), "group=''"),
         (lambda: WatermarkStrategy().with_watermark_alignment("g", -1), "max_drift_ms=-1"),

@@ -18,6 +18,7 @@ from headgate.spark.schema import arrow_schema, result_schema
 from headgate.spark.source_input import SourceInput
 from headgate.spark.source_schema import spark_schema
 from headgate.spark.tasks.user_function import Order
+from headgate.spark.whole_groups import check_whole_groups
 from headgate.spark.worker_python import check_workers
 
 if TYPE_CHECKING:
@@ -178,12 +179,14 @@ def check(
         "the input" if map is None else "what map returns",
         not_computed=_why_not_computed(data, map, chosen, is_alone),
     )
+    keys = partitioning(by, columns)
+    check_whole_groups(map, reduce, keys, chosen["num_partitions"])
     df, source = (None, data) if isinstance(data, SourceInput) else (data, None)
     return Request(
         session=session,
         df=df,
         source=source,
-        by=partitioning(by, columns),
+        by=keys,
         sort_within=_sort_within(sort_within, columns),
         map=map,
         reduce=reduce,

@@ -5,6 +5,7 @@ import pytest
 
 from headgate import CheckpointAborted, CheckpointBarrier
 from headgate.data_types import EndOfDataStatus
+from headgate.stream.operators.limits import UNLIMITED
 from headgate.stream.runtime.inputs import TaskInput
 from headgate.stream.runtime.task import StreamTask
 
@@ -52,6 +53,10 @@ class Operators:
         self._log.append(batch["id"].to_pylist())
 
     process = head
+    limits = UNLIMITED
+
+    def take(self, uid, batch):
+        self.operators[uid].process(batch)
 
     def snapshot(self, checkpoint, *, savepoint):
         self._log.append(("freeze", checkpoint))

@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headgate import _options
-from headgate._arguments import flag, milliseconds, refuse, whole_number
+from headgate._arguments import flag, milliseconds, path, refuse, whole_number
 from headgate._kinds import kind_of
-from headgate._values import parse_path
 from headgate.errors import OptionError, StreamError
+from headgate.key_groups import MAX_KEY_GROUPS
 from headgate.observe.runs import RUNS
 from headgate.sink.api import chosen_name
 from headgate.stream.api.graph import MAX_PARALLELISM, JobGraph, Shipping, plan
 from headgate.stream.api.until import Until, until_now
+from headgate.stream.job.at_exit import wait_at_exit
 from headgate.stream.job.checkpoints import CheckpointConfig
 from headgate.stream.job.config import (
     ALIGNMENTS,
@@ -127,6 +128,9 @@ class StreamingJob:
             NotEnoughSlots: Spark has fewer slots than ``workers``.
             NotBuiltError: the session belongs to Spark Connect.
             WorkerPythonError: the Python of Spark's tasks cannot import headgate.
+
+        A script that ends while the job runs waits for the end of the job, says so, and exits with 1 if the job failed.
+        An interrupt ends both.
         """
         durations = {
             "checkpoint_timeout": milliseconds("checkpoint_timeout", checkpoint_timeout),
@@ -136,7 +140,7 @@ class StreamingJob:
             "heartbeat_timeout": milliseconds("heartbeat_timeout", heartbeat_timeout),
         }
         every = None if interval is None else milliseconds("interval", interval)
-        checkpoint = None if checkpoint is None else _path("checkpoint", checkpoint)
+        checkpoint = None if checkpoint is None else path("checkpoint", checkpoint)
         config = JobConfig(
             name=_name(checkpoint) if name is None else chosen_name("name", name),
             checkpoints=CheckpointConfig(
@@ -149,7 +153,7 @@ class StreamingJob:
             aligned_timeout=durations["aligned_timeout"],
             restarts=whole_number("restarts", restarts, 0),
             restart_delay=durations["restart_delay"] / 1000,
-            savepoint=None if savepoint is None else _path("savepoint", savepoint),
+            savepoint=None if savepoint is None else path("savepoint", savepoint),
             restore=restore,
             allow_dropped_state=flag("allow_dropped_state", allow_dropped_state),
             retained=whole_number("retained", retained, 1),
@@ -166,7 +170,9 @@ class StreamingJob:
                 remedy=" · ".join(f'restore="{known}"' for known in RESTORES),
             )
         if workers is not None:
-            whole_number("workers", workers, 0)
+            whole_number("workers", workers, 0, MAX_KEY_GROUPS)
+        if spark is not None and type(spark).__name__ != "SparkSession":
+            raise refuse("spark", spark, f"is {kind_of(spark)}", "a SparkSession")
         if options is not None and not isinstance(options, Mapping):
             raise refuse(
                 "options", options, f"is {kind_of(options)}", "a dict", 'options={"memory": "256m"}'
@@ -188,6 +194,7 @@ class StreamingJob:
         _record(config.name, master)
         master.start()
         self._graph.close_job(self._sink.job)
+        wait_at_exit(master, config.name)
         return StreamingQuery(master)
 
     def run(self, **options: Any) -> None:
@@ -239,18 +246,6 @@ def _record(name: str, master: JobMaster) -> None:
 
     ended = RUNS.stream(name, look)
     master.when_over = lambda: ended(look())
-
-
-def _path(option: str, value: object) -> str:
-    """Return a path or a URI as text.
-
-    Raises:
-        OptionError: it is none.
-    """
-    try:
-        return parse_path(value)
-    except (TypeError, ValueError) as error:
-        raise refuse(option, value, f"is {error}", "a folder or a URI") from None
 
 
 def _name(checkpoint: str | None) -> str:

@@ -15,8 +15,9 @@ from headgate.key_groups import key_group_range
 from headgate.source.runtime import PlacedReaderContext, SourceOperator
 from headgate.stream.job.messages import StreamMessage, data, text
 from headgate.stream.job.naming import safe
+from headgate.stream.operators.limits import UNLIMITED
 from headgate.stream.operators.operator import OperatorContext
-from headgate.stream.runtime.chain import OperatorChain
+from headgate.stream.runtime.chain import OperatorChain, limits_of
 from headgate.stream.runtime.channel_state import InFlight, is_channels
 from headgate.stream.runtime.inputs import GateInput, SourceInput, TaskInput
 from headgate.stream.runtime.outputs import TaskOutput
@@ -97,9 +98,12 @@ class Deployment:
     def _make_outputs(self, stage: Stage) -> list[TaskOutput]:
         outputs = []
         for edge in stage.edges:
-            receivers = self._graph.stages[edge.stage].parallelism
-            partition = self.environment.create_result_partition(receivers, schema=edge.schema)
-            outputs.append(TaskOutput(edge, partition, self._graph.max_parallelism))
+            receivers = self._graph.stages[edge.stage]
+            partition = self.environment.create_result_partition(
+                receivers.parallelism, schema=edge.schema
+            )
+            most = self._graph.max_parallelism
+            outputs.append(TaskOutput(edge, partition, most, limits_of(receivers)))
         return outputs
 
     def partitions(self) -> list[Any]:
@@ -161,7 +165,8 @@ class Deployment:
             return SourceInput(operator, stage.head.schema, task, task.mailbox, waited)
         schema = stage.head.inputs[0].schema
         gate = self.environment.create_input_gate(channels, schema=schema)
-        return GateInput(gate, schema, task, task.mailbox, _BATCH_BYTES, self._mode)
+        batch_bytes = _BATCH_BYTES if limits_of(stage) == UNLIMITED else 0
+        return GateInput(gate, schema, task, task.mailbox, batch_bytes, self._mode)
 
     def _in_flight(self, key: TaskKey, stage: Stage) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield operators of a task, and the rows that were on their way to them at the checkpoint."""

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from headgate.control.cause import Cause
 from headgate.errors import CoordinatorError, InternalError, PeerLostError, StreamError
 from headgate.stream.job.pool import Endpoint
+from headgate.stream.job.unpicklable import culprit
 from headgate.stream.job.worker import StreamWorker
 
 if TYPE_CHECKING:
@@ -160,8 +161,8 @@ def _endpoint(options: Mapping[str, Any]) -> Endpoint:
     return Endpoint(tls=options.get("tls") == "require")
 
 
-def dumped(job: Any) -> bytes:
-    """Return a job as bytes, by cloudpickle if there is one: it takes lambdas and classes of ``__main__``.
+def dumped(job: tuple[JobGraph, Any, Any]) -> bytes:
+    """Return a job's graph, name and options as bytes, by cloudpickle if there is one: it takes lambdas and classes of ``__main__``.
 
     Raises:
         StreamError: a function cannot be pickled.
@@ -174,7 +175,8 @@ def dumped(job: Any) -> bytes:
     except Exception as error:
         raise StreamError(
             f"the job cannot be sent to other processes: {type(error).__name__}: {error}",
-            remedy="functions of a module · pip install pyspark, whose pickler takes lambdas · workers=0 for threads",
+            have=culprit(job[0], dumps),
+            remedy="make it where it is used, such as in open() · functions of a module · pip install pyspark, whose pickler takes lambdas · workers=0 for threads",
         ) from error
 
 

@@ -8,6 +8,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from headgate._arguments import flag, wait
+from headgate._arguments import path as checked_path
 from headgate.stream.job.notices import summed
 from headgate.stream.job.status import JobState, JobStatus, TaskStatus
 from headgate.stream.state.locations import absolute
@@ -61,11 +63,11 @@ class StreamingQuery:
             master.notices.all(dropped),
         )
 
-    def await_termination(self, timeout: float | None = None) -> bool:
+    def await_termination(self, timeout: float | str | None = None) -> bool:
         """Wait until the job is over.
 
         Args:
-            timeout: seconds; no limit if not given.
+            timeout: seconds, or text such as ``"1m"``; no limit if not given.
 
         Returns:
             False if the time ran out first.
@@ -73,19 +75,19 @@ class StreamingQuery:
         Raises:
             HeadgateError: the job failed.
         """
-        if not self._master.wait(timeout):
+        if not self._master.wait(wait("timeout", timeout)):
             return False
         if self._master.failure is not None:
             # One of its own: it gets the calls that it comes through, which refer to this job.
             raise copy.copy(self._master.failure)
         return True
 
-    def savepoint(self, path: str, timeout: float | None = 600.0) -> str:
+    def savepoint(self, path: str, timeout: float | str | None = 600.0) -> str:
         """Take a savepoint, and go on. It has all state, and no output: rows before it are committed by this job.
 
         Args:
             path: a new folder, or its URI.
-            timeout: seconds to wait for it.
+            timeout: seconds, or text such as ``"1m"`` to wait for it.
 
         Returns:
             The folder.
@@ -94,10 +96,16 @@ class StreamingQuery:
             CheckpointError: it was given up.
             TimeoutError: it is not complete in time; it may be later.
         """
-        return self._master.request(JobState.RUNNING, absolute(path)).result(timeout)
+        folder = absolute(checked_path("path", path))
+        limit = wait("timeout", timeout)
+        return self._master.request(JobState.RUNNING, folder).result(limit)
 
     def stop(
-        self, *, savepoint: str | None = None, drain: bool = False, timeout: float | None = 600.0
+        self,
+        *,
+        savepoint: str | None = None,
+        drain: bool = False,
+        timeout: float | str | None = 600.0,
     ) -> str | None:
         """Take a last checkpoint, commit all output before it, and end the job.
 
@@ -105,7 +113,7 @@ class StreamingQuery:
             savepoint: a new folder for the last checkpoint, with all state; None for the job's checkpoints.
             drain: True to end for good: sources end, windows close, and all rows are committed. The state that is left is
                 of no use to a job that goes on.
-            timeout: seconds to wait for the end.
+            timeout: seconds, or text such as ``"1m"`` to wait for the end.
 
         Returns:
             The folder of the savepoint.
@@ -116,8 +124,11 @@ class StreamingQuery:
                 ended before the savepoint was taken.
             TimeoutError: the job does not end in time; it may later.
         """
-        goal = JobState.FINISHED if drain else JobState.STOPPED
-        folder = None if savepoint is None else absolute(savepoint)
+        timeout = wait("timeout", timeout)
+        goal = JobState.FINISHED if flag("drain", drain) else JobState.STOPPED
+        folder = None
+        if savepoint is not None:
+            folder = absolute(checked_path("savepoint", savepoint))
         deadline = None if timeout is None else time.monotonic() + timeout
         answer = self._master.request(goal, folder)
         try:
@@ -131,11 +142,12 @@ class StreamingQuery:
             raise TimeoutError(f"the job has not ended within {timeout} s")
         return found
 
-    def cancel(self, timeout: float | None = 60.0) -> None:
+    def cancel(self, timeout: float | str | None = 60.0) -> None:
         """End the job at once. Output since the last checkpoint is dropped; the job can continue from there."""
+        limit = wait("timeout", timeout)
         if not self.state.is_over:
             self._master.request(JobState.CANCELLED, None)
-        self._master.wait(timeout)
+        self._master.wait(limit)
 
     def __enter__(self) -> Self:
         """Return the query itself."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.errors import InternalError
+from headgate.stream.operators.limits import UNLIMITED, BatchLimits, least
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,18 +73,38 @@ class OperatorChain:
             self._connect(node)
         head = self._stage.head
         if head.make is not None:
-            self.head = self.operators[head.uid].process
+            self.head = self.consumer(head)
         else:
             self.head = _to_all(self._consumers[head.uid, None])
         for node, operator in reversed(made):
             operator.open(self._context(node.uid, self._emit_of(node.uid)))
 
+    @property
+    def limits(self) -> BatchLimits:
+        """Limits of the task's input."""
+        return limits_of(self._stage)
+
+    def consumer(self, node: Node) -> Consumer:
+        """Return what takes the rows of an operator, within its limits."""
+        process, limits = self.operators[node.uid].process, node.limits
+        if limits == UNLIMITED:
+            return process
+
+        def process_parts(batch: pa.RecordBatch) -> None:
+            for part in limits.parts(batch):
+                process(part)
+
+        return process_parts
+
+    def take(self, uid: str, batch: pa.RecordBatch) -> None:
+        """Let an operator handle rows that were on their way to it."""
+        (node,) = (one for one in self._stage.operators if one.uid == uid)
+        self.consumer(node)(batch)
+
     def _connect(self, node: Node) -> None:
         for output in (None, *node.side_outputs):
             place = node.uid, output
-            consumers: list[Consumer] = [
-                self.operators[n.uid].process for n in self._stage.chained.get(place, ())
-            ]
+            consumers = [self.consumer(n) for n in self._stage.chained.get(place, ())]
             consumers += [
                 target.emit
                 for target in self._outputs
@@ -183,6 +204,11 @@ class OperatorChain:
     @staticmethod
     def _not_open(batch: pa.RecordBatch) -> None:
         raise InternalError(f"a chain gets {batch.num_rows} rows before it is opened")
+
+
+def limits_of(stage: Stage) -> BatchLimits:
+    """Return the smallest limits of a stage's operators: its tasks have a pause between all slow batches."""
+    return least(node.limits for node in stage.operators)
 
 
 def _to_all(consumers: Iterable[Consumer]) -> Consumer:

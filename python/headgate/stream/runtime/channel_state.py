@@ -11,16 +11,23 @@ import secrets
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from headgate.checkpoints import decode_channel_state
+from headgate.checkpoints import CheckpointBarrier, decode_channel_state
+from headgate.environment import ShuffleEnvironment
 from headgate.errors import SnapshotError
 from headgate.stream.state.files import SnapshotFolder
 from headgate.stream.state.groups import key_groups_of
 from headgate.stream.state.locations import below, parted
+from headgate.writer import RecordWriter
+
+#: Bytes of the pool in which rows are encoded, beside the rows.
+_LEAST_MEMORY: Final = 4 << 20
+#: Most buffers of the options: nobody reads them, so the writer must not wait.
+_MOST: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,22 @@ class ChannelState:
 def is_channels(name: str) -> bool:
     """Return True for a name of a file of rows in flight."""
     return re.fullmatch(r"\d{10}-[0-9a-f]{16}\.channels", name, re.ASCII) is not None
+
+
+def encoded(batches: Sequence[pa.RecordBatch]) -> bytes:
+    """Return rows as a channel has them on the way, for :func:`headgate.decode_channel_state`."""
+    size = sum(batch.nbytes for batch in batches)
+    with ShuffleEnvironment(
+        memory=_LEAST_MEMORY + 4 * size, max_buffers_per_channel=_MOST, max_overdraft_buffers=_MOST
+    ) as environment:
+        schema = batches[0].schema
+        partition = environment.create_result_partition(1, schema=schema)
+        writer = RecordWriter(partition, schema)
+        for batch in batches:
+            writer.emit(batch)
+        # A barrier that overtakes all of them: they are its output's part.
+        writer.broadcast_barrier(CheckpointBarrier(1, 0, "unaligned"))
+        return b"".join(part for _, part in writer.take_channel_state(1) or ())
 
 
 @dataclass(frozen=True, slots=True)

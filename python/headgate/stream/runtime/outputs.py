@@ -9,6 +9,7 @@ import numpy as np
 
 from headgate.selectors import BroadcastSelector, RoundRobinSelector
 from headgate.stream.api.graph import OutputEdge, Shipping
+from headgate.stream.operators.limits import UNLIMITED, BatchLimits
 from headgate.stream.state.groups import key_groups_of
 from headgate.writer import RecordWriter
 
@@ -60,10 +61,18 @@ class TaskOutput:
         edge: what is sent, and how.
         partition: with a subpartition for each task of the other stage.
         max_parallelism: number of key groups.
+        limits: of the batches that the other stage takes; its pages have no more, so that few rows are before a barrier.
     """
 
-    def __init__(self, edge: OutputEdge, partition: ResultPartition, max_parallelism: int) -> None:
+    def __init__(
+        self,
+        edge: OutputEdge,
+        partition: ResultPartition,
+        max_parallelism: int,
+        limits: BatchLimits = UNLIMITED,
+    ) -> None:
         self.edge = edge
+        self._limits = limits
         self.partition = partition
         tasks = partition.num_subpartitions
         selector: object = RoundRobinSelector()
@@ -75,7 +84,12 @@ class TaskOutput:
 
     def emit(self, batch: pa.RecordBatch) -> None:
         """Send rows; waits while the other stage is behind."""
-        self.writer.emit(batch)
+        if self._limits == UNLIMITED:
+            self.writer.emit(batch)
+            return
+        for part in self._limits.parts(batch):
+            self.writer.emit(part)
+            self.writer.flush()
 
     def emit_watermark(self, watermark: int) -> None:
         """Send a watermark behind all rows so far."""

@@ -6,15 +6,17 @@ import logging
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.data_types import EndOfDataStatus
 from headgate.errors import InternalError
 from headgate.source.runtime.mailbox import Mailbox
 from headgate.source.watermark.generator import MAX_WATERMARK, MIN_WATERMARK
-from headgate.stream.runtime.channel_state import ChannelState
+from headgate.stream.runtime.channel_state import ChannelState, encoded
 from headgate.stream.runtime.inputs import GateInput, SourceInput, TaskInput
 from headgate.stream.state.backend import wall_clock
 
@@ -137,6 +139,11 @@ class StreamTask:
         self._recovered = recovered
         self._input: TaskInput | None = None
         self._state = _State()
+        self._limits = chain.limits
+        #: Parts of a batch that wait while the part before them is handled.
+        self._parts: deque[pa.RecordBatch] = deque()
+        #: True while a batch is handled, in whose pauses further ones may come.
+        self._is_within = False
         self._thread = threading.Thread(target=self._run, name=f"headgate-{name}", daemon=True)
 
     # From any thread.
@@ -198,8 +205,35 @@ class StreamTask:
     # The input's handler, on the task's thread.
 
     def handle_batch(self, batch: pa.RecordBatch) -> None:
-        """Pass rows to the operators."""
-        self._handle(self._chain.head, batch)
+        """Pass rows to the operators, in parts if these have limits; barriers that overtake rows pass between parts."""
+        self._parts.extend(self._limits.parts(batch))
+        if self._is_within:
+            return  # they follow the parts before them
+        self._is_within = True
+        while self._parts:
+            self._handle(self._chain.head, self._parts.popleft())
+            if self._parts:
+                self._pause()
+        self._is_within = False
+
+    def _pause(self) -> None:
+        """Handle what may not wait for the rest of a batch."""
+        source = self._input
+        while not self._state.is_cancelled and isinstance(source, GateInput):
+            source.advance_events()
+            if self._state.waiting is not None:
+                self._complete_snapshot()
+            full = self._full_output()
+            if full is None:
+                return
+            self._wait_for_room(full)
+        if self._state.is_cancelled:
+            self._parts.clear()
+
+    def _handle_rest(self) -> None:
+        """Handle the parts that wait: the event that follows has not overtaken them."""
+        while self._parts:
+            self._handle(self._chain.head, self._parts.popleft())
 
     def _handle(self, consumer: Consumer, batch: pa.RecordBatch) -> None:
         metrics = self.metrics
@@ -214,12 +248,14 @@ class StreamTask:
         if watermark == MAX_WATERMARK and not self._state.has_ended:
             # It follows with the end of data, when all channels have ended.
             return
+        self._handle_rest()
         if watermark > MIN_WATERMARK:
             self.metrics.watermark = watermark
         self._chain.advance_watermark(watermark)
 
     def handle_idle(self) -> None:
         """Tell the outputs that this task is idle."""
+        self._handle_rest()
         for output in self._outputs:
             output.emit_idle()
 
@@ -234,7 +270,7 @@ class StreamTask:
         is_waited_for = waiting is not None and waiting.checkpoint == complete.checkpoint_id
         if waiting is not None and is_waited_for and isinstance(self._input, GateInput):
             inputs = self._input.take_channel_state(complete.checkpoint_id)
-            channels = replace(waiting.channels, inputs=inputs)
+            channels = replace(waiting.channels, inputs=[*waiting.channels.inputs, *inputs])
             self._state.waiting = replace(waiting, channels=channels)
             self._state.has_inputs = True
             self._complete_snapshot()
@@ -262,6 +298,7 @@ class StreamTask:
                 failures.append(error)
         self.mailbox.close()
         self._state.waiting = None
+        self._parts.clear()
         is_failed = failures and not self._state.is_cancelled
         self._listener.on_finished(self, failures[0] if is_failed else None)
         while failures:
@@ -278,7 +315,7 @@ class StreamTask:
 
     def _recover(self) -> None:
         for uid, batch in self._recovered:
-            self._handle(self._chain.operators[uid].process, batch)
+            self._handle(partial(self._chain.take, uid), batch)
 
     def _close_input(self) -> None:
         source, self._input = self._input, None
@@ -374,6 +411,9 @@ class StreamTask:
                 output.writer.broadcast_cancellation(checkpoint)
             return
         started = time.perf_counter_ns()
+        is_behind_rows = barrier.alignment in {"aligned", "at_least_once"}
+        if is_behind_rows:
+            self._handle_rest()
         if isinstance(source, SourceInput):
             source.drain_element()
             source.is_stopped = stop
@@ -387,12 +427,16 @@ class StreamTask:
         delay = max(0, wall_clock() - barrier.timestamp)
         sync = (time.perf_counter_ns() - started) // 1_000_000
         snapshot = TaskSnapshot(checkpoint, savepoint, operators, splits, delay, sync)
-        if barrier.alignment in {"aligned", "at_least_once"}:
+        if is_behind_rows:
             self._listener.on_snapshot(self, snapshot)
         else:
-            state.waiting = snapshot
+            state.waiting = replace(snapshot, channels=ChannelState(inputs=self._rest()))
             state.has_inputs = isinstance(source, SourceInput)
             self._complete_snapshot()
+
+    def _rest(self) -> list[tuple[int, bytes]]:
+        """Return the parts that wait as rows in flight: of the first channel, since any has the same place for them."""
+        return [(0, encoded(list(self._parts)))] if self._parts else []
 
     def _complete(self, checkpoint: int) -> None:
         self._state.aborted = {a for a in self._state.aborted if a > checkpoint}

@@ -40,7 +40,7 @@ class StateTtlConfig:
     def __post_init__(self) -> None:
         """Refuse a time that is not positive, and an unknown update type."""
         object.__setattr__(self, "ttl", span("ttl", self.ttl, 1))
-        if self.update_type not in {"on_create_and_write", "on_read_and_write"}:
+        if self.update_type not in ("on_create_and_write", "on_read_and_write"):
             raise StateError(
                 f"update_type={self.update_type!r} is not known",
                 remedy='update_type="on_create_and_write" · update_type="on_read_and_write"',

@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate._arguments import text
 from headgate.errors import StateError, UnknownColumnError
 from headgate.stream.state.column import cast_to
 from headgate.stream.state.types import check_reduce
@@ -44,6 +45,10 @@ class Aggregate:
         """Refuse an unknown kind, and no column where one is needed."""
         if self.kind not in _KINDS:
             raise StateError(f"the aggregate {self.kind!r} is not known", remedy=" · ".join(_KINDS))
+        for option in ("column", "name"):
+            value = getattr(self, option)
+            if value is not None:
+                text(option, value, "the name of a column")
         if self.column is None and self.kind != "count":
             raise StateError(
                 f"{self.kind} of no column", remedy=f'Aggregate("{self.kind}", "price")'
