@@ -53,6 +53,7 @@ LEAVES = {
     "headgate.source.testing": {"headgate.errors", "headgate.source.api"},
     "headgate._arguments": {
         "headgate._kinds",
+        "headgate._matches",
         "headgate._units",
         "headgate._values",
         "headgate.errors",
