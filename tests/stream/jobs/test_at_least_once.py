@@ -59,9 +59,9 @@ def test_a_savepoint_and_a_stop_leave_out_no_row(tmp_path):
 
 
 def test_a_job_may_change_its_mode(tmp_path):
-    query = start(crowded(ROWS), tmp_path, alignment="unaligned")
-    wait_for_a_checkpoint(query)
+    query = start(crowded(2 * ROWS), tmp_path, alignment="unaligned")
+    wait_for_a_checkpoint(query, 1)
     query.cancel()
-    again = start(crowded(ROWS), tmp_path, alignment="at_least_once")
+    again = start(crowded(2 * ROWS), tmp_path, alignment="at_least_once")
     assert again.await_termination(60)
-    check(kit.rows_of(tmp_path / "out"), ROWS)
+    check(kit.rows_of(tmp_path / "out"), 2 * ROWS)
