@@ -278,18 +278,24 @@ def test_a_type_that_was_guessed_wrong_says_to_give_the_schema(tmp_path):
     assert "give the schema" in caught.value.remedy
 
 
-@pytest.mark.parametrize("header", [True, False])
-@pytest.mark.parametrize("csv", [CsvOptions(), ONE_LINE], ids=["quoted", "one line"])
-@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+@pytest.mark.parametrize(
+    ("header", "csv", "name"),
+    [
+        (True, CsvOptions(), "a.csv"),
+        (False, CsvOptions(), "a.csv"),
+        (False, ONE_LINE, "a.csv"),
+        (False, CsvOptions(), "a.csv.gz"),
+    ],
+)
 def test_rows_and_headers_that_are_larger_than_a_block(header, csv, name, tmp_path):
     wide = "x" * (9 * 1024 * 1024)
-    title = "x" * (3 * 1024 * 1024) if header else "text"
-    text = (f"id,{title}\n" + f"1,{wide}\n2,b\n" * 2).encode()
+    title = "x" * 1_200_000 if header else "text"
+    text = (f"id,{title}\n" + f"1,{wide}\n2,b\n").encode()
     (tmp_path / name).write_bytes(gzip.compress(text, 1) if name.endswith("gz") else text)
     source = FileSource(tmp_path, "csv", csv=csv)
     assert source.schema.names == ["id", title]
     found = [list(row.values()) for row in rows(source, enumerated(source))]
-    assert sorted((n, len(value)) for n, value in found) == [(1, len(wide))] * 2 + [(2, 1)] * 2
+    assert sorted((n, len(value)) for n, value in found) == [(1, len(wide)), (2, 1)]
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
