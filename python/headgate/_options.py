@@ -107,6 +107,7 @@ def describe(name: str, value: Any) -> str:
     return duration_text(value) if kind in {"duration", "timeout"} else str(value)
 
 
+_LARGEST: Final = 2**63 - 1
 #: Parsers by kind; values of other kinds are not parsed.
 _PARSERS: Final[dict[Kind, Callable[[Any], Any]]] = {
     "address": parse_address,
@@ -122,6 +123,8 @@ _PARSERS: Final[dict[Kind, Callable[[Any], Any]]] = {
 
 def _read_within_limits(option: Option, raw: Any) -> Any:
     value = _read(option, raw)
+    if isinstance(value, int) and value > _LARGEST:
+        raise ValueError("too large")
     if option.minimum is not None and value < _read(option, option.minimum):
         raise ValueError(f"below the limit of {option.minimum}")
     if option.maximum is not None and value > _read(option, option.maximum):

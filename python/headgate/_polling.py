@@ -6,6 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from headgate._arguments import patience, takes, timeout
 from headgate.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Pollable(ABC, Generic[T_co]):
         """
         return self._pollable.is_available()
 
+    @takes(timeout=timeout)
     def wait_available(self, timeout: float | None = None) -> bool:
         """Wait until a poll may find something, :meth:`wake_up` is called, or a timer is due.
 
@@ -60,7 +62,7 @@ class Pollable(ABC, Generic[T_co]):
         Returns:
             :attr:`is_available`.
         """
-        return self._pollable.wait_available(timeout)
+        return self._pollable.wait_available(patience(timeout))
 
     def wake_up(self) -> None:
         """End :meth:`wait_available` at once, or the next call of it; any thread may call it.

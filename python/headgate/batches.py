@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self, TypeAlias
 
+from headgate._arguments import refuse
 from headgate._columns import table_of
 from headgate._kinds import kind_of
 from headgate.errors import SchemaMismatchError
@@ -61,6 +62,8 @@ class Batches:
     """
 
     def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+        if isinstance(batches, (str, bytes, Mapping)) or not isinstance(batches, Iterable):
+            raise refuse("batches", batches, f"is {kind_of(batches)}", "record batches")
         self._batches = iter(batches)
         self._schema = schema
         #: The first batch if only its schema was asked for.
@@ -102,6 +105,8 @@ class Batches:
         finally:
             has_begun, self._has_begun = self._has_begun, True
         if not has_begun:
+            if not hasattr(batch, "schema"):
+                raise refuse("batches", batch, f"is {kind_of(batch)}", "record batches")
             self._schema = batch.schema
         return batch
 

@@ -5,6 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from headgate import _native
+from headgate._arguments import (
+    arrow_schema,
+    flag,
+    octets,
+    one_of,
+    optional,
+    takes,
+    whole_number,
+    words,
+)
 from headgate.errors import OptionError
 
 if TYPE_CHECKING:
@@ -113,6 +123,7 @@ class CheckpointAborted(NamedTuple):
     reason: str
 
 
+@takes(parts=octets(), schema=optional(arrow_schema))
 def decode_channel_state(parts: bytes, schema: pa.Schema | None) -> list[Any]:
     """Return the records of a channel that were in flight at a checkpoint, in their order.
 
@@ -180,9 +191,7 @@ def checked_id(checkpoint_id: int) -> int:
     Raises:
         OptionError: it is negative, or has more than 63 bits.
     """
-    if not 0 <= checkpoint_id <= _LARGEST:
-        raise OptionError(f"checkpoint_id={checkpoint_id} is not between 0 and 2^63 - 1")
-    return checkpoint_id
+    return whole_number("checkpoint_id", checkpoint_id, 0, _LARGEST)
 
 
 def is_of_checkpoint(native: tuple[Any, ...]) -> bool:
@@ -205,6 +214,7 @@ class Checkpointed:
 
     _native: Any
 
+    @takes(mode=one_of(*get_args(CheckpointingMode)), after_finish=flag)
     def enable_checkpointing(
         self, *, mode: CheckpointingMode = "exactly_once", after_finish: bool = True
     ) -> None:
@@ -227,13 +237,9 @@ class Checkpointed:
             ClosedError: a channel can still be added, the gate was read before, or it was called
                 before. The gates of a union take no checkpoints of their own.
         """
-        if mode not in get_args(CheckpointingMode):
-            raise OptionError(
-                f"mode={mode!r} is unknown",
-                remedy=" · ".join(f'"{known}"' for known in get_args(CheckpointingMode)),
-            )
         self._native.enable_checkpointing(mode == "at_least_once", after_finish)
 
+    @takes(reason=words)
     def abort_checkpoint(self, checkpoint_id: int, reason: str) -> None:
         """Give up a checkpoint, as its coordinator did; any thread may call it.
 

@@ -9,11 +9,25 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
 
 from headgate import _native, _options
+from headgate._arguments import (
+    arrow_schema,
+    flag,
+    function,
+    instance,
+    octets,
+    one_of,
+    refuse,
+    takes,
+    text,
+    timeout,
+    whole,
+    whole_number,
+)
 from headgate._closing import Closing
 from headgate._directories import local_directories
-from headgate._matches import close_matches
+from headgate._kinds import kind_of
 from headgate._option_table import OPTIONS
-from headgate.errors import CertificatesRefused, OptionError
+from headgate.errors import CertificatesRefused
 from headgate.gate import InputGate
 from headgate.partition import KINDS, PartitionKind, ResultPartition, TaskEvent
 
@@ -23,6 +37,8 @@ if TYPE_CHECKING:
     from headgate.address import ChannelAddress
     from headgate.options import Compression, EnvironmentOptions
 
+#: Most subpartitions of a partition, and most channels of a gate.
+_MOST: Final = 1 << 20
 _LOG: Final = logging.getLogger("headgate.environment")
 
 
@@ -74,6 +90,12 @@ class ShuffleEnvironment(Closing):
         (128, 0)
     """
 
+    @takes(
+        secret=octets(32),
+        exchange_id=octets(16),
+        run=whole(0, 2**32 - 1),
+        epoch=whole(0, 2**32 - 1),
+    )
     def __init__(
         self,
         *,
@@ -87,10 +109,10 @@ class ShuffleEnvironment(Closing):
         directories = self._options["temp_directories"] or local_directories()
         self._native = _native.Environment(
             {**self._options, "temp_directories": directories},
-            secret=_exactly("secret", secrets.token_bytes(32) if secret is None else secret, 32),
-            exchange=_exactly("exchange_id", bytes(16) if exchange_id is None else exchange_id, 16),
-            run=_counter("run", run),
-            epoch=_counter("epoch", epoch),
+            secret=secrets.token_bytes(32) if secret is None else bytes(secret),
+            exchange=bytes(16) if exchange_id is None else bytes(exchange_id),
+            run=run,
+            epoch=epoch,
         )
 
     @property
@@ -107,6 +129,14 @@ class ShuffleEnvironment(Closing):
         """
         return self._native.address()
 
+    @takes(
+        num_subpartitions=whole(1, _MOST),
+        kind=one_of(*KINDS),
+        schema=arrow_schema,
+        lost_consumer_timeout=timeout,
+        partition_id=octets(16),
+        on_task_event=instance("a dict of functions by name", dict),
+    )
     def create_result_partition(
         self,
         num_subpartitions: int,
@@ -172,25 +202,14 @@ class ShuffleEnvironment(Closing):
             [b'kept on disk']
             [b'kept on disk']
         """
-        if num_subpartitions < 1:
-            raise OptionError(f"num_subpartitions={num_subpartitions} is less than 1")
-        if kind not in KINDS:
-            near = close_matches(str(kind), KINDS) or KINDS
-            raise OptionError(
-                f"kind={kind!r} is no kind of partition",
-                asked=f"kind={kind!r}",
-                have=", ".join(KINDS),
-                remedy=" · ".join(f'kind="{one}"' for one in near),
-            )
-        if not lost_consumer_timeout >= 0:
-            raise OptionError(f"lost_consumer_timeout={lost_consumer_timeout} is less than 0")
         has_consumer = [wanted is None] * num_subpartitions
-        for index in wanted or ():
-            if not 0 <= index < num_subpartitions:
-                raise OptionError(f"wanted={index} is not one of {num_subpartitions} subpartitions")
-            has_consumer[index] = True
-        if partition_id is not None:
-            partition_id = _exactly("partition_id", partition_id, 16)
+        if wanted is not None and (isinstance(wanted, bytes) or not isinstance(wanted, Iterable)):
+            raise refuse("wanted", wanted, f"is {kind_of(wanted)}", "numbers of subpartitions")
+        for index in () if wanted is None else wanted:
+            has_consumer[whole_number("wanted", index, 0, num_subpartitions - 1)] = True
+        for name, handler in (on_task_event or {}).items():
+            text("on_task_event", name, "names of events")
+            function("on_task_event", handler, 1, "def stop(event): ...")
         handlers = dict(on_task_event or {})
         native = self._native.create_result_partition(
             has_consumer,
@@ -215,6 +234,7 @@ class ShuffleEnvironment(Closing):
         """Return the value of an option for one partition, or the environment's if it is None."""
         return self._options[name] if value is None else _options.parse(OPTIONS[name], value)
 
+    @takes(unknown=whole(0, _MOST), sealed=flag, schema=arrow_schema)
     def create_input_gate(
         self,
         addresses: Iterable[ChannelAddress] = (),
@@ -239,8 +259,8 @@ class ShuffleEnvironment(Closing):
                 partition that does not exist yet is waited for, as at other processes.
             OptionError: ``unknown`` is less than 0.
         """
-        if unknown < 0:
-            raise OptionError(f"unknown={unknown} is less than 0")
+        if not isinstance(addresses, Iterable):
+            raise refuse("addresses", addresses, f"is {kind_of(addresses)}", "ChannelAddresses")
         gate = InputGate(self._native.create_input_gate(), schema)
         self._warn_of_certificates()
         try:
@@ -255,6 +275,7 @@ class ShuffleEnvironment(Closing):
             gate.seal()
         return gate
 
+    @takes(partition_id=octets(16), indexes=instance("a path", str, os.PathLike))
     def serve(self, partition_id: bytes, indexes: str | os.PathLike[str]) -> None:
         """Serve a kept partition to gates of other processes, also on other hosts.
 
@@ -273,6 +294,7 @@ class ShuffleEnvironment(Closing):
         self._native.serve(partition_id, os.fspath(indexes))
         self._warn_of_certificates()
 
+    @takes(partition_id=octets(16))
     def withdraw(self, partition_id: bytes) -> bool:
         """Serve a kept partition no more; gates that read it go on. Return False if it was not served."""
         return self._native.withdraw(partition_id)
@@ -327,16 +349,3 @@ class ShuffleEnvironment(Closing):
         Batches that were read stay valid. In a forked child it does nothing.
         """
         self._native.close()
-
-
-def _exactly(name: str, value: bytes, length: int) -> bytes:
-    if len(value) != length:
-        # Never the value itself: it may be a secret.
-        raise OptionError(f"{name} has {len(value)} bytes, it needs {length}")
-    return bytes(value)
-
-
-def _counter(name: str, value: int) -> int:
-    if not 0 <= value < 2**32:
-        raise OptionError(f"{name}={value} is outside its limits", have="0 to 4294967295")
-    return value

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from headgate._arguments import instance, integer, octets, takes, whole, words
+from headgate.address import ChannelAddress
 from headgate.checkpoints import Checkpointed
 from headgate.data_types import EndOfDataStatus
 from headgate.errors import OptionError
+from headgate.partition import KeptSubpartition
 from headgate.schemas import same_schema
 
 if TYPE_CHECKING:
@@ -14,13 +17,12 @@ if TYPE_CHECKING:
 
     from headgate._native import InputGate as NativeGate
     from headgate._native import UnionInputGate as NativeUnion
-    from headgate.address import ChannelAddress
-    from headgate.partition import KeptSubpartition
 
     NativeInput: TypeAlias = NativeGate | NativeUnion
 
 #: The largest buffer size that can be announced: 32 bits on the wire.
 _LARGEST = 2**32 - 1
+_ADDRESS = instance("a ChannelAddress, from ResultPartition.address()", ChannelAddress)
 
 
 class DataInput(Protocol):
@@ -80,6 +82,7 @@ class InputGate(Checkpointed):
         """The status of all channels together."""
         return EndOfDataStatus(self._native.end_of_data_status())
 
+    @takes(address=_ADDRESS)
     def add_channel(self, address: ChannelAddress) -> int:
         """Add a channel; a reader that is waiting gets its data.
 
@@ -95,6 +98,7 @@ class InputGate(Checkpointed):
             self._take_schema(address.schema)
         return self._native.add_channel(*self._place(address))
 
+    @takes(kept=instance("a KeptSubpartition", KeptSubpartition))
     def add_kept_channel(self, kept: KeptSubpartition) -> int:
         """Add a channel that reads a kept subpartition.
 
@@ -125,6 +129,7 @@ class InputGate(Checkpointed):
         """
         return self._native.add_unknown_channel()
 
+    @takes(channel=whole(0, _LARGEST), address=_ADDRESS)
     def update_channel(self, channel: int, address: ChannelAddress) -> bool:
         """Set the producer of an unknown channel, and request its data.
 
@@ -154,6 +159,7 @@ class InputGate(Checkpointed):
         place = (address.host, address.port, address.process_id)
         return (*place, address.partition_id, address.subpartition, self._schema)
 
+    @takes(name=words, body=octets())
     def send_task_event(self, name: str, body: bytes = b"") -> None:
         """Send an event upstream, to the tasks that produce for this gate.
 
@@ -171,6 +177,7 @@ class InputGate(Checkpointed):
         """
         self._native.send_task_event(name, body)
 
+    @takes(channel=whole(0, _LARGEST))
     def resume_consumption(self, channel: int) -> None:
         """Unblock a channel after the barrier that was read from it.
 
@@ -182,6 +189,7 @@ class InputGate(Checkpointed):
         """
         self._native.resume_consumption(channel)
 
+    @takes(size=integer)
     def announce_buffer_size(self, size: int) -> None:
         """Ask the producers of all channels for buffers and pages of at most this size.
 
@@ -203,6 +211,7 @@ class InputGate(Checkpointed):
             )
         self._native.announce_buffer_size(min(size, _LARGEST))
 
+    @takes(channel=whole(0, _LARGEST), sequence_number=whole(0, _LARGEST))
     def convert_to_priority(self, channel: int, sequence_number: int) -> bool:
         """Let a barrier that was announced overtake the records that arrived before it.
 
@@ -222,6 +231,7 @@ class InputGate(Checkpointed):
         """
         return self._native.convert_to_priority(channel, sequence_number)
 
+    @takes(channel=whole(0, _LARGEST))
     def acknowledge_all_records_processed(self, channel: int) -> None:
         """Tell a channel's producer that all records before the end of data are processed.
 

@@ -8,6 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
+from headgate._arguments import (
+    calls,
+    patience,
+    takes,
+    text,
+    timeout,
+    whole_number,
+)
 from headgate.address import ChannelAddress
 
 if TYPE_CHECKING:
@@ -112,6 +120,7 @@ class ResultPartition:
         """True once every consumer is done; for a blocking partition, once it is closed."""
         return self._native.is_released
 
+    @takes(host=text)
     def address(self, subpartition: int, *, host: str | None = None) -> ChannelAddress:
         """Return the address of one subpartition.
 
@@ -120,11 +129,10 @@ class ResultPartition:
             host: this host's name for others, if it is not the one that the environment listens on.
 
         Raises:
-            IndexError: no such subpartition.
+            OptionError: no such subpartition.
             ConnectError: the environment cannot listen.
         """
-        if not 0 <= subpartition < self.num_subpartitions:
-            raise IndexError(f"subpartition {subpartition} of {self.num_subpartitions}")
+        whole_number("subpartition", subpartition, 0, self.num_subpartitions - 1)
         own_host, port = self._environment.address()
         schema = None if self._schema is None else self._schema.serialize().to_pybytes()
         return ChannelAddress(
@@ -178,9 +186,15 @@ class ResultPartition:
         return [KeptSubpartition(number, size, path, index) for number, size, index in kept]
 
     def release_subpartition(self, subpartition: int) -> None:
-        """Drop the queue of a consumer that is gone, and everything emitted to it from now on."""
+        """Drop the queue of a consumer that is gone, and everything emitted to it from now on.
+
+        Raises:
+            OptionError: no such subpartition.
+        """
+        whole_number("subpartition", subpartition, 0, self.num_subpartitions - 1)
         self._native.release_subpartition(subpartition)
 
+    @takes(name=text, handler=calls(1, "def stop(event): ..."))
     def on_task_event(self, name: str, handler: Callable[[TaskEvent], object]) -> None:
         """Call ``handler`` with each task event of this name that a consumer sends.
 
@@ -217,6 +231,7 @@ class ResultPartition:
             if event is not None:
                 self._handlers[event[1]](TaskEvent(*event))
 
+    @takes(timeout=timeout)
     def wait_all_data_processed(self, timeout: float | None = None) -> bool:
         """Wait until all consumers have acknowledged the records before the end of data.
 
@@ -232,8 +247,9 @@ class ResultPartition:
         Raises:
             HeadgateError: the failure of the partition.
         """
-        return self._native.wait_all_data_processed(timeout)
+        return self._native.wait_all_data_processed(patience(timeout))
 
+    @takes(timeout=timeout)
     def wait_consumed(self, timeout: float | None = None) -> bool:
         """Wait until every subpartition was read to its end once, or released.
 
@@ -246,7 +262,7 @@ class ResultPartition:
         Raises:
             HeadgateError: the failure of the partition.
         """
-        return self._native.wait_consumed(timeout)
+        return self._native.wait_consumed(patience(timeout))
 
     def fail(self, cause: BaseException | str) -> None:
         """Fail the writer and all consumers with this cause; the first cause counts."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from headgate import _native
+from headgate._arguments import arrow_schema, flag, function, octets, one_of, takes, words
 from headgate._option_table import OPTIONS
 from headgate._options import parse
 from headgate._polling import Pollable
@@ -131,11 +132,12 @@ class AbstractReader(FlinkRecordReader):
         iterative: bool,
         batch_bytes: int = 0,
     ) -> None:
-        if serializer not in serializers:
-            raise OptionError(
-                f"serializer={serializer!r} is unknown",
-                remedy=" · ".join(f'"{name}"' for name in serializers),
-            )
+        one_of(*serializers)("serializer", serializer)
+        flag("iterative", iterative)
+        if on_event is not None:
+            function("on_event", on_event, 1, "def heard(event): ...")
+        if schema is not None:
+            arrow_schema("schema", schema)
         self._serializer = serializer
         self._on_event = on_event
         expected = None
@@ -378,6 +380,7 @@ class RecordReader(AbstractReader, Pollable[Any]):
         """Return an Arrow stream of the remaining batches, as for ``polars.from_arrow(reader)``."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
+    @takes(name=words, body=octets())
     def send_task_event(self, name: str, body: bytes = b"") -> None:
         """Send an event to the producers; see :meth:`InputGate.send_task_event`."""
         self._gate.send_task_event(name, body)

@@ -7,10 +7,12 @@ row of a batch as a record. Selectors by column or by row compute column by colu
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from headgate._arguments import check_fields, flag, integer, refuse, text, words
+from headgate._kinds import kind_of
 from headgate.errors import SelectorError
 from headgate.key_groups import check_max_parallelism, default_max_parallelism
 
@@ -34,6 +36,7 @@ class RoundRobinSelector:
 
     def __post_init__(self) -> None:
         """Refuse a negative start."""
+        check_fields(self, start=integer, by_rows=flag)
         if self.start < 0:
             raise SelectorError(f"start={self.start} is negative", remedy="start=0")
 
@@ -53,6 +56,10 @@ class RebalanceSelector:
     """
 
     by_rows: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        check_fields(self, by_rows=flag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,7 @@ class RescaleSelector:
 
     def __post_init__(self) -> None:
         """Refuse a producer number outside its range."""
+        check_fields(self, producer=integer, num_producers=integer, by_rows=flag)
         if not 0 <= self.producer < self.num_producers:
             raise SelectorError(
                 f"producer={self.producer} is not one of {self.num_producers} producers",
@@ -113,6 +121,7 @@ class ShuffleSelector:
 
     def __post_init__(self) -> None:
         """Refuse a seed of more than 64 bits."""
+        check_fields(self, seed=integer, by_rows=flag)
         if self.seed is not None and not 0 <= self.seed < _SEEDS:
             raise SelectorError(f"seed={self.seed} is not from 0 to 2**64 - 1", remedy="seed=42")
 
@@ -159,10 +168,23 @@ class HashSelector:
 
     def __post_init__(self) -> None:
         """Convert a single name to a tuple, and refuse no names."""
-        names = (self.columns,) if isinstance(self.columns, str) else tuple(self.columns)
-        if not names or not all(names):
+        given: Any = self.columns
+        columns = (given,) if isinstance(given, str) else given
+        if not isinstance(columns, Iterable) or isinstance(columns, (bytes, Mapping)):
+            raise refuse(
+                "columns",
+                given,
+                f"is {kind_of(given)}",
+                "names of columns",
+                'HashSelector(["user"])',
+            )
+        paths = tuple(columns)
+        for path in paths:
+            if path and not (isinstance(path, tuple) and all(isinstance(one, str) for one in path)):
+                words("columns", path)
+        if not paths or not all(paths):
             raise SelectorError("HashSelector has no columns", remedy='HashSelector(["user"])')
-        object.__setattr__(self, "columns", names)
+        object.__setattr__(self, "columns", paths)
 
     @property
     def paths(self) -> list[tuple[str, ...]]:
@@ -191,6 +213,8 @@ class KeyGroupSelector:
 
     def __post_init__(self) -> None:
         """Refuse a number of key groups outside its limits."""
+        text("column", self.column, "the name of a column")
+        check_fields(self, max_parallelism=integer)
         if self.max_parallelism is not None:
             check_max_parallelism(self.max_parallelism)
 

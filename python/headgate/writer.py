@@ -8,6 +8,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 from headgate import _native
+from headgate._arguments import (
+    arrow_schema,
+    flag,
+    instance,
+    octets,
+    one_of,
+    patience,
+    takes,
+    timeout,
+    words,
+)
 from headgate._option_table import OPTIONS
 from headgate._options import parse
 from headgate._slices import columns_at_risk, unsliced
@@ -15,6 +26,7 @@ from headgate.checkpoints import CheckpointBarrier, checked, checked_id
 from headgate.data_types import DataType
 from headgate.errors import OptionError, SelectorError
 from headgate.flink.record_writer import FlinkRecordWriter
+from headgate.partition import ResultPartition
 from headgate.schemas import same_schema
 from headgate.selectors import (
     BuiltIn,
@@ -28,7 +40,6 @@ from headgate.selectors import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.partition import ResultPartition
 
 Serializer: TypeAlias = Literal["arrow", "bytes", "pickle"]
 _SERIALIZERS: Final = ("arrow", "bytes", "pickle")
@@ -80,6 +91,11 @@ class RecordWriter(FlinkRecordWriter):
         UnsupportedTypeError: a column that cannot be hashed, or cannot travel in pages.
     """
 
+    @takes(
+        partition=instance("a ResultPartition", ResultPartition),
+        schema=arrow_schema,
+        serializer=one_of(*_SERIALIZERS),
+    )
     def __init__(
         self,
         partition: ResultPartition,
@@ -89,11 +105,6 @@ class RecordWriter(FlinkRecordWriter):
         serializer: Serializer = "arrow",
         buffer_timeout: str | float | None = None,
     ) -> None:
-        if serializer not in _SERIALIZERS:
-            raise OptionError(
-                f"serializer={serializer!r} is unknown",
-                remedy=" · ".join(f'"{name}"' for name in _SERIALIZERS),
-            )
         selector = RoundRobinSelector() if selector is None else selector
         self._choose = _custom(selector)
         self._num_chosen = 0
@@ -192,6 +203,7 @@ class RecordWriter(FlinkRecordWriter):
         for part in self._prepared(record):
             self._native.broadcast_emit(part)
 
+    @takes(name=words, body=octets(), is_priority=flag, is_barrier=flag, is_timeoutable=flag)
     def broadcast_event(
         self,
         name: str,
@@ -239,6 +251,7 @@ class RecordWriter(FlinkRecordWriter):
             data_type = DataType.ALIGNED_CHECKPOINT_BARRIER
         self._native.broadcast_event(name, body, data_type)
 
+    @takes(barrier=instance("a CheckpointBarrier", CheckpointBarrier))
     def broadcast_barrier(self, barrier: CheckpointBarrier) -> None:
         """Send the barrier of a checkpoint on all subpartitions, after all records so far.
 
@@ -283,6 +296,7 @@ class RecordWriter(FlinkRecordWriter):
         """
         return self._native.take_channel_state(checked_id(checkpoint_id))
 
+    @takes(mode=one_of("drain", "no_drain"))
     def end_of_data(self, mode: Literal["drain", "no_drain"] = "drain") -> None:
         """Announce that no record follows; consumers may then acknowledge all of them.
 
@@ -329,6 +343,7 @@ class RecordWriter(FlinkRecordWriter):
         """
         return self._native.is_available()
 
+    @takes(timeout=timeout)
     def wait_available(self, timeout: float | None = None) -> bool:
         """Wait until the consumers have made room, without emitting anything.
 
@@ -341,7 +356,7 @@ class RecordWriter(FlinkRecordWriter):
         Raises:
             HeadgateError: the failure of the partition.
         """
-        return self._native.wait_available(timeout)
+        return self._native.wait_available(patience(timeout))
 
     def back_pressured_ns(self) -> int:
         """Return how long this writer has waited for segments, in ns, including a current wait."""

@@ -276,7 +276,7 @@ def test_released_and_unwanted_subpartitions_are_dropped(link):
     assert isinstance(Task(drain, gates[3]).error(5), hg.HeadgateError)
     error = Task(lambda: drain(consumer.create_input_gate([partition.address(1)]))).error(5)
     assert isinstance(error, hg.HeadgateError)
-    with pytest.raises(IndexError):
+    with pytest.raises(hg.errors.OptionError):
         partition.release_subpartition(4)
 
 

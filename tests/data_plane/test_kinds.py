@@ -79,6 +79,6 @@ def test_no_directory_to_write_to_is_an_error_that_names_it(environment, kind, t
 
 
 def test_unknown_kinds_are_refused_with_the_known_ones(environment):
-    with pytest.raises(hg.errors.OptionError, match="no kind of partition") as caught:
+    with pytest.raises(hg.errors.OptionError, match="kind='blokking' is unknown") as caught:
         environment().create_result_partition(1, kind="blokking")
     assert 'kind="blocking"' in str(caught.value)

@@ -301,5 +301,5 @@ def test_wrong_numbers_of_subpartitions(environment):
         producer.create_result_partition(2, wanted=[2])
     with pytest.raises(hg.errors.OptionError):
         producer.create_result_partition(2, kind="hybrid_full")
-    with pytest.raises(IndexError):
+    with pytest.raises(hg.errors.OptionError):
         producer.create_result_partition(2).address(2)

@@ -81,5 +81,5 @@ def test_what_a_client_cannot_know_is_said(named, monkeypatch):
 def test_an_exchange_that_is_forgotten_is_named_as_such(named):
     with pytest.raises(OptionError, match="call exchange\\(\\) again"):
         explain(Frame(named("cc", is_known=False)))
-    with pytest.raises(OptionError, match="a plan without headgate"):
+    with pytest.raises(OptionError, match="a plan without exchange"):
         explain(Frame(Range(0, 3, 1)))

@@ -134,13 +134,13 @@ class Stateful:
     ("job", "said"),
     [
         (
-            {"map": per_batch, "map_schema": pa.schema([("rows", pa.int64())])},
+            {"map": per_batch, "schema": pa.schema([("rows", pa.int64())])},
             "map depends on how its rows",
         ),
         (
             {
                 "map": numbered,
-                "map_schema": pa.schema([("at", pa.int64()), ("n", pa.int64())]),
+                "schema": pa.schema([("at", pa.int64()), ("n", pa.int64())]),
                 "by": "at",
             },
             "map depends on how the rows are divided",
@@ -154,7 +154,7 @@ class Stateful:
     ids=["map batches", "map tasks", "batches", "order", "partitions", "map state", "state"],
 )
 def test_each_dependence_is_named(job, said):
-    by = job.pop("by", None if "map_schema" in job else "user")
+    by = job.pop("by", None if "schema" in job else "user")
     with pytest.raises(AssertionError, match=said) as caught:
         check(CLICKS, by=by, **job)
     text = str(caught.value)

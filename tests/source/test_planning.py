@@ -204,7 +204,7 @@ def test_events_need_real_readers():
 
 @pytest.mark.parametrize("limit", [{"max_splits": 0}, {"parallelism": 0}])
 def test_limits_are_positive(limit):
-    with pytest.raises(OptionError, match=f"{next(iter(limit))}=0 is less than 1"):
+    with pytest.raises(OptionError, match=f"{next(iter(limit))}=0 is outside 1 to"):
         plan_splits(ListSource(), **limit)
 
 

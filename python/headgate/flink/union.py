@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from headgate._arguments import instance, refuse
+from headgate._kinds import kind_of
 from headgate._native import UnionInputGate as NativeUnion
 from headgate.checkpoints import Checkpointed
 from headgate.data_types import EndOfDataStatus
@@ -47,7 +49,11 @@ class UnionInputGate(Checkpointed):
     _native: NativeUnion
 
     def __init__(self, gates: Iterable[InputGate]) -> None:
+        if not isinstance(gates, Iterable):
+            raise refuse("gates", gates, f"is {kind_of(gates)}", "InputGates")
         self._gates = list(gates)
+        for one in self._gates:
+            instance("InputGates", InputGate)("gates", one)
         for gate in self._gates:
             if not isinstance(gate, InputGate):
                 raise OptionError(

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from headgate._arguments import whole_number
 from headgate._closing import Aborting
 from headgate._sealed import seal, unseal
 from headgate.errors import OptionError, SinkError
@@ -44,7 +45,8 @@ class WriterContext:
     attempt: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def __post_init__(self) -> None:
-        """Check the names."""
+        """Check the fields."""
+        whole_number("index", self.index, 0)
         chosen_name("job", self.job)
         chosen_name("attempt", self.attempt)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import pyarrow as pa
 
@@ -38,7 +38,7 @@ class Encoding:
     delimiter: str = ","
 
 
-def compression_of(file_format: str, asked: str | None) -> str:
+def compression_of(file_format: str, asked: Any) -> str:
     """Return the compression to use.
 
     Raises:
@@ -47,7 +47,11 @@ def compression_of(file_format: str, asked: str | None) -> str:
     known = COMPRESSIONS[file_format]
     if asked is None:
         return known[0]
-    if asked not in known or (asked != "none" and not pa.Codec.is_available(_codec(asked))):
+    if (
+        not isinstance(asked, str)
+        or asked not in known
+        or (asked != "none" and not pa.Codec.is_available(_codec(asked)))
+    ):
         raise OptionError(
             f"compression={asked!r} is not supported by {file_format} files",
             remedy=" · ".join(f"compression={name!r}" for name in known),

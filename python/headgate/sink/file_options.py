@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
 from pyarrow import fs
 
+from headgate._arguments import duration, flag, one_of, size, text, whole_number
 from headgate._kinds import kind_of
 from headgate._locations import MaskedPath, refuse_uri
-from headgate._matches import close_matches
 from headgate._units import parse_duration, parse_size
 from headgate.errors import OptionError
 from headgate.sink.encoding import FORMATS, Encoding, Format, compression_of
@@ -38,28 +39,25 @@ class FileSinkOptions:
 
     def __post_init__(self) -> None:
         """Check the options."""
-        path: Any = self.path.__fspath__() if hasattr(self.path, "__fspath__") else self.path
-        if not isinstance(path, str) or not path:
-            raise OptionError(f"path={path!r} is not a path", remedy='path="/data/out"')
+        path: Any = self.path
+        if isinstance(path, os.PathLike):
+            path = os.fspath(path)
+        text("path", path, 'a path, such as "/data/out"')
         if self.filesystem is not None:
             refuse_uri(path, self.filesystem)
         object.__setattr__(self, "path", MaskedPath(path))
-        _choice("format", self.format, FORMATS)
-        _choice("mode", self.mode, MODES)
+        one_of(*FORMATS)("format", self.format)
+        one_of(*MODES)("mode", self.mode)
         compression_of(self.format, self.compression)
-        rows: Any = self.max_rows_per_file
-        if rows is not None and (type(rows) is not int or rows < 1):
-            raise OptionError(f"max_rows_per_file={rows!r} is not a whole number of at least 1")
+        if self.max_rows_per_file is not None:
+            whole_number("max_rows_per_file", self.max_rows_per_file, 1)
         if self.filesystem is not None and not isinstance(self.filesystem, fs.FileSystem):
             raise OptionError(
                 f"filesystem is {kind_of(self.filesystem)}, not one of pyarrow's",
                 remedy="pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(fs)) · leave it out",
             )
-        if _parsed("target_file_size", self.target_file_size, parse_size) < 1:
-            raise OptionError(f"target_file_size={self.target_file_size!r} is below 1")
-        if _parsed("stale_after", self.stale_after, parse_duration) < 0:
-            raise OptionError(f"stale_after={self.stale_after!r} is below 0")
-
+        size("target_file_size", self.target_file_size, 1)
+        duration("stale_after", self.stale_after, 0)
         self._check_csv()
 
     def _check_csv(self) -> None:
@@ -69,8 +67,7 @@ class FileSinkOptions:
                 f"{changed[0]} is an option of CSV files, not of format={self.format!r}",
                 remedy=f'format="csv" · leave {changed[0]} out',
             )
-        if not isinstance(self.header, bool):
-            raise OptionError(f"header={self.header!r} is neither True nor False")
+        flag("header", self.header)
         if self.delimiter not in _DELIMITERS:
             raise OptionError(
                 f"delimiter={self.delimiter!r} does not separate values: it may be a part of them",
@@ -99,19 +96,3 @@ class FileSinkOptions:
         """The bytes of the files; their compression is by default the format's."""
         codec = compression_of(self.format, self.compression)
         return Encoding(self.format, codec, self.header, self.delimiter)
-
-
-def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        near = close_matches(str(value), choices) or choices
-        raise OptionError(
-            f"{name}={value!r} is none of {', '.join(choices)}",
-            remedy=" · ".join(f'{name}="{choice}"' for choice in near),
-        )
-
-
-def _parsed(name: str, value: Any, parse: Any) -> float:
-    try:
-        return float(parse(value))
-    except (TypeError, ValueError) as error:
-        raise OptionError(f"{name}={value!r}: {error}") from error

@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headgate.sink.api import Sink, WriterContext
+from headgate._arguments import arrow_schema, flag, instance, takes
+from headgate.sink.api import Sink, WriterContext, chosen_name
 from headgate.sink.file_committer import FileCommitter
 from headgate.sink.file_options import FileSinkOptions
 from headgate.sink.file_stream import FileStreamCommitter, FileStreamWriter
 from headgate.sink.file_writer import FileSinkWriter
 from headgate.sink.local_storage import storage_of
+from headgate.sink.owner import Owner
 from headgate.sink.query_committer import QueryCommitter
 from headgate.sink.record_file import RecordFile
 from headgate.sink.recovery import Recovered, recover
 from headgate.sink.stream_api import Delivery, StreamSink, StreamWriterContext
 
 if TYPE_CHECKING:
-    from headgate.sink.owner import Owner
     from headgate.sink.storage import Storage
 
 
@@ -67,6 +68,7 @@ class FileSink(FileSinkOptions, Sink, StreamSink):
         OptionError: an option has an invalid value.
     """
 
+    @takes(schema=arrow_schema)
     def check_schema(self, schema: pa.Schema) -> None:
         """Check that files of the format can hold the columns; see :meth:`Sink.check_schema`.
 
@@ -75,6 +77,7 @@ class FileSink(FileSinkOptions, Sink, StreamSink):
         """
         RecordFile(pa.BufferOutputStream(), schema, self.encoding).discard()
 
+    @takes(owner=instance("an Owner", Owner))
     def create_committer(
         self, job: str | None = None, *, owner: Owner | None = None
     ) -> FileCommitter:
@@ -86,6 +89,7 @@ class FileSink(FileSinkOptions, Sink, StreamSink):
         """
         return FileCommitter(self, self.storage(), job, owner)
 
+    @takes(query=chosen_name)
     def create_query_committer(self, query: str) -> QueryCommitter:
         """Return the committer of a streaming query of Spark.
 
@@ -99,6 +103,7 @@ class FileSink(FileSinkOptions, Sink, StreamSink):
         """``"exactly_once"``."""
         return "exactly_once"
 
+    @takes(context=instance("a StreamWriterContext", StreamWriterContext), schema=arrow_schema)
     def create_stream_writer(
         self, context: StreamWriterContext, schema: pa.Schema | None = None
     ) -> FileStreamWriter:
@@ -110,6 +115,7 @@ class FileSink(FileSinkOptions, Sink, StreamSink):
         """
         return FileStreamWriter(self, self.storage(), context, schema)
 
+    @takes(job=chosen_name)
     def create_stream_committer(self, job: str) -> FileStreamCommitter:
         """Return the committer of a streaming job.
 
@@ -118,6 +124,7 @@ class FileSink(FileSinkOptions, Sink, StreamSink):
         """
         return FileStreamCommitter(self, self.storage(), job)
 
+    @takes(context=instance("a WriterContext", WriterContext), schema=arrow_schema, make_job=flag)
     def create_writer(
         self, context: WriterContext, schema: pa.Schema | None = None, *, make_job: bool = False
     ) -> FileSinkWriter:

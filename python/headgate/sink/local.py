@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headgate._arguments import arrow_schema, instance, refuse, takes
 from headgate._kinds import kind_of
 from headgate.errors import ClosedError
 from headgate.sink.api import Sink, SinkWriter, WriterContext, WriteResult
@@ -32,6 +33,7 @@ class LocalWrite:
         schema: the schema of the batches; the first batch's if it is None.
     """
 
+    @takes(sink=instance("a Sink", Sink, remedy='FileSink("out")'), schema=arrow_schema)
     def __init__(self, sink: Sink, schema: pa.Schema | None = None) -> None:
         self._sink = sink
         self._schema = schema
@@ -97,6 +99,7 @@ class LocalWrite:
                 raise
 
 
+@takes(sink=instance("a Sink", Sink, remedy='FileSink("out")'), schema=arrow_schema)
 def write(data: Any, sink: Sink, *, schema: pa.Schema | None = None) -> WriteResult:
     """Write batches in this process and commit them.
 
@@ -111,8 +114,10 @@ def write(data: Any, sink: Sink, *, schema: pa.Schema | None = None) -> WriteRes
         SchemaMismatchError: a batch has other columns than the sink.
     """
     batches, known = _batches(data)
-    with LocalWrite(sink, schema or known) as job:
+    with LocalWrite(sink, known if schema is None else schema) as job:
         for batch in batches:
+            if not isinstance(batch, pa.RecordBatch):
+                raise refuse("data", data, f"has {kind_of(batch)}", "record batches")
             job.write(batch)
     return job.result
 
@@ -126,5 +131,5 @@ def _batches(data: Any) -> tuple[Iterator[pa.RecordBatch], pa.Schema | None]:
         reader = pa.RecordBatchReader.from_stream(data)
         return iter(reader), reader.schema
     if not isinstance(data, Iterable):
-        raise TypeError(f"{kind_of(data)} has no record batches")
+        raise refuse("data", data, f"is {kind_of(data)}", "a table or record batches")
     return iter(data), None

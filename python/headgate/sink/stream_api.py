@@ -26,6 +26,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from headgate._arguments import whole_number
 from headgate._closing import Aborting
 from headgate.errors import SinkError
 from headgate.sink.api import AnySchema, chosen_name
@@ -61,7 +62,11 @@ class StreamWriterContext:
     restored_checkpoint: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the names."""
+        """Check the fields."""
+        whole_number("index", self.index, 0)
+        whole_number("parallelism", self.parallelism, 1)
+        if self.restored_checkpoint is not None:
+            whole_number("restored_checkpoint", self.restored_checkpoint, 0)
         chosen_name("job", self.job)
         chosen_name("attempt", self.attempt)
 

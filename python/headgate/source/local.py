@@ -11,10 +11,10 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
+from headgate._arguments import instance, takes, whole
 from headgate._closing import Closing
 from headgate.errors import ClosedError, NotBuiltError, SourceError
 from headgate.source.api.source import Source
-from headgate.source.arguments import refuse, whole_number
 from headgate.source.coordination.coordinator import SourceCoordinator
 from headgate.source.coordination.local import (
     LocalCheckpoint,
@@ -33,7 +33,7 @@ _LOG: Final = logging.getLogger("headgate.source")
 
 T = TypeVar("T")
 
-_MOST_READERS: Final = 100_000
+MOST_READERS: Final = 100_000
 
 #: Longest wait of a close for the enumerator and for its asynchronous work, in seconds.
 _CLOSE: Final = 2.0
@@ -41,6 +41,14 @@ _CLOSE: Final = 2.0
 _open: weakref.WeakSet[LocalRead[Any]] = weakref.WeakSet()
 
 
+@takes(
+    source=instance("a Source", Source, remedy="read(NumberSequenceSource(0, 10))"),
+    parallelism=whole(1, MOST_READERS),
+    watermarks=instance(
+        "a WatermarkStrategy", WatermarkStrategy, remedy="WatermarkStrategy.no_watermarks()"
+    ),
+    checkpoint=instance("bytes, of LocalRead.checkpoint()", bytes),
+)
 def read(
     source: Source[T, Any, Any],
     parallelism: int = 1,
@@ -61,10 +69,6 @@ def read(
         OptionError: the parallelism is less than 1, or an argument has the wrong type.
         StateVersionError: the bytes are not a checkpoint, or of an unknown version.
     """
-    _is_a("source", source, Source, "NumberSequenceSource(0, 10)")
-    _is_a("watermarks", watermarks, WatermarkStrategy | None, "WatermarkStrategy.no_watermarks()")
-    _is_a("checkpoint", checkpoint, bytes | None, "what LocalRead.checkpoint() returned")
-    whole_number("parallelism", parallelism, 1, _MOST_READERS)
     return LocalRead(
         source,
         parallelism,
@@ -305,13 +309,6 @@ class LocalRead(Closing, Generic[T]):
                     remedy="emit batches · remove the schema",
                 )
             yield record
-
-
-def _is_a(name: str, value: object, kind: Any, takes: str) -> None:
-    if isinstance(value, kind):
-        return
-    what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
-    raise refuse(name, value, f"is {what}", f"an object such as {takes}", takes)
 
 
 def _close_operators(operators: list[SourceOperator[T]]) -> None:

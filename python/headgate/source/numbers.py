@@ -8,6 +8,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
+from headgate._arguments import names
 from headgate.errors import UnknownColumnError
 from headgate.source.api import (
     Boundedness,
@@ -214,7 +215,7 @@ class NumberSequenceSource(Source[pa.RecordBatch, NumberSplit, NumberCheckpoint]
         Raises:
             UnknownColumnError: another column.
         """
-        unknown = [name for name in columns if name != self._column]
+        unknown = [name for name in names("columns", columns) if name != self._column]
         if unknown:
             raise UnknownColumnError(
                 f"{self.name} has no column {unknown[0]!r}", asked=unknown[0], have=self._column

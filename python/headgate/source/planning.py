@@ -14,16 +14,18 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from headgate.errors import HeadgateError, NotBuiltError, OptionError, SourceError
-from headgate.source.api.source import Boundedness
+from headgate._arguments import instance, integer, octets, refuse, takes, whole
+from headgate._arguments import timeout as seconds
+from headgate.errors import HeadgateError, NotBuiltError, SourceError
+from headgate.source.api.source import Boundedness, Source
 from headgate.source.coordination.coordinator import SourceCoordinator
 from headgate.source.coordination.thread import CoordinatorThread
+from headgate.source.local import MOST_READERS
 from headgate.source.runtime.context import PlacedReaderContext
 from headgate.source.runtime.operator import SourceOperator
 
 if TYPE_CHECKING:
     from headgate.source.api.event import SourceEvent
-    from headgate.source.api.source import Source
 
 T = TypeVar("T")
 
@@ -50,6 +52,13 @@ class Planned:
     takes_events: bool
 
 
+@takes(
+    source=instance("a Source", Source, remedy="plan_splits(NumberSequenceSource(0, 10))"),
+    checkpoint=octets(),
+    max_splits=whole(1),
+    parallelism=whole(1, MOST_READERS),
+    timeout=seconds,
+)
 def plan_splits(
     source: Source[Any, Any, Any],
     checkpoint: bytes | None = None,
@@ -77,10 +86,6 @@ def plan_splits(
         NotBuiltError: the enumerator sends events to its readers, which a plan does not have.
         OptionError: the limit is less than 1.
     """
-    if max_splits is not None and max_splits < 1:
-        raise OptionError(
-            f"max_splits={max_splits} is less than 1", asked=f"max_splits={max_splits}"
-        )
     thread = CoordinatorThread()
     plan = _Plan(source, parallelism, max_splits, thread)
     try:
@@ -90,6 +95,13 @@ def plan_splits(
         thread.close(_CLOSE)
 
 
+@takes(
+    source=instance("a Source", Source, remedy="read_splits(source, plan.version, plan.splits)"),
+    version=integer,
+    splits=instance("the splits of a plan", list, tuple),
+    index=whole(0, MOST_READERS),
+    parallelism=whole(1, MOST_READERS),
+)
 def read_splits(
     source: Source[T, Any, Any],
     version: int,
@@ -114,6 +126,10 @@ def read_splits(
         SourceError: the source failed; the error names the splits that were being read.
         NotBuiltError: the reader sends events to the enumerator, which does not run here.
     """
+    given: Sequence[Any] = splits
+    for split in given:
+        if not isinstance(split, tuple | list) or [*map(type, split)] != [str, bytes]:
+            raise refuse("splits", split, "is no split", "pairs of an id and bytes")
     operator = SourceOperator(source, _NoCoordinator(source.name, index, parallelism))
     with closing(operator):
         operator.start()
@@ -163,7 +179,7 @@ class _Plan:
         for subtask in range(self._parallelism):
             self.coordinator.register_reader(subtask, self._host)
         self._thread.execute(self._ask)
-        self._is_done.wait(timeout)
+        self._is_done.wait(min(timeout, threading.TIMEOUT_MAX))
         if self._error is not None:
             raise self._error
         if self._planned is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
+from headgate._arguments import flag
 from headgate._kinds import kind_of, parameters_taken
 from headgate.errors import NotBuiltError, OptionError
 from headgate.spark.inputs import Input, check_keys, session_for
@@ -130,6 +131,12 @@ def iterate(
     _check_function("update", update, ("state", "messages"))
     given = {**options, "num_partitions": num_partitions, "parallelism": parallelism}
     _refuse(given)
+    flag("delta", delta)
+    if state is None:
+        raise OptionError(
+            "state is None, not a DataFrame of Spark or a source",
+            remedy="a DataFrame with a row for each key",
+        )
     first, *others = (
         one if isinstance(one, Input) else Input(one) for one in (state, links) if one is not None
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
+from headgate._arguments import takes, text, whole
 from headgate.observe._extras import require
 from headgate.observe.runs import RUNS
 
@@ -15,6 +16,7 @@ _LOCK: Final = threading.Lock()
 _pages: Final[dict[tuple[str, int], Page]] = {}
 
 
+@takes(port=whole(0, 65535), host=text)
 def ui(port: int = 0, host: str = "127.0.0.1") -> Page:
     """Open a web page that shows this driver's runs live, and return the page with its link.
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from pathlib import Path
 
+from headgate._arguments import instance, takes, whole
 from headgate.errors import OptionError
 from headgate.observe.report.files import write
 from headgate.observe.runs import RUNS
 
-if TYPE_CHECKING:
-    import os
-    from pathlib import Path
 
-
+@takes(
+    path=instance("a path", str, os.PathLike, remedy='"report.html" · "run.json"'), runs=whole(1)
+)
 def report(path: str | os.PathLike[str] = "report.html", runs: int | None = None) -> Path:
     """Write what the driver knows of its last runs into one file, also of runs that failed or go on.
 
@@ -28,15 +29,18 @@ def report(path: str | os.PathLike[str] = "report.html", runs: int | None = None
         The absolute path.
 
     Raises:
-        OptionError: the path has another suffix, or ``runs`` is not above 0.
+        OptionError: the path has another suffix or cannot be written, or ``runs`` is not above 0.
         PackageNotFound: the extra "ui" is not installed, which a page needs and JSON does not.
-        OSError: the file cannot be written.
     """
-    if runs is not None and runs < 1:
-        raise OptionError(
-            f"runs={runs!r} is not above 0",
-            asked=f"runs={runs!r} (argument)",
-            remedy="a number of runs from 1 · no runs, for all",
-        )
     state = RUNS.state()
-    return write({**state, "runs": state["runs"][:runs]}, path)
+    try:
+        return write({**state, "runs": state["runs"][:runs]}, path)
+    except OSError as error:
+        place = Path(path).absolute()
+        missing = not place.parent.is_dir()
+        raise OptionError(
+            f"path={os.fspath(path)!r} cannot be written: {error.strerror or error}",
+            asked=str(place),
+            have=f"{place.parent} is no folder" if missing else "",
+            remedy="make the folder · another path",
+        ) from error

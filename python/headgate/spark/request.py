@@ -148,6 +148,17 @@ def check(
             "schema needs map or reduce, whose columns it declares",
             remedy="omit schema · pass map or reduce",
         )
+    map_schema = chosen["map_schema"]
+    if map_schema is not None and (map is None or reduce is None):
+        raise OptionError(
+            "map_schema is for the rows between map and reduce, and there is no "
+            + ("map" if map is None else "reduce"),
+            asked="map_schema=" + ("" if schema is None else " and schema="),
+            have="no map" if map is None else "only map",
+            remedy="omit map_schema · a map"
+            if map is None
+            else "omit map_schema: schema= declares the columns that map returns · a reduce",
+        )
     if schema is None and (map is not None or reduce is not None):
         name = "map" if reduce is None else "reduce"
         raise OptionError(
@@ -158,12 +169,6 @@ def check(
         raise OptionError(
             "the DataFrame is streaming, and an exchange needs rows that end",
             remedy="df.writeStream.foreachBatch(f), where f(batch, number) calls exchange(batch, ...)",
-        )
-    map_schema = chosen["map_schema"]
-    if map_schema is not None and (map is None or reduce is None):
-        raise OptionError(
-            "map_schema needs both map and reduce",
-            remedy="omit map_schema: schema declares the columns of the only function",
         )
     result = data.schema if schema is None else struct_of(schema, "schema")
     wire = data.schema

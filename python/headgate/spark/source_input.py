@@ -67,6 +67,11 @@ def source_input(source: Any, watermarks: Any, what: str = "the first argument")
             asked=f"exchange({source.__name__}, ...)",
             remedy=f"exchange({source.__name__}(...), ...)",
         )
+    if isinstance(source, SourceInput) or type(source).__name__ == "Input":
+        raise OptionError(
+            f"{what} is an Input, which is one of a list",
+            remedy="exchange([Input(...), Input(...)], reduce=f, schema=...) · exchange(df, by=..., map=...)",
+        )
     if not isinstance(source, Source):
         raise OptionError(
             f"{what} is {kind_of(source)}, not a DataFrame of Spark or a source",
@@ -126,11 +131,11 @@ def session_of(spark: Any) -> SparkSession:
     found = _current_session() if spark is None else spark
     if not isinstance(found, SparkSession) and not is_connect(found):
         raise OptionError(
-            "a source needs a Spark session, and none is active"
+            "there is no active Spark session"
             if spark is None
             else f"spark is {kind_of(spark)}, not a SparkSession",
             asked=f"spark={spark!r}",
-            remedy="exchange(source, spark=spark)",
+            remedy="spark=spark" if spark is None else "a session of SparkSession.builder",
         )
     return found  # type: ignore[return-value]
 

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.testing.run import Cut, Trace, inputs_of, run_inputs
+from headgate._arguments import amount, takes, whole
+from headgate.testing.run import Cut, Trace, check_result, inputs_of, run_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -78,6 +79,12 @@ _QUESTIONS: Final = (
 )
 
 
+@takes(
+    num_partitions=whole(1, 8000),
+    tries=whole(1),
+    seed=whole(0),
+    tolerance=amount,
+)
 def check(
     rows: Rows | Iterable[Rows] | Sequence[Input],
     by: Any = None,
@@ -129,6 +136,7 @@ def check(
         AssertionError: reduce depends on how its rows are cut into batches...
     """
     inputs = inputs_of(rows, by, map, map_schema, sort_within)
+    check_result(inputs, reduce, schema)
     basis = Cut(seed=seed, num_partitions=num_partitions)
     expected = run_inputs(inputs, reduce, schema, basis, Trace())
     functions = {"map": any(one.map is not None for one in inputs), "reduce": reduce is not None}

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headgate._arguments import (
+    arrow_schema,
+    calls,
+    check_fields,
+    flag,
+    function,
+    instance,
+    names,
+    refuse,
+    takes,
+    whole_number,
+)
 from headgate._kinds import kind_of
+from headgate._matches import close_matches
 from headgate.batches import Batches, batches_of, returned
 from headgate.environment import ShuffleEnvironment
-from headgate.errors import OptionError
+from headgate.errors import OptionError, UnknownColumnError
 from headgate.functions.sorting import sort_batches
 from headgate.reader import RecordReader
+from headgate.selectors import BuiltIn
 from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.source_schema import plain_type
 from headgate.spark.tasks.placing import selector_of
@@ -51,6 +65,13 @@ class Cut:
     num_partitions: int = 2
     again: bool = False
 
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        whole_number("seed", self.seed, 0)
+        whole_number("num_partitions", self.num_partitions, 1, 8000)
+        for name in ("producers", "map_batches", "reduce_batches", "order", "again"):
+            flag(name, getattr(self, name))
+
     def __repr__(self) -> str:
         """Return the call that makes it, with what is not the default."""
         values = ((one, getattr(self, one.name)) for one in fields(self))
@@ -76,6 +97,16 @@ class Input:
     map_schema: pa.Schema | None = None
     sort_within: str | Iterable[str] | None = None
 
+    def __post_init__(self) -> None:
+        """Check the fields but the rows."""
+        check_fields(
+            self,
+            by=_check_by,
+            map=calls(1, "def map(batches): ..."),
+            map_schema=arrow_schema,
+            sort_within=names,
+        )
+
 
 @dataclass(slots=True)
 class Trace:
@@ -85,6 +116,7 @@ class Trace:
     batches: dict[str, list[list[int]]] = field(default_factory=dict)
 
 
+@takes(cut=instance("a Cut", Cut))
 def run(
     rows: Rows | Iterable[Rows] | Sequence[Input],
     by: Any = None,
@@ -125,10 +157,7 @@ def run(
         [{'user': 'ann', 'n_sum': 4}, {'user': 'bob', 'n_sum': 2}]
     """
     inputs = inputs_of(rows, by, map, map_schema, sort_within)
-    if len(inputs) > 1 and reduce is None:
-        raise OptionError(
-            "several inputs need reduce", remedy="reduce=f, with a parameter for each"
-        )
+    check_result(inputs, reduce, schema)
     return run_inputs(inputs, reduce, schema, Cut() if cut is None else cut, Trace())
 
 
@@ -139,7 +168,9 @@ def inputs_of(
     is_several = isinstance(rows, (list, tuple)) and any(isinstance(one, Input) for one in rows)
     if is_several and (map_ is not None or map_schema is not None):
         raise OptionError("with several inputs, map and map_schema belong to an input")
-    given = rows if is_several else [Input(rows, None, map_, map_schema)]
+    given = rows if is_several else [Input(rows, by, map_, map_schema, sort_within)]
+    if is_several:
+        Input((), by, sort_within=sort_within)
     inputs = []
     for one in given:
         order = sort_within if one.sort_within is None else one.sort_within
@@ -149,12 +180,44 @@ def inputs_of(
     return inputs
 
 
+def check_result(inputs: Sequence[Input], reduce: Any, schema: Any) -> None:
+    """Check the function and the schema of the result.
+
+    Raises:
+        OptionError: one of them is none, or is missing.
+    """
+    if schema is not None:
+        arrow_schema("schema", schema)
+    if reduce is not None:
+        function(
+            "reduce",
+            reduce,
+            len(inputs),
+            "def reduce(batches): ..., with an argument for each input",
+        )
+    elif len(inputs) > 1:
+        raise OptionError(
+            "several inputs need reduce", remedy="reduce=f, with a parameter for each"
+        )
+    elif inputs[0].map_schema is not None:
+        raise OptionError(
+            "map_schema is for the rows between map and reduce, and there is no reduce",
+            remedy="schema= in its place: the columns that map returns are those of the result",
+        )
+
+
 def run_inputs(
     inputs: Sequence[Input], reduce: BatchFunction | None, schema: Any, cut: Cut, trace: Trace
 ) -> pa.Table:
     """Return the result for one cut."""
     random = Random(cut.seed)  # noqa: S311 - a test repeats it
-    pieces = [_produced(one, number, cut, random, trace) for number, one in enumerate(inputs)]
+    option = "map_schema"
+    if reduce is None:
+        # The only function makes the columns of the result.
+        inputs, option = [replace(one, map_schema=schema) for one in inputs], "schema"
+    pieces = [
+        _produced(one, number, cut, random, trace, option) for number, one in enumerate(inputs)
+    ]
     results: list[pa.RecordBatch] = []
     kind: pa.Schema | None = schema
     for partition in range(cut.num_partitions):
@@ -175,12 +238,21 @@ def run_inputs(
 
 
 def _produced(
-    one: Input, number: int, cut: Cut, random: Random, trace: Trace
+    one: Input, number: int, cut: Cut, random: Random, trace: Trace, option: str
 ) -> tuple[pa.Schema, list[list[list[pa.RecordBatch]]]]:
     """Return the schema of the rows that are sent, and for each partition the batches of each producer."""
     table: Any = one.rows
     shares = _divided(table, random) if cut.producers else [table]
     wire = table.schema if one.map_schema is None else one.map_schema
+    for column in one.sort_within or ():
+        if column not in wire.names:
+            near = close_matches(column, wire.names)
+            raise UnknownColumnError(
+                f"sort_within: there is no column {column!r}",
+                asked=f"sort_within={column!r}",
+                have=", ".join(wire.names),
+                remedy=" · ".join(f"sort_within={name!r}" for name in near or wire.names[:3]),
+            )
     found: list[list[list[pa.RecordBatch]]] = [[] for _ in range(cut.num_partitions)]
     name = f"map of input {number}" if number else "map"
     for producer, share in enumerate(shares):
@@ -188,7 +260,7 @@ def _produced(
         if one.map is not None:
             _note(trace, name, batches)
         made = _called("map", one.map, [(table.schema, batches)], cut)
-        made = list(DdlCast(wire, "map", "map_schema").all(iter(made)))
+        made = list(DdlCast(wire, "map", option).all(iter(made)))
         by = [one.by] if isinstance(one.by, str) else one.by
         selector = selector_of(by, producer, cut.num_partitions, cut.seed)
         for partition, batches in enumerate(_placed(made, wire, selector, cut.num_partitions)):
@@ -240,6 +312,15 @@ def _in_order(
         batches = list(sort_batches(batches, sort, _SORT_MEMORY))
     table = pa.Table.from_batches(batches, wire)
     return wire, _cut(table, random) if cut.reduce_batches else _whole(table)
+
+
+def _check_by(name: str, value: Any) -> None:
+    if isinstance(value, type):
+        raise refuse(name, value, f"is {kind_of(value)}, not an object of it", "a selector")
+    if callable(value):
+        function(name, value, 1, "def by(batch): ..., which returns a number for each row")
+    elif not isinstance(value, BuiltIn):
+        names(name, value)
 
 
 def _called(

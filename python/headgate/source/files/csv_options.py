@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from headgate.source.arguments import refuse
+from headgate._arguments import flag, refuse
+from headgate._kinds import kind_of
+
+_FLAGS: Final = (
+    *("double_quote", "header", "newlines_in_values"),
+    *("strings_can_be_null", "quoted_strings_can_be_null"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +56,12 @@ class CsvOptions:
                 continue
             if not isinstance(value, str) or len(value.encode()) != 1:
                 raise refuse(name, value, "is not one ASCII character", "one ASCII character")
+        for name in _FLAGS:
+            flag(name, getattr(self, name))
+        for name in ("column_names", "null_values"):
+            value = getattr(self, name)
+            is_several = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+            if value is not None and not (
+                is_several and all(isinstance(one, str) for one in value)
+            ):
+                raise refuse(name, value, f"is {kind_of(value)}", "a list of texts")

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from headgate._arguments import function, one_of
+from headgate._arguments import names as names_of
+from headgate._kinds import kind_of
 from headgate.errors import HeadgateError, OptionError, SourceError
 from headgate.source.api import (
     Boundedness,
@@ -130,9 +133,11 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         self._interval: float | None = None
         if discovery_interval is not None:
             self._interval = duration("discovery_interval", discovery_interval, 0.001)
-        if partitioning not in {None, "hive"}:
-            raise refuse("partitioning", partitioning, "is not known", '"hive"')
+        if partitioning is not None:
+            one_of("hive")("partitioning", partitioning)
         self._by_folders = partitioning is not None
+        if hosts is not None:
+            function("hosts", hosts, 1, "def hosts(path): ..., which returns names of hosts")
         self._hosts = hosts
         if order is not None and order not in ORDERS:
             takes = " or ".join(f'"{known}"' for known in ORDERS)
@@ -245,7 +250,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         Raises:
             OptionError: the expression does not fit the columns.
         """
-        RowFilter(expression, self._all_columns())
+        RowFilter(_expression(expression), self._all_columns())
         both = expression if self._filter is None else self._filter & expression
         return self._changed(_filter=both)
 
@@ -333,6 +338,10 @@ def _format(name: str, csv: CsvOptions | None) -> FileFormat:
             asked=f"format={name!r}, csv={csv!r}",
             remedy='format="csv" · leave csv out',
         )
+    if not isinstance(csv, CsvOptions | None):
+        raise refuse(
+            "csv", csv, f"is {kind_of(csv)}", "a CsvOptions", 'csv=CsvOptions(delimiter=";")'
+        )
     match name:
         case "parquet":
             from headgate.source.files.parquet import ParquetFormat  # noqa: PLC0415 - slow
@@ -367,7 +376,7 @@ def _expression(given: Any) -> pc.Expression:
 
 
 def _names(columns: Sequence[str]) -> tuple[str, ...]:
-    names = (columns,) if isinstance(columns, str) else tuple(columns)
+    names = names_of("columns", columns)
     if len(set(names)) != len(names):
         raise refuse("columns", list(names), "names a column twice", "each column once")
     return names

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from headgate._arguments import function, instance
 from headgate.errors import OptionError, SchemaMismatchError
 from headgate.source.api import (
     Boundedness,
@@ -54,6 +55,7 @@ class HybridSource(Source[T, HybridSplit, HybridCheckpoint]):
     @staticmethod
     def builder(first: Source[T, Any, Any]) -> HybridSourceBuilder[T]:
         """Return a builder to add further sources to."""
+        instance("a Source", Source)("first", first)
         return HybridSourceBuilder([Link(first)])
 
     @property
@@ -164,6 +166,8 @@ class HybridSourceBuilder(Generic[T]):
         Raises:
             OptionError: ``readers`` is missing, or given beside a source.
         """
+        if readers is not None:
+            instance("a Source", Source)("readers", readers)
         if isinstance(source, Source):
             if readers is not None:
                 raise OptionError(
@@ -179,6 +183,7 @@ class HybridSourceBuilder(Generic[T]):
                 asked=f"add_source({source!r})",
                 remedy="add_source(function, readers=source)",
             )
+        function("source", source, 1, "def source(enumerator): ..., which returns a source")
         self._links.append(Link(readers, source))
         return self
 

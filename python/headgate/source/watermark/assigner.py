@@ -41,7 +41,8 @@ class TimestampAssigner:
                 have="a column's name or a function from a batch to an Arrow array",
                 remedy='with_timestamp_assigner("event_time")',
             )
-        if self.unit not in UNITS:
+        unit: Any = self.unit
+        if not isinstance(unit, str) or unit not in UNITS:
             raise OptionError(
                 f"unit={self.unit!r} is no unit of time",
                 have=" or ".join(f'"{unit}"' for unit in UNITS),

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headgate._arguments import refuse
 from headgate.spark.confs import is_connect
 from headgate.spark.connect import connect_error
+from headgate.spark.source_input import session_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,6 +61,9 @@ def doctor(
     from headgate.spark.doctor.checks import CHECKS  # noqa: PLC0415
     from headgate.spark.doctor.examination import Examination, checked_seconds  # noqa: PLC0415
 
+    spark = session_of(spark)
+    if not isinstance(checks, (list, tuple)) or not all(callable(one) for one in checks):
+        raise refuse("checks", checks, "is no list of functions", "functions", "checks=[my_check]")
     if is_connect(spark):
         remedy = "python -m headgate doctor --master MASTER, where a classic session can start"
         raise connect_error("doctor()", "session", remedy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from importlib.util import find_spec
@@ -97,6 +98,10 @@ def _session(master: str | None, confs: dict[str, str]) -> SparkSession:
         builder = builder.config(name, value)
     if master:
         builder = builder.master(master)
+    asked = master or confs.get("spark.master") or ""
+    if asked.startswith("local") and "spark.pyspark.python" not in confs:
+        # Spark would take the python3 of the PATH, which in an environment that is not activated is another one.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
         session: SparkSession = builder.getOrCreate()
     except Exception as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 import time
 from dataclasses import dataclass, field, replace
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import headgate
 from headgate import _options
+from headgate._arguments import duration
 from headgate._directories import local_directories
 from headgate._option import CONF_PREFIX
 from headgate._option_table import TASK_OPTIONS, TLS_OPTIONS
@@ -229,6 +229,4 @@ def checked_seconds(seconds: float) -> float:
     Raises:
         OptionError: fewer than five, or infinitely many.
     """
-    if not (math.isfinite(seconds) and seconds >= 5):
-        raise OptionError(f"seconds={seconds!r} is not 5 or more", asked=f"seconds={seconds!r}")
-    return float(seconds)
+    return duration("seconds", seconds, 5)

@@ -61,7 +61,9 @@ def explain(df: DataFrame) -> Explanation:
         old = f"its exchange is older than the newest {MOST}, which are known"
         raise OptionError(
             "explain() finds no exchange in the plan of this DataFrame",
-            have=old if finder.forgotten else "a plan without headgate.spark.exchange()",
+            have=old
+            if finder.forgotten
+            else "a plan without exchange(); the results of iterate() and of checkpoints have none",
             remedy="call exchange() again" if finder.forgotten else _REMEDY,
         )
     conf = {} if is_connect(session) else context_confs(session.sparkContext)

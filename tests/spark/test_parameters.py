@@ -1,0 +1,91 @@
+"""Every parameter of every public call of headgate.spark gets every wrong value of tests/bad_values.py."""
+
+import pytest
+from tests.bad_values import Call, not_covered, problems
+
+import headgate.spark
+from headgate.sink import FileSink
+from headgate.source import NumberSequenceSource
+
+#: A class can be called, so it may be a function of a user, whose errors are its own.
+A_CLASS = dict.fromkeys(("map", "reduce", "update", "message"), ("class",))
+#: Public names that are no calls of users.
+OTHERS = dict.fromkeys(
+    ["ExchangeStats", "Explanation", "StageStats", "TaskStats", "Verdict"], "is given to users"
+)
+
+
+def same(batches):
+    return batches
+
+
+@pytest.fixture
+def calls(spark, tmp_path):
+    """Return the calls, none of which runs a Spark job with its good arguments, apart from write()."""
+    rows = spark.createDataFrame([("a", 1), ("b", 2)], "k string, n long")
+    whole = {"df": rows, "by": "k", "map": same, "reduce": same, "schema": rows.schema}
+
+    def planned(result):
+        assert result.schema is not None
+
+    return [
+        Call("exchange", headgate.spark.exchange, lambda: whole, planned, A_CLASS),
+        Call(
+            "exchange of a source",
+            headgate.spark.exchange,
+            lambda: {"df": NumberSequenceSource(0, 9), "spark": spark},
+            planned,
+            A_CLASS,
+        ),
+        Call(
+            "Input",
+            headgate.spark.Input,
+            lambda: {"data": rows, "by": "k"},
+            lambda one: planned(headgate.spark.exchange([one], reduce=same, schema=rows.schema)),
+            A_CLASS,
+        ),
+        Call("explain", headgate.spark.explain, lambda: {"df": headgate.spark.exchange(**whole)}),
+        Call("last_stats", headgate.spark.last_stats),
+        Call(
+            "register",
+            headgate.spark.register,
+            lambda: {"spark": spark},
+        ),
+        Call(
+            "report",
+            headgate.spark.report,
+            lambda: {"path": tmp_path / "run.json"},
+            works={"path": ("text",)},
+        ),
+        Call("ui", headgate.spark.ui, use=lambda page: page.close(), works={"host": ("text",)}),
+    ]
+
+
+def test_a_wrong_argument_works_or_is_refused_in_words(calls):
+    found = [problem for call in calls for problem in problems(call)]
+    assert not found, "\n".join(found)
+
+
+def test_a_wrong_argument_of_a_call_that_runs_is_refused_before(spark, tmp_path):
+    """What write(), iterate() and doctor() take is left out: it would run a job for each value."""
+    rows = spark.createDataFrame([("a", 1)], "k string, n long")
+    calls = [
+        Call(
+            "write",
+            headgate.spark.write,
+            lambda: {"df": rows, "sink": FileSink(tmp_path / "out", mode="append"), "by": "k"},
+            works={
+                **dict.fromkeys(("by", "map", "reduce"), ("None", "function", "class")),
+                **dict.fromkeys(("spark", "schema", "watermarks", "parallelism"), ("None",)),
+                **dict.fromkeys(("num_partitions", "sort_within"), ("None",)),
+            },
+        ),
+    ]
+    found = [problem for call in calls for problem in problems(call)]
+    assert not found, "\n".join(found)
+
+
+def test_every_public_call_is_tried(calls):
+    names = {name: getattr(headgate.spark, name) for name in headgate.spark.__all__}
+    others = {**OTHERS, **dict.fromkeys(("doctor", "iterate", "write"), "runs")}
+    assert not_covered(names, calls, others) == set()
