@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,47 @@ def untested(page):
         if not tests or tests != files or not all((ROOT / file).is_file() for file in files):
             wrong.append(" | ".join(row))
     return len(threats), wrong
+
+
+#: Dotted words of the pages that are no names of Python: a file, a group of Kafka and a metric.
+NOT_NAMES = {"headgate.conf", "headgate.kafka", "headgate.num_records_out"}
+NAMES = re.compile(r"(?<![\w./\-\[])(?:headgate|hg)(?:\.[A-Za-z_]\w*)+(?![\w\-/])")
+
+
+def unknown_names(text):
+    """Return the number of names of Headgate in code of a page, and those that do not exist."""
+    code = re.findall(r"```.*?```|`[^`\n]+`", text, re.DOTALL)
+    named = {name for part in code for name in NAMES.findall(part)} - NOT_NAMES
+    return len(named), sorted(name for name in named if not exists(name))
+
+
+def exists(name):
+    path, found = "headgate", import_module("headgate")
+    for part in name.split(".")[1:]:
+        path += f".{part}"
+        if hasattr(found, part):
+            found = getattr(found, part)
+            continue
+        try:
+            found = import_module(path)
+        except ImportError:
+            return False
+    return True
+
+
+def test_names_of_headgate_exist():
+    pages = [*DOCUMENTS, *(ROOT / "python/headgate/explain/pages").rglob("*.md")]
+    named = 0
+    for page in pages:
+        if page.name != "CHANGELOG.md":
+            count, unknown = unknown_names(page.read_text(encoding="utf-8"))
+            assert unknown == [], page
+            named += count
+    assert named > 100
+    assert unknown_names("`headgate.no_such(1)` ```hg.per_key``` headgate.none") == (
+        2,
+        ["headgate.no_such"],
+    )
 
 
 def test_each_threat_names_tests_that_exist():
