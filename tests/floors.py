@@ -57,6 +57,7 @@ LEAVES = {
         "headgate._units",
         "headgate._values",
         "headgate.errors",
+        "headgate._matches",
     },
     "headgate._closing": set(),
     "headgate._sealed": set(),
