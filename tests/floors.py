@@ -57,7 +57,6 @@ LEAVES = {
         "headgate._units",
         "headgate._values",
         "headgate.errors",
-        "headgate._matches",
     },
     "headgate._closing": set(),
     "headgate._sealed": set(),
