@@ -25,7 +25,7 @@ MOST = 40
 
 
 def hosts(folder):
-    """Return the ids of the hosts of this folder: the processes that have its lock open."""
+    """Return the ids of the hosts of this folder, the oldest first: the processes that have its lock open."""
     found = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and int(process.name) != os.getpid():
@@ -34,8 +34,14 @@ def hosts(folder):
             except OSError:
                 continue
             if folder / LOCK in opened:
-                found.append(int(process.name))
-    return found
+                found.append((started_at(process), int(process.name)))
+    # Not by their ids, which begin anew after the largest.
+    return [number for _, number in sorted(found)]
+
+
+def started_at(process):
+    """Return when a process began, in ticks since the machine did."""
+    return int((process / "stat").read_text().rpartition(")")[2].split()[19])
 
 
 @pytest.fixture(params=["ab"])
@@ -126,7 +132,7 @@ def test_a_process_that_serves_and_is_killed_is_followed_at_the_same_address(exe
     leave(executor, 1, 10)
     address = ensure(PLAN, executor)
     for _ in range(3):
-        starter, serving = sorted(hosts(kept_files.folders_of(executor)[0]))
+        starter, serving = hosts(kept_files.folders_of(executor)[0])
         os.kill(serving, signal.SIGKILL)
         wait_until(lambda: len(read_if_it_can(address)) == 500, "its files are served again", 10)
         assert ensure(PLAN, executor) == address
@@ -137,7 +143,7 @@ def test_the_process_that_serves_needs_none_above_it(executor):
     folder = kept_files.folders_of(executor)[0]
     leave(executor, 1, 10)
     address = ensure(PLAN, executor)
-    starter, serving = sorted(hosts(folder))
+    starter, serving = hosts(folder)
     os.kill(starter, signal.SIGKILL)
     wait_until(lambda: hosts(folder) == [serving], "one is gone", 10)
     leave(executor, 2, 11)
@@ -151,10 +157,11 @@ def test_a_host_that_was_killed_as_a_whole_is_followed_at_the_same_address(execu
     folder = kept_files.folders_of(executor)[0]
     leave(executor, 1, 10)
     address = ensure(PLAN, executor)
-    for process in sorted(hosts(folder)):  # first the one that would start another one
+    for process in hosts(folder):  # first the one that would start another one
         os.kill(process, signal.SIGKILL)
     wait_until(lambda: not hosts(folder), "both are gone", 10)
-    assert refuses(address.host, address.port, 0.0)
+    # The kernel closes the sockets of a killed process after its id has gone.
+    wait_until(lambda: refuses(address.host, address.port, 0.0), "nobody listens", 10)
     does(PLAN, executor)
     assert not refuses(address.host, address.port, 10.0)
     assert len(read(address, 1, 10, 1)) == 500
@@ -165,9 +172,10 @@ def test_a_host_whose_port_is_taken_is_followed_at_another_one(executor):
     folder = kept_files.folders_of(executor)[0]
     leave(executor, 1, 10)
     first = ensure(PLAN, executor)
-    for process in sorted(hosts(folder)):
+    for process in hosts(folder):
         os.kill(process, signal.SIGKILL)
     wait_until(lambda: not hosts(folder), "both are gone", 10)
+    wait_until(lambda: refuses(first.host, first.port, 0.0), "nobody listens", 10)
     with socket.create_server((first.host, first.port)):
         second = ensure(PLAN, executor)
     assert second.port != first.port

@@ -151,7 +151,7 @@ def test_the_calls_of_a_user_write_the_runs_of_the_record(record, monkeypatch, t
     assert [seen["exchange_id"] for seen in told["runs"]] == ["ab", "78" * 16]
     newest = json.loads(report_file.report(place, runs=1).read_text(encoding="utf-8"))
     assert [seen["exchange_id"] for seen in newest["runs"]] == ["ab"]
-    with pytest.raises(OptionError, match="runs=0 is not above 0"):
+    with pytest.raises(OptionError, match="runs=0 is outside 1 to"):
         report_file.report(place, runs=0)
     page = report_file.report(tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.count("<section") == 2
