@@ -72,7 +72,7 @@ def test_unsupported_types_are_named_with_their_column(spark):
         ({"map": same}, "schema is missing: the columns that map returns"),
         ({"map": same, "reduce": same}, "schema is missing: the columns that reduce returns"),
         ({"map": same, "schema": "no schema at all!"}, "is not a schema in Spark's DDL"),
-        ({"map": same, "schema": "a long", "map_schema": "a long"}, "both map and reduce"),
+        ({"map": same, "schema": "a long", "map_schema": "a long"}, "there is no reduce"),
         ({"map": same, "schema": 7}, "not a DDL"),
         ({"by": 3}, "by takes names of columns"),
         ({"by": []}, "by takes names of columns"),
