@@ -190,6 +190,15 @@ class TestSchemas:
         error = failure_of(source, enumerated(source), SchemaMismatchError)
         assert error.summary == f"{tmp_path / 'b.parquet'} has more than one column 'x'"
 
+    @pytest.mark.parametrize(
+        "kind", [*TABLE.schema.types, pa.float32(), pa.float64(), pa.list_(pa.int8())], ids=str
+    )
+    def test_a_column_without_a_type_is_null(self, kind, tmp_path):
+        pq.write_table(pa.table({"x": pa.nulls(3)}), tmp_path / "a.parquet")
+        source = FileSource(tmp_path, schema=pa.schema([("x", kind)]))
+        column = table_of(source, read_all(source, enumerated(source)))["x"]
+        assert (column.type, column.null_count) == (kind, 3)
+
     @pytest.mark.parametrize("encoded", [False, True])
     def test_a_double_as_a_float(self, encoded, tmp_path):
         column = pa.array([0.5, None, float("nan"), float("-inf"), 0.1], pa.float64())

@@ -230,7 +230,8 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pt.is_dictionary(column.type):
         column = column.dictionary_decode()
     cast = column.cast(kind)
-    if pt.is_floating(kind) and kind.bit_width < column.type.bit_width:
+    both = pt.is_floating(kind) and pt.is_floating(column.type)
+    if both and kind.bit_width < column.type.bit_width:
         # Pyarrow rounds here, and makes infinity of large values.
         changed = pc.and_(
             pc.not_equal(cast.cast(column.type), column), pc.invert(pc.is_nan(column))
