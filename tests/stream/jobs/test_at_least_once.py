@@ -1,5 +1,6 @@
 """Jobs whose barriers are only counted: no row is missing after a failure, and some may come twice."""
 
+import json
 from collections import Counter
 
 import kit
@@ -7,6 +8,10 @@ import pytest
 from kit import wait_for_a_checkpoint
 from test_recovery import counted
 from test_unaligned import crowded, start
+
+from headgate.sink import FunctionSink
+from headgate.source import RateSource, WatermarkStrategy
+from headgate.stream import Aggregate, TumblingWindow, stream
 
 ROWS = 6000
 
@@ -56,6 +61,27 @@ def test_a_savepoint_and_a_stop_leave_out_no_row(tmp_path):
     )
     assert again.await_termination(60)
     check(kit.rows_of(tmp_path / "out"), ROWS)
+
+
+@pytest.mark.parametrize(("alignment", "is_kept"), [("aligned", True), ("at_least_once", False)])
+def test_only_snapshots_without_later_rows_keep_their_watermark(tmp_path, alignment, is_kept):
+    """With it, rows that come again after a restart would be late for windows that have them already."""
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    windows = (
+        stream(RateSource(20_000, start_time=0), watermarks=strategy)
+        .key_by("id")
+        .window(
+            TumblingWindow("1 second"), time="time", aggregates=[Aggregate("count")], name="windows"
+        )
+    )
+    query = windows.sink(FunctionSink([].append)).start(
+        parallelism=2, checkpoint=str(tmp_path), interval=0.05, alignment=alignment
+    )
+    wait_for_a_checkpoint(query, 12)
+    query.cancel()
+    newest = max((tmp_path / "log").glob("*.json"))
+    mark = json.loads(newest.read_text())["operators"]["windows"]["watermark"]
+    assert (mark is not None) == is_kept
 
 
 def test_a_job_may_change_its_mode(tmp_path):

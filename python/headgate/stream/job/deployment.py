@@ -75,6 +75,8 @@ class Deployment:
         self._name = name
         self._listener = listener
         self._mode = message["mode"]
+        #: True if a snapshot knows no row from behind its barrier. Else its watermark may be ahead of rows that come again.
+        self.is_exactly_once = message["mode"] == "exactly_once"
         self._restored: int | None = message["restored"]
         self._deployed = {tuple(one["task"]): one for one in message["tasks"]}
         self._outputs: dict[TaskKey, list[TaskOutput]] = {}

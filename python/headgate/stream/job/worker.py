@@ -301,7 +301,7 @@ class StreamWorker:
             found: dict[str, Any] = {}
             if part.committables:
                 found["committables"] = [[tag, text(one)] for tag, one in part.committables]
-            if part.watermark is not None:
+            if part.watermark is not None and deployment.is_exactly_once:
                 found["watermark"] = part.watermark
             if part.state is not None:
                 folder = deployment.folder(key, uid, snapshot)
