@@ -59,6 +59,7 @@ LEAVES = {
         "headgate.errors",
     },
     "headgate._closing": set(),
+    "headgate._unpicklable": {"headgate._kinds"},
     "headgate._sealed": set(),
     "headgate.stream.state": {
         "headgate._arguments",
@@ -118,6 +119,7 @@ LEAVES = {
         "headgate.writer",
     },
     "headgate.stream.job": {
+        "headgate._unpicklable",
         "headgate._arguments",
         "headgate._kinds",
         "headgate._native",

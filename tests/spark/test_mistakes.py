@@ -1,5 +1,6 @@
 """What users see if they make a mistake: mistakes.txt has calls and the exact text of their errors."""
 
+import threading
 from pathlib import Path
 
 import pandas as pd
@@ -36,6 +37,15 @@ def of_two(left, right):
     return left
 
 
+def holding(value):
+    """Return a function that uses a value of the driver."""
+
+    def counted(batches):
+        return batches if value else []
+
+    return counted
+
+
 def reduced(reduce):
     """Run a function over two rows, as a task does."""
     return run(TABLE, by="user", reduce=reduce, schema=SCHEMA)
@@ -48,7 +58,14 @@ def names(spark, tmp_path):
         "SELECT 'ann' AS user, 1L AS at, named_struct('zip', 1) AS place, map('a', 1) AS tags, "
         "interval '1' day AS days"
     )
-    own = {"df": df, "spark": spark, "sink": FileSink(tmp_path / "out"), "F": functions}
+    own = {
+        "df": df,
+        "spark": spark,
+        "lock": threading.Lock(),
+        "holding": holding,
+        "sink": FileSink(tmp_path / "out"),
+        "F": functions,
+    }
     shared = (exchange, write, same, of_two, reduced, run, check, Input, FileSource)
     libraries = {"hg": hg, "pa": pa, "pl": pl, "pd": pd, "Numbers": NumberSequenceSource}
     return own | libraries | {one.__name__: one for one in shared} | {"TABLE": TABLE}

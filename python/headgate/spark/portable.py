@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from headgate.errors import WorkerPythonError
+from headgate._unpicklable import culprit
+from headgate.errors import OptionError, WorkerPythonError
 from headgate.spark.py4j_logs import keep_bytes_out
 
 if TYPE_CHECKING:
@@ -20,11 +22,23 @@ def portable(task: Any, body: str, name: str) -> Callable[[Iterator[Any]], Itera
         task: what ``run`` of the module gets, pickled here.
         body: the module whose ``run(task, batches)`` does the work.
         name: of the step, as ``explain()`` and Spark's UI show it.
+
+    Raises:
+        OptionError: a function of the task holds what cannot be pickled.
     """
     from pyspark import cloudpickle  # noqa: PLC0415 - pyspark only where Spark is
 
     keep_bytes_out()
-    pickled: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
+    try:
+        pickled: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
+    except Exception as error:
+        text = str(error).strip().partition("\n")[0]
+        values = [("", getattr(task, field.name)) for field in fields(task)]
+        reason = culprit(values, cloudpickle.dumps) or f"{type(error).__name__}: {text}"
+        raise OptionError(
+            f"a function cannot be sent to the workers: {reason}",
+            remedy="make it where it is used, in the function · collect() what it needs of a DataFrame first",
+        ) from error
     missing = WorkerPythonError(
         "the Python that runs the tasks has no headgate", have="{python}: {error}"
     )

@@ -9,14 +9,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from headgate._unpicklable import culprit
 from headgate.control.cause import Cause
 from headgate.errors import CoordinatorError, InternalError, PeerLostError, StreamError
 from headgate.stream.job.pool import Endpoint
-from headgate.stream.job.unpicklable import culprit
 from headgate.stream.job.worker import StreamWorker
 
 if TYPE_CHECKING:
@@ -175,9 +175,16 @@ def dumped(job: tuple[JobGraph, Any, Any]) -> bytes:
     except Exception as error:
         raise StreamError(
             f"the job cannot be sent to other processes: {type(error).__name__}: {error}",
-            have=culprit(job[0], dumps),
+            have=culprit(_objects(job[0]), dumps),
             remedy="make it where it is used, such as in open() · functions of a module · pip install pyspark, whose pickler takes lambdas · workers=0 for threads",
         ) from error
+
+
+def _objects(graph: JobGraph) -> Iterator[tuple[str, Any]]:
+    """Yield what users gave to the operators of a job, with the operator's name."""
+    for stage in graph.stages:
+        for node in stage.operators:
+            yield from ((node.uid, value) for value in (node.make, node.source, node.watermarks))
 
 
 def _write(pipe: IO[bytes] | None, data: bytes) -> None:

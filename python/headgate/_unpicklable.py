@@ -1,36 +1,33 @@
-"""Finds the value that keeps a job from being pickled, and its place in the user's code."""
+"""Finds the value that keeps a function from being pickled, and its place in the user's code."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from headgate._kinds import kind_of
 
-if TYPE_CHECKING:
-    from headgate.stream.api.graph import JobGraph
-
-#: Steps from an operator to a value.
+#: Steps from an object to a value that it holds.
 _DEPTH: Final = 8
+#: Libraries whose objects stay on the driver as a whole: what they hold says nothing to a user.
+_WHOLE: Final = frozenset({"pyspark", "py4j"})
 
 
-def culprit(graph: JobGraph, dumps: Callable[[Any], bytes]) -> str:
-    """Return the operator and the variable that hold what cannot be pickled; empty if it is not found.
+def culprit(owned: Iterable[tuple[str, Any]], dumps: Callable[[Any], bytes]) -> str:
+    """Return the owner and the variable that hold what cannot be pickled; empty if it is not found.
 
     Args:
-        graph: the job.
+        owned: names of owners, such as operators, each with an object of it.
         dumps: the pickler.
     """
-    for stage in graph.stages:
-        for node in stage.operators:
-            for value in (node.make, node.source, node.watermarks):
-                if value is not None and not _is_fine(value, dumps):
-                    place, found = _deepest(value, dumps)
-                    where = f"{place} of {node.uid}" if place else node.uid
-                    return f"{where} is {kind_of(found)}, which cannot be pickled"
+    for owner, value in owned:
+        if value is not None and not _is_fine(value, dumps):
+            place, deepest = _deepest(value, dumps)
+            where = " of ".join(name for name in (place, owner) if name)
+            return f"{where} is {kind_of(deepest)}, which cannot be pickled"
     return ""
 
 
@@ -38,6 +35,8 @@ def _deepest(value: Any, dumps: Callable[[Any], bytes]) -> tuple[str, Any]:
     """Return the last value on the way to the one that cannot be pickled, with the names of the places."""
     places: list[str] = []
     for _ in range(_DEPTH):
+        if type(value).__module__.partition(".")[0] in _WHOLE:
+            break
         for place, inner in _parts(value):
             if not _is_fine(inner, dumps):
                 if place:
