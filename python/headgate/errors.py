@@ -44,7 +44,7 @@ class ClosedError(HeadgateError, RuntimeError):
 
 
 class ForkError(HeadgateError, RuntimeError):
-    """An environment was used in a forked child of the process that created it."""
+    """An environment, or a streaming job, was used in a forked child of the process that created it."""
 
     code = "HG-1003"
     default_remedy = "create the environment in the child · start the child with spawn"

@@ -1,10 +1,12 @@
 """What a job does with calls that users get wrong: jobs run their own sinks, scripts wait, errors name the place."""
 
+import os
 import signal
 import subprocess
 import sys
 import threading
 from datetime import timedelta
+from functools import partial
 
 import kit
 import pyarrow as pa
@@ -12,8 +14,8 @@ import pytest
 
 from headgate import errors
 from headgate.sink import FunctionSink
-from headgate.source import NumberSequenceSource
-from headgate.stream import TumblingWindow, stream
+from headgate.source import NumberSequenceSource, RateSource
+from headgate.stream import JobState, TumblingWindow, stream
 
 
 def numbers(count=10):
@@ -186,3 +188,24 @@ def test_an_interrupt_ends_a_script_that_waits():
         assert b"waiting for its end" in waits.stderr.readline()
         waits.send_signal(signal.SIGINT)
         assert waits.wait(60) == 130
+
+
+def test_a_forked_child_cannot_end_the_job():
+    query = stream(RateSource(100)).sink(FunctionSink([].append)).start()
+    child = os.fork()
+    if not child:
+        refused = 0
+        for call in (
+            query.stop,
+            query.cancel,
+            query.await_termination,
+            partial(query.savepoint, "s"),
+        ):
+            try:
+                call()
+            except errors.ForkError:
+                refused += 1
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+    assert query.state is JobState.RUNNING
+    query.cancel()

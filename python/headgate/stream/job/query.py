@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import time
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from headgate._arguments import flag, wait
 from headgate._arguments import path as checked_path
+from headgate.errors import ForkError
 from headgate.stream.job.notices import summed
 from headgate.stream.job.status import JobState, JobStatus, TaskStatus
 from headgate.stream.state.locations import absolute
@@ -23,6 +25,16 @@ class StreamingQuery:
 
     def __init__(self, master: JobMaster) -> None:
         self._master = master
+        self._process = os.getpid()
+
+    def _here(self) -> JobMaster:
+        """Return the coordinator, whose thread no forked child has."""
+        if os.getpid() != self._process:
+            raise ForkError(
+                f"the job runs in process {self._process}, and this is its child {os.getpid()}",
+                remedy="stop(), cancel() and wait in the process that started the job",
+            )
+        return self._master
 
     @property
     def state(self) -> JobState:
@@ -74,8 +86,9 @@ class StreamingQuery:
 
         Raises:
             HeadgateError: the job failed.
+            ForkError: another process started the job.
         """
-        if not self._master.wait(wait("timeout", timeout)):
+        if not self._here().wait(wait("timeout", timeout)):
             return False
         if self._master.failure is not None:
             # One of its own: it gets the calls that it comes through, which refer to this job.
@@ -98,7 +111,7 @@ class StreamingQuery:
         """
         folder = absolute(checked_path("path", path))
         limit = wait("timeout", timeout)
-        return self._master.request(JobState.RUNNING, folder).result(limit)
+        return self._here().request(JobState.RUNNING, folder).result(limit)
 
     def stop(
         self,
@@ -130,7 +143,7 @@ class StreamingQuery:
         if savepoint is not None:
             folder = absolute(checked_path("savepoint", savepoint))
         deadline = None if timeout is None else time.monotonic() + timeout
-        answer = self._master.request(goal, folder)
+        answer = self._here().request(goal, folder)
         try:
             # It may fail, and the job go on; or the job may have ended by itself before.
             found = answer.result(timeout) if savepoint is not None else None
@@ -146,8 +159,8 @@ class StreamingQuery:
         """End the job at once. Output since the last checkpoint is dropped; the job can continue from there."""
         limit = wait("timeout", timeout)
         if not self.state.is_over:
-            self._master.request(JobState.CANCELLED, None)
-        self._master.wait(limit)
+            self._here().request(JobState.CANCELLED, None)
+        self._here().wait(limit)
 
     def __enter__(self) -> Self:
         """Return the query itself."""
