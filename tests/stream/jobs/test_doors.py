@@ -15,7 +15,7 @@ import pytest
 from headgate import errors
 from headgate.sink import FunctionSink
 from headgate.source import NumberSequenceSource, RateSource
-from headgate.stream import JobState, TumblingWindow, stream
+from headgate.stream import TumblingWindow, stream
 
 
 def numbers(count=10):
@@ -207,5 +207,5 @@ def test_a_forked_child_cannot_end_the_job():
                 refused += 1
         os._exit(refused)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
-    assert query.state is JobState.RUNNING
+    assert not query.state.is_over
     query.cancel()
