@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import wraps
+from types import FunctionType
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from headgate._kinds import kind_of, parameters_taken
@@ -27,12 +28,14 @@ _LONGEST: Final = timedelta.max.total_seconds()
 
 def refuse(name: str, value: object, wrong: str, takes: str, remedy: str = "") -> OptionError:
     """Return the error for an argument's invalid value."""
+    # The address in a function's repr says nothing.
+    shown = value.__name__ if isinstance(value, FunctionType) else repr(value)
     return OptionError(
-        f"{name}={value!r} {wrong}",
-        asked=f"{name}={value!r}",
+        f"{name}={shown} {wrong}",
+        asked=f"{name}={shown}",
         have=f"{name} takes {takes}",
         remedy=remedy or f"give {takes}",
-        details={"option": name, "value": repr(value)},
+        details={"option": name, "value": shown},
     )
 
 

@@ -220,10 +220,10 @@ def test_no_rows_call_no_function():
         ({"keys": []}, "keys is empty"),
         ({"keys": [3]}, "keys has 3"),
         ({"keys": "k", "sort": [None]}, "sort has None"),
-        ({"keys": "k", "function": 3}, "function is an int"),
+        ({"keys": "k", "function": 3}, "function=3 is an int"),
         ({"keys": "k", "as_": "spark"}, "as_='spark' is unknown"),
         ({"keys": "k", "memory": "much"}, "memory='much'"),
-        ({"keys": "k", "memory": 0}, "memory=0 leaves no room"),
+        ({"keys": "k", "memory": 0}, "memory=0 is below the limit of 1"),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(arguments, text):

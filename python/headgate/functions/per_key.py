@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate._kinds import kind_of
+from headgate._arguments import function as check_function
+from headgate._arguments import size
 from headgate._matches import close_matches
-from headgate._units import parse_size
 from headgate.batches import joined, returned
 from headgate.errors import OptionError, UnknownColumnError
 from headgate.functions.libraries import LIBRARIES, as_library
@@ -124,22 +124,16 @@ class PerKey:
         if not self.keys:
             raise OptionError("keys is empty", remedy="name a column")
         self.sort = _names("sort", sort)
-        if not callable(function):
-            raise OptionError(
-                f"function is {kind_of(function)}, not a function",
-                remedy="def f(group): ..., which returns a table or a DataFrame",
-            )
+        form = "def f(group): ..." if each else "def f(groups, offsets): ..."
+        check_function(
+            "function", function, 1 if each else 2, f"{form}, which returns a table or a DataFrame"
+        )
         if as_ not in LIBRARIES:
             choices = " · ".join(f'as_="{name}"' for name in LIBRARIES)
             raise OptionError(f"as_={as_!r} is unknown", remedy=choices)
         self._function = function
         self._as = as_
-        try:
-            self._memory = parse_size(memory)
-        except (TypeError, ValueError) as error:
-            raise OptionError(f"memory={memory!r} is {error}", remedy='memory="64m"') from None
-        if self._memory < 1:
-            raise OptionError(f"memory={memory!r} leaves no room", remedy='memory="64m"')
+        self._memory = size("memory", memory, 1)
         self._each = each
 
     def __call__(self, batches: Batches | Iterable[pa.RecordBatch]) -> Iterator[Any]:
