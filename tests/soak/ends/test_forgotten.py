@@ -47,7 +47,7 @@ class Tables:
     def _keys(self):
         owner, coordinator = self.owner, self.owner._server.coordinator
         drawn = [key for watch in kept_watch._watches.values() for key in watch._progress]
-        exchanges = (owner._plans, owner._keys, owner._places, coordinator.exchanges)
+        exchanges = (owner._plans, owner._keys, owner._kept._places, coordinator.exchanges)
         watched = range(len(owner._lifetimes))
         return [set(table) for table in (*exchanges, coordinator.formation.facts, watched, drawn)]
 
