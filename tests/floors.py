@@ -63,6 +63,7 @@ LEAVES = {
     "headgate._sealed": set(),
     "headgate.stream.state": {
         "headgate._arguments",
+        "headgate._kinds",
         "headgate._native",
         "headgate._sealed",
         "headgate._times",
@@ -72,6 +73,7 @@ LEAVES = {
     },
     "headgate.stream.windows": {
         "headgate._arguments",
+        "headgate._matches",
         "headgate._times",
         "headgate.errors",
         "headgate.stream.state",

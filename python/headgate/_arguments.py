@@ -75,7 +75,12 @@ def duration(name: str, value: object, minimum: float) -> float:
     Raises:
         OptionError: the value is not a duration, or is too short.
     """
-    takes = f'at least {minimum:g} seconds, written as "5s", "500ms" or a number'
+    return _seconds(
+        name, value, minimum, f'at least {minimum:g} seconds, written as "5s", "500ms" or a number'
+    )
+
+
+def _seconds(name: str, value: object, minimum: float, takes: str) -> float:
     try:
         parsed = parse_duration(value)
     except (TypeError, ValueError) as error:
@@ -116,7 +121,7 @@ def span(name: str, value: object, minimum: int = 0) -> timedelta:
         is_number = isinstance(value, (int, float, str)) and not isinstance(value, bool) and value
         wrong = f"is {what}" if is_number else f"is {kind_of(value)}"
         raise refuse(name, value, wrong, takes)
-    seconds = duration(name, value, minimum / 1000)
+    seconds = _seconds(name, value, minimum / 1000, takes)
     return value if isinstance(value, timedelta) else timedelta(seconds=seconds)
 
 

@@ -141,7 +141,6 @@ WINDOWS = {
     "tumbling with offset": TumblingWindow(ms(5), ms(2)),
     "sliding": SlidingWindow(ms(6), ms(2)),
     "sliding unevenly": SlidingWindow(ms(5), ms(3), ms(1)),
-    "with holes": SlidingWindow(ms(2), ms(5)),
     "session": SessionWindow(ms(3)),
 }
 

@@ -15,7 +15,17 @@ import pytest
 from headgate import errors
 from headgate.sink import FunctionSink
 from headgate.source import NumberSequenceSource, RateSource
-from headgate.stream import TumblingWindow, stream
+from headgate.stream import (
+    Aggregate,
+    ProcessFunction,
+    SessionWindow,
+    SlidingWindow,
+    TumblingWindow,
+    ValueStateDescriptor,
+    stream,
+)
+
+IDS = pa.schema([("id", pa.int64())])
 
 
 def numbers(count=10):
@@ -209,3 +219,63 @@ def test_a_forked_child_cannot_end_the_job():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
     assert not query.state.is_over
     query.cancel()
+
+
+@pytest.mark.parametrize(
+    ("aggregates", "name"),
+    [
+        ([Aggregate("sum", "n", name="x"), Aggregate("max", "n", name="x")], "x"),
+        ([Aggregate("sum", "n", name="id")], "id"),
+        ([Aggregate("sum", "n", name="window_start")], "window_start"),
+        ([Aggregate("count"), Aggregate("count")], "count"),
+    ],
+    ids=["each other", "a key", "the window", "no names"],
+)
+@pytest.mark.parametrize("window", [TumblingWindow("1 hour"), SessionWindow("1 hour")], ids=str)
+def test_no_column_of_a_window_replaces_another_one(window, aggregates, name):
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("time", pa.timestamp("ms"))])
+    rows = stream(NumberSequenceSource(0, 9)).map(lambda batch: batch, schema=schema)
+    with pytest.raises(
+        errors.StateError, match=f"two columns of the result have the name '{name}'"
+    ):
+        rows.key_by("id").window(window, time="time", aggregates=aggregates)
+
+
+def test_each_row_is_in_a_window():
+    with pytest.raises(errors.OptionError, match="some rows would be in no window"):
+        SlidingWindow("1 hour", "2 hours")
+    assert SlidingWindow("1 hour", "1 hour").slide == timedelta(hours=1)
+
+
+@pytest.mark.parametrize("second", [pa.int64(), pa.string()], ids=str)
+def test_a_state_is_declared_once(second):
+    class Twice(ProcessFunction):
+        def open(self, context):
+            context.get_state(ValueStateDescriptor("v", pa.int64()))
+            context.get_state(ValueStateDescriptor("v", second))
+
+        def process(self, batch, context):
+            return batch
+
+    rows = stream(NumberSequenceSource(0, 9)).key_by("id").process(Twice, schema=IDS)
+    with pytest.raises(errors.HeadgateError, match="declares the state 'v' twice"):
+        rows.sink(FunctionSink([].append)).run()
+
+
+def test_methods_of_other_libraries_are_told_at_the_call():
+    class Flinks(ProcessFunction):
+        def process_element(self, value, context):
+            return value
+
+    for function in (Flinks, Flinks()):
+        with pytest.raises(errors.OptionError, match=r"without process\(\)"):
+            stream(NumberSequenceSource(0, 9)).process(function, schema=IDS)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"), [("1 our", 'written as "1 minute"'), ("", "takes at least 1 ms")]
+)
+def test_a_length_of_a_window_says_what_it_takes(wrong, text):
+    with pytest.raises(errors.OptionError, match=text) as caught:
+        TumblingWindow(wrong)
+    assert "or a number" not in str(caught.value)

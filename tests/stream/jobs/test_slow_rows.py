@@ -105,12 +105,13 @@ def test_few_rows_are_before_an_aligned_barrier(tmp_path):
 def test_barriers_pass_within_a_batch_and_each_row_counts_once(tmp_path):
     SlowCount.failed.clear()
     fail_now.clear()
-    rows = stream(NumberSequenceSource(0, ROWS, splits=1, batch_size=ROWS)).map(kit.with_key)
+    count = 3 * ROWS
+    rows = stream(NumberSequenceSource(0, count, splits=1, batch_size=count)).map(kit.with_key)
     counted = rows.key_by("key").process(SlowCount, schema=kit.COUNTED, batch_rows=5)
     query = counted.sink(FileSink(str(tmp_path / "out"), mode="append")).start(
         checkpoint=str(tmp_path / "checkpoints"), interval="50ms", alignment="unaligned"
     )
-    # The rows are one batch of more than a second.
+    # The rows are one batch of some seconds.
     kit.wait_until(lambda: sum(one.in_flight > 0 for one in query.status.checkpoints) >= 3)
     is_within = query.state.is_over is False
     fail_now.set()
@@ -118,4 +119,4 @@ def test_barriers_pass_within_a_batch_and_each_row_counts_once(tmp_path):
     assert is_within
     assert query.status.restarts == 1
     assert SlowCount.most == 5
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    kit.check_counts(kit.rows_of(tmp_path / "out"), count)

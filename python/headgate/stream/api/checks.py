@@ -151,17 +151,18 @@ def check_predicate(predicate: Any, schema: pa.Schema) -> None:
         ) from error
 
 
-def check_process(function: Any, kind: str, methods: Sequence[str]) -> None:
+def check_process(function: Any, base: type, methods: Sequence[str]) -> None:
     """Check what ``process()`` is to call.
 
     Args:
         function: an instance, or what makes one.
-        kind: name of the class.
+        base: the class, whose own methods but ``open`` and ``close`` only raise.
         methods: that an instance has.
 
     Raises:
         OptionError: it is neither.
     """
+    kind = base.__name__
     takes = f"a {kind}: an object, its class, or a function that makes one"
     remedy = f"class Count({kind}): def {methods[1]}(self, batch, context): ..."
     makes = isinstance(function, type) or (callable(function) and not hasattr(function, "open"))
@@ -172,7 +173,12 @@ def check_process(function: Any, kind: str, methods: Sequence[str]) -> None:
                 "function", function, f"cannot be called without arguments: {wrong}", takes, remedy
             )
     if not makes or isinstance(function, type):
-        missing = [name for name in methods if not callable(getattr(function, name, None))]
+        of = function if isinstance(function, type) else type(function)
+        missing = [
+            name
+            for name in methods
+            if not callable(getattr(function, name, None)) or _only_raises(of, base, name)
+        ]
         if missing:
             raise refuse(
                 "function",
@@ -181,6 +187,11 @@ def check_process(function: Any, kind: str, methods: Sequence[str]) -> None:
                 takes,
                 remedy,
             )
+
+
+def _only_raises(of: type, base: type, name: str) -> bool:
+    of_base = getattr(base, name)
+    return name not in {"open", "close"} and getattr(of, name, None) is of_base
 
 
 def check_sink(sink: Any, schema: pa.Schema) -> None:

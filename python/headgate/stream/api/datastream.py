@@ -26,6 +26,7 @@ from headgate.stream.api.checks import (
     wrong_stream,
 )
 from headgate.stream.api.event_time import check_watermarks
+from headgate.stream.api.functions import CoProcessFunction, ProcessFunction
 from headgate.stream.api.graph import Edge, Shipping, StreamGraph, check_columns
 from headgate.stream.api.job import StreamingJob
 from headgate.stream.operators.connected import (
@@ -46,7 +47,7 @@ from headgate.stream.windows.input import no_rows
 
 if TYPE_CHECKING:
     from headgate.source import Source, WatermarkStrategy
-    from headgate.stream.api.functions import CoProcessFunction, Made, ProcessFunction
+    from headgate.stream.api.functions import Made
     from headgate.stream.windows.aggregates import Aggregate, WindowFunction
     from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow
 
@@ -194,7 +195,7 @@ class DataStream:
         Raises:
             OptionError: an argument has a value that it does not take.
         """
-        check_process(function, "ProcessFunction", ("open", "process", "close"))
+        check_process(function, ProcessFunction, ("open", "process", "close"))
         schema, outputs = check_schema("schema", schema), check_side_outputs(side_outputs)
         key_schema = pa.schema([self.schema.field(key) for key in self._keys])
         make = partial(ProcessOperator, function, self._keys, key_schema, schema, outputs)
@@ -421,7 +422,7 @@ class ConnectedStreams:
     ) -> DataStream:
         """Apply a :class:`CoProcessFunction`; arguments as for :meth:`DataStream.process`."""
         methods = ("open", "process_first", "process_second", "close")
-        check_process(function, "CoProcessFunction", methods)
+        check_process(function, CoProcessFunction, methods)
         schema, outputs = check_schema("schema", schema), check_side_outputs(side_outputs)
         limits = batch_limits(batch_rows, batch_bytes)
         check_operator(name, parallelism)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol, TypeAlias, overload
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, overload
 
 from headgate.batches import Rows
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 #: What a function returns: a batch, a table or a DataFrame of any library, or several of them. None is an error.
 Made: TypeAlias = Rows | Iterable[Rows]
+_NO_METHOD: Final = "{} registers timers and has no {}()"
 
 
 class RuntimeContext(Protocol):
@@ -121,11 +122,11 @@ class ProcessFunction:
         The batch has the key columns, and ``timestamp``: int64 of ms since 1970, not null. A key with several timers has a
         row for each. More than 65,536 timers come in several calls. A function that registers timers has this method.
         """
-        raise NotImplementedError
+        raise NotImplementedError(_NO_METHOD.format(type(self).__name__, "on_event_timers"))
 
     def on_processing_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> Made:
         """Handle timers up to the wall clock's time, as :meth:`on_event_timers`."""
-        raise NotImplementedError
+        raise NotImplementedError(_NO_METHOD.format(type(self).__name__, "on_processing_timers"))
 
     def close(self) -> None:
         """Release resources; called once, also after a failure."""
@@ -150,11 +151,11 @@ class CoProcessFunction:
 
     def on_event_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> Made:
         """Handle timers up to the watermark, as in a :class:`ProcessFunction`."""
-        raise NotImplementedError
+        raise NotImplementedError(_NO_METHOD.format(type(self).__name__, "on_event_timers"))
 
     def on_processing_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> Made:
         """Handle timers up to the wall clock's time."""
-        raise NotImplementedError
+        raise NotImplementedError(_NO_METHOD.format(type(self).__name__, "on_processing_timers"))
 
     def close(self) -> None:
         """Release resources; called once, also after a failure."""

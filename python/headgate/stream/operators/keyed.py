@@ -8,6 +8,7 @@ from headgate.errors import StateError
 from headgate.stream.operators.operator import EXPIRED, OperatorContext, OperatorSnapshot
 from headgate.stream.operators.results import Results
 from headgate.stream.state.backend import KeyedStateBackend
+from headgate.stream.state.descriptors import StateDescriptor
 from headgate.stream.windows.kinds import NO_WATERMARK
 
 if TYPE_CHECKING:
@@ -126,6 +127,8 @@ class FunctionContext:
         for output, own in side_outputs.items():
             self._results[output] = Results(context.uid, own, "side_outputs")
         self._backend = None if state is None else state.backend
+        #: Names of the states that open() has declared.
+        self._declared: set[str] = set()
         self.watermark = NO_WATERMARK
 
     @property
@@ -178,8 +181,20 @@ class FunctionContext:
         return self.state.processing_timers
 
     def get_state(self, descriptor: Any) -> Any:
-        """Return the state of a name; declare it if it is new."""
-        return self.state.get_state(descriptor)
+        """Return the state of a name; declare it if it is new.
+
+        Raises:
+            StateError: ``open()`` declares a name twice, so that two states would be one.
+        """
+        backend = self.state
+        if not backend.is_open and isinstance(descriptor, StateDescriptor):
+            if descriptor.name in self._declared:
+                raise StateError(
+                    f"open() declares the state {descriptor.name!r} twice, and both would be one state",
+                    remedy="another name for one of them",
+                )
+            self._declared.add(descriptor.name)
+        return backend.get_state(descriptor)
 
     def emit(self, rows: Made, output: str | None = None) -> None:
         """Emit rows."""

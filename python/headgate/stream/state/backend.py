@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate._kinds import kind_of
 from headgate.errors import SnapshotError, StateError
 from headgate.key_groups import check_max_parallelism
 from headgate.stream.state.column import Clock, Rows
@@ -144,7 +145,12 @@ class KeyedStateBackend:
             StateError: the name has state of another kind or reduction.
             SchemaMismatchError: the name has state of another type.
         """
-        state_class = CLASSES[type(descriptor)]
+        state_class = CLASSES.get(type(descriptor))
+        if state_class is None:
+            raise StateError(
+                f"get_state() of {kind_of(descriptor)}",
+                remedy='get_state(ValueStateDescriptor("count", pa.int64())), or that of another kind',
+            )
         state = self.states.get(descriptor.name)
         if state is None:
             state = self._create(state_class, descriptor.name, _types_of(descriptor))
@@ -158,6 +164,11 @@ class KeyedStateBackend:
         self._marks[descriptor.name] = self._marked(descriptor)
         self._declared.add(descriptor.name)
         return state
+
+    @property
+    def is_open(self) -> bool:
+        """True once the operator's ``open`` is over."""
+        return self._is_open
 
     def opened(self, *, allow_dropped: bool) -> None:
         """End the time in which the same states are declared each time: that of the operator's ``open``.

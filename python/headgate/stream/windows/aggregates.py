@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._arguments import text
+from headgate._matches import close_matches
 from headgate.errors import StateError, UnknownColumnError
 from headgate.stream.state.column import cast_to
 from headgate.stream.state.types import check_reduce
@@ -113,8 +114,13 @@ def column_index(schema: pa.Schema, name: str) -> int:
     """
     found = schema.get_all_field_indices(name)
     if len(found) != 1:
+        near = close_matches(name, schema.names)
+        how_many = "is no column" if not found else f"are {len(found)} columns"
         raise UnknownColumnError(
-            f"there are {len(found)} columns of name {name!r}", have=", ".join(schema.names)
+            f"there {how_many} {name!r}",
+            asked=f"column {name!r}",
+            have=", ".join(schema.names),
+            remedy=" · ".join(map(repr, near)),
         )
     return int(found[0])
 

@@ -73,6 +73,7 @@ class WindowInput:
         check_keys(self.key_schema)
         self._time = column_index(schema, time)
         self.aggregates = Aggregates(schema, aggregates)
+        _check_names([*keys, WINDOW_START, WINDOW_END], aggregates)
         self.function = function
         self.lateness = millis(span("allowed_lateness", allowed_lateness))
         self.row_type = pa.struct(list(schema))
@@ -167,3 +168,20 @@ def new_or_checked(
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:
     """Return an empty batch."""
     return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+
+
+def _check_names(taken: Sequence[str], aggregates: Sequence[Aggregate]) -> None:
+    """Check that no column of the result replaces another one.
+
+    Raises:
+        StateError: two have one name.
+    """
+    names = set(taken)
+    for one in aggregates:
+        if one.result in names:
+            raise StateError(
+                f"two columns of the result have the name {one.result!r}",
+                have=", ".join([*taken, *(other.result for other in aggregates)]),
+                remedy=f'Aggregate({one.kind!r}, {one.column!r}, name="another")',
+            )
+        names.add(one.result)

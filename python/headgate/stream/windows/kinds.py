@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from headgate._arguments import span
+from headgate._arguments import refuse, span
 from headgate._times import millis_of
 from headgate.errors import StateError
 
@@ -64,8 +64,16 @@ class SlidingWindow:
     offset: timedelta | str = timedelta(0)
 
     def __post_init__(self) -> None:
-        """Refuse a length or a slide that is not positive."""
+        """Refuse a length or a slide that is not positive, and rows between two windows."""
         _as_spans(self, "size", "slide", "offset")
+        if millis(self.slide) > millis(self.size):
+            raise refuse(
+                "slide",
+                self.slide,
+                f"is longer than size={self.size!r}, so some rows would be in no window",
+                "at most size",
+                "a shorter slide · a filter() before the window, to leave out rows on purpose",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +109,9 @@ def _as_spans(window: Any, *names: str) -> None:
     for name in names:
         given = getattr(window, name)
         is_shift = name == "offset" and isinstance(given, timedelta)
-        object.__setattr__(window, name, given if is_shift else span(name, given, name != "offset"))
+        object.__setattr__(
+            window, name, given if is_shift else span(name, given, int(name != "offset"))
+        )
 
 
 def panes(window: TumblingWindow | SlidingWindow) -> int:
