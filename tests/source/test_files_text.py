@@ -411,3 +411,11 @@ def test_a_csv_file_may_lack_all_chosen_columns(tmp_path):
     source = FileSource(tmp_path, format="csv", columns=["name"])
     table = table_of(source, read_all(source, enumerated(source)))
     assert table["name"].to_pylist() == ["a", None]
+
+
+@pytest.mark.parametrize("schema", [None, pa.schema([("id", pa.int64())])])
+def test_an_array_of_json_is_refused(schema, tmp_path):
+    (tmp_path / "a.json").write_text('[{"id": 1},\n {"id": 2}]\n')
+    source = FileSource(tmp_path, format="json", schema=schema)
+    with pytest.raises(SourceError, match="an array, not one object in each line"):
+        read_all(source, enumerated(source))
