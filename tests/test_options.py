@@ -151,6 +151,13 @@ def test_an_unknown_option_gets_close_matches():
     assert "do one  segment_size" in str(caught.value)
 
 
+def test_an_unknown_environment_variable_gets_close_matches():
+    with pytest.raises(OptionError, match="'HEADGATE_MEMROY' is no environment variable") as caught:
+        resolve("exchange", {}, {}, {"HEADGATE_MEMROY": "1m"})
+    assert "HEADGATE_MEMORY" in str(caught.value)
+    resolve("exchange", {}, {}, {"HEADGATE_TEST_SEED": "1", "HEADGATE_UI_LINK": "x"})
+
+
 def test_an_option_of_another_call_is_unknown():
     with pytest.raises(OptionError, match="is no option of ShuffleEnvironment"):
         resolve("environment", {"mode": "kept"}, environ={})

@@ -187,7 +187,7 @@ OPTIONS: Final[dict[str, Option]] = {
             "directories",
             None,
             ("environment", "exchange"),
-            "Directories for temporary files, used in turn; they must exist. A directory in which "
+            "Directories for temporary files, used in turn; one of them must exist. A directory in which "
             "a file cannot be made is not used again. The files have no name, so nothing is left "
             "of them even if the process is killed. By default Spark's local directories in a "
             "process of Spark, and the system's temporary directory elsewhere.",

@@ -66,6 +66,9 @@ def resolve(
     _refuse_unknown(call, table, f"option of {CALLS[scope]}")
     ours = [key for key in conf if key.startswith(CONF_PREFIX)]
     _refuse_unknown(ours, {option.conf: option for option in OPTIONS.values()}, "conf")
+    ours = [key for key in environ if key.startswith("HEADGATE_") and not key.startswith(_OTHERS)]
+    variables = {option.variable: option for option in OPTIONS.values()}
+    _refuse_unknown(ours, variables, "environment variable of Headgate")
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for name, option in table.items():
@@ -107,6 +110,19 @@ def describe(name: str, value: Any) -> str:
     return duration_text(value) if kind in {"duration", "timeout"} else str(value)
 
 
+#: Starts of environment variables that are no options: those of the page, of tests and benchmarks, and
+#: those that Kubernetes sets in every pod for a service with the name "headgate".
+_OTHERS: Final = (
+    "HEADGATE_UI",
+    "HEADGATE_TEST_",
+    "HEADGATE_BENCH_",
+    "HEADGATE_CHAOS",
+    "HEADGATE_FAILPOINTS",
+    "HEADGATE_SCREENSHOTS",
+    "HEADGATE_STREAM_POINTS",
+    "HEADGATE_PORT",
+    "HEADGATE_SERVICE_",
+)
 _LARGEST: Final = 2**63 - 1
 #: Parsers by kind; values of other kinds are not parsed.
 _PARSERS: Final[dict[Kind, Callable[[Any], Any]]] = {

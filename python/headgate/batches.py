@@ -91,6 +91,10 @@ class Batches:
         schema = self._known_schema()
         return pa.Table.from_batches(self, schema)
 
+    def was_left_early(self) -> bool:
+        """Return True if batches were taken and others were left; one of these is lost."""
+        return self._has_begun and self._first is None and next(self, None) is not None
+
     def __iter__(self) -> Self:
         """Return itself."""
         return self
@@ -148,6 +152,30 @@ def returned(name: str, made: Any) -> Iterator[Any]:
         SchemaMismatchError: it cannot have rows, or has a None among its batches.
     """
     return _flat(name, _items(name, made))
+
+
+def refuse_early_return(name: str, made: Any, sources: Iterable[Batches]) -> None:
+    """Refuse one batch that is returned before all batches were taken, as by ``return`` in a loop.
+
+    A table may be of a library that stops at a limit, so it is not refused.
+
+    Args:
+        name: of the function.
+        made: what it returned.
+        sources: what it was given.
+
+    Raises:
+        SchemaMismatchError: some batches would be dropped.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - only workers need it
+
+    if isinstance(made, pa.RecordBatch) and any(source.was_left_early() for source in sources):
+        raise SchemaMismatchError(
+            f"{name} returned a batch before it had taken all batches",
+            asked=f"the rows of all batches from {name}",
+            remedy="yield each batch, in place of return · batches.read_all() takes all rows",
+            details={"function": name},
+        )
 
 
 def _flat(name: str, items: Iterable[Any]) -> Iterator[Any]:

@@ -6,6 +6,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
 
 from headgate import _native, _options
@@ -27,7 +28,7 @@ from headgate._closing import Closing
 from headgate._directories import local_directories
 from headgate._kinds import kind_of
 from headgate._option_table import OPTIONS
-from headgate.errors import CertificatesRefused
+from headgate.errors import CertificatesRefused, OptionError
 from headgate.gate import InputGate
 from headgate.partition import KINDS, PartitionKind, ResultPartition, TaskEvent
 
@@ -106,7 +107,15 @@ class ShuffleEnvironment(Closing):
         **options: Unpack[EnvironmentOptions],
     ) -> None:
         self._options = _options.resolve("environment", options)
-        directories = self._options["temp_directories"] or local_directories()
+        given = self._options["temp_directories"]
+        if given and not any(Path(path).exists() for path in given):
+            raise OptionError(
+                f"temp_directories={given!r} does not exist",
+                asked=f"temp_directories={given!r} ({self._options.sources['temp_directories']})",
+                remedy="make the directory · give one that exists · omit temp_directories",
+                details={"option": "temp_directories", "value": given},
+            )
+        directories = given or local_directories()
         self._native = _native.Environment(
             {**self._options, "temp_directories": directories},
             secret=secrets.token_bytes(32) if secret is None else bytes(secret),

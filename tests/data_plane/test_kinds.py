@@ -72,10 +72,19 @@ def test_the_limit_of_a_blocking_partition_is_an_error_of_its_writer(environment
 
 @pytest.mark.parametrize("kind", ["blocking", "hybrid"])
 def test_no_directory_to_write_to_is_an_error_that_names_it(environment, kind, tmp_path):
-    producer = environment(memory="4m", temp_directories=tmp_path / "missing")
+    folder = tmp_path / "missing"
+    folder.mkdir()
+    producer = environment(memory="4m", temp_directories=folder)
+    folder.rmdir()
     partition = producer.create_result_partition(1, kind=kind, schema=NUMBERS)
     with pytest.raises(hg.errors.SpillError, match="missing"):
         fill(partition)
+
+
+def test_directories_that_do_not_exist_are_refused_at_once(environment, tmp_path):
+    with pytest.raises(hg.errors.OptionError, match=r"temp_directories=.*missing.* does not exist"):
+        environment(temp_directories=tmp_path / "missing")
+    environment(temp_directories=[tmp_path / "missing", tmp_path])
 
 
 def test_unknown_kinds_are_refused_with_the_known_ones(environment):

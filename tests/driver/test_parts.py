@@ -188,3 +188,21 @@ def test_the_hash_of_an_int_is_sparks():
 )
 def test_what_a_failed_producer_job_means(text, code):
     assert job_cause(RuntimeError(text)).code == code
+
+
+def test_a_batch_that_is_returned_in_a_loop_over_several_is_refused():
+    def source(*batches):
+        return Source(batches, batch().schema, lambda _: None)
+
+    def first(batches):
+        for one in batches:
+            return one
+        return []
+
+    with pytest.raises(SchemaMismatchError, match="f returned a batch before it had taken all"):
+        list(apply("f", first, source(batch(1), batch(2))))
+    assert list(apply("f", first, source(batch(1)))) == [batch(1)]
+    constant = apply("f", lambda _: batch(7), source(batch(1), batch(2)))
+    assert list(constant) == [batch(7)]
+    some = apply("f", lambda batches: iter([next(batches)]), source(batch(1), batch(2)))
+    assert list(some) == [batch(1)]

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.source.shipped_kit import enumerated, read_all, table_of
 
-from headgate.errors import OptionError, SourceError
+from headgate.errors import OptionError, SchemaMismatchError, SourceError
 from headgate.source import CsvOptions, FileSource, read
 from headgate.source.files import lines
 from headgate.source.files.listing import Files
@@ -392,3 +392,30 @@ def test_numbers_of_json_keep_their_digits(tmp_path):
     (tmp_path / "a.json").write_text(f'{{"a": {"1" * 39}}}\n')
     with pytest.raises(SourceError, match=r'a has numbers that no double .* schema="a double"'):
         _ = FileSource(tmp_path, "json").schema
+
+
+@pytest.mark.parametrize("rows", ["2,b\n", "2,b\n3,c\n"])
+@pytest.mark.parametrize("columns", [None, ["name"]])
+def test_a_csv_file_without_the_header_is_refused(rows, columns, tmp_path):
+    (tmp_path / "a.csv").write_text("id,name\n1,a\n")
+    (tmp_path / "b.csv").write_text(rows)
+    source = FileSource(tmp_path, format="csv", columns=columns)
+    with pytest.raises(SchemaMismatchError, match=r"b\.csv has none of the columns") as caught:
+        read_all(source, enumerated(source))
+    assert "2, b (the file's header)" in str(caught.value)
+
+
+def test_a_csv_file_may_lack_all_chosen_columns(tmp_path):
+    (tmp_path / "a.csv").write_text("id,name\n1,a\n")
+    (tmp_path / "b.csv").write_text("id\n2\n")
+    source = FileSource(tmp_path, format="csv", columns=["name"])
+    table = table_of(source, read_all(source, enumerated(source)))
+    assert table["name"].to_pylist() == ["a", None]
+
+
+@pytest.mark.parametrize("schema", [None, pa.schema([("id", pa.int64())])])
+def test_an_array_of_json_is_refused(schema, tmp_path):
+    (tmp_path / "a.json").write_text('[{"id": 1},\n {"id": 2}]\n')
+    source = FileSource(tmp_path, format="json", schema=schema)
+    with pytest.raises(SourceError, match="an array, not one object in each line"):
+        read_all(source, enumerated(source))

@@ -68,6 +68,9 @@ class CsvFormat(FileFormat):
         """Yield the rows as batches; unwanted columns are not converted."""
         names = self._names_of(files, split)
         known = set(names)
+        if known.isdisjoint(wanted.names):
+            # Without rows, but with all names: it says which columns the file has.
+            yield pa.RecordBatch.from_pylist([], pa.schema([(name, pa.string()) for name in names]))
         present = pa.schema([field for field in wanted if field.name in known])
         convert = self._convert(present or pa.schema([(names[0], pa.string())]))
         if self._options.newlines_in_values or is_compressed(split.path):

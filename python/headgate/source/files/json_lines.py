@@ -60,7 +60,12 @@ class JsonLinesFormat(FileFormat):
 
 def _parse(chunk: bytes, options: paj.ParseOptions) -> pa.Table:
     read = paj.ReadOptions(use_threads=False, block_size=len(chunk) + 1)
-    return paj.read_json(io.BytesIO(chunk), read_options=read, parse_options=options)
+    try:
+        return paj.read_json(io.BytesIO(chunk), read_options=read, parse_options=options)
+    except pa.ArrowInvalid as error:
+        if chunk.lstrip().startswith(b"["):
+            raise ValueError("it has an array, not one object in each line") from error
+        raise
 
 
 def _with_times(table: pa.Table, wanted: pa.Schema) -> pa.Table:

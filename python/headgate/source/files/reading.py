@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from headgate.errors import HeadgateError, SourceError
+from headgate.errors import HeadgateError, SchemaMismatchError, SourceError
 from headgate.source.files.conform import RowFilter, conformer, filter_columns, plain_schema
 from headgate.source.files.listing import RENAMED, failed
 from headgate.source.files.partitions import constants, with_folder_columns
@@ -52,7 +52,7 @@ class SplitOpener:
     ) -> None:
         self._by_folders = by_folders
         self._files, self._kind, self._batch_rows = files, kind, batch_rows
-        self._columns = list(columns)
+        self._columns, self._names = list(columns), schema.names
         self._read = pa.schema(
             [schema.field(name) for name in columns_to_read(schema, columns, row_filter)]
         )
@@ -87,6 +87,8 @@ class SplitOpener:
         stored = pa.schema([field for field in self._read if field.name not in fixed])
         known, conform = None, None
         for batch in self._kind.read(self._files, split, stored, self._batch_rows):
+            if conform is None and len(stored) and self._kind.name == "csv":
+                self._check_header(batch.schema.names, split.path)
             if conform is None or batch.schema != known:
                 known = batch.schema
                 conform = conformer(known, self._read, split.path, fixed)
@@ -97,6 +99,17 @@ class SplitOpener:
             if rows.schema.names != self._columns:
                 rows = rows.select(self._columns)
             yield rows, position
+
+    def _check_header(self, names: list[str], path: str) -> None:
+        """Refuse a CSV file with other columns: its first line may be a row, and not a header."""
+        if set(names).isdisjoint(self._names):
+            raise SchemaMismatchError(
+                f"{path} has none of the columns of the source",
+                asked=", ".join(self._names),
+                have=f"{', '.join(names)} (the file's header)",
+                remedy="add a header to the file · header=False and column_names for all files",
+                details={"path": path, "columns": names},
+            )
 
 
 def columns_to_read(

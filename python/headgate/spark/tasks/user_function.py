@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
-from headgate.batches import Batches, returned
+from headgate.batches import Batches, refuse_early_return, returned
 from headgate.control.cause import message_of, one_line, sendable, traceback_of
 from headgate.spark.tasks.timing import FUNCTION, INPUT, Clock
 from headgate.spark.tasks.tracebacks import users_frames
@@ -124,11 +124,13 @@ def apply(name: str, function: BatchFunction | None, *sources: Source) -> Iterat
         (source,) = sources
         yield from source.ordered()
         return
+    inputs = [source.ordered() for source in sources]
     try:
-        made = function(*(source.ordered() for source in sources))
+        made = function(*inputs)
     except BaseException as error:
         _raise_origin(sources)
         raise UserFunctionFailed(name, error) from error
+    refuse_early_return(name, made, inputs)
     batches = returned(name, made)
     try:
         yield from batches
