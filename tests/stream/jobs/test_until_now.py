@@ -13,7 +13,7 @@ import pytest
 from tests.source.shipped_kit import FakeEnumeratorContext
 
 from headgate.errors import OptionError, SourceError, StreamError
-from headgate.sink import FileSink
+from headgate.sink import FileSink, FunctionSink
 from headgate.source import FileSource, NumberSequenceSource, RateSource, WatermarkStrategy
 from headgate.source.files.enumerator import FileEnumerator, FileWork
 from headgate.source.files.split import FileCheckpoint
@@ -206,3 +206,22 @@ def test_rows_for_a_window_that_an_earlier_run_has_closed_are_late(tmp_path, cli
     windows = kit.rows_of(tmp_path / "out").select(["user", "window_start"])
     assert windows.num_rows > before.num_rows
     assert windows.group_by(windows.column_names).aggregate([]).num_rows == windows.num_rows
+
+
+def test_a_job_is_told_that_the_checkpoints_are_of_another_source(tmp_path, caplog):
+    names = []
+    for end in (10, 20):
+        query = (
+            stream(NumberSequenceSource(0, end))
+            .sink(FunctionSink(len))
+            .start(checkpoint=str(tmp_path / "checkpoints"))
+        )
+        assert query.await_termination(60)
+        names.append([notice for notice in query.status.notices if "continues behind" in notice])
+    (first, (second,)) = names
+    assert first == []
+    assert "behind what NumberSequenceSource(0, 10) has read" in second
+    assert "NumberSequenceSource(0, 20) now" in second
+    assert any(
+        record.levelname == "WARNING" and second in record.getMessage() for record in caplog.records
+    )

@@ -21,7 +21,7 @@ from headgate.stream.job.checkpoints import (
 from headgate.stream.job.commits import SinkCommits
 from headgate.stream.job.history import CheckpointHistory
 from headgate.stream.job.messages import text
-from headgate.stream.job.metadata import check_restorable, metadata
+from headgate.stream.job.metadata import check_restorable, metadata, other_sources
 from headgate.stream.job.store import (
     CheckpointStore,
     Completed,
@@ -120,6 +120,12 @@ class Checkpointing:
         is_anew = savepoint is not None and restore == "savepoint"
         if store is not None and (found := store.claim(anew=is_anew)) is not None:
             self._check(found)
+            for uid, before, now in other_sources(self._graph, found.fields):
+                self._master.notices.add(
+                    f"{uid} continues behind what {before} has read, and is {now} now. If this is another job, give it a"
+                    " folder of its own for checkpoint=",
+                    logging.WARNING,
+                )
             if found.fields.get("has_ended") and self._graph.is_bounded:
                 self._master.notices.add(
                     f"an earlier run has read all rows of its sources, as the checkpoint in {store.uri} says:"

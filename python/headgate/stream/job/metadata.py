@@ -8,7 +8,7 @@
     has_ended         true if all sources had ended
     operators         uid -> parallelism; state: folder and number of each task's snapshot, or null;
                       committables: of its sink, each with the checkpoint that it was made for; watermark: of windows
-    sources           uid -> enumerator: its state; version: of the split serializer; splits: id and bytes of each
+    sources           uid -> name: of the source; enumerator: its state; version: of the split serializer; splits: id and bytes of each
     stages            uid of the first operator -> tasks: rows in flight of each; inputs: for the edges to it, in the order
                       of the channels, operator, side output, stage and number of the senders; outputs: operator, side
                       output and stage of the edges from it
@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -78,7 +78,12 @@ def metadata(
                 splits = [split for part in parts for split in part["splits"][1]]
                 version = parts[0]["splits"][0]
                 enumerator = enumerators[node.uid]
-                sources[node.uid] = {"enumerator": enumerator, "version": version, "splits": splits}
+                sources[node.uid] = {
+                    "name": node.source.name,
+                    "enumerator": enumerator,
+                    "version": version,
+                    "splits": splits,
+                }
                 continue
             found = [part["operators"].get(node.uid, {}) for part in parts]
             committables = [
@@ -123,6 +128,16 @@ def check_restorable(graph: JobGraph, fields: Mapping[str, Any], *, allow_droppe
             remedy="name= of the operators as before · allow_dropped_state=True",
         )
     _check_in_flight(graph, fields, allow_dropped=allow_dropped)
+
+
+def other_sources(graph: JobGraph, fields: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield sources that have another name than in the checkpoint, such as of another path: uid, name before and now."""
+    for stage in graph.stages:
+        for node in stage.operators:
+            now = None if node.source is None else node.source.name
+            before = fields["sources"].get(node.uid, {}).get("name")
+            if now is not None and before not in {None, now}:
+                yield node.uid, before, now
 
 
 def restored_tasks(

@@ -55,9 +55,9 @@ class Notices:
         self._said: list[str] = []
         self._logged: set[tuple[str, str]] = set()
 
-    def add(self, notice: str) -> None:
+    def add(self, notice: str, level: int = logging.INFO) -> None:
         """Add a sentence."""
-        _LOG.info("%s: %s", self._job, notice, extra={"job": self._job})
+        _LOG.log(level, "%s: %s", self._job, notice, extra={"job": self._job})
         self._said.append(notice)
 
     def note(self, dropped: Drops) -> None:
