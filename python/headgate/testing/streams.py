@@ -8,10 +8,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headgate._closing import Closing
 from headgate._kinds import kind_of
 from headgate.errors import OptionError
 from headgate.source.watermark.generator import MAX_WATERMARK
@@ -22,14 +23,12 @@ from headgate.stream.operators.operator import OperatorContext
 from headgate.stream.operators.results import Results
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from headgate.batches import Rows
     from headgate.stream.api.graph import Node
     from headgate.stream.operators.operator import Operator
 
 
-class StreamHarness:
+class StreamHarness(Closing):
     """The operators of a stream in this thread, each as one task. A context manager, which closes them.
 
     Args:
@@ -154,19 +153,6 @@ class StreamHarness:
         """Close the functions."""
         self._close_operators()
         self._folder.cleanup()
-
-    def __enter__(self) -> Self:
-        """Return the harness itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
 
     def _open(self, states: dict[str, SnapshotFolder] | None) -> None:
         made = [(node, node.make()) for node in self._nodes if node.make is not None]

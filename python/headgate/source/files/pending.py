@@ -11,7 +11,7 @@ from headgate.source.files.order import Order, key_of
 if TYPE_CHECKING:
     from headgate.source.files.split import FileSplit, ListedFile
 
-#: What orders the splits of a file, the place of the split in it, and the split's id.
+#: The key of the order of files, the place of the split in it, and the split's id.
 _Entry = tuple[Any, int, str]
 
 

@@ -87,7 +87,7 @@ class SparkSide(Protocol):
 
 
 class KeptSide(Protocol):
-    """What consumers of kept exchanges ask and tell; no method may block."""
+    """The questions and reports of consumers of kept exchanges; no method may block."""
 
     def places(self, exchange_id: bytes) -> Iterable[Message]:
         """Return the PLACES messages of an exchange."""

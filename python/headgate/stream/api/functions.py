@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headgate.stream.state.states import ReducingState, ValueState
     from headgate.stream.state.timers import Timers
 
-#: What a function returns: a batch, a table or a DataFrame of any library, or several of them. None is an error.
+#: The result of a function: a batch, a table or a DataFrame of any library, or several of them. None is an error.
 Made: TypeAlias = Rows | Iterable[Rows]
 _NO_METHOD: Final = "{} registers timers and has no {}()"
 

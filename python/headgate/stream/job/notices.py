@@ -1,4 +1,4 @@
-"""What the user of a job should know: rows and values that operators have dropped, and what the start found."""
+"""Notices for the user of a job: rows and values that operators have dropped, and what the start found."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def summed(tasks: Iterable[Drops]) -> dict[str, dict[str, int]]:
 
 
 class Notices:
-    """What the user of a job should know: each is logged once.
+    """Notices for the user of a job: each is logged once.
 
     Args:
         job: name of the job.

@@ -127,8 +127,6 @@ class FunctionContext:
         for output, own in side_outputs.items():
             self._results[output] = Results(context.uid, own, "side_outputs")
         self._backend = None if state is None else state.backend
-        #: Names of the states that open() has declared.
-        self._declared: set[str] = set()
         self.watermark = NO_WATERMARK
 
     @property
@@ -187,13 +185,12 @@ class FunctionContext:
             StateError: ``open()`` declares a name twice, so that two states would be one.
         """
         backend = self.state
-        if not backend.is_open and isinstance(descriptor, StateDescriptor):
-            if descriptor.name in self._declared:
-                raise StateError(
-                    f"open() declares the state {descriptor.name!r} twice, and both would be one state",
-                    remedy="another name for one of them",
-                )
-            self._declared.add(descriptor.name)
+        is_descriptor = isinstance(descriptor, StateDescriptor)
+        if is_descriptor and not backend.is_open and backend.has_declared(descriptor.name):
+            raise StateError(
+                f"open() declares the state {descriptor.name!r} twice, and both would be one state",
+                remedy="another name for one of them",
+            )
         return backend.get_state(descriptor)
 
     def emit(self, rows: Made, output: str | None = None) -> None:

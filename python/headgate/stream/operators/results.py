@@ -1,4 +1,4 @@
-"""What functions of users return: any rows that an exchange takes as well, cast to the schema of their operator."""
+"""Results of the functions of users: any rows that an exchange takes as well, cast to the schema of their operator."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ Consumer = Callable[["pa.RecordBatch"], None]
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What is known of operators that are closed.
+    """Figures of operators that are closed.
 
     Attributes:
         files_in_flight: files that snapshots in flight build on, by operator.
@@ -127,7 +127,7 @@ class OperatorChain:
 
     @property
     def dropped(self) -> dict[str, dict[str, int]]:
-        """What each operator has dropped, by counter. Any thread may ask."""
+        """Rows and values that each operator has dropped, by counter. Any thread may ask."""
         operators, left = self.operators, self._left
         if left is not None:
             return left.dropped

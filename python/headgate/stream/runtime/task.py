@@ -195,7 +195,7 @@ class StreamTask:
 
     @property
     def dropped(self) -> dict[str, dict[str, int]]:
-        """What each operator has dropped, by counter."""
+        """Rows and values that each operator has dropped, by counter."""
         return self._chain.dropped
 
     def back_pressured_ns(self) -> int:

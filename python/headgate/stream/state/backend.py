@@ -35,7 +35,7 @@ State: TypeAlias = ValueState | ReducingState | ListState | MapState | Timers
 #: Names of the states that are timers.
 EVENT_TIMERS: Final = "event timers"
 PROCESSING_TIMERS: Final = "processing timers"
-#: What a snapshot says of a state, as metadata of its types.
+#: Marks of a state in a snapshot, as metadata of its types.
 Marks: TypeAlias = "dict[bytes, bytes]"
 #: The reduction; and there if the state was declared before :meth:`KeyedStateBackend.opened`.
 _REDUCE: Final = b"reduce"
@@ -86,7 +86,7 @@ class KeyedStateBackend:
         self.clock = clock
         self.current = Current()
         self.states: dict[str, State] = {}
-        #: What a snapshot says of each state beside its types: of restored ones, until they are declared, and of others.
+        #: Marks of each state in a snapshot, beside its types; those of restored states count until they are declared.
         self._marks: dict[str, Marks] = {}
         #: Names of states that were declared.
         self._declared: set[str] = set()
@@ -169,6 +169,10 @@ class KeyedStateBackend:
     def is_open(self) -> bool:
         """True once the operator's ``open`` is over."""
         return self._is_open
+
+    def has_declared(self, name: str) -> bool:
+        """Return True if :meth:`get_state` was called for the name; what was only restored does not count."""
+        return name in self._declared
 
     def opened(self, *, allow_dropped: bool) -> None:
         """End the time in which the same states are declared each time: that of the operator's ``open``.

@@ -329,7 +329,7 @@ class _Chunk:
 
 def _chunk_file(fields: dict[str, Any]) -> ChunkFile:
     file = ChunkFile(**fields)
-    # What a manifest names is deleted with it.
+    # The files that a manifest names are deleted with it.
     if not _CHUNK_NAME.fullmatch(file.name):
         raise ValueError(f"{file.name} is no name of a file of a snapshot")
     return file
