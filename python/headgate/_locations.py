@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from typing import TYPE_CHECKING, Any, Self
 
+from headgate._arguments import path as checked_path
 from headgate._error import masked
 from headgate.errors import OptionError
 
@@ -15,6 +17,24 @@ class MaskedPath(str):
     """A path or a URI, whose repr has no secrets."""
 
     __slots__ = ()
+
+    @classmethod
+    def of(cls, value: object, filesystem: pafs.FileSystem | None) -> Self:
+        """Return the path of a sink, from the root, so that all processes mean the same folder.
+
+        Args:
+            value: a path or a URI.
+            filesystem: has the path; None for the path's own.
+
+        Raises:
+            OptionError: the value is no path, or a URI beside a file system.
+        """
+        found = checked_path("path", value)
+        if filesystem is not None:
+            refuse_uri(found, filesystem)
+        elif not is_uri(found):
+            found = os.path.abspath(found)  # noqa: PTH100 - as given
+        return cls(found)
 
     def __repr__(self) -> str:
         """Return the repr without secrets."""

@@ -48,7 +48,7 @@ def parse_address(raw: Any) -> str:
 
 
 def parse_path(raw: Any) -> str:
-    """Return a path as text.
+    """Return a path as text, with the folder of the user for ``~``.
 
     Raises:
         TypeError: not a path.
@@ -59,7 +59,7 @@ def parse_path(raw: Any) -> str:
         raise TypeError("not a path")
     if not path:
         raise ValueError("an empty path")
-    return path
+    return os.path.expanduser(path)  # noqa: PTH111 - a text, which may be a URI
 
 
 def parse_directories(raw: Any) -> tuple[str, ...]:
@@ -82,4 +82,4 @@ def parse_directories(raw: Any) -> tuple[str, ...]:
     stripped = tuple(path.strip() if isinstance(path, str) else "" for path in paths)
     if not stripped or not all(stripped):
         raise ValueError("not a list of paths")
-    return stripped
+    return tuple(map(parse_path, stripped))

@@ -38,8 +38,12 @@ def refuse_file(storage: Storage) -> None:
             )
 
 
-def refuse_existing(storage: Storage) -> None:
+def refuse_existing(storage: Storage, *other_modes: str) -> None:
     """Check that the path has no data, as ``mode="error"`` requires.
+
+    Args:
+        storage: the folder.
+        other_modes: that the job could have.
 
     Raises:
         SinkError: there is a file that readers see.
@@ -50,7 +54,7 @@ def refuse_existing(storage: Storage) -> None:
             f"{storage.root} holds data already",
             asked='mode="error"',
             have=f"{len(there)} files, the first {there[0]}",
-            remedy='mode="append" · mode="overwrite" · another path',
+            remedy=" · ".join([*(f'mode="{mode}"' for mode in other_modes), "another path"]),
             details={"path": storage.root},
         )
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from headgate._locations import MaskedPath, refuse_uri
+from headgate._error import masked
+from headgate._locations import MaskedPath
 from headgate.errors import (
     ClosedError,
     NotBuiltError,
-    OptionError,
     PackageNotFound,
     SchemaMismatchError,
     SinkError,
@@ -83,14 +83,14 @@ class DeltaSink(StreamSink):
 
     def __post_init__(self) -> None:
         """Check the path."""
-        path: Any = self.path.__fspath__() if hasattr(self.path, "__fspath__") else self.path
-        if not isinstance(path, str) or not path:
-            raise OptionError(f"path={path!r} is not a path", remedy='path="/data/table"')
-        if self.filesystem is not None:
-            refuse_uri(path, self.filesystem)
-        object.__setattr__(self, "path", MaskedPath(path))
+        object.__setattr__(self, "path", MaskedPath.of(self.path, self.filesystem))
         if self.uri is not None:
             object.__setattr__(self, "uri", MaskedPath(self.uri))
+
+    @property
+    def name(self) -> str:
+        """The table's address."""
+        return f"DeltaSink({masked(self.address)})"
 
     @property
     def delivery(self) -> Delivery:

@@ -74,7 +74,7 @@ class FileCommitter(Committer):
         refuse_file(storage)
         recover(storage, self._sink.stale_seconds)
         if self._sink.mode == "error":
-            refuse_existing(storage)
+            refuse_existing(storage, "append", "overwrite")
         facts = JobFacts(self._owner or Owner.of(os.getpid()), tuple(_missing(storage)))
         path = storage.at(STAGING, self._job, JOB)
         try:
@@ -100,7 +100,7 @@ class FileCommitter(Committer):
                 # Complete other commits, so that no file is removed that their journals expect.
                 recover(storage, self._sink.stale_seconds, skip=self._job, include_running=True)
             if mode == "error":
-                refuse_existing(storage)
+                refuse_existing(storage, "append", "overwrite")
             journal = plan(storage, self._job, committables, overwrite=mode == "overwrite")
             if not journals.write(storage, journal):
                 raise mark_decided(SinkError(f"job {self._job} is committed by another process"))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 from pyarrow import fs
 
-from headgate._arguments import duration, flag, one_of, size, text, whole_number
+from headgate._arguments import duration, flag, one_of, size, whole_number
 from headgate._kinds import kind_of
-from headgate._locations import MaskedPath, refuse_uri
+from headgate._locations import MaskedPath
 from headgate._units import parse_duration, parse_size
 from headgate.errors import OptionError
 from headgate.sink.encoding import FORMATS, Encoding, Format, compression_of
@@ -39,13 +38,7 @@ class FileSinkOptions:
 
     def __post_init__(self) -> None:
         """Check the options."""
-        path: Any = self.path
-        if isinstance(path, os.PathLike):
-            path = os.fspath(path)
-        text("path", path, 'a path, such as "/data/out"')
-        if self.filesystem is not None:
-            refuse_uri(path, self.filesystem)
-        object.__setattr__(self, "path", MaskedPath(path))
+        object.__setattr__(self, "path", MaskedPath.of(self.path, self.filesystem))
         one_of(*FORMATS)("format", self.format)
         one_of(*MODES)("mode", self.mode)
         compression_of(self.format, self.compression)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headgate._arguments import arrow_schema, flag, instance, takes
+from headgate._error import masked
 from headgate.sink.api import Sink, WriterContext, chosen_name
 from headgate.sink.file_committer import FileCommitter
 from headgate.sink.file_options import FileSinkOptions
@@ -21,6 +22,8 @@ from headgate.sink.recovery import Recovered, recover
 from headgate.sink.stream_api import Delivery, StreamSink, StreamWriterContext
 
 if TYPE_CHECKING:
+    from pyarrow import fs
+
     from headgate.sink.storage import Storage
 
 
@@ -97,6 +100,17 @@ class FileSink(FileSinkOptions, Sink, StreamSink):
             query: the query's id, the same after a restart.
         """
         return QueryCommitter(self, self.storage(), query)
+
+    @property
+    def name(self) -> str:
+        """The folder."""
+        return f"FileSink({masked(self.path)})"
+
+    @property
+    def new_file(self) -> tuple[fs.FileSystem, str]:
+        """File system and path of a file as a job makes them."""
+        storage = self.storage()
+        return storage.filesystem, storage.at(f"part-0{self.suffix}")
 
     @property
     def delivery(self) -> Delivery:

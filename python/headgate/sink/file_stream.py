@@ -134,7 +134,7 @@ class FileStreamCommitter(StreamSinkCommitter):
         committed = self._batches.latest()
         refuse_older(restored_checkpoint, committed, self._job, self._storage.root)
         if restored_checkpoint is None and self._sink.mode == "error":
-            refuse_existing(self._storage)
+            refuse_existing(self._storage, "append")
 
     def commit(self, checkpoint_id: int, committables: Iterable[bytes]) -> None:
         """Make the files visible; see :meth:`StreamSinkCommitter.commit`."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate._kinds import kind_of
-from headgate.errors import OptionError, UserFunctionError
+from headgate.errors import OptionError, StreamError, UserFunctionError
 from headgate.sink.stream_api import (
     Delivery,
     StreamSink,
@@ -27,7 +28,8 @@ class FunctionSink(StreamSink):
     An exception of the function fails the task. What it returns does not matter.
 
     Args:
-        function: gets a batch of at least one row. What it does must be durable when it returns.
+        function: gets a batch of at least one row. What it does must be durable when it returns. In worker processes and
+            on Spark it works with copies of what it refers to, such as a list.
 
     Raises:
         OptionError: the function cannot be called.
@@ -42,6 +44,22 @@ class FunctionSink(StreamSink):
                 f"function is {kind_of(self.function)}, which cannot be called",
                 remedy="FunctionSink(lambda batch: ...)",
             )
+
+    def __reduce__(self) -> tuple[type[FunctionSink], tuple[Callable[[pa.RecordBatch], object]]]:
+        """Refuse to go to another process with a method of a collection, of which that process has a copy.
+
+        Raises:
+            StreamError: the function is one.
+        """
+        collection = getattr(self.function, "__self__", None)
+        if isinstance(collection, (list, dict, set, bytearray, deque)):
+            kind = type(collection).__name__
+            raise StreamError(
+                f"FunctionSink({kind}.{self.function.__name__}) would fill a copy of the {kind} in each worker process, "
+                "and this process would see no row",
+                remedy="start() without workers= and spark= · FileSink(folder)",
+            )
+        return (type(self), (self.function,))
 
     @property
     def delivery(self) -> Delivery:

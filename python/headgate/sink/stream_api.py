@@ -33,6 +33,7 @@ from headgate.sink.api import AnySchema, chosen_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import fs
 
 Delivery = Literal["exactly_once", "at_least_once"]
 DELIVERIES: Final = ("exactly_once", "at_least_once")
@@ -157,6 +158,16 @@ class StreamSinkCommitter(ABC):
 
 class StreamSink(AnySchema, ABC):
     """A target for the rows of a streaming job. Picklable: writers are made in other processes."""
+
+    @property
+    def name(self) -> str:
+        """The name of the target, by which a job notices that it continues with another one."""
+        return type(self).__name__
+
+    @property
+    def new_file(self) -> tuple[fs.FileSystem, str] | None:
+        """File system and path of a file as a job makes them; None if the target is no folder of files."""
+        return None
 
     @property
     @abstractmethod

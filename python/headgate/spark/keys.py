@@ -35,7 +35,7 @@ class Columns:
         schema: their schema.
         case_sensitive: Spark's ``spark.sql.caseSensitive``.
         of: owner of the schema for the error text, such as "the input".
-        argument: ``"by"`` or ``"sort_within"``.
+        argument: ``"by"``, ``"sort_within"`` or ``"per_key"``.
         not_computed: why Spark cannot compute a column from others here; empty if it can.
     """
 
@@ -93,7 +93,9 @@ class Columns:
             names.append(found.name)
             kind = found.dataType
         fits, what = (
-            (_is_hashable, "be a key") if self.argument == "by" else (_is_sortable, "be sorted by")
+            (_is_sortable, "be sorted by")
+            if self.argument == "sort_within"
+            else (_is_hashable, "be a key")
         )
         if not fits(kind):
             raise unsupported(".".join(names), kind, what)

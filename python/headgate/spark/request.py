@@ -10,6 +10,7 @@ from headgate import _options
 from headgate._kinds import kind_of, parameters_taken
 from headgate._option import CONF_PREFIX
 from headgate.errors import OptionError
+from headgate.functions.per_key import PerKey
 from headgate.selectors import HashSelector
 from headgate.spark.confs import session_confs
 from headgate.spark.encryption import with_tls
@@ -185,6 +186,8 @@ def check(
         not_computed=_why_not_computed(data, map, chosen, is_alone),
     )
     keys = partitioning(by, columns)
+    if isinstance(reduce, PerKey):
+        replace(columns, argument="per_key", not_computed="").keys(reduce.keys)
     check_whole_groups(map, reduce, keys, chosen["num_partitions"])
     df, source = (None, data) if isinstance(data, SourceInput) else (data, None)
     return Request(
@@ -303,7 +306,9 @@ def struct_of(schema: StructType | pa.Schema | str, name: str) -> StructType:
             parsed = Struct.fromDDL(schema)
         except ParseException as error:
             raise OptionError(
-                f"{name}={schema!r} is not a schema in Spark's DDL",
+                f"{name}={schema!r} is not a schema in Spark's DDL: {error.getMessage() or error}".partition(
+                    "\n"
+                )[0],
                 remedy=f'{name}="user string, n long"',
             ) from error
         if isinstance(parsed, Struct):

@@ -10,6 +10,7 @@ from headgate.batches import returned
 from headgate.errors import OptionError, SchemaMismatchError
 from headgate.spark.portable import portable
 from headgate.spark.schema import arrow_schema_in_utc
+from headgate.spark.worker_python import check_workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -109,11 +110,19 @@ def write(
     from headgate.sink import Committable  # noqa: PLC0415 - imports pyarrow
     from headgate.sink import Sink as SinkClass  # noqa: PLC0415
     from headgate.sink.commit import abort_after  # noqa: PLC0415
+    from headgate.sink.file_options import MODES  # noqa: PLC0415
 
     if not isinstance(sink, SinkClass):
         raise OptionError(
             f"sink is {kind_of(sink)}, not a headgate.sink.Sink",
             remedy="FileSink(path)",
+        )
+    mode = options.get("mode")
+    if mode in MODES:
+        raise OptionError(
+            f"mode={mode!r} is not how rows are exchanged, but how a sink treats files that are there",
+            asked=f"write(..., mode={mode!r})",
+            remedy=f'FileSink(path, mode="{mode}")',
         )
     given = {
         **options,
@@ -127,6 +136,7 @@ def write(
     committer = sink.create_committer()
     if _is_alone(df, by, map, reduce, schema, given):
         table: Any = df
+        check_workers(table.sparkSession)
         columns = file_schema(table.schema)
         manifests = _written(table, WriteTask(sink, committer.job, None))
     else:

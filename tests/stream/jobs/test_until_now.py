@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.source.shipped_kit import FakeEnumeratorContext
 
-from headgate.errors import OptionError, SourceError, StreamError
+from headgate.errors import CheckpointError, OptionError, SourceError, StreamError
 from headgate.sink import FileSink, FunctionSink
 from headgate.source import FileSource, NumberSequenceSource, RateSource, WatermarkStrategy
 from headgate.source.files.enumerator import FileEnumerator, FileWork
@@ -208,20 +208,18 @@ def test_rows_for_a_window_that_an_earlier_run_has_closed_are_late(tmp_path, cli
     assert windows.group_by(windows.column_names).aggregate([]).num_rows == windows.num_rows
 
 
-def test_a_job_is_told_that_the_checkpoints_are_of_another_source(tmp_path, caplog):
-    names = []
-    for end in (10, 20):
-        query = (
-            stream(NumberSequenceSource(0, end))
-            .sink(FunctionSink(len))
-            .start(checkpoint=str(tmp_path / "checkpoints"))
-        )
-        assert query.await_termination(60)
-        names.append([notice for notice in query.status.notices if "continues behind" in notice])
-    (first, (second,)) = names
-    assert first == []
-    assert "behind what NumberSequenceSource(0, 10) has read" in second
-    assert "NumberSequenceSource(0, 20) now" in second
+def test_checkpoints_of_another_source_are_refused(tmp_path, caplog):
+    def start(end, **options):
+        made = stream(NumberSequenceSource(0, end)).sink(FunctionSink(len))
+        return made.start(checkpoint=str(tmp_path / "checkpoints"), **options)
+
+    assert start(10).await_termination(60)
+    words = r"source-1 was NumberSequenceSource\(0, 10\), and is NumberSequenceSource\(0, 20\) now"
+    with pytest.raises(CheckpointError, match=words):
+        start(20)
+    query = start(20, restore="latest")
+    assert query.await_termination(60)
+    (notice,) = [one for one in query.status.notices if "as restore='latest' allows" in one]
     assert any(
-        record.levelname == "WARNING" and second in record.getMessage() for record in caplog.records
+        record.levelname == "WARNING" and notice in record.getMessage() for record in caplog.records
     )

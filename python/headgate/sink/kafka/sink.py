@@ -95,6 +95,11 @@ class KafkaSink(StreamSink):
         except (TypeError, ValueError) as error:
             raise OptionError(f"timeout={self.timeout!r} is {error}") from error
 
+    @property
+    def name(self) -> str:
+        """The topic."""
+        return f"KafkaSink({self.topic})"
+
     def create_stream_writer(
         self, context: StreamWriterContext, schema: pa.Schema | None = None
     ) -> StreamSinkWriter:

@@ -13,6 +13,7 @@ from headgate.source.api.split import SourceSplit
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
+    import pyarrow.fs as pafs
 
     from headgate.source.api.enumerator import SplitEnumerator, SplitEnumeratorContext
     from headgate.source.api.reader import SourceReader, SourceReaderContext
@@ -90,6 +91,10 @@ class Source(ABC, Generic[T, SplitT, CheckpointT]):
     @property
     def has_endless_splits(self) -> bool:
         """True if a split may never end, so that no micro-batch can read it to its end."""
+        return False
+
+    def would_list(self, filesystem: pafs.FileSystem, file: str) -> bool:  # noqa: ARG002 - for overrides
+        """Return True if this source reads a file that does not exist yet, once it is there."""
         return False
 
     def until_now(self) -> Source[T, SplitT, CheckpointT]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
 from typing import Any, Final
 
 import pyarrow.fs as pafs
 
 from headgate._locations import from_uri, is_uri, refuse_uri
+from headgate._values import parse_path
 from headgate.errors import OptionError, SourceError
 from headgate.source.files.partitions import folder_values
 from headgate.source.files.split import FileSplit, ListedFile
@@ -80,6 +81,18 @@ class Files:
             for info in self._list_path(path, missing_ok=missing_ok):
                 found[info.path] = ListedFile(info.path, info.size or 0, _modified(info))
         return [found[path] for path in sorted(found)]
+
+    def would_list(self, filesystem: pafs.FileSystem, file: str) -> bool:
+        """Return True if a file that does not exist yet would be listed."""
+        real: Callable[[str], str] = os.path.realpath if self.is_local else str
+        for path, root in zip(self.paths, self._roots, strict=True):
+            below = real(file).removeprefix(f"{real(root).rstrip('/')}/")
+            is_below = filesystem == self.filesystem and below != real(file)
+            if is_below and not _is_ignored(below):
+                rest = path[len(root) :].lstrip("/")
+                if not rest or re.fullmatch(_regex(rest), below):
+                    return True
+        return False
 
     def folder_values(self, path: str) -> dict[str, str | None]:
         """Return the columns in the names of a file's folders, such as ``day=2026-01-31``."""
@@ -249,7 +262,7 @@ def _resolve(texts: list[str], filesystem: Any) -> tuple[Any, list[str]]:
 
 
 def _local(path: str) -> tuple[Any, str]:
-    return pafs.LocalFileSystem(), os.path.abspath(path)  # noqa: PTH100 - as given
+    return pafs.LocalFileSystem(), os.path.abspath(parse_path(path))  # noqa: PTH100 - as given
 
 
 def _fixed_folder(pattern: str) -> str:

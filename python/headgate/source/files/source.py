@@ -190,6 +190,10 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         base = self._all_columns()
         return base if self._columns is None else select(base, self._columns, self.name)
 
+    def would_list(self, filesystem: pafs.FileSystem, file: str) -> bool:
+        """Return True if the file is in one of the folders, or fits one of the patterns."""
+        return self._files.would_list(filesystem, file)
+
     def create_enumerator(
         self, context: SplitEnumeratorContext[FileSplit]
     ) -> SplitEnumerator[FileSplit, FileCheckpoint]:

@@ -30,6 +30,7 @@ from headgate.source.hybrid.state import (
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
+    import pyarrow.fs as pafs
 
 T = TypeVar("T")
 
@@ -90,6 +91,10 @@ class HybridSource(Source[T, HybridSplit, HybridCheckpoint]):
     def name(self) -> str:
         """The names of its sources."""
         return f"HybridSource({' -> '.join(link.source.name for link in self._links)})"
+
+    def would_list(self, filesystem: pafs.FileSystem, file: str) -> bool:
+        """Return True if one of the sources would."""
+        return any(link.source.would_list(filesystem, file) for link in self._links)
 
     def create_enumerator(
         self, context: SplitEnumeratorContext[HybridSplit]

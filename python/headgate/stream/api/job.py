@@ -7,6 +7,7 @@ import secrets
 import time
 import weakref
 from collections.abc import Mapping
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from headgate import _options
@@ -139,6 +140,15 @@ class StreamingJob:
             "restart_delay": milliseconds("restart_delay", restart_delay, 0),
             "heartbeat_timeout": milliseconds("heartbeat_timeout", heartbeat_timeout),
         }
+        if checkpoint is None:
+            _refuse_without_checkpoints(
+                interval=interval,
+                min_pause=min_pause,
+                tolerable_failures=tolerable_failures,
+                retained=retained,
+                restarts=restarts,
+                restart_delay=restart_delay,
+            )
         every = None if interval is None else milliseconds("interval", interval)
         checkpoint = None if checkpoint is None else path("checkpoint", checkpoint)
         config = JobConfig(
@@ -217,6 +227,23 @@ def _local_workers(
     if workers:
         return ProcessWorkers(graph, name, given, workers)
     return ThreadWorkers(graph, name, given)
+
+
+def _refuse_without_checkpoints(**given: Any) -> None:
+    """Refuse options that do nothing without checkpoints, unless they ask for nothing.
+
+    Raises:
+        OptionError: one of them has another value than its default.
+    """
+    defaults = signature(StreamingJob.start).parameters
+    for name, value in given.items():
+        if value not in (defaults[name].default, None, 0):
+            raise OptionError(
+                f"{name}={value!r} does nothing without a folder for checkpoints",
+                asked=f"start({name}={value!r}, checkpoint=None)",
+                have="without checkpoints a failure ends the job",
+                remedy=f'checkpoint="folder" · leave {name} out',
+            )
 
 
 def _refuse_broadcasts(graph: JobGraph) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from headgate.errors import HeadgateError, InternalError, SinkError
+from headgate.errors import HeadgateError, InternalError, SinkError, StreamError
+from headgate.sink.stream_api import StreamSink
 from headgate.stream.job.metadata import committables_of
 from headgate.stream.operators.sinks import SinkOperator
 
@@ -24,16 +25,39 @@ class SinkCommits:
     """
 
     def __init__(self, graph: JobGraph, name: str) -> None:
-        self._sinks: dict[str, Any] = {}
-        for stage in graph.stages:
-            for node in stage.operators:
-                if node.is_sink and node.make is not None:
-                    operator = node.make()
-                    if not isinstance(operator, SinkOperator):
-                        raise InternalError(f"{node.uid} is no operator of a sink")
-                    self._sinks[node.uid] = operator.sink
+        self._sinks = _sinks_of(graph)
+        self._graph = graph
+        #: Name of each sink, by uid.
+        self.names = {uid: sink.name for uid, sink in self._sinks.items() if hasattr(sink, "name")}
         self._name = name
         self._committers: dict[str, Any] = {}
+
+    def check_new_files(self) -> None:
+        """Check that no source reads what a sink of the job writes.
+
+        Raises:
+            StreamError: one would, in this run or in the next one.
+        """
+        nodes = [node for stage in self._graph.stages for node in stage.operators]
+        sources = [node.source for node in nodes if node.source is not None]
+        for uid, sink in self._sinks.items():
+            new_file = sink.new_file if isinstance(sink, StreamSink) else None
+            for source in sources:
+                if new_file is not None and source.would_list(*new_file):
+                    folder = new_file[1].rpartition("/")[0]
+                    raise StreamError(
+                        f"{uid} writes into {folder}, where {source.name} would read its files as input",
+                        remedy="a folder of its own for the sink, beside that of the source",
+                    )
+
+    def check_first(self) -> None:
+        """Check that all sinks take a job that starts for the first time.
+
+        Raises:
+            SinkError: a sink does not, such as one whose folder has files already.
+        """
+        self._start(None)
+        self.close()
 
     def restore(self, restored: Completed | None, attempt: str | None) -> None:
         """Make new committers, and commit again what a checkpoint has: the last driver may have died before.
@@ -45,13 +69,9 @@ class SinkCommits:
         Raises:
             SinkError: a sink cannot be used.
         """
-        self.close()
-        checkpoint = None if restored is None else restored.checkpoint
-        for uid, sink in self._sinks.items():
+        self._start(None if restored is None else restored.checkpoint)
+        for uid, committer in self._committers.items():
             with _committing(uid):
-                committer = sink.create_stream_committer(f"{self._name}.{uid}")
-                self._committers[uid] = committer
-                committer.start(checkpoint)
                 # A savepoint of a job that went on has output that this one has committed.
                 if restored is not None and restored.number is not None:
                     committer.commit(restored.checkpoint, committables_of(restored.fields, uid))
@@ -67,12 +87,33 @@ class SinkCommits:
             with _committing(uid):
                 committer.commit(checkpoint, committables_of(fields, uid))
 
+    def _start(self, checkpoint: int | None) -> None:
+        self.close()
+        for uid, sink in self._sinks.items():
+            with _committing(uid):
+                committer = sink.create_stream_committer(f"{self._name}.{uid}")
+                self._committers[uid] = committer
+                committer.start(checkpoint)
+
     def close(self) -> None:
         """Close the committers."""
         committers, self._committers = self._committers, {}
         for uid, committer in committers.items():
             with _committing(uid):
                 committer.close()
+
+
+def _sinks_of(graph: JobGraph) -> dict[str, Any]:
+    """Return the sinks of a job, by uid."""
+    found: dict[str, Any] = {}
+    for stage in graph.stages:
+        for node in stage.operators:
+            if node.is_sink and node.make is not None:
+                operator = node.make()
+                if not isinstance(operator, SinkOperator):
+                    raise InternalError(f"{node.uid} is no operator of a sink")
+                found[node.uid] = operator.sink
+    return found
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from headgate.stream.job.checkpoints import (
 from headgate.stream.job.commits import SinkCommits
 from headgate.stream.job.history import CheckpointHistory
 from headgate.stream.job.messages import text
-from headgate.stream.job.metadata import check_restorable, metadata, other_sources
+from headgate.stream.job.metadata import check_restorable, metadata, names, source_names
 from headgate.stream.job.store import (
     CheckpointStore,
     Completed,
@@ -87,6 +87,7 @@ class Checkpointing:
         self._store = store
         self._master = master
         self._commits = SinkCommits(graph, config.name)
+        self._names = source_names(graph) | self._commits.names
         self._files = ThreadPoolExecutor(1, thread_name_prefix="headgate-checkpoints")
         #: Id of the last checkpoint that is complete; of the thread of files.
         self._completed = 0
@@ -97,6 +98,8 @@ class Checkpointing:
         #: Savepoint that the job has written to stop with, which may not have come into the log.
         self._written: str | None = None
         self._answers: dict[str, Future[str]] = {}
+        #: Savepoints that somebody asked for while no task ran.
+        self._waiting: list[tuple[str, Future[str]]] = []
 
     def claim(self) -> None:
         """Become the driver of the checkpoint folder; called before all others, on any thread.
@@ -104,7 +107,10 @@ class Checkpointing:
         Raises:
             CheckpointError: there is a checkpoint or savepoint that the job cannot continue from.
             OptionError: there are both, and the job does not say from which to continue.
+            StreamError: a source would read what a sink writes.
+            SinkError: a sink refuses a job that starts for the first time.
         """
+        self._commits.check_new_files()
         store, savepoint, restore = self._store, self._config.savepoint, self._config.restore
         if savepoint is not None:
             newest = None if store is None else store.newest()
@@ -118,14 +124,12 @@ class Checkpointing:
                 # Before the claim, which may be that none of the checkpoints counts any more.
                 self._check(CheckpointStore.savepoint(savepoint))
         is_anew = savepoint is not None and restore == "savepoint"
-        if store is not None and (found := store.claim(anew=is_anew)) is not None:
+        found = None if store is None else store.claim(anew=is_anew)
+        if found is None and savepoint is None:
+            self._commits.check_first()
+        if store is not None and found is not None:
+            self._check_ends(found, store.uri)
             self._check(found)
-            for uid, before, now in other_sources(self._graph, found.fields):
-                self._master.notices.add(
-                    f"{uid} continues behind what {before} has read, and is {now} now. If this is another job, give it a"
-                    " folder of its own for checkpoint=",
-                    logging.WARNING,
-                )
             if found.fields.get("has_ended") and self._graph.is_bounded:
                 self._master.notices.add(
                     f"an earlier run has read all rows of its sources, as the checkpoint in {store.uri} says:"
@@ -187,6 +191,9 @@ class Checkpointing:
         attempt.checkpoints = CheckpointCoordinator(
             self._config.checkpoints, attempt.placed, first, _now()
         )
+        waiting, self._waiting = self._waiting, []
+        for savepoint, answer in waiting:
+            self.request(attempt, savepoint, stop=False, answer=answer)
 
     def tick(self, attempt: Attempt) -> None:
         """Begin a checkpoint that is due, or give up one that takes too long."""
@@ -194,16 +201,27 @@ class Checkpointing:
             self._carry_out(attempt, attempt.running.on_time(_now()))
 
     def request(
-        self, attempt: Attempt, savepoint: str | None, *, stop: bool, answer: Future[str] | None
+        self,
+        attempt: Attempt | None,
+        savepoint: str | None,
+        *,
+        stop: bool,
+        answer: Future[str] | None,
     ) -> None:
-        """Take a checkpoint or savepoint as soon as possible; ``stop`` if it is the last one."""
+        """Take a checkpoint or savepoint as soon as possible; ``stop`` if it is the last one.
+
+        A savepoint waits for the next attempt if no task runs.
+        """
         if savepoint is not None and answer is not None:
+            if attempt is None or attempt.running is None:
+                self._waiting.append((savepoint, answer))
+                return
             # An attempt that follows a failed one asks again, for the same answer.
             if self._answers.get(savepoint, answer) is not answer:
                 answer.set_exception(CheckpointError(f"the savepoint {savepoint} is being taken"))
                 return
             self._answers[savepoint] = answer
-        if attempt.running is not None:
+        if attempt is not None and attempt.running is not None:
             effects = attempt.running.request(savepoint, stop=stop, now=_now())
             self._carry_out(attempt, effects)
 
@@ -239,6 +257,28 @@ class Checkpointing:
         self._files.shutdown()
         self._commits.close()
 
+    def _check_ends(self, found: Completed, folder: str) -> None:
+        """Check that a checkpoint is of this job, by what the job reads and writes.
+
+        Raises:
+            CheckpointError: it is not, and ``restore="latest"`` does not say that this is meant.
+        """
+        now = self._names
+        before = names(found.fields)
+        for uid in sorted(now.keys() & before.keys()):
+            if now[uid] == before[uid]:
+                continue
+            summary = f"{folder} has checkpoints of a job whose {uid} was {before[uid]}, and is {now[uid]} now"
+            if self._config.restore != "latest":
+                raise CheckpointError(
+                    summary,
+                    asked=f"checkpoint={folder!r}",
+                    have="rows that the other job has read or written count as done by this one",
+                    remedy="a folder of its own for checkpoint= · "
+                    'restore="latest" if this is the same job, with its data in another place',
+                )
+            self._master.notices.add(f"{summary}, as restore='latest' allows", logging.WARNING)
+
     def _check(self, found: Completed) -> None:
         check_restorable(self._graph, found.fields, allow_dropped=self._config.allow_dropped_state)
 
@@ -251,8 +291,12 @@ class Checkpointing:
             elif isinstance(effect, Abort):
                 self._abort(attempt, effect)
             elif isinstance(effect, FailJob):
-                summary = f"too many checkpoints failed, the last one because {effect.reason}"
-                self._master.fail(attempt, Cause.of(CheckpointError(summary)))
+                error = CheckpointError(
+                    f"too many checkpoints failed, the last one because {effect.reason}",
+                    remedy='a longer checkpoint_timeout= · alignment="unaligned" · tolerable_failures= above '
+                    f"{self._config.checkpoints.tolerable_failures} · free space in the checkpoint folder",
+                )
+                self._master.fail(attempt, Cause.of(error))
 
     def _trigger(self, attempt: Attempt, trigger: Trigger) -> None:
         checkpoint = trigger.checkpoint
@@ -340,7 +384,7 @@ class Checkpointing:
         fields = metadata(
             self._graph, checkpoint, effect.states, enumerators, self._completed, base
         )
-        fields["has_ended"] = has_ended
+        fields |= {"has_ended": has_ended, "sinks": self._commits.names}
         entry = fields
         if trigger.savepoint is not None:
             is_own = trigger.stop and trigger.savepoint == self._written

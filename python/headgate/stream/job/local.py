@@ -15,7 +15,13 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from headgate._unpicklable import culprit
 from headgate.control.cause import Cause
-from headgate.errors import CoordinatorError, InternalError, PeerLostError, StreamError
+from headgate.errors import (
+    CoordinatorError,
+    HeadgateError,
+    InternalError,
+    PeerLostError,
+    StreamError,
+)
 from headgate.stream.job.pool import Endpoint
 from headgate.stream.job.worker import StreamWorker
 
@@ -172,6 +178,8 @@ def dumped(job: tuple[JobGraph, Any, Any]) -> bytes:
         from pyspark.cloudpickle import dumps  # noqa: PLC0415 - optional
     try:
         return dumps(job)
+    except HeadgateError:
+        raise
     except Exception as error:
         raise StreamError(
             f"the job cannot be sent to other processes: {type(error).__name__}: {error}",

@@ -134,7 +134,10 @@ class JobMaster:
 
     def _answer_ended(self, answer: Future[str]) -> None:
         with suppress(InvalidStateError):  # the usual case: it has its answer
-            ended = CheckpointError("the job ended before the savepoint was taken")
+            ended = CheckpointError(
+                "the job ended before the savepoint was taken",
+                remedy="stop(savepoint=...) for one at the end · savepoint() while the job runs",
+            )
             answer.set_exception(copy.copy(self.failure) or ended)
 
     def checkpoints(self) -> list[CheckpointStats]:
@@ -454,11 +457,7 @@ class JobMaster:
         attempt = self._attempt
         is_running = attempt is not None and attempt.running is not None
         if goal is JobState.RUNNING:
-            if attempt is None or not is_running:
-                summary = "the job is not running, so no savepoint can be taken"
-                answer.set_exception(CheckpointError(summary))
-            else:
-                self._checkpointing.request(attempt, savepoint, stop=False, answer=answer)
+            self._checkpointing.request(attempt, savepoint, stop=False, answer=answer)
             return
         self._goal, self._savepoint = goal, savepoint
         if savepoint is None:

@@ -6,6 +6,7 @@
     max_parallelism   number of key groups
     savepoint         in the log only: the folder that has the rest
     has_ended         true if all sources had ended
+    sinks             uid -> name of each sink
     operators         uid -> parallelism; state: folder and number of each task's snapshot, or null;
                       committables: of its sink, each with the checkpoint that it was made for; watermark: of windows
     sources           uid -> name: of the source; enumerator: its state; version: of the split serializer; splits: id and bytes of each
@@ -16,7 +17,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -130,14 +131,17 @@ def check_restorable(graph: JobGraph, fields: Mapping[str, Any], *, allow_droppe
     _check_in_flight(graph, fields, allow_dropped=allow_dropped)
 
 
-def other_sources(graph: JobGraph, fields: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield sources that have another name than in the checkpoint, such as of another path: uid, name before and now."""
-    for stage in graph.stages:
-        for node in stage.operators:
-            now = None if node.source is None else node.source.name
-            before = fields["sources"].get(node.uid, {}).get("name")
-            if now is not None and before not in {None, now}:
-                yield node.uid, before, now
+def source_names(graph: JobGraph) -> dict[str, str]:
+    """Return the name of each source, by uid."""
+    nodes = [node for stage in graph.stages for node in stage.operators]
+    return {node.uid: node.source.name for node in nodes if node.source is not None}
+
+
+def names(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of the sources and sinks of a checkpoint, by uid, as far as it has them."""
+    sources = {uid: one["name"] for uid, one in fields["sources"].items() if "name" in one}
+    sinks: dict[str, str] = fields.get("sinks", {})
+    return sources | sinks
 
 
 def restored_tasks(

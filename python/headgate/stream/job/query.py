@@ -14,6 +14,7 @@ from headgate._arguments import path as checked_path
 from headgate.errors import ForkError
 from headgate.stream.job.notices import summed
 from headgate.stream.job.status import JobState, JobStatus, TaskStatus
+from headgate.stream.job.store import CheckpointStore
 from headgate.stream.state.locations import absolute
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class StreamingQuery:
             CheckpointError: it was given up.
             TimeoutError: it is not complete in time; it may be later.
         """
-        folder = absolute(checked_path("path", path))
+        folder = _savepoint_folder("path", path)
         limit = wait("timeout", timeout)
         return self._here().request(JobState.RUNNING, folder).result(limit)
 
@@ -139,9 +140,7 @@ class StreamingQuery:
         """
         timeout = wait("timeout", timeout)
         goal = JobState.FINISHED if flag("drain", drain) else JobState.STOPPED
-        folder = None
-        if savepoint is not None:
-            folder = absolute(checked_path("savepoint", savepoint))
+        folder = None if savepoint is None else _savepoint_folder("savepoint", savepoint)
         deadline = None if timeout is None else time.monotonic() + timeout
         answer = self._here().request(goal, folder)
         try:
@@ -174,3 +173,15 @@ class StreamingQuery:
     ) -> None:
         """Cancel the job, unless it is over."""
         self.cancel()
+
+
+def _savepoint_folder(option: str, value: str) -> str:
+    """Return the folder of a new savepoint.
+
+    Raises:
+        OptionError: the value is no path.
+        CheckpointError: the folder has something already.
+    """
+    folder = absolute(checked_path(option, value))
+    CheckpointStore.refuse_savepoint(folder)
+    return folder

@@ -200,6 +200,29 @@ class CheckpointStore:
         return f"{TASKS}/{attempt}/{stage}-{index}-{safe(uid)}"
 
     @staticmethod
+    def refuse_savepoint(path: str) -> None:
+        """Refuse a folder for a savepoint that has something already.
+
+        Raises:
+            CheckpointError: it has, or it cannot be listed.
+        """
+        try:
+            storage, root = stored(path)
+            there = storage.list(root)
+        except (OSError, ValueError) as error:
+            raise _failed(f"the folder {path} cannot be used for a savepoint", error) from error
+        if there:
+            is_savepoint = any(_last_name(entry) == _METADATA for entry in there)
+            raise CheckpointError(
+                f"{path} has a savepoint already"
+                if is_savepoint
+                else f"{path} is no new folder, and a savepoint needs one",
+                have=", ".join(_last_name(entry) for entry in there[:3])
+                + ", ..." * (len(there) > 3),
+                remedy="another folder, such as one with the time in its name",
+            )
+
+    @staticmethod
     def write_savepoint(path: str, fields: Mapping[str, Any], *, replace: bool = False) -> None:
         """Write what a savepoint consists of, when all its files are there.
 

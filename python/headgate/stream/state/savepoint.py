@@ -46,7 +46,9 @@ def read_savepoint(
             f"the tasks have different newest snapshots: {sorted(newest)}"
             if newest
             else f"there is no snapshot in {', '.join(roots)}",
-            remedy="give snapshot=, a number that all tasks have · give the folder of the tasks",
+            remedy="give snapshot=, a number that all tasks have · give the folder of the tasks"
+            if newest
+            else "give the folder that savepoint() or stop(savepoint=) was given",
         )
     backend = KeyedStateBackend.restore(numbers)
     return {name: state.table() for name, state in backend.states.items()}
