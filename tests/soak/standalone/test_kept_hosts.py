@@ -6,6 +6,7 @@ each of a hundred jobs; each is drawn from its number.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -32,7 +33,7 @@ pytestmark = [pytest.mark.timeout(420)]
 
 
 def processes_on(cluster, worker, kind):
-    """Return the ids of the processes of this kind on a worker."""
+    """Return the ids of the processes of this kind on a worker, the oldest first: ids wrap, times do not."""
     found = []
     for pid in cluster.network.pids(worker):
         try:
@@ -41,7 +42,16 @@ def processes_on(cluster, worker, kind):
             continue  # it has ended meanwhile
         if KINDS[kind] in words:
             found.append(pid)
-    return found
+    return sorted(found, key=started_at)
+
+
+def started_at(pid):
+    """Return when a process started, in ticks since the machine did; the last moment if it has ended."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2]
+    except FileNotFoundError:
+        return math.inf
+    return int(after_name.split()[19])
 
 
 def hosts_on(cluster, worker):
@@ -115,7 +125,7 @@ def test_a_killed_host_costs_no_producer(cluster, session):
     start_hosts(cluster, session)
     begin(session, "wait")
     for worker in WORKERS:
-        serves = max(hosts_on(cluster, worker))  # the other one started it
+        serves = hosts_on(cluster, worker)[-1]  # the other one started it
         os.kill(serves, signal.SIGKILL)
     answer = session.hear(300)
     assert answer["error"] == ""
@@ -127,9 +137,8 @@ def test_killed_idle_processes_of_hosts_cost_nothing(cluster, session):
     start_hosts(cluster, session)
     begin(session, "wait")
     for worker in WORKERS:
-        os.kill(
-            min(hosts_on(cluster, worker)), signal.SIGKILL
-        )  # the one that would start the other again
+        starts_again = hosts_on(cluster, worker)[0]
+        os.kill(starts_again, signal.SIGKILL)
     answer = session.hear(300)
     assert answer["error"] == ""
     assert is_right(answer)
@@ -139,7 +148,7 @@ def test_killed_idle_processes_of_hosts_cost_nothing(cluster, session):
 def test_a_host_whose_processes_are_both_killed_costs_its_producers_at_most(cluster, session):
     start_hosts(cluster, session)
     begin(session, "wait")
-    for process in sorted(hosts_on(cluster, WORKERS[0])):
+    for process in hosts_on(cluster, WORKERS[0]):
         os.kill(process, signal.SIGKILL)
     answer = session.hear(300)
     assert answer["error"] == ""
@@ -154,7 +163,7 @@ def kill_one(cluster, workers, kind):
         # A new executor has no process of Python before its first task.
         for worker in workers:
             if victims := processes_on(cluster, worker, kind):
-                victim = max(victims)  # the youngest: not the process that starts the others
+                victim = victims[-1]  # the youngest: not the process that starts the others
                 place = Path(f"/proc/{victim}/cwd").readlink()
                 os.kill(victim, signal.SIGKILL)
                 return place
