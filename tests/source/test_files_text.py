@@ -147,7 +147,7 @@ def test_values_with_newlines_keep_a_file_in_one_split(tmp_path):
 
 def test_columns_of_files_in_another_order_and_missing_ones(tmp_path):
     (tmp_path / "a.csv").write_text("id,text\n1,a\n")
-    (tmp_path / "b.csv").write_text("text,more,id\nb,x,2\n")
+    (tmp_path / "b.csv").write_text("text,id\nb,2\n")
     (tmp_path / "c.csv").write_text("id\n3\n")
     (tmp_path / "d.csv").write_text("text\nd\n")
     for csv in (CsvOptions(), ONE_LINE):
@@ -272,7 +272,7 @@ def test_a_type_that_was_guessed_wrong_says_to_give_the_schema(tmp_path):
     (tmp_path / "a.csv").write_text("n\n" + "1\n" * 600_000 + "x\n")
     with (
         read(FileSource(tmp_path, "csv")) as records,
-        pytest.raises(SourceError, match="invalid value 'x'") as caught,
+        pytest.raises(SourceError, match=r"n is int64 by the first MiB.* 'x'") as caught,
     ):
         list(records)
     assert "give the schema" in caught.value.remedy

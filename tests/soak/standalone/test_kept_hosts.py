@@ -29,7 +29,8 @@ KINDS = {
 #: The worker whose link is cut, and for how many seconds.
 CUT, CUT_SECONDS = WORKERS[1], 60.0
 
-pytestmark = [pytest.mark.timeout(420)]
+#: Without the cluster, whose wheel may have to be built first.
+pytestmark = [pytest.mark.timeout(420, func_only=True)]
 
 
 def processes_on(cluster, worker, kind):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pac
 
 from headgate.source.files.format import BATCH_BYTES, Cut, FileFormat, sliced
-from headgate.source.files.inference import exact_type, inferred, is_number
+from headgate.source.files.inference import exact_numbers, exact_type, inferred, is_number
 from headgate.source.files.lines import byte_ranges, is_compressed, line_chunks, line_start
 
 if TYPE_CHECKING:
@@ -63,24 +64,40 @@ class CsvFormat(FileFormat):
         return byte_ranges(file, self.name, cut, whole=whole)
 
     def read(
-        self, files: Files, split: FileSplit, wanted: pa.Schema, batch_rows: int | None
+        self,
+        files: Files,
+        split: FileSplit,
+        wanted: pa.Schema,
+        batch_rows: int | None,
+        *,
+        guessed: pa.Schema | None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows as batches; unwanted columns are not converted."""
         names = self._names_of(files, split)
         known = set(names)
+        if guessed is not None:
+            others = known - set(guessed.names) - files.folder_values(split.path).keys()
+            if others and not known.isdisjoint(guessed.names):
+                raise ValueError(f"it has a column {min(others)!r}, which the first file lacks")
         if known.isdisjoint(wanted.names):
             # Without rows, but with all names: it says which columns the file has.
             yield pa.RecordBatch.from_pylist([], pa.schema([(name, pa.string()) for name in names]))
         present = pa.schema([field for field in wanted if field.name in known])
+        numbers = {} if guessed is None else _numbers_of(present)
+        present = pa.schema(
+            [pa.field(f.name, pa.string() if f.name in numbers else f.type) for f in present]
+        )
         convert = self._convert(present or pa.schema([(names[0], pa.string())]))
         if self._options.newlines_in_values or is_compressed(split.path):
             batches = self._batches(files, split.path, split.file_size, convert, BATCH_BYTES)
-            yield from sliced(batches, split.position, batch_rows)
+            exact = (self._exact(batch, numbers) for batch in batches)
+            yield from sliced(exact, split.position, batch_rows)
             return
         parsed = (
             batch
             for chunk in line_chunks(files, self._below_header(files, split))
-            for batch in self._chunk(chunk, names, convert)
+            for rows in self._chunk(chunk, names, convert)
+            for batch in (self._exact(rows, numbers),)
         )
         yield from sliced(parsed, split.position, batch_rows)
 
@@ -127,6 +144,23 @@ class CsvFormat(FileFormat):
         table = pac.read_csv(io.BytesIO(chunk), read, self._parse(), convert)
         yield from table.combine_chunks().to_batches()
 
+    def _exact(self, batch: pa.RecordBatch, numbers: Mapping[str, pa.DataType]) -> pa.RecordBatch:
+        """Return a batch with some of its columns of strings as numbers.
+
+        Raises:
+            ValueError: a number would change.
+        """
+        if not numbers:
+            return batch
+        nulls = pa.array(self._convert(None).null_values, pa.string())
+        columns = batch.columns
+        for place, name in enumerate(batch.schema.names):
+            if name in numbers:
+                texts = columns[place]
+                known = pc.if_else(pc.is_in(texts, nulls), pa.scalar(None, pa.string()), texts)
+                columns[place] = exact_numbers(known, numbers[name], name)
+        return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
     def _below_header(self, files: Files, split: FileSplit) -> FileSplit:
         """Return the split without the header, which is the first line that is not blank."""
         if not self._options.header:
@@ -172,3 +206,8 @@ class CsvFormat(FileFormat):
             options.column_types = {field.name: field.type for field in wanted}
             options.include_columns = list(wanted.names)
         return options
+
+
+def _numbers_of(schema: pa.Schema) -> dict[str, pa.DataType]:
+    """Return the types of the columns of numbers, by name."""
+    return {field.name: field.type for field in schema if is_number(field.type)}

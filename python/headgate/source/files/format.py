@@ -70,7 +70,13 @@ class FileFormat(ABC):
 
     @abstractmethod
     def read(
-        self, files: Files, split: FileSplit, wanted: pa.Schema, batch_rows: int | None
+        self,
+        files: Files,
+        split: FileSplit,
+        wanted: pa.Schema,
+        batch_rows: int | None,
+        *,
+        guessed: pa.Schema | None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a split from its position on, in batches of the file's own schema.
 
@@ -80,6 +86,8 @@ class FileFormat(ABC):
             wanted: the columns to read. The batches may lack columns that the file lacks, and may
                 have others.
             batch_rows: rows in a batch, at most; None for about 4 MiB.
+            guessed: all columns, if their types were inferred from the beginning of a file: a value
+                that would change, and a field that is not among them, is an error then.
         """
 
 

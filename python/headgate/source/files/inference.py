@@ -13,8 +13,9 @@ import pyarrow.types as pt
 
 #: Texts of numbers that change as a number: leading zeros, and numbers that Arrow reads as hexadecimal.
 _NOT_A_NUMBER: Final = r"^\s*[-+]?0[0-9xX]"
-#: Texts of numbers that may change as a double.
-_LONG: Final = r"[0-9.]{16}|[eE][-+]?[0-9]{3}"
+#: Texts of numbers that may change as a double: by a large exponent, as a long whole number, or by more digits than a
+#: double has in its shortest form.
+_LONG: Final = r"[eE][-+]?[0-9]{3}|\b[0-9]{16}|(?:[0-9]\.?){18}"
 #: Significant digits that each double has at most in its shortest form.
 _DIGITS: Final = 17
 _MOST_DIGITS: Final = 38
@@ -69,6 +70,38 @@ def exact_type(texts: pa.Array, kind: pa.DataType) -> pa.DataType:
     scale = max(max(0, -int(number.as_tuple().exponent)) for number in numbers)
     whole = max(max(0, number.adjusted() + 1) for number in numbers)
     return pa.decimal128(_MOST_DIGITS, scale) if whole + scale <= _MOST_DIGITS else pa.string()
+
+
+def exact_numbers(texts: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    """Return a column of numbers.
+
+    Args:
+        texts: the column as strings.
+        kind: of integers or doubles.
+        name: of the column, for errors.
+
+    Raises:
+        ValueError: a text is no number, or changes as one.
+    """
+    texts = pc.ascii_trim_whitespace(texts)
+    if exact_type(texts, kind) != kind:
+        raise changing(name, kind)
+    try:
+        return texts.cast(kind)
+    except pa.ArrowInvalid as error:
+        # Arrow's text names the value.
+        raise ValueError(f"{name} is {_guessed(kind)}: {error}") from error
+
+
+def changing(name: str, kind: pa.DataType) -> ValueError:
+    """Return the error for a value that changes as the type that was inferred for its column."""
+    return ValueError(
+        f"{name} is {_guessed(kind)}, and has numbers that would change, such as with more digits or with leading zeros"
+    )
+
+
+def _guessed(kind: pa.DataType) -> str:
+    return f"{kind} by the first MiB of the first file"
 
 
 def exact_json(text: str, schema: pa.Schema) -> pa.Schema:
@@ -132,7 +165,7 @@ def _changes(text: str) -> bool:
     double = Decimal(float(text))
     if not double.is_finite() or double.is_zero() != exact.is_zero():
         return True
-    if exact == exact.to_integral_value() and not text.strip().lower().count("e"):
+    if text.strip().lstrip("+-").isdecimal():  # such as an id
         return abs(exact) > _EXACT
     return len(exact.as_tuple().digits) > _DIGITS
 

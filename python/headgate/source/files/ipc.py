@@ -43,7 +43,13 @@ class ArrowFormat(FileFormat):
         ]
 
     def read(
-        self, files: Files, split: FileSplit, wanted: pa.Schema, batch_rows: int | None
+        self,
+        files: Files,
+        split: FileSplit,
+        wanted: pa.Schema,
+        batch_rows: int | None,
+        *,
+        guessed: pa.Schema | None,  # noqa: ARG002 - files say their types
     ) -> Iterator[pa.RecordBatch]:
         """Yield the batches, with large ones in slices."""
         with files.filesystem.open_input_file(split.path) as opened:

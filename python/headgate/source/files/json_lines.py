@@ -11,7 +11,7 @@ import pyarrow.json as paj
 import pyarrow.types as pt
 
 from headgate.source.files.format import Cut, FileFormat, sliced, split_of
-from headgate.source.files.inference import exact_json, inferred
+from headgate.source.files.inference import changing, exact_json, inferred
 from headgate.source.files.lines import byte_ranges, is_compressed, line_chunks
 
 if TYPE_CHECKING:
@@ -41,19 +41,30 @@ class JsonLinesFormat(FileFormat):
         return byte_ranges(file, self.name, cut, whole=is_compressed(file.path))
 
     def read(
-        self, files: Files, split: FileSplit, wanted: pa.Schema, batch_rows: int | None
+        self,
+        files: Files,
+        split: FileSplit,
+        wanted: pa.Schema,
+        batch_rows: int | None,
+        *,
+        guessed: pa.Schema | None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the objects as batches, without unwanted fields."""
+        # A table without columns would have no rows.
+        others = "ignore" if len(wanted) else "infer"
+        if guessed is not None and set(guessed.names) <= set(wanted.names):
+            others = "error"
         options = paj.ParseOptions(
             explicit_schema=pa.schema([_parsed_as(field) for field in wanted]),
-            # A table without columns would have no rows.
-            unexpected_field_behavior="ignore" if len(wanted) else "infer",
+            unexpected_field_behavior=others,
         )
         parsed = (
             batch
             for chunk in line_chunks(files, split)
             if chunk.strip()
-            for batch in _with_times(_parse(chunk, options), wanted).combine_chunks().to_batches()
+            for batch in _with_times(_exact(chunk, _parse(chunk, options), guessed), wanted)
+            .combine_chunks()
+            .to_batches()
         )
         yield from sliced(parsed, split.position, batch_rows)
 
@@ -66,6 +77,20 @@ def _parse(chunk: bytes, options: paj.ParseOptions) -> pa.Table:
         if chunk.lstrip().startswith(b"["):
             raise ValueError("it has an array, not one object in each line") from error
         raise
+
+
+def _exact(chunk: bytes, table: pa.Table, guessed: pa.Schema | None) -> pa.Table:
+    """Return the rows of lines.
+
+    Raises:
+        ValueError: a number would change as the type that was guessed.
+    """
+    if guessed is not None:
+        exact = exact_json(chunk.decode(), table.schema)
+        for field, own in zip(table.schema, exact, strict=True):
+            if own.type != field.type:
+                raise changing(field.name, field.type)
+    return table
 
 
 def _with_times(table: pa.Table, wanted: pa.Schema) -> pa.Table:

@@ -65,7 +65,13 @@ class ParquetFormat(FileFormat):
         ]
 
     def read(
-        self, files: Files, split: FileSplit, wanted: pa.Schema, batch_rows: int | None
+        self,
+        files: Files,
+        split: FileSplit,
+        wanted: pa.Schema,
+        batch_rows: int | None,
+        *,
+        guessed: pa.Schema | None,  # noqa: ARG002 - files say their types
     ) -> Iterator[pa.RecordBatch]:
         """Yield batches; row groups before the position are not read."""
         with files.filesystem.open_input_file(split.path) as opened:

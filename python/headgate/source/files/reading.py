@@ -37,6 +37,7 @@ class SplitOpener:
         row_filter: rows for which it is not true are dropped; None for all rows.
         batch_rows: rows in a batch before the filter, at most; None for about 4 MiB.
         by_folders: True if the names of folders contain columns.
+        is_guessed: True if the schema was inferred from the beginning of a file.
     """
 
     def __init__(
@@ -49,7 +50,9 @@ class SplitOpener:
         batch_rows: int | None,
         *,
         by_folders: bool = False,
+        is_guessed: bool = False,
     ) -> None:
+        self._guessed = schema if is_guessed else None
         self._by_folders = by_folders
         self._files, self._kind, self._batch_rows = files, kind, batch_rows
         self._columns, self._names = list(columns), schema.names
@@ -85,8 +88,11 @@ class SplitOpener:
         values = self._files.folder_values(split.path) if self._by_folders else {}
         fixed = constants(values, self._read, split.path)
         stored = pa.schema([field for field in self._read if field.name not in fixed])
+        guessed = None
+        if self._guessed is not None:
+            guessed = pa.schema([field for field in self._guessed if field.name not in fixed])
         known, conform = None, None
-        for batch in self._kind.read(self._files, split, stored, self._batch_rows):
+        for batch in self._kind.read(self._files, split, stored, self._batch_rows, guessed=guessed):
             if conform is None and len(stored) and self._kind.name == "csv":
                 self._check_header(batch.schema.names, split.path)
             if conform is None or batch.schema != known:

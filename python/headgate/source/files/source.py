@@ -125,6 +125,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             raise refuse(
                 "schema", schema, "is no Arrow schema", 'pyarrow.schema([("id", "int64")])'
             )
+        self._is_guessed = schema is None
         self._given = None if schema is None else plain_schema(schema, "the schema")
         self._split_size = size("split_size", split_size, 1)
         if batch_rows is not None:
@@ -224,6 +225,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             self._filter,
             self._batch_rows,
             by_folders=self._by_folders,
+            is_guessed=self._is_guessed,
         )
 
     @property
