@@ -90,12 +90,17 @@ class KeptRun:
         """Take a report."""
         tasks = self.producers if report.role == "map" else self.consumers
         key = report.exchange, report.task
-        if report.role == "map" and key in tasks:
+        before = tasks.get(key)
+        failures = report.failures
+        if before is not None and failures > before.failures:
+            # Spark counts the attempt whose output was lost too, and that one had succeeded.
+            failures -= before.failures + 1
+        if report.role == "map" and before is not None:
             self.made_again += 1
         tasks[key] = report
         self.ended[report.attempt] = now
         self.stages.roles[report.stage] = report.role
-        self.failures += report.failures
+        self.failures += failures
         self.started = min(self.started, now - sum(report.times.values()) / 1000)
         self.heard = now
 

@@ -28,6 +28,8 @@ _MAX_STAGES: Final = 50
 #: Most tasks of a stage that are listed as running, and most attempts that failed; nobody looks at more.
 _MAX_RUNNING: Final = 128
 _MAX_FAILED: Final = 16
+#: Most attempts of a stage that are counted as failed.
+_MOST: Final = 10_000
 #: Spark's id of the resource profile that all executors have without another one.
 _DEFAULT_PROFILE: Final = 0
 
@@ -73,9 +75,12 @@ def stage_counts(context: SparkContext, stages: Iterable[int]) -> dict[int, Stag
     for stage, tasks in running.items():
         known = tracker.getStageInfo(stage)
         if known is not None:
-            found[stage] = StageCounts(
-                known.currentAttemptId, tasks, known.numTasks, known.numFailedTasks
+            attempt = known.currentAttemptId
+            # Spark's own number has also the attempts that succeeded and whose output was lost.
+            failed = known.numFailedTasks and int(
+                _listed(context, stage, attempt, "FAILED", _MOST).size()
             )
+            found[stage] = StageCounts(attempt, tasks, known.numTasks, failed)
     return found
 
 
@@ -95,16 +100,22 @@ def failed_tasks(context: SparkContext, stage: int, attempt: int) -> list[Failed
     ]
 
 
+def _listed(context: SparkContext, stage: int, attempt: int, state: str, most: int) -> Any:
+    """Return the first tasks in a state, as the JVM's objects, without a lock of the scheduler."""
+    jvm: Any = context._jvm  # noqa: SLF001 - PySpark has no way to this
+    store: Any = context._jsc.sc().statusStore()  # noqa: SLF001
+    states = jvm.java.util.List.of(jvm.org.apache.spark.status.api.v1.TaskStatus.valueOf(state))
+    by_launch = jvm.scala.Option.apply("lt")
+    return store.taskList(stage, attempt, 0, most, by_launch, True, states)
+
+
 def _tasks(
     context: SparkContext, stage: int, attempt: int, state: str, most: int
 ) -> list[dict[str, Any]]:
-    """Return the first tasks in a state as Spark's REST API has them, by one call and without a lock of the scheduler."""
+    """Return the first tasks in a state as Spark's REST API has them, by one call."""
     jvm: Any = context._jvm  # noqa: SLF001 - PySpark has no way to this
-    store: Any = context._jsc.sc().statusStore()  # noqa: SLF001
     api = jvm.org.apache.spark.status.api.v1
-    states = jvm.java.util.List.of(api.TaskStatus.valueOf(state))
-    by_launch = jvm.scala.Option.apply("lt")
-    found = store.taskList(stage, attempt, 0, most, by_launch, True, states)
+    found = _listed(context, stage, attempt, state, most)
     listed: list[dict[str, Any]] = json.loads(
         api.JacksonMessageWriter().mapper().writeValueAsString(found)
     )
