@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import multiprocessing
 import os
 import pickle
@@ -17,8 +18,9 @@ import pytest
 from headgate import errors, explain
 from headgate.__main__ import main
 from headgate._matches import close_matches
-from headgate.errors import ERRORS, HeadgateError, from_code
+from headgate.errors import ERRORS, HeadgateError, WorkerPythonError, from_code
 from headgate.spark.progress.verdict import Kind
+from headgate.spark.tasks.entry import unpickled
 
 SECTIONS = ["What it means", "Why it happens", "What to do", "How to reproduce"]
 
@@ -223,3 +225,31 @@ def test_errors_is_a_leaf():
                 names.add(node.module)
     standard = {"__future__", "typing", "collections.abc", "re", "traceback"}
     assert names == standard | {"headgate._error"}
+
+
+def test_a_command_whose_output_nobody_reads_any_more_ends_quietly():
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "headgate", "explain", "HG-6001"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_function_of_a_module_that_tasks_do_not_find_says_how_to_send_it(tmp_path, monkeypatch):
+    (tmp_path / "beside_the_script.py").write_text("def step(batches):\n    return batches\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("beside_the_script")
+    task = pickle.dumps(module.step)
+    assert unpickled(task) is module.step
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "beside_the_script")
+    with pytest.raises(
+        WorkerPythonError, match="does not find the module beside_the_script"
+    ) as error:
+        unpickled(task)
+    assert 'addPyFile("beside_the_script.py")' in error.value.remedy

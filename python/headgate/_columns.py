@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from decimal import Decimal
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +31,9 @@ _DIGITS, _MOST_DIGITS = 38, 76
 _FEWER: Final = "return values of one type in each column"
 
 
-def column_of(values: Sequence[Any], name: str, whose: str) -> pa.Array:
+def column_of(
+    values: Sequence[Any], name: str, whose: str, *, nan_is_null: bool = False
+) -> pa.Array:
     """Return a column of values.
 
     Whole numbers beyond 64 bits become decimals, and pandas' missing values nulls.
@@ -39,6 +42,7 @@ def column_of(values: Sequence[Any], name: str, whose: str) -> pa.Array:
         values: numbers, text, dates and others that Arrow knows; None for nulls.
         name: of the column, for errors.
         whose: the rows in words, for errors.
+        nan_is_null: True for values of pandas, which has one missing value.
 
     Raises:
         SchemaMismatchError: the values have several types, or one that Arrow does not know.
@@ -47,10 +51,10 @@ def column_of(values: Sequence[Any], name: str, whose: str) -> pa.Array:
 
     try:
         try:
-            column = pa.array(values)
+            column = pa.array(values, from_pandas=nan_is_null)
         except (pa.ArrowException, ValueError, TypeError, OverflowError):
-            values = [None if _is_missing(value) else value for value in values]
-            column = pa.array(values, _decimal_type(values))
+            values = [None if _is_missing(value, nan_is_null) else value for value in values]
+            column = pa.array(values, _decimal_type(values), from_pandas=nan_is_null)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise SchemaMismatchError(
             f"{whose} have values in {name!r} that make no column",
@@ -92,8 +96,10 @@ def table_of(frame: Any, whose: str) -> pa.Table:
     return table.select(named)
 
 
-def _is_missing(value: Any) -> bool:
+def _is_missing(value: Any, nan_is_null: bool) -> bool:
     kind = type(value)
+    if nan_is_null and isinstance(value, float) and math.isnan(value):
+        return True
     return kind.__name__ in _MISSING and kind.__module__.partition(".")[0] == "pandas"
 
 

@@ -201,7 +201,11 @@ def _items(name: str, made: Any) -> Iterable[Any]:
     raise SchemaMismatchError(
         f"{name} returned {kind_of(made)}, not batches",
         asked=f"an iterator of record batches from {name}",
-        remedy="yield each batch · return a table, or a DataFrame of polars or pandas",
+        remedy=(
+            "pyarrow.Table.from_pylist([...]) of dicts · a dict for each key is for per_key()"
+            if isinstance(made, Mapping)
+            else "yield each batch · return a table, or a DataFrame of polars or pandas"
+        ),
     )
 
 

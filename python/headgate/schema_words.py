@@ -44,7 +44,7 @@ def how_to_cast(name: str, have: pa.DataType, want: pa.DataType) -> str:
     if types.is_floating(have) and types.is_decimal(want):
         return f"in the function: decimal.Decimal(str(round(value, {want.scale})))"
     if types.is_timestamp(have) and types.is_timestamp(want):
-        return f"in the function: {_of_zone(name, has_zone=want.tz is not None)}"
+        return _of_zone(name, has_zone=want.tz is not None)
     if types.is_decimal(want):
         return f"in the function: column.cast(pa.decimal128({want.precision}, {want.scale}))"
     plain = (types.is_integer, types.is_floating, types.is_string, types.is_boolean, types.is_date)
@@ -56,10 +56,10 @@ def how_to_cast(name: str, have: pa.DataType, want: pa.DataType) -> str:
 def _of_zone(name: str, *, has_zone: bool) -> str:
     if not has_zone:
         return (
-            f"pc.local_timestamp(column) · df[{name!r}].dt.tz_localize(None) · "
+            f"in the function: pc.local_timestamp(column) · df[{name!r}].dt.tz_localize(None) · "
             "value.replace(tzinfo=None)"
         )
     return (
-        f'pc.assume_timezone(column, "UTC") · df[{name!r}].dt.tz_localize("UTC") · '
-        "value.replace(tzinfo=datetime.UTC)"
+        f"in the function, with the zone that the times are in: pc.assume_timezone(column, zone) · "
+        f"df[{name!r}].dt.tz_localize(zone) · value.replace(tzinfo=ZoneInfo(zone))"
     )

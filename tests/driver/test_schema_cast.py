@@ -236,7 +236,7 @@ def test_a_type_that_loses_something_is_refused():
     [
         (pa.float64(), pa.float32(), "df['c'].astype(\"float32\")"),
         (pa.float64(), pa.decimal128(9, 2), "Decimal(str(round(value, 2)))"),
-        (pa.timestamp("us"), pa.timestamp("us", "UTC"), 'pc.assume_timezone(column, "UTC")'),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC"), "pc.assume_timezone(column, zone)"),
         (pa.timestamp("us", "UTC"), pa.timestamp("us"), "pc.local_timestamp(column)"),
         (pa.string(), pa.decimal128(9, 2), "column.cast(pa.decimal128(9, 2))"),
         (pa.int8(), pa.bool_(), "column.cast(pa.bool_())"),

@@ -184,3 +184,27 @@ def test_none_is_no_rows_of_a_key(made):
     assert "batch.slice(0, 0)" in caught.value.remedy
     assert list(hg.per_key("k", lambda g: g.slice(0, 0))([ROWS])) == []
     assert list(hg.per_key("k", lambda _: [])([ROWS])) == []
+
+
+@pytest.mark.parametrize("library", ["pandas", "pandas_nullable"])
+def test_a_nan_that_pandas_returns_is_a_null_in_a_dict_and_in_a_frame(library):
+    rows = pa.record_batch({"k": ["a", "a", "b", None], "x": [None, None, 1.5, 2.0]})
+
+    def as_dict(group):
+        return {"k": group["k"].iloc[0], "m": group["x"].mean()}
+
+    def as_frame(group):
+        return pd.DataFrame({"k": group["k"].iloc[:1], "m": [group["x"].mean()]})
+
+    def found(function):
+        batches = hg.per_key("k", function, as_=library)([rows])
+        return [row for batch in batches for row in batch.to_pylist()]
+
+    right = [{"k": None, "m": 2.0}, {"k": "a", "m": None}, {"k": "b", "m": 1.5}]
+    assert found(as_dict) == found(as_frame) == right
+
+
+def test_a_nan_of_others_stays():
+    rows = pa.record_batch({"k": ["a"], "x": [float("nan")]})
+    (batch,) = hg.per_key("k", lambda group: {"x": group["x"][0].as_py()})([rows])
+    assert math.isnan(batch["x"][0].as_py())

@@ -11,7 +11,7 @@ from headgate._arguments import size
 from headgate._matches import close_matches
 from headgate.batches import joined, returned
 from headgate.errors import OptionError, UnknownColumnError
-from headgate.functions.libraries import LIBRARIES, as_library
+from headgate.functions.libraries import LIBRARIES, PANDAS, as_library
 from headgate.functions.single_rows import SingleRows
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class PerKey:
         return joined(self._batches(batches), _RETURNED_BYTES)
 
     def _batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
-        rows = SingleRows(_RETURNED_BYTES)
+        rows = SingleRows(_RETURNED_BYTES, nan_is_null=self._as in PANDAS)
         for made in self._returned(batches):
             if isinstance(made, Mapping):
                 yield from rows.add(made)

@@ -22,10 +22,12 @@ class SingleRows:
 
     Args:
         batch_bytes: of a batch, by the sizes of the values.
+        nan_is_null: True for values of pandas, which has one missing value.
     """
 
-    def __init__(self, batch_bytes: int) -> None:
+    def __init__(self, batch_bytes: int, *, nan_is_null: bool) -> None:
         self._batch_bytes = batch_bytes
+        self._nan_is_null = nan_is_null
         self._names: list[str] = []
         self._columns: list[list[Any]] = []
         self._size = 0
@@ -58,7 +60,7 @@ class SingleRows:
 
         columns, self._columns, self._size = self._columns, [[] for _ in self._names], 0
         arrays = [
-            column_of(values, name, _WHOSE)
+            column_of(values, name, _WHOSE, nan_is_null=self._nan_is_null)
             for name, values in zip(self._names, columns, strict=True)
         ]
         yield pa.RecordBatch.from_arrays(arrays, names=self._names)

@@ -94,7 +94,7 @@ def wait_for_a_checkpoint(query, count=2):
     assert not query.state.is_over
 
 
-def wait_until(found, seconds=30):
+def wait_until(found, seconds=120):
     deadline = time.monotonic() + seconds
     while not found():
         assert time.monotonic() < deadline

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import pickle
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 from headgate import _native
+from headgate.errors import WorkerPythonError
 from headgate.spark.tasks.heap import settle
 from headgate.spark.tasks.tracebacks import shown
 from headgate.spark.tasks.user_function import UserFunctionFailed
@@ -29,10 +31,27 @@ def run(body: str, task: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[p
     module = importlib.import_module(body)
     settle()  # before the user's objects exist
     rows: Iterator[pa.RecordBatch] = module.run(
-        pickle.loads(task),  # noqa: S301 - from the driver's own closure
+        unpickled(task),
         without_delays(batches),
     )
     return _native.OwnFrames(rows, _shown)
+
+
+def unpickled(data: bytes) -> Any:
+    """Return what the driver has pickled.
+
+    Raises:
+        WorkerPythonError: a function is of a module that this Python does not find.
+    """
+    try:
+        return pickle.loads(data)  # noqa: S301 - from the driver's own closure
+    except ModuleNotFoundError as error:
+        raise WorkerPythonError(
+            f"the Python of the tasks does not find the module {error.name}, of which your job has a function or a class",
+            have=f"{sys.executable}, sys.path without the folder of {error.name}",
+            remedy=f'spark.sparkContext.addPyFile("{str(error.name).partition(".")[0]}.py") · spark-submit --py-files · '
+            "install the module on every executor · define the function in the script",
+        ) from error
 
 
 def _shown(error: BaseException) -> BaseException:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.control.cause import Cause
+from headgate.spark.tasks.entry import unpickled
 from headgate.spark.tasks.task import here
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def run(task: StreamTask, numbers: Iterable[int]) -> Iterator[bytes]:
     from headgate.stream.job.worker import StreamWorker  # noqa: PLC0415 - a retry of Spark needs none of it
 
     try:
-        graph, name, options = pickle.loads(task.job)  # noqa: S301 - from the driver's own closure
+        graph, name, options = unpickled(task.job)
         StreamWorker(graph, name, number, task.place, options).run()
     except Exception as error:  # noqa: BLE001 - the driver gets it
         cause = Cause.of(error, where=here().words(f"worker {number}"))

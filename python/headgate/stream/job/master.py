@@ -22,7 +22,7 @@ from headgate.stream.job.bottleneck import Bottleneck, Shares, find_bottleneck
 from headgate.stream.job.completion import Checkpointing
 from headgate.stream.job.crew import Crew
 from headgate.stream.job.metadata import restored_tasks
-from headgate.stream.job.notices import Notices
+from headgate.stream.job.notices import FAILED, Notices, after_restarts
 from headgate.stream.job.reports import OF_READERS, check_report
 from headgate.stream.job.sources import JobSources
 from headgate.stream.job.status import EndedAttempt, JobState, WorkerStatus
@@ -400,13 +400,16 @@ class JobMaster:
             self._end(self._goal or JobState.FINISHED)
             return
         about = {"job": name, "attempt": number}
-        _LOG.warning("attempt %d of %s failed: %s", number, name, cause.summary, extra=about)
+        left = max(0, self._config.restarts - self._failures)
+        _LOG.warning(FAILED, number, name, left, cause.summary, extra=about)
         self.ended_attempts.append(EndedAttempt(number, cause.code, cause.summary))
         self._close_attempt(cause.summary)
         self._failures += not cause.is_shortage
         is_lasting = is_final or cause.error().is_final or not self._checkpointing.can_restore
         if is_lasting or self._failures > self._config.restarts:
             self.failure = cause.error()
+            if not is_lasting:
+                self.failure.remedy += after_restarts(self._config.restarts)
             self._end(JobState.FAILED)
             return
         self.restarts += 1
@@ -455,7 +458,6 @@ class JobMaster:
 
     def _requested(self, goal: JobState, savepoint: str | None, answer: Future[str]) -> None:
         attempt = self._attempt
-        is_running = attempt is not None and attempt.running is not None
         if goal is JobState.RUNNING:
             self._checkpointing.request(attempt, savepoint, stop=False, answer=answer)
             return
@@ -466,7 +468,7 @@ class JobMaster:
             self._end(goal)
             return
         self._last_answer = answer
-        if attempt is not None and is_running:
+        if attempt is not None and attempt.running is not None:
             self._stop(attempt, goal)
 
     def _stop(self, attempt: Attempt, goal: JobState) -> None:

@@ -12,6 +12,8 @@ from headgate.stream.operators.operator import EXPIRED, LATE_DROPPED, UNREAD
 Drops: TypeAlias = Mapping[str, Mapping[str, int]]
 
 _LOG: Final = logging.getLogger("headgate.stream")
+#: Log line of an attempt: its number, the job, how many more may fail, and why it failed.
+FAILED: Final = "attempt %d of %s failed, %d restarts are left: %s"
 #: Counter -> level of its first log line; what has happened; what to do.
 _WORDS: Final[dict[str, tuple[int, str, str]]] = {
     LATE_DROPPED: (
@@ -30,6 +32,14 @@ _WORDS: Final[dict[str, tuple[int, str, str]]] = {
         "a sink for each output, by side_output(name)",
     ),
 }
+
+
+def after_restarts(restarts: int) -> str:
+    """Return what else to do about a failure behind the last restart of a job."""
+    return (
+        " · if what failed comes back: the same start(), which continues from the last checkpoint, or restarts= "
+        f"above {restarts}"
+    )
 
 
 def summed(tasks: Iterable[Drops]) -> dict[str, dict[str, int]]:
