@@ -99,7 +99,8 @@ class StreamingJob:
             until: ``"now"`` to read what is there, such as all files of a folder, and then end. A later run with the same
                 ``checkpoint`` reads what is new. Windows that no watermark closes stay open until then.
             interval: time from one checkpoint to the next; None for none but the last one.
-            name: of the job, by which sinks know it again. By default it follows from ``checkpoint``.
+            name: of the job, by which sinks know it again. By default the one of the checkpoint or savepoint that it
+                continues from; for a new job it follows from ``checkpoint``.
             savepoint: folder of a savepoint to start from.
             restore: what to start from if ``checkpoint`` has checkpoints as well: ``"savepoint"``, or ``"latest"`` for the
                 last checkpoint, as a program that is started again and again with the same arguments needs it. By default
@@ -151,8 +152,13 @@ class StreamingJob:
             )
         every = None if interval is None else milliseconds("interval", interval)
         checkpoint = None if checkpoint is None else path("checkpoint", checkpoint)
+        savepoint = None if savepoint is None else path("savepoint", savepoint)
+        kept = whole_number("retained", retained, 1)
+        store = None if checkpoint is None else CheckpointStore(checkpoint, kept)
         config = JobConfig(
-            name=_name(checkpoint) if name is None else chosen_name("name", name),
+            name=_name(checkpoint, store, savepoint, restore)
+            if name is None
+            else chosen_name("name", name),
             checkpoints=CheckpointConfig(
                 None if checkpoint is None else every,
                 durations["checkpoint_timeout"],
@@ -163,10 +169,10 @@ class StreamingJob:
             aligned_timeout=durations["aligned_timeout"],
             restarts=whole_number("restarts", restarts, 0),
             restart_delay=durations["restart_delay"] / 1000,
-            savepoint=None if savepoint is None else path("savepoint", savepoint),
+            savepoint=savepoint,
             restore=restore,
             allow_dropped_state=flag("allow_dropped_state", allow_dropped_state),
-            retained=whole_number("retained", retained, 1),
+            retained=kept,
             heartbeat_timeout=durations["heartbeat_timeout"] / 1000,
         )
         if alignment not in ALIGNMENTS:
@@ -199,7 +205,6 @@ class StreamingJob:
             from headgate.spark.streams import spark_workers  # noqa: PLC0415
 
             pool = spark_workers(spark, graph, config.name, workers, options or {})
-        store = None if checkpoint is None else CheckpointStore(checkpoint, config.retained)
         master = JobMaster(graph, config, store, pool)
         _record(config.name, master)
         master.start()
@@ -275,7 +280,20 @@ def _record(name: str, master: JobMaster) -> None:
     master.when_over = lambda: ended(look())
 
 
-def _name(checkpoint: str | None) -> str:
+def _name(
+    checkpoint: str | None,
+    store: CheckpointStore | None,
+    savepoint: str | None,
+    restore: Restore | None,
+) -> str:
+    """Return the name of a job that the user has not named: sinks must know it again."""
+    name = None
+    if store is not None and restore != "savepoint":
+        name = store.job_name()
+    if name is None and savepoint is not None:
+        name = CheckpointStore.savepoint(savepoint).fields.get("name")
+    if name is not None:
+        return str(name)
     if checkpoint is None:
         return f"job-{secrets.token_hex(6)}"
     return f"job-{hashlib.sha256(checkpoint.encode()).hexdigest()[:12]}"

@@ -50,13 +50,13 @@ class SinkCommits:
                         remedy="a folder of its own for the sink, beside that of the source",
                     )
 
-    def check_first(self) -> None:
-        """Check that all sinks take a job that starts for the first time.
+    def check(self, restored_checkpoint: int | None) -> None:
+        """Check that all sinks take a job that starts for the first time, or from a savepoint.
 
         Raises:
-            SinkError: a sink does not, such as one whose folder has files already.
+            SinkError: a sink does not, such as one that has rows behind the savepoint.
         """
-        self._start(None)
+        self._start(restored_checkpoint)
         self.close()
 
     def restore(self, restored: Completed | None, attempt: str | None) -> None:

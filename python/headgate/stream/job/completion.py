@@ -87,7 +87,7 @@ class Checkpointing:
         self._store = store
         self._master = master
         self._commits = SinkCommits(graph, config.name)
-        self._names = source_names(graph) | self._commits.names
+        self._names = source_names(graph) | self._commits.names | {"name=": config.name}
         self._files = ThreadPoolExecutor(1, thread_name_prefix="headgate-checkpoints")
         #: Id of the last checkpoint that is complete; of the thread of files.
         self._completed = 0
@@ -122,11 +122,13 @@ class Checkpointing:
                 )
             if newest is None or restore == "savepoint":
                 # Before the claim, which may be that none of the checkpoints counts any more.
-                self._check(CheckpointStore.savepoint(savepoint))
+                started = CheckpointStore.savepoint(savepoint)
+                self._check(started)
+                self._commits.check(started.checkpoint)
         is_anew = savepoint is not None and restore == "savepoint"
         found = None if store is None else store.claim(anew=is_anew)
         if found is None and savepoint is None:
-            self._commits.check_first()
+            self._commits.check(None)
         if store is not None and found is not None:
             self._check_ends(found, store.uri)
             self._check(found)
@@ -384,7 +386,7 @@ class Checkpointing:
         fields = metadata(
             self._graph, checkpoint, effect.states, enumerators, self._completed, base
         )
-        fields |= {"has_ended": has_ended, "sinks": self._commits.names}
+        fields |= {"has_ended": has_ended, "sinks": self._commits.names, "name": self._config.name}
         entry = fields
         if trigger.savepoint is not None:
             is_own = trigger.stop and trigger.savepoint == self._written

@@ -7,6 +7,7 @@
     savepoint         in the log only: the folder that has the rest
     has_ended         true if all sources had ended
     sinks             uid -> name of each sink
+    name              of the job
     operators         uid -> parallelism; state: folder and number of each task's snapshot, or null;
                       committables: of its sink, each with the checkpoint that it was made for; watermark: of windows
     sources           uid -> name: of the source; enumerator: its state; version: of the split serializer; splits: id and bytes of each
@@ -141,7 +142,8 @@ def names(fields: Mapping[str, Any]) -> dict[str, str]:
     """Return the names of the sources and sinks of a checkpoint, by uid, as far as it has them."""
     sources = {uid: one["name"] for uid, one in fields["sources"].items() if "name" in one}
     sinks: dict[str, str] = fields.get("sinks", {})
-    return sources | sinks
+    job = {"name=": fields["name"]} if "name" in fields else {}
+    return sources | sinks | job
 
 
 def restored_tasks(

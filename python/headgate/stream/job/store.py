@@ -99,6 +99,16 @@ class CheckpointStore:
         entry = self._read(last) if last else None
         return None if entry is None else entry.get("checkpoint")
 
+    def job_name(self) -> str | None:
+        """Return the name of the job that has written the newest checkpoint; None if there is none, or it has no name.
+
+        Raises:
+            CheckpointError: the newest entry is damaged, or the folder cannot be read.
+        """
+        last = max(self._numbers(_LOG), default=0)
+        found = self._continued(self._read(last) or {}) if last else None
+        return None if found is None else found.fields.get("name")
+
     def claim(self, *, anew: bool = False) -> Completed | None:
         """Become the driver that writes here, and return the checkpoint to continue from.
 

@@ -349,8 +349,9 @@ class StreamWorker:
         self._of_task(task, "ENDED")
 
     def on_finished(self, task: StreamTask, error: BaseException | None) -> None:
-        """Tell the coordinator how the task ended."""
+        """Tell the coordinator how the task ended, with the last figures: rows come until a stop too."""
         if error is None:
+            self._tell_figures()
             self._of_task(task, "FINISHED")
             return
         cause = Cause.of(error, where=f"task {task.name}")
