@@ -86,6 +86,13 @@ def test_how_csv_is_written(folder):
             "delimiter is an option of CSV files, not of format='parquet'",
         ),
         ({"path": "a", "columns": ""}, "is empty"),
+        ({"path": "a", "sep": ";"}, "sep is an option of CSV files"),
+        ({"path": "a", "format": "csv", "sep": ""}, "delimiter=''"),
+        (
+            {"path": "a", "format": "csv", "sep": ";", "delimiter": ";"},
+            "delimiter and sep are two names of one option",
+        ),
+        ({"path": "a", "format": "csv", "encoding": "utf9"}, "encoding='utf9' is no encoding"),
     ],
 )
 def test_what_it_does_not_take(options, named):
@@ -102,8 +109,8 @@ def test_an_unknown_option_names_those_that_look_like_it():
 
 def test_an_unknown_option_that_looks_like_none_says_to_leave_it_out():
     with pytest.raises(OptionError) as caught:
-        FileSource.from_options({"path": "a", "sep": ";"})
-    assert "leave sep out" in caught.value.remedy
+        FileSource.from_options({"path": "a", "zzz": ";"})
+    assert "leave zzz out" in caught.value.remedy
     assert "delimiter" in caught.value.have
 
 
@@ -127,6 +134,33 @@ def test_a_column_that_is_not_there_names_those_that_look_like_it(folder):
     with pytest.raises(UnknownColumnError, match="has no column 'ID'") as caught:
         _ = FileSource(folder / "a.parquet", columns=["ID"]).schema
     assert caught.value.remedy == "id"
+
+
+@pytest.mark.parametrize(
+    ("option", "nulls"),
+    [
+        ("", [""]),
+        ('[""]', [""]),
+        ("[]", []),
+        ("NA", ["NA"]),
+        ("NA,", ["NA", ""]),
+        (" NA , - ", ["NA", "-"]),
+        ('["NA", " ", "a,b"]', ["NA", " ", "a,b"]),
+    ],
+)
+def test_texts_that_are_null(tmp_path, option, nulls):
+    texts = ["", "NA", "-", " ", "a,b", "x"]
+    (tmp_path / "a.csv").write_text("n;memo\n" + "".join(f"1;{text}\n" for text in texts))
+    found = table_for(
+        path=str(tmp_path), format="csv", sep=";", nullValues=option, stringsCanBeNull="true"
+    )
+    assert found["memo"].to_pylist() == [None if text in nulls else text for text in texts]
+
+
+def test_an_empty_name_of_a_column_moves_no_other(tmp_path):
+    (tmp_path / "a.csv").write_text("1,2,3\n")
+    found = table_for(path=str(tmp_path), format="csv", header="false", columnNames="a,,c")
+    assert found.to_pylist() == [{"a": 1, "": 2, "c": 3}]
 
 
 def test_schemas_as_texts():

@@ -1,6 +1,8 @@
 """``spark.read.format("headgate")``: shipped and registered sources, filters, columns, failures."""
 
 import os
+import pickle
+import re
 import signal
 import sys
 from pathlib import Path
@@ -14,11 +16,13 @@ datasource = pytest.importorskip("pyspark.sql.datasource")
 from pyspark import cloudpickle  # noqa: E402 - after the check
 from pyspark.errors import PySparkException  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402, N812
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType  # noqa: E402
 from tests.spark.masters import PYSPARK, registers  # noqa: E402
 
 from headgate.errors import NotBuiltError  # noqa: E402
 from headgate.source import FileSource, NumberSequenceSource  # noqa: E402
 from headgate.spark import register  # noqa: E402
+from headgate.spark.datasource.data_source import HeadgateDataSource  # noqa: E402
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -100,6 +104,116 @@ def test_a_schema_of_the_caller_picks_columns_and_types(spark, folder):
     df = spark.read.format("headgate").schema("k long, id long").load(str(folder))
     expected = spark.read.parquet(str(folder)).select(F.col("k").cast("long"), "id")
     assert rows(df) == rows(expected)
+
+
+VALUES = [
+    "0007",
+    "2.500",
+    "12345678901234567.89",
+    "nan",
+    "1e5",
+    "0x1F",
+    "true",
+    "2024-01-01",
+    "10:11:12",
+]
+
+
+def texts_of(spark, kind, folder, schema, **options):
+    reader = spark.read.format("headgate").option("source", kind).schema(schema)
+    return reader.options(**options).load(str(folder))
+
+
+def test_a_schema_of_the_caller_is_that_of_the_texts(spark, tmp_path):
+    """The oracle is Spark's own reader of CSV, and Python for each text."""
+    (tmp_path / "a.csv").write_text("id,x\n" + "".join(f"{n},1\n" for n in range(3)))
+    (tmp_path / "b.csv").write_text("id,x,later\n" + "".join(f"9,{v},{v}\n" for v in VALUES))
+    df = texts_of(spark, "csv", tmp_path, "x string, later string")
+    assert rows(df) == sorted([(value, value) for value in VALUES] + [("1", None)] * 3, key=str)
+    path = tmp_path / "c"
+    path.mkdir()
+    (path / "a.csv").write_text("x,n\n12345678901234567.89,0007\n2.500,1\n")
+    for schema in ("x decimal(38, 4), n string", "x string, n long", "n double, x decimal(30, 2)"):
+        by_spark = spark.read.option("header", True).csv(str(path))
+        by_spark = by_spark.selectExpr(
+            *(f"cast({name} as {kind}) {name}" for name, kind in fields_of(schema))
+        )
+        assert rows(texts_of(spark, "csv", path, schema)) == rows(by_spark)
+
+
+def fields_of(schema):
+    fields = [part.strip() for part in re.split(r",(?![^(]*\))", schema)]
+    return [part.split(" ", 1) for part in fields]
+
+
+@pytest.mark.skipif(PYSPARK < (4, 2), reason="older versions of Spark read no stream")
+def test_the_schema_of_a_query_is_that_of_the_texts(tmp_path):
+    (tmp_path / "a.csv").write_text("x,n\n1,2\n")
+    options = {"source": "csv", "path": str(tmp_path), "discoveryInterval": "1s"}
+    wanted = StructType([StructField("n", StringType()), StructField("x", TimestampType())])
+    asked, given = HeadgateDataSource(options), HeadgateDataSource(options)
+    own = asked.schema()
+    asked = pickle.loads(cloudpickle.dumps(asked))
+    arrow = pa.schema([("n", pa.string()), ("x", pa.timestamp("us", "UTC"))])
+    assert given.streamReader(wanted).source.schema == arrow
+    assert asked.streamReader(own).source.schema == pa.schema([("x", "int64"), ("n", "int64")])
+    declared = HeadgateDataSource({**options, "schema": "x string, n string"})
+    assert declared.streamReader(wanted).source.schema.types == [pa.string()] * 2
+
+
+def test_a_schema_of_the_caller_is_that_of_objects(spark, tmp_path):
+    (tmp_path / "a.json").write_text('{"id": 1}\n{"id": 2, "d": "2024-01-01"}\n')
+    (tmp_path / "b.json").write_text('{"d": "0007", "n": {"a": [1.50]}}\n')
+    schema = "id long, d string, n struct<a: array<decimal(30,2)>>"
+    df = texts_of(spark, "json", tmp_path, schema)
+    by_spark = spark.read.schema(schema).json(str(tmp_path))
+    assert df.schema == by_spark.schema
+    assert sorted(map(repr, df.collect())) == sorted(map(repr, by_spark.collect()))
+    assert df.where("d = '2024-01-01'").count() == 1
+
+
+def test_a_value_that_does_not_fit_the_callers_schema_is_an_error(spark, tmp_path):
+    (tmp_path / "a.csv").write_text("x\n1.25\n")
+    with pytest.raises(PySparkException, match=r"another type in the schema") as caught:
+        texts_of(spark, "csv", tmp_path, "x long").collect()
+    assert "give the schema" not in str(caught.value)
+
+
+def test_without_a_schema_later_values_stay_errors(spark, tmp_path):
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    (tmp_path / "b.csv").write_text("x\n007\n")
+    df = spark.read.format("headgate").option("source", "csv").load(str(tmp_path))
+    assert df.dtypes == [("x", "bigint")]
+    with pytest.raises(PySparkException, match=r"give the schema"):
+        df.collect()
+
+
+def test_a_schema_of_the_caller_for_files_with_types(spark, folder, tmp_path):
+    """A column that the first file lacks is null; a type is taken only if no value changes."""
+    pq.write_table(pa.table({"id": [7], "late": ["x"]}), tmp_path / "z.parquet")
+    df = spark.read.format("headgate").schema("id decimal(20,0), late string").load(str(tmp_path))
+    by_spark = spark.read.option("mergeSchema", True).parquet(str(tmp_path)).select("id", "late")
+    assert rows(df) == rows(by_spark.selectExpr("cast(id as decimal(20,0)) id", "late"))
+    reader = spark.read.format("headgate").schema("name long")
+    with pytest.raises(PySparkException, match=r"HG-4003[\s\S]*is of type string, not int64"):
+        reader.load(str(folder)).collect()
+
+
+def test_options_of_csv_have_sparks_names_where_spark_writes_them(spark, tmp_path):
+    (tmp_path / "a.csv").write_bytes("id;t\n1;Mü\n2;\n".encode("latin-1"))
+    reader = spark.read.format("headgate").option("source", "csv").option("sep", ";")
+    reader = reader.option("stringsCanBeNull", "true").option("nullValues", "")
+    with pytest.raises(PySparkException, match=r"encoding="):
+        reader.load(str(tmp_path))
+    df = reader.option("encoding", "latin-1").load(str(tmp_path))
+    assert rows(df) == [(1, "Mü"), (2, None)]
+
+
+def test_a_time_of_a_day_that_spark_lacks_says_to_declare_text(spark, tmp_path):
+    (tmp_path / "a.csv").write_text("h,n\n10:11:12,1\n")
+    with pytest.raises(PySparkException, match=r"HG-4002[\s\S]*\.schema\(\"h string"):
+        spark.read.format("headgate").option("source", "csv").load(str(tmp_path))
+    assert texts_of(spark, "csv", tmp_path, "h string").first() == ("10:11:12",)
 
 
 @pytest.mark.soak

@@ -396,3 +396,28 @@ def test_a_damaged_footer_stays_with_spark(kind):
     footer = Footer.at(str(path))
     with pytest.raises(Unsure, match="the footer is damaged"):
         _check_calendar(str(path), footer, 0, "id")
+
+
+def test_a_map_beside_times_of_96_bits_is_no_obstacle(spark, tmp_path, said):
+    path = f"{tmp_path}/maps"
+    frame = spark.range(20).selectExpr("id", "timestamp'2024-01-01' at", "map('a', id) m")
+    frame.write.parquet(path)
+    metadata = pq.ParquetFile(next(Path(path).glob("*.parquet"))).schema
+    assert "INT96" in {metadata.column(n).physical_type for n in range(len(metadata))}
+    by_workers(spark.read.parquet(path).select("id"), said)
+    assert "column 'at'" in by_spark(spark.read.parquet(path).select("id", "at"), said)
+    by_headgate = spark.read.format("headgate").load(path)
+    by_sparks = spark.read.parquet(path)
+    assert by_headgate.dtypes == by_sparks.dtypes
+    assert sorted(map(repr, by_headgate.collect())) == sorted(map(repr, by_sparks.collect()))
+
+
+def test_an_unexpected_failure_of_the_look_leaves_the_read_to_spark(
+    spark, folder, said, monkeypatch
+):
+    def fail(*_):
+        raise TypeError("map_() takes at least 2 positional arguments")
+
+    monkeypatch.setattr("headgate.spark.scans.source.check", fail)
+    df = spark.read.parquet(f"{folder}/0.parquet").select("id")
+    assert "the look at it failed with TypeError: map_() takes" in by_spark(df, said)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from headgate._nested import with_inner
 from headgate.errors import SchemaMismatchError, UnsupportedTypeError
 
 if TYPE_CHECKING:
@@ -172,14 +173,9 @@ def _floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _json_kind(kind: pa.DataType) -> pa.DataType:
-    if pt.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_json_kind(kind.value_type)))
-    if pt.is_struct(kind):
-        inner = [kind.field(place) for place in range(kind.num_fields)]
-        return pa.struct([field.with_type(_json_kind(field.type)) for field in inner])
     if pt.is_decimal(kind) or pt.is_temporal(kind):
         return pa.string()
-    return kind
+    return with_inner(kind, lambda field: field.with_type(_json_kind(field.type)))
 
 
 def _not_finite(rows: list[dict[str, Any]]) -> str:

@@ -75,9 +75,16 @@ class Texts:
         """Return a boolean, given as ``true`` or ``false``."""
         return self.get(name, _boolean, default, "true or false")
 
-    def texts(self, name: str) -> list[str] | None:
-        """Return a list of strings, given with commas or as a JSON list."""
-        return self.get(name, _texts, None, 'values separated by commas, or a list ["a", "b"]')
+    def texts(self, name: str, *, may_be_empty: bool = False) -> list[str] | None:
+        """Return a list of strings, given with commas or as a JSON list.
+
+        Args:
+            name: of the option.
+            may_be_empty: True if nothing between two commas is an empty string; else it is left out.
+        """
+        found = self.get(name, _texts, None, 'values separated by commas, or a list ["a", "b"]')
+        is_json = self._texts.get(name, "").lstrip().startswith("[")
+        return found if found is None or may_be_empty or is_json else [*filter(None, found)]
 
 
 def _boolean(text: str) -> bool:
@@ -89,7 +96,7 @@ def _boolean(text: str) -> bool:
 
 def _texts(text: str) -> list[str] | None:
     if not text.lstrip().startswith("["):
-        return [part.strip() for part in text.split(",") if part.strip()]
+        return [part.strip() for part in text.split(",")]
     found = json.loads(text)
     if not isinstance(found, list) or not all(isinstance(part, str) for part in found):
         raise ValueError

@@ -44,10 +44,17 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def _unsupported(field: pa.Field) -> UnsupportedTypeError:
+    import pyarrow.types as pt  # noqa: PLC0415 - slow to import
+
     return UnsupportedTypeError(
         f"Spark has no type for column {field.name!r} of Arrow type {field.type}",
         asked=f"{field.name} {field.type}",
-        remedy="cast the column in the source · omit the column",
+        remedy=(
+            f'declare it as text, as in .schema("{field.name} string") with all columns · '
+            if pt.is_time(field.type)
+            else ""
+        )
+        + "cast the column in the source · omit the column",
         details={"column": field.name, "type": str(field.type)},
     )
 

@@ -137,3 +137,10 @@ class Source(ABC, Generic[T, SplitT, CheckpointT]):
         None if it cannot promise to drop *every* such row.
         """
         return None
+
+    def with_schema(self, schema: pa.Schema) -> Source[T, SplitT, Any] | None:  # noqa: ARG002 - for overrides
+        """Return this source with these columns, where no schema was given yet; None if its schema stays its own.
+
+        Spark gives that of ``spark.read.schema(...)``. If it stays, the columns of the batches are cast.
+        """
+        return None

@@ -15,6 +15,7 @@ import pyarrow.types as pt
 
 from headgate._matches import close_matches
 from headgate.errors import OptionError, SchemaMismatchError, UnknownColumnError
+from headgate.schema_cast import cast, is_lossless
 from headgate.source.files.format import plain
 
 if TYPE_CHECKING:
@@ -84,8 +85,8 @@ def conformer(
     """Return a function that converts a file's batches to the wanted schema.
 
     A column that the file lacks is all null if it is nullable, and an error otherwise. A column of
-    another type is cast within its group (a wider integer, another unit of time) as long as no
-    value changes.
+    another type is cast within its group (a wider integer, another unit of time), or to one that holds
+    each of its values, as long as no value changes.
 
     Args:
         file: the schema of the file's batches.
@@ -183,10 +184,8 @@ def _is_view(kind: Any, of: str) -> bool:
 
 def _castable(given: pa.DataType, wanted: pa.DataType) -> bool:
     given = plain(given)
-    return (
-        given.equals(wanted)
-        or pt.is_null(given)
-        or any(belongs(given) and belongs(wanted) for belongs in _FAMILIES)
+    return is_lossless(given, wanted) or any(
+        belongs(given) and belongs(wanted) for belongs in _FAMILIES
     )
 
 
@@ -227,18 +226,18 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """
     import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
 
+    made = cast(column, kind)
     if pt.is_dictionary(column.type):
         column = column.dictionary_decode()
-    cast = column.cast(kind)
     both = pt.is_floating(kind) and pt.is_floating(column.type)
     if both and kind.bit_width < column.type.bit_width:
         # Pyarrow rounds here, and makes infinity of large values.
         changed = pc.and_(
-            pc.not_equal(cast.cast(column.type), column), pc.invert(pc.is_nan(column))
+            pc.not_equal(made.cast(column.type), column), pc.invert(pc.is_nan(column))
         )
         if pc.any(changed).as_py():
             raise pa.ArrowInvalid(f"{column.filter(changed)[0]} changes")
-    return cast
+    return made
 
 
 def _mismatch(

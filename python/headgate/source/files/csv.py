@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import re
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -11,10 +13,19 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pac
+import pyarrow.types as pt
 
+from headgate.source.files.content import (
+    ContentError,
+    check_head,
+    is_compressed,
+    is_of_encoding,
+    is_utf_8,
+    open_decompressed,
+)
 from headgate.source.files.format import BATCH_BYTES, Cut, FileFormat, sliced
 from headgate.source.files.inference import exact_numbers, exact_type, inferred, is_number
-from headgate.source.files.lines import byte_ranges, is_compressed, line_chunks, line_start
+from headgate.source.files.lines import byte_ranges, line_chunks, line_start
 
 if TYPE_CHECKING:
     from headgate.source.files.csv_options import CsvOptions
@@ -27,6 +38,15 @@ _SAMPLE: Final = 1024 * 1024
 _LARGEST_ROW: Final = 1024 * 1024 * 1024
 #: Pyarrow's errors for a row and for a header that are larger than a block.
 _TOO_LARGE: Final = ("straddling object", "Empty CSV file or block")
+#: Most bytes in UTF-8 for a byte of another encoding.
+_GROWTH: Final = 3
+#: Pyarrow's error for a row with more or fewer values than the header, and the remedy.
+_EXPECTED: Final = re.compile(r"Expected \d+ columns, got")
+_OTHER_NUMBER: Final = "mend the row, which has more or fewer values than the header · the quote_char and escape_char of the file"
+_DELIMITERS: Final = (";", "\t", "|", ",")
+#: Bytes of a file in which its first line is looked for.
+_HEADER: Final = 64 * 1024
+_ENCODES: Final = 'csv=CsvOptions(encoding="{}") · option("encoding", "{}")'
 
 
 class CsvFormat(FileFormat):
@@ -40,10 +60,15 @@ class CsvFormat(FileFormat):
 
     def __init__(self, options: CsvOptions) -> None:
         self._options = options
+        #: As pyarrow names it, which converts no text for just this name of UTF-8.
+        self._encoding = "utf8" if is_utf_8(options.encoding) else options.encoding
 
     def schema(self, files: Files, file: ListedFile) -> pa.Schema:
         """Return the schema that pyarrow infers from the first MiB, with types that keep each value."""
         schema = self._inferred(files, file.path, file.size)
+        for field in schema:
+            if pt.is_binary(field.type):  # which pyarrow infers for nothing else
+                raise self._not_of_encoding(f"column {field.name!r}")
         numbers = [field for field in schema if is_number(field.type)]
         if not numbers or len(set(schema.names)) < len(schema):
             return inferred(schema)
@@ -108,12 +133,12 @@ class CsvFormat(FileFormat):
 
         The blocks are made larger if a row does not fit one.
         """
-        limit, done = _LARGEST_ROW if is_compressed(path) else min(size, _LARGEST_ROW), 0
+        limit, done = _LARGEST_ROW if is_compressed(path) else self._grown(size), 0
         while True:
             skip = done
             try:
-                with files.filesystem.open_input_stream(path, compression="detect") as stream:
-                    read = pac.ReadOptions(use_threads=False, block_size=block, **self._names())
+                with open_decompressed(files, path) as stream:
+                    read = self._read_options(block, **self._names())
                     with pac.open_csv(stream, read, self._parse(), convert) as reader:
                         yield pa.RecordBatch.from_pylist([], reader.schema)
                         for batch in reader:
@@ -140,7 +165,7 @@ class CsvFormat(FileFormat):
         """Yield the rows of whole lines."""
         if not chunk.strip():
             return
-        read = pac.ReadOptions(use_threads=False, block_size=len(chunk) + 1, column_names=names)
+        read = self._read_options(self._grown(len(chunk)) + 1, column_names=names)
         table = pac.read_csv(io.BytesIO(chunk), read, self._parse(), convert)
         yield from table.combine_chunks().to_batches()
 
@@ -175,7 +200,43 @@ class CsvFormat(FileFormat):
         """Return the names of a file's columns, whose order may differ between files."""
         return list(self._inferred(files, split.path, split.file_size).names)
 
+    def explained(self, files: Files, path: str, error: Exception) -> tuple[str, str]:
+        """Return the text of an error and a remedy, such as another delimiter or encoding."""
+        if is_of_encoding(error):
+            error = self._not_of_encoding("it")
+        text, remedy = super().explained(files, path, error)
+        remedy = remedy or self.hint(files, path)
+        return text, remedy or (_OTHER_NUMBER if _EXPECTED.search(text) else "")
+
+    def hint(self, files: Files, path: str) -> str:
+        """Return the remedy if the first line has no delimiter of the options, but another usual one."""
+        with open_decompressed(files, path) as stream:
+            lines = bytes(stream.read(_HEADER)).decode(self._encoding, "replace").splitlines()
+        header = next((line for line in lines if line.strip()), "")
+        if self._options.delimiter in header:
+            return ""
+        delimiter = max(_DELIMITERS, key=header.count)
+        is_there = delimiter in header
+        return f"csv=CsvOptions(delimiter={_quoted(delimiter)})" if is_there else ""
+
+    def _not_of_encoding(self, whose: str) -> ContentError:
+        other = "latin-1" if self._encoding == "utf8" else "utf8"
+        return ContentError(
+            f"{whose} has bytes that are not {self._options.encoding}",
+            f"{_ENCODES.format(other, other)}, or another encoding",
+        )
+
+    def _read_options(self, block: int, **names: object) -> pac.ReadOptions:
+        return pac.ReadOptions(
+            use_threads=False, block_size=block, encoding=self._encoding, **names
+        )
+
+    def _grown(self, size: int) -> int:
+        """Return the most bytes that the reader parses of so many bytes of a file."""
+        return min(size if self._encoding == "utf8" else _GROWTH * size, _LARGEST_ROW)
+
     def _inferred(self, files: Files, path: str, size: int) -> pa.Schema:
+        check_head(files, path, self._encoding, _ENCODES)
         with closing(self._batches(files, path, size, self._convert(None), _SAMPLE)) as batches:
             return next(batches).schema
 
@@ -211,3 +272,8 @@ class CsvFormat(FileFormat):
 def _numbers_of(schema: pa.Schema) -> dict[str, pa.DataType]:
     """Return the types of the columns of numbers, by name."""
     return {field.name: field.type for field in schema if is_number(field.type)}
+
+
+def _quoted(text: str) -> str:
+    """Return a text as Python and JSON write it."""
+    return json.dumps(text)

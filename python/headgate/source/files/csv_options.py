@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from headgate._arguments import flag, refuse
 from headgate._kinds import kind_of
+from headgate.errors import OptionError
+from headgate.source.files.content import extends_ascii
 
 _FLAGS: Final = (
     *("double_quote", "header", "newlines_in_values"),
@@ -32,9 +35,13 @@ class CsvOptions:
         strings_can_be_null: True if ``null_values`` apply to columns of strings too.
         quoted_strings_can_be_null: True if ``null_values`` apply to values in quotes too. With False,
             an empty text in quotes is not null, as :class:`headgate.sink.FileSink` writes them.
+        encoding: the encoding of the files, by one of Python's names, such as ``"latin-1"``, ``"cp1252"`` or
+            ``"utf-16"``. Bytes that are not of the encoding are an error. Columns of bytes are not decoded as
+            UTF-8, and have UTF-8 in place of another encoding.
 
     Raises:
-        OptionError: the delimiter, quote or escape is not one character.
+        OptionError: the delimiter, quote or escape is not one character; the encoding is unknown, or does not
+            extend ASCII although ``newlines_in_values`` is False.
     """
 
     delimiter: str = ","
@@ -47,6 +54,7 @@ class CsvOptions:
     null_values: Sequence[str] | None = None
     strings_can_be_null: bool = False
     quoted_strings_can_be_null: bool = True
+    encoding: str = "utf8"
 
     def __post_init__(self) -> None:
         """Check the characters."""
@@ -65,3 +73,23 @@ class CsvOptions:
                 is_several and all(isinstance(one, str) for one in value)
             ):
                 raise refuse(name, value, f"is {kind_of(value)}", "a list of texts")
+        self._check_encoding()
+
+    def _check_encoding(self) -> None:
+        encoding: object = self.encoding
+        takes = 'a name such as "utf8", "latin-1", "cp1252" or "utf-16"'
+        if not isinstance(encoding, str):
+            raise refuse("encoding", encoding, f"is {kind_of(encoding)}", takes)
+        try:
+            "".encode(encoding)
+            known = codecs.lookup(encoding).incrementaldecoder
+        except (LookupError, ValueError):
+            known = None
+        if known is None:
+            raise refuse("encoding", encoding, "is no encoding of text", takes)
+        if not self.newlines_in_values and not extends_ascii(encoding):
+            raise OptionError(
+                f"encoding={encoding!r} needs newlines_in_values=True: bytes that end a line in ASCII mean something else",
+                asked=f"encoding={encoding!r}, newlines_in_values=False",
+                remedy="newlines_in_values=True, which reads each file as one split · files in UTF-8",
+            )

@@ -6,13 +6,15 @@ damaged footers. So the column chunks are read here first, by Thrift's compact p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
+
+from headgate._nested import with_inner
 
 if TYPE_CHECKING:
     from headgate.source.files.listing import Files
@@ -142,21 +144,12 @@ def with_instants(parquet: pq.ParquetFile) -> pa.Schema:
 def _marked(field: pa.Field, leaves: Iterator[bool]) -> pa.Field:
     """Return a field whose INT96 columns have a zone; takes the marks of its leaves."""
     kind = field.type
+    if isinstance(kind, pa.BaseExtensionType):
+        _marked(field.with_type(kind.storage_type), leaves)
+        return field
     if pt.is_nested(kind):
-        inner = [_marked(kind.field(place), leaves) for place in range(kind.num_fields)]
-        return field.with_type(_rebuilt(kind, inner))
+        return field.with_type(with_inner(kind, lambda inner: _marked(inner, leaves)))
     return field.with_type(pa.timestamp("us", "UTC")) if next(leaves) else field
-
-
-def _rebuilt(kind: Any, inner: Sequence[pa.Field]) -> pa.DataType:
-    """Return a nested type with other fields."""
-    if pt.is_struct(kind):
-        return pa.struct(inner)
-    if pt.is_map(kind):
-        return pa.map_(*inner, keys_sorted=kind.keys_sorted)
-    if pt.is_fixed_size_list(kind):
-        return pa.list_(inner[0], kind.list_size)
-    return pa.large_list(inner[0]) if pt.is_large_list(kind) else pa.list_(inner[0])
 
 
 def _is_sound(

@@ -90,6 +90,15 @@ class FileFormat(ABC):
                 that would change, and a field that is not among them, is an error then.
         """
 
+    def explained(self, files: Files, path: str, error: Exception) -> tuple[str, str]:  # noqa: ARG002 - for overrides
+        """Return the text of an error of reading a file, and a remedy for just this error or ""."""
+        text = str(error).strip().partition("\n")[0]
+        return text or type(error).__name__, getattr(error, "remedy", "")
+
+    def hint(self, files: Files, path: str) -> str:  # noqa: ARG002 - for overrides
+        """Return the remedy if a look at a file says why it seems to have other columns, else ""."""
+        return ""
+
 
 def rows_per_batch(batch_rows: int | None, bytes_per_row: float, columns: int = 1) -> int:
     """Return the number of rows of a batch of so many columns, each of which costs time per batch."""

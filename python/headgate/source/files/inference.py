@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from headgate._nested import with_inner
+
 #: Texts of numbers that change as a number: leading zeros, and numbers that Arrow reads as hexadecimal.
 _NOT_A_NUMBER: Final = r"^\s*[-+]?0[0-9xX]"
 #: Texts of numbers that may change as a double: by a large exponent, as a long whole number, or by more digits than a
@@ -134,18 +136,16 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 
 def _exact_inside(kind: Any, values: list[Any], name: str) -> pa.DataType:
     values = [value for value in values if value is not None]
-    if pt.is_struct(kind):
-        return pa.struct(
-            field.with_type(
-                _exact_inside(
-                    field.type, [value.get(field.name) for value in values], f"{name}.{field.name}"
-                )
-            )
-            for field in kind
-        )
-    if pt.is_list(kind):
-        items = [item for value in values for item in value]
-        return pa.list_(kind.value_field.with_type(_exact_inside(kind.value_type, items, name)))
+    if pt.is_nested(kind):
+        is_list = pt.is_list(kind)
+        items = [item for value in values for item in value] if is_list else []
+
+        def exact_field(field: pa.Field) -> pa.Field:
+            inner = items if is_list else [value.get(field.name) for value in values]
+            path = name if is_list else f"{name}.{field.name}"
+            return field.with_type(_exact_inside(field.type, inner, path))
+
+        return with_inner(kind, exact_field)
     if not pt.is_floating(kind):
         return kind
     exact = exact_type(pa.array(map(str, values), pa.string()), kind)

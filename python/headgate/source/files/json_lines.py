@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -10,9 +11,15 @@ import pyarrow as pa
 import pyarrow.json as paj
 import pyarrow.types as pt
 
+from headgate.source.files.content import (
+    ContentError,
+    check_head,
+    is_compressed,
+    is_of_encoding,
+)
 from headgate.source.files.format import Cut, FileFormat, sliced, split_of
 from headgate.source.files.inference import changing, exact_json, inferred
-from headgate.source.files.lines import byte_ranges, is_compressed, line_chunks
+from headgate.source.files.lines import byte_ranges, line_chunks
 
 if TYPE_CHECKING:
     from headgate.source.files.listing import Files
@@ -20,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Bytes of a file that are read to infer its schema.
 _SAMPLE: Final = 1024 * 1024
+#: Pyarrow's error for a value of another kind than the field's type.
+_CHANGED: Final = re.compile(r"Column\(/(.*)\) changed from (\w+) to (\w+)")
 
 
 class JsonLinesFormat(FileFormat):
@@ -29,6 +38,7 @@ class JsonLinesFormat(FileFormat):
 
     def schema(self, files: Files, file: ListedFile) -> pa.Schema:
         """Return the schema that pyarrow infers from the first MiB of lines, with decimals where doubles lose digits."""
+        check_head(files, file.path)
         whole = split_of(file, self.name, 0, file.size, file.size)
         for chunk in line_chunks(files, whole, _SAMPLE):
             if chunk.strip():
@@ -50,6 +60,8 @@ class JsonLinesFormat(FileFormat):
         guessed: pa.Schema | None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the objects as batches, without unwanted fields."""
+        if split.start == 0:
+            check_head(files, split.path)
         # A table without columns would have no rows.
         others = "ignore" if len(wanted) else "infer"
         if guessed is not None and set(guessed.names) <= set(wanted.names):
@@ -68,8 +80,21 @@ class JsonLinesFormat(FileFormat):
         )
         yield from sliced(parsed, split.position, batch_rows)
 
+    def explained(self, files: Files, path: str, error: Exception) -> tuple[str, str]:
+        """Return the text of an error and a remedy."""
+        if is_of_encoding(error):
+            error = ContentError("it has bytes that are not UTF-8", "write the file as UTF-8")
+        text, remedy = super().explained(files, path, error)
+        changed = _CHANGED.search(text)
+        if changed:
+            name, _, kind = changed.groups()
+            remedy = f"a type of {kind}s in the schema, for {name} · mend the file, if the field has both"
+        return text, remedy
+
 
 def _parse(chunk: bytes, options: paj.ParseOptions) -> pa.Table:
+    if not chunk.isascii():
+        chunk.decode()  # Pyarrow would take other bytes into texts.
     read = paj.ReadOptions(use_threads=False, block_size=len(chunk) + 1)
     try:
         return paj.read_json(io.BytesIO(chunk), read_options=read, parse_options=options)

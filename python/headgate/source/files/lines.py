@@ -10,22 +10,16 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.source.files.content import is_compressed, open_decompressed
 from headgate.source.files.format import BATCH_BYTES, Cut, split_of
 
 if TYPE_CHECKING:
     from headgate.source.files.listing import Files
     from headgate.source.files.split import FileSplit, ListedFile
 
-#: Suffixes of names by which pyarrow detects compression.
-_COMPRESSED: Final = (".bz2", ".gz", ".lz4", ".zst")
 #: Bytes of one read in the search for the end of a line.
 _SEARCH: Final = 64 * 1024
 _END: Final = re.compile(rb"\n|\r(?!\n)")
-
-
-def is_compressed(path: str) -> bool:
-    """Return True if the name has the suffix of a compressed file, as pyarrow detects it."""
-    return path.endswith(_COMPRESSED)
 
 
 def byte_ranges(file: ListedFile, kind: str, cut: Cut, *, whole: bool) -> list[FileSplit]:
@@ -40,7 +34,7 @@ def byte_ranges(file: ListedFile, kind: str, cut: Cut, *, whole: bool) -> list[F
 def line_chunks(files: Files, split: FileSplit, chunk: int = BATCH_BYTES) -> Iterator[bytes]:
     """Yield the lines that start within a split, in chunks of about ``chunk`` bytes."""
     if is_compressed(split.path):
-        with files.filesystem.open_input_stream(split.path, compression="detect") as stream:
+        with open_decompressed(files, split.path) as stream:
             yield from _stream_chunks(stream, chunk)
         return
     with files.filesystem.open_input_file(split.path) as opened:

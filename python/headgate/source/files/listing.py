@@ -221,11 +221,12 @@ def changed(then: ListedFile, now: ListedFile, split: FileSplit | None = None) -
     )
 
 
-def failed(split: FileSplit, what: str, remedy: str = "") -> SourceError:
+def failed(split: FileSplit, what: str, remedy: str = "", have: str = "") -> SourceError:
     """Return an error that names a split and its file."""
     return SourceError(
         f"{split.path} {what}; split {split.split_id}",
         asked=split.split_id,
+        have=have,
         remedy=remedy,
         details=_details(split),
     )

@@ -13,8 +13,11 @@ from headgate.errors import OptionError
 from headgate.source.arguments import Texts
 from headgate.source.files.csv_options import CsvOptions
 
+#: Spark's name of the delimiter.
+_SEP: Final = "sep"
 _CSV: Final = (
     "delimiter",
+    _SEP,
     "quoteChar",
     "doubleQuote",
     "escapeChar",
@@ -24,6 +27,7 @@ _CSV: Final = (
     "nullValues",
     "stringsCanBeNull",
     "quotedStringsCanBeNull",
+    "encoding",
 )
 _KNOWN: Final = (
     "path",
@@ -124,15 +128,23 @@ def _field(text: str) -> pa.Field:
 
 
 def _csv(texts: Texts) -> CsvOptions:
+    delimiter, sep = texts.text("delimiter"), texts.text(_SEP)
+    if delimiter is not None and sep is not None:
+        raise OptionError(
+            "delimiter and sep are two names of one option",
+            asked=f"delimiter={delimiter!r}, sep={sep!r}",
+            remedy=f'option("delimiter", "{delimiter}") · option("sep", "{sep}")',
+        )
     return CsvOptions(
-        delimiter=texts.text("delimiter", ","),
+        delimiter=delimiter if delimiter is not None else texts.text(_SEP, ","),
         quote_char=texts.text("quoteChar", '"') or None,
         double_quote=texts.boolean("doubleQuote", True),
         escape_char=texts.text("escapeChar") or None,
         header=texts.boolean("header", True),
-        column_names=texts.texts("columnNames"),
+        column_names=texts.texts("columnNames", may_be_empty=True),
         newlines_in_values=texts.boolean("newlinesInValues", True),
-        null_values=texts.texts("nullValues"),
+        null_values=texts.texts("nullValues", may_be_empty=True),
         strings_can_be_null=texts.boolean("stringsCanBeNull", False),
         quoted_strings_can_be_null=texts.boolean("quotedStringsCanBeNull", True),
+        encoding=texts.text("encoding", "utf8"),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -21,8 +22,16 @@ if TYPE_CHECKING:
     from headgate.source.sequential import Positioned
 
 
-#: The remedy for CSV and JSON, whose types are inferred from the beginning of the first file.
-_OF_TEXT: Final = "give the schema, where its types were guessed wrong · mend the file"
+#: Remedies for CSV and JSON, whose types are inferred from the beginning of the first file, or declared.
+_INFERRED: Final = "give the schema, where its types were guessed wrong · mend the file"
+_DECLARED: Final = (
+    "another type in the schema, such as string, where values do not fit · mend the file"
+)
+_ZONES: Final = (
+    "timestamp_ntz in the schema for times without a zone, timestamp for times with one · string"
+)
+#: Words of pyarrow's errors for a time that has no zone, or must not have one.
+_OF_ZONES: Final = "zone offset"
 _STILL_WRITTEN: Final = f"if it was still written: {RENAMED} · mend the file · leave it out"
 
 
@@ -37,7 +46,7 @@ class SplitOpener:
         row_filter: rows for which it is not true are dropped; None for all rows.
         batch_rows: rows in a batch before the filter, at most; None for about 4 MiB.
         by_folders: True if the names of folders contain columns.
-        is_guessed: True if the schema was inferred from the beginning of a file.
+        guessed_from: the file from whose beginning the schema was inferred; None if it was given.
     """
 
     def __init__(
@@ -50,9 +59,10 @@ class SplitOpener:
         batch_rows: int | None,
         *,
         by_folders: bool = False,
-        is_guessed: bool = False,
+        guessed_from: str | None = None,
     ) -> None:
-        self._guessed = schema if is_guessed else None
+        self._guessed = schema if guessed_from is not None else None
+        self._guessed_from = guessed_from
         self._by_folders = by_folders
         self._files, self._kind, self._batch_rows = files, kind, batch_rows
         self._columns, self._names = list(columns), schema.names
@@ -72,15 +82,45 @@ class SplitOpener:
             yield from self._batches(split)
         except HeadgateError as error:
             error.details.setdefault("splits", [split.split_id])
+            if isinstance(error, SchemaMismatchError) and self._is_another(split.path):
+                error.have = f"{error.have}; {self._columns_from()}"
             raise
         except FileNotFoundError as error:
             raise failed(split, "is gone: it was deleted after it was listed") from error
         except Exception as error:
-            text = str(error).strip().partition("\n")[0]
-            remedy = _OF_TEXT if self._kind.name in {"csv", "json"} else _STILL_WRITTEN
+            text, remedy = self._kind.explained(self._files, split.path, error)
+            remedies = [remedy, self._leaves_out(split.path), self._general_remedy(text, remedy)]
             raise failed(
-                split, f"cannot be read: {text or type(error).__name__}", remedy
+                split,
+                f"cannot be read: {text}",
+                " · ".join(filter(None, remedies)),
+                self._columns_from() if self._is_another(split.path) else "",
             ) from error
+
+    def _general_remedy(self, text: str, remedy: str) -> str:
+        if self._kind.name not in {"csv", "json"}:
+            return _STILL_WRITTEN
+        if remedy:
+            return ""
+        if self._guessed is not None:
+            return _INFERRED
+        return _ZONES if _OF_ZONES in text else _DECLARED
+
+    def _is_another(self, path: str) -> bool:
+        """Return True if the columns are those of another file."""
+        return self._guessed_from not in {None, path}
+
+    def _columns_from(self) -> str:
+        return f"the columns are those of {self._guessed_from}, the first file"
+
+    def _leaves_out(self, path: str) -> str:
+        """Return the remedy if the first file seems to be none of the files, by its name."""
+        first = self._guessed_from or path
+        suffix = PurePosixPath(path).suffix
+        if suffix and suffix.lower() != PurePosixPath(first).suffix.lower():
+            folder = path.rpartition("/")[0]
+            return f"the pattern {folder}/*{suffix} as path, which leaves out {first}"
+        return ""
 
     def _batches(self, split: FileSplit) -> Iterator[Positioned]:
         self._files.check(split)
@@ -109,11 +149,16 @@ class SplitOpener:
     def _check_header(self, names: list[str], path: str) -> None:
         """Refuse a CSV file with other columns: its first line may be a row, and not a header."""
         if set(names).isdisjoint(self._names):
+            remedies = [
+                self._kind.hint(self._files, path),
+                self._leaves_out(path),
+                "add a header to the file · header=False and column_names for all files",
+            ]
             raise SchemaMismatchError(
                 f"{path} has none of the columns of the source",
                 asked=", ".join(self._names),
                 have=f"{', '.join(names)} (the file's header)",
-                remedy="add a header to the file · header=False and column_names for all files",
+                remedy=" · ".join(filter(None, remedies)),
                 details={"path": path, "columns": names},
             )
 
@@ -128,8 +173,8 @@ def columns_to_read(
     return [*columns, *also]
 
 
-def first_schema(files: Files, kind: FileFormat, *, by_folders: bool) -> pa.Schema:
-    """Return the schema of the first file by path, with the columns of all files' folders.
+def first_schema(files: Files, kind: FileFormat, *, by_folders: bool) -> tuple[pa.Schema, str]:
+    """Return the schema of the first file by path, with the columns of all files' folders, and that path.
 
     Raises:
         SourceError: there is no file, or it cannot be read.
@@ -143,16 +188,17 @@ def first_schema(files: Files, kind: FileFormat, *, by_folders: bool) -> pa.Sche
         except HeadgateError:
             raise
         except Exception as error:
-            text = str(error).strip().partition("\n")[0]
+            text, remedy = kind.explained(files, file.path, error)
             raise SourceError(
                 f"{file.path} cannot be read as a {kind.name} file: {text}",
                 asked=f"format={kind.name!r}",
-                remedy=f"give the format of the files · {_STILL_WRITTEN}",
+                remedy=remedy or f"give the format of the files · {_STILL_WRITTEN}",
                 details={"path": file.path},
             ) from error
-        if not by_folders:
-            return schema
-        return with_folder_columns(schema, [files.folder_values(one.path) for one in listed])
+        if by_folders:
+            values = [files.folder_values(one.path) for one in listed]
+            schema = with_folder_columns(schema, values)
+        return schema, file.path
     raise SourceError(
         f"there is no file below {', '.join(files.paths)} to take the schema from",
         asked=f"format={kind.name!r}",

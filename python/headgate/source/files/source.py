@@ -13,7 +13,7 @@ import pyarrow as pa
 from headgate._arguments import function, one_of
 from headgate._arguments import names as names_of
 from headgate._kinds import kind_of
-from headgate.errors import HeadgateError, OptionError, SourceError
+from headgate.errors import HeadgateError, OptionError, SourceError, UnknownColumnError
 from headgate.source.api import (
     Boundedness,
     JsonSerializer,
@@ -125,7 +125,8 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             raise refuse(
                 "schema", schema, "is no Arrow schema", 'pyarrow.schema([("id", "int64")])'
             )
-        self._is_guessed = schema is None
+        #: The file from which the schema was inferred, once it was.
+        self._guessed_from: str | None = None
         self._given = None if schema is None else plain_schema(schema, "the schema")
         self._split_size = size("split_size", split_size, 1)
         if batch_rows is not None:
@@ -155,7 +156,8 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         ``splitSize``, ``batchRows``, ``discoveryInterval``, ``partitioning``, ``filesystem``,
         ``order``, ``schema`` (as ``"id int64, name string"``); for CSV ``delimiter``, ``quoteChar``,
         ``doubleQuote``, ``escapeChar``, ``header``, ``columnNames``, ``newlinesInValues``,
-        ``nullValues``, ``stringsCanBeNull``, ``quotedStringsCanBeNull``.
+        ``nullValues``, ``stringsCanBeNull``, ``quotedStringsCanBeNull``, ``encoding``. ``sep`` is
+        another name of ``delimiter``. Lists are separated by commas, or JSON lists of strings.
 
         Raises:
             OptionError: an option is unknown or malformed, or there is no path.
@@ -189,7 +191,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             OptionError: the filter does not fit the columns.
         """
         base = self._all_columns()
-        return base if self._columns is None else select(base, self._columns, self.name)
+        return base if self._columns is None else self._selected(base, self._columns)
 
     def would_list(self, filesystem: pafs.FileSystem, file: str) -> bool:
         """Return True if the file is in one of the folders, or fits one of the patterns."""
@@ -225,7 +227,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             self._filter,
             self._batch_rows,
             by_folders=self._by_folders,
-            is_guessed=self._is_guessed,
+            guessed_from=self._guessed_from,
         )
 
     @property
@@ -245,8 +247,20 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             UnknownColumnError: this source has no such column.
         """
         names = _names(columns)
-        select(self.schema, names, self.name)
+        self._selected(self.schema, names)
         return self._changed(_columns=names) if names else None
+
+    def with_schema(self, schema: pa.Schema) -> FileSource | None:
+        """Return this source with these columns; None if it was made with a schema.
+
+        Raises:
+            SchemaMismatchError: two columns have the same name.
+        """
+        with self._lock:
+            if self._given is not None and self._guessed_from is None:
+                return None
+        given = plain_schema(schema, "the schema")
+        return self._changed(_given=given, _guessed_from=None)
 
     def with_filter(self, expression: pc.Expression) -> FileSource:
         """Return this source without the rows for which ``expression`` is not true.
@@ -278,10 +292,20 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         changed.__setstate__({**self.__getstate__(), **changes})
         return changed
 
+    def _selected(self, schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+        try:
+            return select(schema, names, self.name)
+        except UnknownColumnError as error:
+            hint = self._format.hint(self._files, self._guessed_from) if self._guessed_from else ""
+            error.remedy = " · ".join(filter(None, (error.remedy, hint)))
+            raise
+
     def _all_columns(self) -> pa.Schema:
         with self._lock:
             if self._given is None:
-                self._given = first_schema(self._files, self._format, by_folders=self._by_folders)
+                self._given, self._guessed_from = first_schema(
+                    self._files, self._format, by_folders=self._by_folders
+                )
             schema = self._given
         if self._filter is not None:
             RowFilter(self._filter, schema)

@@ -11,6 +11,7 @@ from headgate._matches import close_matches
 from headgate.errors import OptionError
 from headgate.source.registry import Registered, source_from_options
 from headgate.spark.datasource.conversion import spark_schema
+from headgate.spark.schema import arrow_schema_in_utc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +41,9 @@ class HeadgateDataSource(DataSource):
 
     #: The caller's sources by name. ``register`` sets them in a subclass.
     registered: ClassVar[Mapping[str, Registered]] = {}
+    #: True once Spark has asked for the schema, so that the one of a reader is the source's own. Spark pickles
+    #: this object between the two.
+    _was_asked: bool = False
 
     @classmethod
     def name(cls) -> str:
@@ -48,6 +52,7 @@ class HeadgateDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the schema of the source's batches."""
+        self._was_asked = True
         return spark_schema(self._source())
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -55,7 +60,7 @@ class HeadgateDataSource(DataSource):
         from headgate.spark.datasource import batch  # noqa: PLC0415
 
         kind = batch.FilteringBatchReader if _filters_may_come() else batch.BatchReader
-        return kind(self._source(), schema, batch.max_partitions(self.options))
+        return kind(self._source_with(schema), schema, batch.max_partitions(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a streaming query.
@@ -66,7 +71,7 @@ class HeadgateDataSource(DataSource):
         _needs_admission_control()
         from headgate.spark.datasource.stream import stream_reader  # noqa: PLC0415
 
-        return stream_reader(self._source(), schema, self.options)
+        return stream_reader(self._source_with(schema), schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return the writer of a batch job, which commits files in two phases."""
@@ -79,6 +84,12 @@ class HeadgateDataSource(DataSource):
         from headgate.spark.datasource.writer import stream_writer  # noqa: PLC0415
 
         return stream_writer(self.options, schema, overwrite)
+
+    def _source_with(self, schema: StructType) -> Source[Any, Any, Any]:
+        """Return the source, with the schema that the caller gave to Spark."""
+        source = self._source()
+        given = None if self._was_asked else source.with_schema(arrow_schema_in_utc(schema))
+        return given or source
 
     def _source(self) -> Source[Any, Any, Any]:
         options = {name: text for name, text in self.options.items() if name.lower() not in _OURS}

@@ -31,6 +31,16 @@ def source_of(df: DataFrame) -> FileSource:
         Unsure: It may not, or the DataFrame is more than a scan of Parquet files.
         UnsupportedTypeError: A column has a type that cannot be sent.
     """
+    try:
+        return _source_of(df)
+    except (Unsure, UnsupportedTypeError):
+        raise
+    except Exception as error:  # Spark reads what Headgate fails to look at.
+        text = str(error).strip().partition("\n")[0]
+        raise Unsure(f"the look at it failed with {type(error).__name__}: {text}") from error
+
+
+def _source_of(df: DataFrame) -> FileSource:
     from pyspark.sql.types import StructType  # noqa: PLC0415 - pyspark only where Spark is
 
     from headgate.source.files import FileSource  # noqa: PLC0415 - imports pyarrow
