@@ -238,7 +238,7 @@ def test_a_column_of_nulls_is_one_of_texts(tmp_path):
 
 def test_inferred_types_are_those_of_pyarrow(tmp_path):
     path = tmp_path / "a.json"
-    path.write_text('{"a": {"x": [1]}, "t": "2020-01-01", "f": 1.5}\n')
+    path.write_text('{"a": {"x": [1]}, "t": "text", "f": 1.5}\n')
     assert FileSource(path, "json").schema == paj.read_json(path).schema
 
 

@@ -154,3 +154,58 @@ def test_a_relative_folder_is_that_of_the_start(files, monkeypatch):
     sink = FileSink("out")
     monkeypatch.chdir("/")
     assert sink.path == str(files / "out")
+
+
+@pytest.mark.parametrize("name", [None, "mine"])
+def test_going_back_to_a_savepoint_is_refused_before_checkpoints_go(files, name):
+    def start(**options):
+        schema = pa.schema([("id", pa.int64())])
+        source = FileSource(files / "in", schema=schema)
+        sink = FileSink(files / "out", mode="append")
+        made = stream(source, name="in").sink(sink, name="out")
+        query = made.start(until="now", name=name, **options)
+        assert query.await_termination(60)
+
+    def rows():
+        return sorted(kit.rows_of(files / "out")["id"].to_pylist())
+
+    checkpoint, savepoint = str(files / "checkpoints"), str(files / "savepoint")
+    start(checkpoint=checkpoint)
+    with (
+        stream(FileSource(files / "in", discovery_interval=0.05), name="in")
+        .sink(FileSink(files / "out", mode="append"), name="out")
+        .start(checkpoint=checkpoint, name=name) as query
+    ):
+        query.stop(savepoint=savepoint)
+    pq.write_table(pa.table({"id": range(10, 20)}), files / "in" / "b.parquet")
+    start(checkpoint=checkpoint)
+    assert rows() == [*range(20)]
+    for folder, options in ((checkpoint, {"restore": "savepoint"}), (str(files / "new"), {})):
+        with pytest.raises(errors.SinkError, match="would write again"):
+            start(checkpoint=folder, savepoint=savepoint, **options)
+    pq.write_table(pa.table({"id": range(20, 30)}), files / "in" / "c.parquet")
+    start(checkpoint=checkpoint)
+    assert rows() == [*range(30)]
+
+
+def test_another_name_than_that_of_the_checkpoints_is_refused(files):
+    checkpoint = str(files / "checkpoints")
+    job(FileSource(files / "in"), FileSink(files / "out")).run(checkpoint=checkpoint, name="mine")
+    with pytest.raises(errors.CheckpointError, match="whose name= was mine, and is other now"):
+        job(FileSource(files / "in"), FileSink(files / "out")).start(
+            checkpoint=checkpoint, name="other"
+        )
+    query = job(FileSource(files / "in"), FileSink(files / "out")).start(checkpoint=checkpoint)
+    assert query.await_termination(60)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_status_has_all_rows_also_after_a_stop(tmp_path, workers):
+    made = stream(RateSource(5000)).sink(FileSink(tmp_path / "out", format="csv"))
+    query = made.start(checkpoint=str(tmp_path / "checkpoints"), workers=workers, parallelism=2)
+    kit.wait_until(lambda: sum(task.rows for task in query.status.tasks) > 1000)
+    query.stop()
+    files = [path.read_text() for path in (tmp_path / "out").glob("part-*")]
+    assert sum(task.rows for task in query.status.tasks) == sum(
+        text.count("\n") - 1 for text in files
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -23,6 +23,7 @@ from headgate.source.files.content import (
     is_utf_8,
     open_decompressed,
 )
+from headgate.source.files.csv_quotes import QuoteCounter, refuse_open_quote
 from headgate.source.files.format import BATCH_BYTES, Cut, FileFormat, sliced
 from headgate.source.files.inference import exact_numbers, exact_type, inferred, is_number
 from headgate.source.files.lines import byte_ranges, line_chunks, line_start
@@ -38,6 +39,8 @@ _SAMPLE: Final = 1024 * 1024
 _LARGEST_ROW: Final = 1024 * 1024 * 1024
 #: Pyarrow's errors for a row and for a header that are larger than a block.
 _TOO_LARGE: Final = ("straddling object", "Empty CSV file or block")
+#: Most bytes of a line that an error shows.
+_SHOWN: Final = 60
 #: Most bytes in UTF-8 for a byte of another encoding.
 _GROWTH: Final = 3
 #: Pyarrow's error for a row with more or fewer values than the header, and the remedy.
@@ -104,6 +107,7 @@ class CsvFormat(FileFormat):
             others = known - set(guessed.names) - files.folder_values(split.path).keys()
             if others and not known.isdisjoint(guessed.names):
                 raise ValueError(f"it has a column {min(others)!r}, which the first file lacks")
+        _check_names(names, wanted.names)
         if known.isdisjoint(wanted.names):
             # Without rows, but with all names: it says which columns the file has.
             yield pa.RecordBatch.from_pylist([], pa.schema([(name, pa.string()) for name in names]))
@@ -138,8 +142,9 @@ class CsvFormat(FileFormat):
             skip = done
             try:
                 with open_decompressed(files, path) as stream:
+                    quotes = QuoteCounter(stream, self._options)
                     read = self._read_options(block, **self._names())
-                    with pac.open_csv(stream, read, self._parse(), convert) as reader:
+                    with pac.open_csv(quotes.file, read, self._parse(), convert) as reader:
                         yield pa.RecordBatch.from_pylist([], reader.schema)
                         for batch in reader:
                             begin = min(skip, batch.num_rows)
@@ -157,6 +162,9 @@ class CsvFormat(FileFormat):
                     ) from error
                 block = min(4 * block, limit)
             else:
+                if quotes.is_odd:
+                    with open_decompressed(files, path) as stream:
+                        refuse_open_quote(stream, self._options)
                 return
 
     def _chunk(
@@ -165,6 +173,7 @@ class CsvFormat(FileFormat):
         """Yield the rows of whole lines."""
         if not chunk.strip():
             return
+        _check_lines(chunk, self._options)
         read = self._read_options(self._grown(len(chunk)) + 1, column_names=names)
         table = pac.read_csv(io.BytesIO(chunk), read, self._parse(), convert)
         yield from table.combine_chunks().to_batches()
@@ -267,6 +276,38 @@ class CsvFormat(FileFormat):
             options.column_types = {field.name: field.type for field in wanted}
             options.include_columns = list(wanted.names)
         return options
+
+
+def _check_names(names: Sequence[str], wanted: Sequence[str]) -> None:
+    """Refuse a header whose columns would be taken for others, or not at all.
+
+    Raises:
+        ValueError: a column is there twice, or is spelt almost as one that the header lacks.
+    """
+    alike = {name.strip().casefold(): name for name in names}
+    for name in wanted:
+        other = alike.get(name.strip().casefold())
+        if names.count(name) > 1:
+            raise ValueError(f"its header has {name!r} {names.count(name)} times")
+        if other is not None and name not in names:
+            raise ValueError(f"its header has {other!r}, and the column to read is {name!r}")
+
+
+def _check_lines(chunk: bytes, options: CsvOptions) -> None:
+    """Refuse lines that begin or end within quotes: a part of a value would be taken for a row.
+
+    Raises:
+        ValueError: there is one.
+    """
+    quote = (options.quote_char or "").encode()
+    if not quote or options.escape_char or quote not in chunk:
+        return
+    torn = next((line for line in chunk.splitlines() if line.count(quote) % 2), None)
+    if torn is not None:
+        raise ValueError(
+            f"a value of the line {torn[:_SHOWN].decode(errors='replace')!r} has a newline or a single quote, which "
+            "newlines_in_values=False does not allow"
+        )
 
 
 def _numbers_of(schema: pa.Schema) -> dict[str, pa.DataType]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -43,7 +45,7 @@ class JsonLinesFormat(FileFormat):
         for chunk in line_chunks(files, whole, _SAMPLE):
             if chunk.strip():
                 schema = _parse(chunk, paj.ParseOptions()).schema
-                return inferred(exact_json(chunk.decode(), schema))
+                return inferred(exact_json(chunk.decode(), _with_exact_times(chunk, schema)))
         return pa.schema([])
 
     def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:  # noqa: ARG002 - unused
@@ -70,11 +72,22 @@ class JsonLinesFormat(FileFormat):
             explicit_schema=pa.schema([_parsed_as(field) for field in wanted]),
             unexpected_field_behavior=others,
         )
+        chunks = (chunk for chunk in line_chunks(files, split) if chunk.strip())
+        tables = ((chunk, _parse(chunk, options)) for chunk in chunks)
+        first = next(tables, None)
+        if first is None:
+            return
+        if len(wanted) and all(column.null_count == len(column) for column in first[1].columns):
+            # Without rows, but with all names: it says which fields the objects have.
+            names = _parse(first[0], paj.ParseOptions()).schema.names
+            if set(names).isdisjoint(wanted.names):
+                yield pa.RecordBatch.from_pylist(
+                    [], pa.schema([(name, pa.string()) for name in names])
+                )
         parsed = (
             batch
-            for chunk in line_chunks(files, split)
-            if chunk.strip()
-            for batch in _with_times(_exact(chunk, _parse(chunk, options), guessed), wanted)
+            for chunk, table in chain([first], tables)
+            for batch in _with_times(_exact(chunk, table, guessed), wanted)
             .combine_chunks()
             .to_batches()
         )
@@ -125,8 +138,40 @@ def _with_times(table: pa.Table, wanted: pa.Schema) -> pa.Table:
     return table
 
 
+def _with_exact_times(chunk: bytes, schema: pa.Schema) -> pa.Schema:
+    """Return an inferred schema whose times keep what their texts say: pyarrow leaves out offsets from UTC."""
+    options = paj.ParseOptions(explicit_schema=pa.schema([_parsed_as(field) for field in schema]))
+    texts = _parse(chunk, options)
+    return pa.schema(
+        field.with_type(
+            _type_of_times(texts.column(place))
+            if pt.is_timestamp(field.type)
+            else _text_type(field.type)
+        )
+        for place, field in enumerate(schema)
+    )
+
+
+def _type_of_times(texts: pa.ChunkedArray) -> pa.DataType:
+    """Return the type that keeps the times of texts; string if there is none, as for some with an offset and some without."""
+    for kind in (pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")):
+        with suppress(pa.ArrowInvalid):
+            texts.cast(kind)
+            return kind
+    return pa.string()
+
+
 def _parsed_as(field: pa.Field) -> pa.Field:
-    """Return the type to parse a field as: JSON has dates and times as strings."""
-    if pt.is_date(field.type) or pt.is_time(field.type):
-        return pa.field(field.name, pa.string())
-    return pa.field(field.name, field.type)
+    """Return the type to parse a field as: JSON has dates and times as strings, which casts take or refuse as a whole."""
+    return pa.field(field.name, _text_type(field.type))
+
+
+def _text_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type with strings in place of dates and times, also nested ones."""
+    if pt.is_date(kind) or pt.is_time(kind) or pt.is_timestamp(kind):
+        return pa.string()
+    if pt.is_struct(kind):
+        return pa.struct([field.with_type(_text_type(field.type)) for field in kind])
+    if pt.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_text_type(kind.value_type)))
+    return kind

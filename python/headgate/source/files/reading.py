@@ -133,7 +133,7 @@ class SplitOpener:
             guessed = pa.schema([field for field in self._guessed if field.name not in fixed])
         known, conform = None, None
         for batch in self._kind.read(self._files, split, stored, self._batch_rows, guessed=guessed):
-            if conform is None and len(stored) and self._kind.name == "csv":
+            if conform is None and len(stored) and self._kind.name in {"csv", "json"}:
                 self._check_header(batch.schema.names, split.path)
             if conform is None or batch.schema != known:
                 known = batch.schema
