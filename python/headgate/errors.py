@@ -120,24 +120,10 @@ class SparkNotStarted(HeadgateError, RuntimeError):
 
 
 class NotEnoughSlots(HeadgateError, RuntimeError):
-    """The consumers and one producer, or the workers of a streaming job, cannot run at the same time on this cluster."""
+    """The workers of a streaming job cannot run at the same time on this cluster."""
 
     code = "HG-2101"
-    default_remedy = 'mode="kept" · a smaller num_partitions · more slots'
-
-
-class SlotsExhausted(HeadgateError, RuntimeError):
-    """All slots are held by consumers that wait for producers, so no task can make progress."""
-
-    code = "HG-2102"
-    default_remedy = 'mode="kept" · a smaller num_partitions for each exchange · more slots'
-
-
-class RunStalled(HeadgateError, RuntimeError):
-    """Slots are free, no task starts, and a run still waits for its producers."""
-
-    code = "HG-2103"
-    default_remedy = "cancel the job or free the lock that the error names · run the action again · report it if it repeats"
+    default_remedy = "fewer workers · more slots"
 
 
 class NotBuiltError(HeadgateError, NotImplementedError):
