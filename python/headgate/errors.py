@@ -6,9 +6,9 @@ module, the Python API and the Spark layer can all use it. The native module rai
 
 The text of an error has four lines::
 
-    [HG-2101] a pipelined exchange needs a task slot for each partition and one more, here 17; the cluster has 8
-      asked   num_partitions=16        have  2 executors x 4 cores
-      do one  mode="kept" · num_partitions=7 · spark.executor.instances=4
+    [HG-2101] a streaming job on Spark needs a slot for each worker, here 16; the cluster has 8
+      asked   workers=16 (argument)        have  2 executors x 4 cores
+      do one  workers=8 · a master with at least 16 slots
       more    python -m headgate explain HG-2101
 
 A line without content is left out. Codes: 1xxx options and environment, 2xxx scheduling, 3xxx
