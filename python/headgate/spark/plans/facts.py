@@ -87,7 +87,6 @@ class InputFacts:
         sent: schema of the rows that are sent.
         producers: number of tasks that read a source; None if it is not known when the plan is made.
         splits: of a source, as far as they are listed ahead.
-        table: the DataFrame, while somebody has it.
     """
 
     source: str
@@ -101,7 +100,6 @@ class InputFacts:
     sent: pa.Schema
     producers: int | None
     splits: int | None
-    table: weakref.ref[DataFrame] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +244,6 @@ def _input(request: Request, source: PlannedSource | None, spark_reads: str) -> 
         sent=request.wire_schema,
         producers=None if source is None else len(source.shares),
         splits=None if source is None else sum(map(len, source.shares)),
-        table=None if request.df is None else weakref.ref(request.df),
     )
 
 
