@@ -232,8 +232,8 @@ def tells(*streams, private):
 
 def test_the_search_finds_keys_in_any_form():
     key = secrets.token_bytes(32)
-    for told in (key[5:11], key.hex().encode()[9:21], base64.b64encode(key)[7:19]):
-        assert tells(bytes(40), b"before " + told + b" after", private=(key,))
+    for piece in (key[5:11], key.hex().encode()[9:21], base64.b64encode(key)[7:19]):
+        assert tells(bytes(40), b"before " + piece + b" after", private=(key,))
     assert not tells(secrets.token_bytes(4096), private=(key,))
 
 

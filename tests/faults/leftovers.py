@@ -156,17 +156,14 @@ def segments(environment):
 
 
 def of_applications():
-    """Return one line for each run, task and connection of this process's coordinators."""
+    """Return one line for each connection of this process's control servers."""
     from headgate.spark.driver import application
 
     left = []
     for running in list(application._running.values()):
         server = running._server
-        coordinator = server.coordinator
-        left += [f"run {run.number}, {run.state}" for run in list(coordinator.runs.values())]
-        left += [f"task {member}" for member in list(coordinator.members.values())]
         left += [f"connection {number}" for number in list(server._connections)]
-        left += [f"socket to {peer} of the coordinator" for peer in established(server.port)]
+        left += [f"socket to {peer} of the control server" for peer in established(server.port)]
     return left
 
 

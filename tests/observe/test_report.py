@@ -74,7 +74,7 @@ class Page(HTMLParser):
 
 def full_state():
     return state(
-        run(ended_epochs=[{"epoch": 0, "error": "HG-6001", "summary": "map was lost"}], epoch=1),
+        run(),
         run(run=2, state="failed", error="HG-6001", error_summary="map raised", verdict=None),
         run(run=3, edges=matrix((n, *folded([n * m for m in range(70)])) for n in range(70))),
         streams=(stream(),),
@@ -91,7 +91,6 @@ def test_hostile_texts_stay_texts():
         "stages": [stage(HOSTILE)],
         "tasks": [task("map", 0, host=HOSTILE, state=HOSTILE), task("reduce", 0, host=HOSTILE)],
         "verdict": {"text": HOSTILE, "advice": HOSTILE},
-        "ended_epochs": [{"epoch": 0, "error": HOSTILE, "summary": HOSTILE}],
         "options": {HOSTILE: {"value": HOSTILE, "source": HOSTILE}},
         "versions": {HOSTILE: HOSTILE},
     }

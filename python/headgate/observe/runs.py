@@ -224,7 +224,7 @@ def _is_over(seen: Mapping[str, Any]) -> bool:
 
     An action on an RDD looks done between its stages, also if its consumers have not begun.
     """
-    lacks = seen["consumers"] < (seen["consumers_total"] or 0)
+    lacks = seen.get("consumers", 0) < (seen.get("consumers_total") or 0)
     return seen["state"] != "running" and not (seen["state"] == "done" and lacks)
 
 
