@@ -1,6 +1,8 @@
 """The way of an exchange, chosen from plain facts. No Spark here.
 
 ``exchange()`` plans what :func:`choose` returns, and ``explain()`` shows it. So there is one copy of the rules.
+
+Decision: ADR 0044.
 """
 
 from __future__ import annotations
