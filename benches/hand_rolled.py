@@ -1,8 +1,9 @@
 """The exchange as one would write it by hand: the same control flow in as few lines as possible.
 
-Consumers listen and tell their ports; once all have, the producers run. Each producer connects to every consumer and sends it Arrow IPC streams, cut by numpy's argsort and
-``take``. Only socket buffers and a queue bound the memory. There is no flow control, no integrity check,
-no authentication, and nothing ends the job when a process is lost.
+Consumers listen and tell their ports; once all have, the producers run. Each producer connects to every
+consumer and sends it Arrow IPC streams, cut by numpy's argsort and ``take``. Only socket buffers and a queue
+bound the memory. There is no flow control, no integrity check, no authentication, and nothing ends the job
+when a process is lost.
 """
 
 from __future__ import annotations
