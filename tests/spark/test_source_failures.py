@@ -51,12 +51,13 @@ def test_a_corrupt_row_group_names_split_and_file(spark, tmp_path):
 
 
 def test_a_file_deleted_between_listing_and_reading_is_named(spark, tmp_path):
-    for number in range(2):
-        pq.write_table(pa.table({"id": range(5)}), tmp_path / f"{number}.parquet")
+    # More splits than are fetched ahead.
+    pq.write_table(pa.table({"id": range(50)}), tmp_path / "0.parquet", row_group_size=1)
+    pq.write_table(pa.table({"id": range(5)}), tmp_path / "1.parquet")
 
     def delete(batches):
         for batch in batches:
-            # The only reader is at its first split, so it has not opened the second file.
+            # The only reader is at its first splits, so it has not opened the second file.
             (tmp_path / "1.parquet").unlink(missing_ok=True)
             yield batch
 
