@@ -31,11 +31,11 @@ import headgate as hg
 SETTLE = 3.0
 #: Seconds after a test with Spark within which its resources must be released.
 SETTLE_SPARK = 6.0
-#: Threads that live as long as the application: coordinator, polls of Spark, heartbeats, sources,
+#: Threads that live as long as the application: the server, polls of Spark, heartbeats, sources,
 #: notices of tasks that start.
 #: The sweep lives as long as a DataFrame's kept files, which Java's collector decides.
 RESIDENT = (
-    "headgate-coordinator",
+    "headgate-driver",
     "headgate-spark",
     "headgate-beat",
     "headgate-enumerators",

@@ -101,7 +101,7 @@ class Server:
         for sock in (self._wake_in, self._wake_out):
             sock.setblocking(False)
         self._selector.register(self._wake_out, selectors.EVENT_READ, -1)
-        self._thread = threading.Thread(target=self._loop, name="headgate-coordinator", daemon=True)
+        self._thread = threading.Thread(target=self._loop, name="headgate-driver", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
