@@ -115,7 +115,7 @@ def _running():
                 "role": "map",
                 "task": 3,
                 "attempt": 9,
-                "host": "gone",
+                "host": "node-b",
                 "error": "HG-3001",
                 "summary": "executor 2 was lost",
             }
