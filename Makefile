@@ -26,7 +26,7 @@ soak: ## all other tests, part by part; ARGS="loom chaos" for some, ARGS="--list
 schedules: ## all orders of small connections, a million random ones of larger, of checkpoints, and of readers; ARGS="--seed 1 --count 1" for the last
 	@scripts/schedules.sh $(ARGS)
 
-chaos: ## 500 jobs with one random fault each, on local-cluster; ARGS="--seed 7 --count 1", --busy, --json FILE
+chaos: ## 500 exchanges with one random fault each, on local-cluster; ARGS="50 -x" for fifty, up to the first that fails
 	@scripts/java.sh
 	@scripts/chaos.sh $(ARGS)
 

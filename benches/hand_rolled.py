@@ -1,9 +1,9 @@
 """The exchange as one would write it by hand: the same control flow in as few lines as possible.
 
-Resident consumers listen and send the driver their ports; once all have, a Spark job of producers runs.
-Each producer connects to every consumer and sends it Arrow IPC streams, cut by numpy's argsort and
-``take``. Only socket buffers and a queue bound the memory. There is no flow control, no integrity check,
-no authentication, and nothing ends the job when a process is lost.
+Consumers listen and tell their ports; once all have, the producers run. Each producer connects to every
+consumer and sends it Arrow IPC streams, cut by numpy's argsort and ``take``. Only socket buffers and a queue
+bound the memory. There is no flow control, no integrity check, no authentication, and nothing ends the job
+when a process is lost.
 """
 
 from __future__ import annotations
@@ -16,25 +16,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 HOST = "127.0.0.1"
-
-
-def exchange(df: DataFrame, key: str, partitions: int, inputs: int) -> DataFrame:
-    """Return the rows of ``df``, which has ``inputs`` partitions, partitioned by an integer key."""
-    driver = socket.create_server((HOST, 0), backlog=partitions)
-    place = driver.getsockname()
-
-    def run_producers() -> None:
-        consumers = [port_of(driver.accept()[0]) for _ in range(partitions)]
-        driver.close()
-        ports = [port for _, port in sorted(consumers)]
-        df.mapInArrow(lambda batches: produce(batches, key, ports), "rows long").collect()
-
-    threading.Thread(target=run_producers, daemon=True).start()
-    indexes = df.sparkSession.range(0, partitions, 1, partitions)
-    return indexes.mapInArrow(lambda batches: consume(batches, place, inputs), df.schema)
 
 
 def port_of(connection: socket.socket) -> tuple[int, int]:

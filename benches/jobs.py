@@ -6,7 +6,6 @@ sink. The contestants of a job call the same Python, once per partition:
 
 - ``headgate``: ``exchange(...)``
 - ``read``: the same with ``read="auto"``, so that the workers read the files
-- ``pipelined``: the same as ``headgate`` with ``mode="pipelined"``, for jobs of one input with a ``map``
 - ``pyspark``: ``mapInArrow(map)`` if there is a ``map``, ``repartition(by)``, and ``mapInArrow(reduce)`` if
   there is a ``reduce``; several inputs are one union
 - ``cogroup`` or ``applyInArrow``: Spark's call by key, for jobs that it can do. The faster of it and
@@ -44,13 +43,11 @@ class Job:
         name: of its ratio, after ``jobs_``.
         headgate: the job with Headgate.
         rivals: the same without it, by the name of the contestant; ``pyspark`` is one of them.
-        can_be_pipelined: True if it has one input, and a ``map``.
     """
 
     name: str
     headgate: Callable[[Table], DataFrame]
     rivals: dict[str, Callable[[Table], DataFrame]]
-    can_be_pipelined: bool
 
 
 def written(
@@ -84,17 +81,12 @@ def written(
         df = df.repartition(SLOTS, by)
         return df if reduce is None else df.mapInArrow(reduce, reduced)
 
-    return Job(name, by_headgate, {"pyspark": by_pyspark}, map is not None)
+    return Job(name, by_headgate, {"pyspark": by_pyspark})
 
 
 def of_the_page() -> list[Job]:
     return [
-        Job(
-            job.name,
-            job.headgate.run,
-            {"pyspark": job.pyspark.run, **cookbook.by_key(job)},
-            "map=" in job.headgate.code and "Input(" not in job.headgate.code,
-        )
+        Job(job.name, job.headgate.run, {"pyspark": job.pyspark.run, **cookbook.by_key(job)})
         for job in cookbook.jobs()
     ]
 
@@ -282,9 +274,6 @@ def compare(
 
     plans = {"headgate": by_headgate(), "read": by_headgate(read="auto")}
     ways = ["headgate", "read"]
-    if job.can_be_pipelined:
-        plans["pipelined"] = by_headgate(mode="pipelined")
-        ways.append("pipelined")
     for name, rival in job.rivals.items():
         plans[name] = lambda rival=rival: rival(noted)
     digests = {name: digest(plan()) for name, plan in plans.items()}

@@ -39,16 +39,13 @@ def main(arguments: Sequence[str]) -> None:
         flow = spark.rows_of(session, rows)
         harness.compare(
             "seeing",
-            f"{rows:,} rows by key on {MASTER}, kept and pipelined, to the noop sink",
+            f"{rows:,} rows by key on {MASTER}, kept, to the noop sink",
             {
-                "unseen": saving(flow, "kept", "off"),
-                "seen": watched(saving(flow, "kept", "auto")),
-                "pipelined unseen": saving(flow, "pipelined", "off"),
-                "pipelined seen": watched(saving(flow, "pipelined", "auto")),
+                "unseen": saving(flow, "off"),
+                "seen": watched(saving(flow, "auto")),
             },
             [
                 harness.Ratio("seeing", "unseen", "seen", goal=0.98),
-                harness.Ratio("seeing_pipelined", "pipelined unseen", "pipelined seen", goal=0.98),
             ],
             turns=options.turns,
             size=rows * spark.ROW_BYTES,
@@ -58,10 +55,10 @@ def main(arguments: Sequence[str]) -> None:
         session.stop()
 
 
-def saving(flow: DataFrame, mode: str, progress: str) -> Callable[[], float]:
+def saving(flow: DataFrame, progress: str) -> Callable[[], float]:
     same = {"map": spark.same, "reduce": spark.same, "schema": flow.schema}
     return spark.saving(
-        lambda: exchange(flow, by="key", mode=mode, progress=progress, **same)  # type: ignore[arg-type]
+        lambda: exchange(flow, by="key", mode="kept", progress=progress, **same)  # type: ignore[arg-type]
     )
 
 

@@ -4,11 +4,9 @@ Every contestant starts from the same 10 M rows, made by Spark in 8 partitions, 
 sink, so all rows come back from the workers:
 
 - ``headgate``: ``exchange(df, by="key", map=..., reduce=..., mode="kept")``, with a partition per slot
-- ``pipelined``: the same with ``mode="pipelined"``, and half the slots as consumers
 - ``repartition``: ``mapInArrow`` -> ``repartition("key")`` to as many partitions as slots ->
   ``mapInArrow``, Spark's own path
 - ``mapInArrow``: a single one and no exchange, the floor of anything that goes through Python once
-- ``hand-rolled``: ``benches/hand_rolled.py``, with as many consumers as pipelined
 
 It runs in one process of two slots and in two executors of one slot each. A run of 100,000 rows then shows the
 cost of a run before its first row.
@@ -26,7 +24,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
-from benches import hand_rolled, harness
+from benches import harness
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
@@ -71,17 +69,12 @@ def compare(spark: SparkSession, master: str, options: Namespace) -> None:
         f"{INPUTS} inputs, to the noop sink",
         {
             "headgate": saving(lambda: by_headgate(flow, "kept")),
-            "pipelined": saving(lambda: by_headgate(flow, "pipelined")),
             "repartition": saving(lambda: by_repartition(flow, slots)),
             "mapInArrow": saving(lambda: flow.mapInArrow(same, flow.schema)),
-            "hand-rolled": saving(lambda: hand_rolled.exchange(flow, "key", slots // 2, INPUTS)),
         },
         [
             harness.Ratio(f"spark{suffix}", "repartition", "headgate", goal=2.2),
             harness.Ratio(f"spark_floor{suffix}", "mapInArrow", "headgate", goal=1.0),
-            harness.Ratio(f"spark_pipelined{suffix}", "repartition", "pipelined", goal=2.4),
-            harness.Ratio(f"spark_pipelined_floor{suffix}", "mapInArrow", "pipelined", goal=0.95),
-            harness.Ratio(f"spark_handrolled{suffix}", "hand-rolled", "pipelined", goal=1.0),
         ],
         turns=options.turns,
         size=rows * ROW_BYTES,
@@ -94,12 +87,10 @@ def compare(spark: SparkSession, master: str, options: Namespace) -> None:
         f"{SMALL_ROWS:,} of these rows on {master}",
         {
             "headgate": saving(lambda: by_headgate(few, "kept")),
-            "pipelined": saving(lambda: by_headgate(few, "pipelined")),
             "repartition": saving(lambda: by_repartition(few, slots)),
         },
         [
             harness.Ratio(f"spark_small{suffix}", "repartition", "headgate", goal=1.3),
-            harness.Ratio(f"spark_pipelined_small{suffix}", "repartition", "pipelined", goal=0.9),
         ],
         turns=max(options.turns, SMALL_TURNS) if not options.quick else options.turns,
         size=SMALL_ROWS * ROW_BYTES,
@@ -120,8 +111,7 @@ def session(master: str) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
     # The workers cannot import this folder.
-    for module in (hand_rolled, sys.modules[__name__]):
-        cloudpickle.register_pickle_by_value(module)
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
     builder = SparkSession.builder.appName("headgate bench").master(master)
     builder = builder.config("spark.driver.memory", "3g").config("spark.log.level", "ERROR")
     builder = builder.config("spark.ui.showConsoleProgress", "false")

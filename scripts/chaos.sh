@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# chaos.sh [--count N] [--seed N] [--processes N] [--limit S] [--busy] [--json FILE]: jobs with one fault each.
+# chaos.sh [COUNT] [ARGUMENT OF PYTEST...]: COUNT exchanges (500) on local-cluster, each with one random fault.
 source "$(dirname "$0")/env.sh"
 
 scripts/develop.sh
 scripts/class_archive.sh
-exec "$VENV_PYTHON" -m tests.soak.chaos.run_chaos "$@"
+count="${1:-500}"
+shift || true
+HEADGATE_TEST_KEPT_FAULTS="$count" exec "$VENV_PYTHON" -m pytest -q "$@" tests/soak/chaos/test_kept_chaos.py

@@ -146,13 +146,6 @@ PARTS = (
         (*SPARK, "tests/soak/ends/*"),
     ),
     Part(
-        "slots",
-        "executors that come, go and are lost; pools, and copies of tasks",
-        pytest("tests/soak/slots"),
-        7,
-        (*SPARK, "tests/soak/slots/*"),
-    ),
-    Part(
         "network",
         "damaged, delayed and silent links between processes, in real time",
         pytest("tests/soak/network"),
@@ -181,10 +174,10 @@ PARTS = (
     ),
     Part(
         "kit",
-        "processes that end at a control message; checks for leftovers and hangs that see nothing",
+        "checks for leftovers and hangs that see nothing",
         pytest("tests/soak/kit"),
         2,
-        ("tests/faults/*", "tests/soak/kit/*", "python/headgate/spark/wire/*"),
+        ("tests/faults/*", "tests/soak/kit/*"),
     ),
     Part(
         "one-process",
@@ -203,7 +196,7 @@ PARTS = (
     ),
     Part(
         "chaos",
-        "jobs with one random fault each",
+        "exchanges with one random fault each",
         pytest("tests/soak/chaos"),
         2,
         (*SPARK, "tests/soak/chaos/*"),
@@ -235,7 +228,7 @@ PARTS = (
     ),
     Part(
         "standalone",
-        "a cluster of several hosts, Headgate in an archive, a link that is cut",
+        "a cluster of several hosts, Headgate in an archive, hosts that are killed",
         pytest("tests/soak/standalone"),
         8,
         (*SPARK, "tests/soak/standalone/*", "docs/clusters.md"),

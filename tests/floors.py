@@ -195,42 +195,15 @@ LEAVES = {
         "headgate._native",
         "headgate.control",
         "headgate.errors",
-        "headgate.source.api",
     },
 }
 
 #: Parts of the Spark layer -> modules they must not import; tasks run in workers only.
 APART = {
     "headgate.spark.tasks": ("headgate.spark.driver", "headgate.spark.progress"),
-    "headgate.spark.driver": (
-        "headgate.spark.tasks.consumer",
-        "headgate.spark.tasks.control",
-        "headgate.spark.tasks.producer",
-        "headgate.spark.tasks.source_tasks",
-    ),
-    # State machines: what they ask of Spark are plain effects.
-    "headgate.spark.driver.runs": (
-        "headgate.spark.driver.coordinator",
-        "headgate.spark.driver.kept",
-        "headgate.spark.driver.scheduler",
-        "headgate.spark.driver.server",
-        "headgate.spark.driver.waits",
-    ),
-    "headgate.spark.driver.waits": (
-        "headgate.spark.driver.coordinator",
-        "headgate.spark.driver.kept",
-        "headgate.spark.driver.scheduler",
-        "headgate.spark.driver.server",
-    ),
-    "headgate.spark.driver.coordinator": (
-        "headgate.spark.driver.scheduler",
-        "headgate.spark.driver.server",
-    ),
     "headgate.spark.driver.kept": (
-        "headgate.spark.driver.coordinator",
-        "headgate.spark.driver.runs",
         "headgate.spark.driver.scheduler",
-        "headgate.spark.driver.waits",
+        "headgate.spark.driver.server",
     ),
 }
 

@@ -285,13 +285,13 @@ RULES: list[tuple[Callable[[Path], Findings], int, str, str | dict[str, str]]] =
     (
         python_only_imports_downwards,
         10,
-        "python/headgate/spark/tasks/producer.py",
-        "from headgate.spark.driver.runs import run\n",
+        "python/headgate/spark/tasks/kept_producer.py",
+        "from headgate.spark.driver.kept import runs\n",
     ),
     (
         python_only_imports_downwards,
         10,
-        "python/headgate/spark/driver/runs/run.py",
+        "python/headgate/spark/driver/kept/places.py",
         "from headgate.spark.driver.scheduler import slots\n",
     ),
     (

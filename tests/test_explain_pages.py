@@ -24,9 +24,6 @@ BY_HAND = {
         "HG-1204",
         "HG-1205",
     ),  # findings of the doctor: tests/driver
-    "HG-2102",
-    "HG-2103",  # takes a minute: tests/soak/spark/test_stalls.py runs its lines with a shorter one
-    "HG-2201",
     "HG-2301",
     "HG-3001",
     "HG-3003",

@@ -189,7 +189,7 @@ def test_directories_are_a_path_or_several(raw, paths):
     ("raw", "value"), [(True, True), ("true", True), (" False ", False), ("FALSE", False)]
 )
 def test_booleans_are_written_in_any_case(raw, value):
-    options = resolve("exchange", {"buffer_debloat_enabled": raw}, environ={})
+    options = resolve("environment", {"buffer_debloat_enabled": raw}, environ={})
     assert options["buffer_debloat_enabled"] is value
 
 
@@ -230,7 +230,7 @@ def test_sparks_local_directories_are_found(environ, paths):
 )
 def test_a_wrong_value_names_option_value_and_limit(name, raw, said):
     with pytest.raises(OptionError) as caught:
-        resolve("exchange", {name: raw}, environ={})
+        resolve(OPTIONS[name].scopes[0], {name: raw}, environ={})
     text = str(caught.value)
     assert text.startswith(f"[HG-1001] {said}")
     assert f"asked   {name}={raw!r} (argument)" in text
@@ -241,6 +241,37 @@ def test_a_wrong_value_names_option_value_and_limit(name, raw, said):
 def test_a_misspelt_choice_gets_the_close_one():
     with pytest.raises(OptionError, match=r'do one {2}mode="kept"\n'):
         parse(OPTIONS["mode"], "kepd")
+
+
+@pytest.mark.parametrize(
+    ("call", "conf", "environ", "source"),
+    [
+        ({"mode": "pipelined"}, {}, {}, "argument"),
+        ({}, {"spark.headgate.mode": "pipelined"}, {}, "spark.headgate.mode"),
+        ({}, {}, {"HEADGATE_MODE": "pipelined"}, "HEADGATE_MODE"),
+    ],
+)
+def test_a_value_that_there_was_once_says_what_replaces_it(call, conf, environ, source):
+    with pytest.raises(OptionError, match="mode='pipelined' is not one of its values") as caught:
+        resolve("exchange", call, conf, environ)
+    assert caught.value.remedy == (
+        "headgate.stream.stream(source) ... .start(spark=spark) · omit mode"
+    )
+    assert f"({source})" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "conf", "environ"),
+    [
+        ({"heartbeat_timeout": "2s"}, {}, {}),
+        ({}, {"spark.headgate.heartbeatTimeout": "2s"}, {}),
+        ({}, {}, {"HEADGATE_HEARTBEAT_TIMEOUT": "2s"}),
+    ],
+)
+def test_an_option_that_there_was_once_says_what_to_do(call, conf, environ):
+    with pytest.raises(OptionError) as caught:
+        resolve("exchange", call, conf, environ)
+    assert caught.value.remedy.startswith("omit heartbeat_timeout")
 
 
 @pytest.mark.parametrize("raw", ["127.0.0.1", ":80", "host:", "host:x", "host:70000", 80])

@@ -91,7 +91,7 @@ def test_the_page_lists_each_part_of_the_soak():
         (["docs/metrics.md"], {"site"}),
         (["tests/test_site.py"], set()),
         (["rust_core/memory/src/pool.rs"], {"loom", "instructions", "sanitize", "schedules"}),
-        (["tests/soak/chaos/plan.py"], {"chaos"}),
+        (["tests/soak/chaos/test_kept_chaos.py"], {"chaos"}),
     ],
 )
 def test_what_changed_says_which_parts_run(changed, parts):

@@ -53,7 +53,7 @@ def accepted(df: DataFrame, source: Source[pa.RecordBatch, Any, Any], sink: Sink
     exchange(
         df, by=functions.lower("user"), reduce=as_pandas, schema=pa.schema([("n", pa.int64())])
     )
-    exchange(df, by=hg.BroadcastSelector(), memory="128m", heartbeat_timeout=5.0, read="auto")
+    exchange(df, by=hg.BroadcastSelector(), memory="128m", consumer_timeout=5.0, read="auto")
     exchange(df, by=by_row, sort_within="at", map_schema=None, compression="lz4")
     exchange(source, reduce=hg.per_key("user", lambda group: group), schema=df.schema)
     exchange([df, source, Input(df, by="a.k", map=by_batch)], "k", reduce=of_two, schema="n long")

@@ -1,4 +1,4 @@
-"""Headgate: a keyed, pipelined, bounded exchange of Arrow batches between processes.
+"""Headgate: a keyed, bounded exchange of Arrow batches between processes.
 
 Importing it starts no thread, opens no socket and loads neither pyspark nor the whole of pyarrow.
 """

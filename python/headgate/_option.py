@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 CONF_PREFIX: Final = "spark.headgate."
 ENV_PREFIX: Final = "HEADGATE_"
@@ -33,6 +36,17 @@ _IN_WORDS: Final[dict[Kind, str]] = {
 }
 
 
+def conf_of(name: str) -> str:
+    """Return the key of an option in a Spark session's conf."""
+    first, *others = name.split("_")
+    return CONF_PREFIX + first + "".join(part.capitalize() for part in others)
+
+
+def variable_of(name: str) -> str:
+    """Return the environment variable of an option."""
+    return ENV_PREFIX + name.upper()
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """One row of the table.
@@ -47,6 +61,7 @@ class Option:
         minimum: smallest value in a user's notation.
         maximum: largest value in a user's notation.
         choices: the values of a choice.
+        former: values that it took once -> what to do instead.
         since: the first version that has the option.
         call_only: True if a conf or an environment variable cannot hold the value.
     """
@@ -59,19 +74,19 @@ class Option:
     minimum: str | int | None = None
     maximum: str | int | None = None
     choices: tuple[str, ...] = ()
+    former: Mapping[str, str] = field(default_factory=dict)
     since: str = "0.1"
     call_only: bool = False
 
     @property
     def conf(self) -> str:
         """The key in a Spark session's conf."""
-        first, *others = self.name.split("_")
-        return CONF_PREFIX + first + "".join(part.capitalize() for part in others)
+        return conf_of(self.name)
 
     @property
     def variable(self) -> str:
         """The environment variable."""
-        return ENV_PREFIX + self.name.upper()
+        return variable_of(self.name)
 
     @property
     def limits(self) -> str:

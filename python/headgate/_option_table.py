@@ -9,6 +9,9 @@ from typing import Final
 
 from headgate._option import Option, Scope
 
+#: What replaces an exchange whose two sides run at the same time.
+STREAM: Final = "headgate.stream.stream(source) ... .start(spark=spark)"
+
 OPTIONS: Final[dict[str, Option]] = {
     option.name: option
     for option in (
@@ -94,7 +97,7 @@ OPTIONS: Final[dict[str, Option]] = {
             "buffer_timeout",
             "timeout",
             "100ms",
-            ("environment", "exchange"),
+            ("environment",),
             "The longest time that rows wait in a page that is not full while the consumer has "
             "nothing to read; the same holds for records in a buffer. 0 sends after each batch or "
             "record. -1 sends only full pages, and an incomplete one with an event, a flush or "
@@ -105,7 +108,7 @@ OPTIONS: Final[dict[str, Option]] = {
             "buffer_debloat_enabled",
             "bool",
             "false",
-            ("environment", "exchange"),
+            ("environment",),
             "With true, producers send smaller buffers and pages to a slow reader, so that it can "
             "read everything that waits for it within buffer_debloat_target, and larger ones "
             "again to a fast reader. Blocking and hybrid partitions keep their sizes, since their data "
@@ -115,7 +118,7 @@ OPTIONS: Final[dict[str, Option]] = {
             "buffer_debloat_target",
             "duration",
             "1s",
-            ("environment", "exchange"),
+            ("environment",),
             "The time in which the reader of a gate should be able to read all buffers that wait "
             "for it.",
             minimum="1ms",
@@ -125,7 +128,7 @@ OPTIONS: Final[dict[str, Option]] = {
             "buffer_debloat_period",
             "duration",
             "200ms",
-            ("environment", "exchange"),
+            ("environment",),
             "How often a reader measures its speed. It does so itself while it reads; no thread "
             "does it.",
             minimum="10ms",
@@ -135,7 +138,7 @@ OPTIONS: Final[dict[str, Option]] = {
             "buffer_debloat_samples",
             "int",
             20,
-            ("environment", "exchange"),
+            ("environment",),
             "The number of periods over which the size of buffers is smoothed. With fewer periods "
             "the size follows the speed of the reader faster, and in larger steps.",
             minimum=1,
@@ -145,7 +148,7 @@ OPTIONS: Final[dict[str, Option]] = {
             "buffer_debloat_threshold_percentages",
             "int",
             25,
-            ("environment", "exchange"),
+            ("environment",),
             "The smallest change of the size, in percent, that a reader announces to its "
             "producers.",
             minimum=0,
@@ -155,7 +158,7 @@ OPTIONS: Final[dict[str, Option]] = {
             "min_segment_size",
             "size",
             "256",
-            ("environment", "exchange"),
+            ("environment",),
             "The smallest size of a buffer that debloating announces. A larger row or record gets "
             "a page or buffer of its own.",
             minimum="1",
@@ -165,7 +168,7 @@ OPTIONS: Final[dict[str, Option]] = {
             "starting_segment_size",
             "size",
             None,
-            ("environment", "exchange"),
+            ("environment",),
             "The size of a buffer that debloating announces before it knows the speed of the "
             "reader; by default segment_size. From a small size it takes some seconds to grow.",
             minimum="1",
@@ -311,12 +314,12 @@ OPTIONS: Final[dict[str, Option]] = {
             "auto",
             ("exchange",),
             "How rows travel. With kept, consumers start when the producers have ended, and read "
-            "what those kept in files: see docs/kept.md. With pipelined, consumers run at the same "
-            "time as producers and get rows from them without the JVM. With auto, Spark's own "
-            "repartition moves the rows of a DataFrame if there is no map and by names columns or "
-            "is left out, because Python would only add to its work; else the exchange is kept, if it can "
-            "be; the others are pipelined.",
-            choices=("auto", "kept", "pipelined"),
+            "what those kept in files: see docs/kept.md. With spark, Spark's own repartition moves "
+            "them. With auto, Spark's repartition moves the rows of a DataFrame if there is no map "
+            "and by names columns or is left out, because Python would only add to its work; else "
+            "the exchange is kept.",
+            choices=("auto", "kept", "spark"),
+            former={"pipelined": STREAM},
         ),
         Option(
             "read",
@@ -334,8 +337,7 @@ OPTIONS: Final[dict[str, Option]] = {
             None,
             ("exchange",),
             "The number of partitions of the result, each of which has one consumer task; by "
-            "default the number of slots, or half of it, at least 1, where consumers of a pipelined "
-            "exchange hold slots.",
+            "default the number of slots.",
             minimum=1,
             maximum=8_000,
         ),
@@ -345,8 +347,7 @@ OPTIONS: Final[dict[str, Option]] = {
             None,
             ("exchange",),
             "The number of producer tasks that read a source; by default four per slot, but no more "
-            "than splits (pieces of the source), and the slots that the consumers leave, at least 1, "
-            "if the exchange is pipelined. If there are more of them than free slots, they run in "
+            "than splits (pieces of the source). If there are more of them than free slots, they run in "
             "waves. It does not apply to a DataFrame, which has one producer per partition.",
             minimum=1,
             maximum=100_000,
@@ -356,20 +357,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "duration",
             "60s",
             ("exchange",),
-            "How long a task tries to reach the coordinator, a thread of the driver, before the "
-            "driver counts as lost.",
+            "How long a consumer on another host than its producers tries to reach the driver, which "
+            "tells it where they are, before the driver counts as lost.",
             minimum="1s",
-            maximum="1h",
-        ),
-        Option(
-            "heartbeat_timeout",
-            "duration",
-            "10s",
-            ("exchange",),
-            "The time without a heartbeat after which a task, or the driver, counts as lost. A "
-            "separate thread sends one each half second, so a busy function or program does not "
-            "count as lost.",
-            minimum="2s",
             maximum="1h",
         ),
         Option(
@@ -397,9 +387,15 @@ OPTIONS: Final[dict[str, Option]] = {
 #: The calls that take options.
 CALLS: Final[dict[Scope, str]] = {"environment": "ShuffleEnvironment", "exchange": "exchange()"}
 
-#: Options of ``exchange()`` that go to the environments of its tasks unchanged.
+#: Former options -> what to do instead.
+FORMER: Final = {
+    "watermarks": f"omit watermarks · {STREAM}, with watermarks in stream()",
+    "heartbeat_timeout": "omit heartbeat_timeout: Spark watches the tasks of an exchange",
+}
+
 #: How connections are encrypted.
 TLS_OPTIONS: Final = ("tls", "tls_ca", "tls_certificate", "tls_key")
+#: Options of ``exchange()`` that go to the environments of its tasks unchanged.
 TASK_OPTIONS: Final = tuple(
     name for name, option in OPTIONS.items() if {"environment", "exchange"} <= set(option.scopes)
 )

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate._matches import close_matches
-from headgate._option import CONF_PREFIX, Kind, Option, Scope
-from headgate._option_table import CALLS, OPTIONS, TLS_OPTIONS
+from headgate._option import CONF_PREFIX, Kind, Option, Scope, conf_of, variable_of
+from headgate._option_table import CALLS, FORMER, OPTIONS, TLS_OPTIONS
 from headgate._units import duration_text, parse_duration, parse_size, parse_timeout, size_text
 from headgate._values import parse_address, parse_bool, parse_directories, parse_int, parse_path
 from headgate.errors import OptionError
@@ -89,11 +89,15 @@ def parse(option: Option, raw: Any, source: str = "argument") -> Any:
         return _read_within_limits(option, raw)
     except (TypeError, ValueError) as error:
         near = close_matches(raw, option.choices) if isinstance(raw, str) else []
+        former = option.former.get(raw) if isinstance(raw, str) else None
+        remedies = [f'{option.name}="{choice}"' for choice in near] or _advice(option)
+        if former is not None:
+            remedies = [former, f"omit {option.name}"]
         raise OptionError(
             f"{option.name}={raw!r} is {error}",
             asked=f"{option.name}={raw!r} ({source})",
             have=f"{option.name} takes {option.limits}",
-            remedy=" · ".join([f'{option.name}="{choice}"' for choice in near] or _advice(option)),
+            remedy=" · ".join(remedies),
             details={"option": option.name, "value": raw, "source": source},
         ) from None
 
@@ -171,10 +175,14 @@ def _refuse_unknown(given: Any, known: Mapping[str, Option], role: str) -> None:
     for name in given:
         if name not in known:
             near = close_matches(name, known)
+            former = next(
+                (FORMER[one] for one in FORMER if name in {one, conf_of(one), variable_of(one)}),
+                None,
+            )
             raise OptionError(
                 f"{name!r} is no {role}",
                 have=f"{len(known)} options, see docs/options.md",
-                remedy=" · ".join(near) or f"omit {name}",
+                remedy=former or " · ".join(near) or f"omit {name}",
                 details={"option": name, "close": near},
             )
 

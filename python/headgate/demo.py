@@ -6,7 +6,7 @@ together, so the flights are repartitioned by ``tailnum``. The demo does that in
 ``exchange(flights, by="tailnum", reduce=...)``, ``groupBy("tailnum").applyInArrow(...)`` and
 ``repartition("tailnum").mapInArrow(...)``, compares the results row by row and prints the times.
 
-It shows the exchange between workers, so it asks for ``mode="pipelined"``. By default a call without
+It shows the exchange between workers, so it asks for ``mode="kept"``. By default a call without
 ``map`` runs as the third way does.
 """
 
@@ -118,7 +118,7 @@ def by_headgate(flights: DataFrame) -> DataFrame:
         by="tailnum",
         reduce=per_partition,
         schema=RESULT,
-        mode="pipelined",
+        mode="kept",
         memory=MEMORY,
     )
 

@@ -6,9 +6,9 @@ module, the Python API and the Spark layer can all use it. The native module rai
 
 The text of an error has four lines::
 
-    [HG-2101] a pipelined exchange needs a task slot for each partition and one more, here 17; the cluster has 8
-      asked   num_partitions=16        have  2 executors x 4 cores
-      do one  mode="kept" · num_partitions=7 · spark.executor.instances=4
+    [HG-2101] a streaming job on Spark needs a slot for each worker, here 16; the cluster has 8
+      asked   workers=16 (argument)        have  2 executors x 4 cores
+      do one  workers=8 · a master with at least 16 slots
       more    python -m headgate explain HG-2101
 
 A line without content is left out. Codes: 1xxx options and environment, 2xxx scheduling, 3xxx
@@ -120,24 +120,10 @@ class SparkNotStarted(HeadgateError, RuntimeError):
 
 
 class NotEnoughSlots(HeadgateError, RuntimeError):
-    """The consumers and one producer, or the workers of a streaming job, cannot run at the same time on this cluster."""
+    """The workers of a streaming job cannot run at the same time on this cluster."""
 
     code = "HG-2101"
-    default_remedy = 'mode="kept" · a smaller num_partitions · more slots'
-
-
-class SlotsExhausted(HeadgateError, RuntimeError):
-    """All slots are held by consumers that wait for producers, so no task can make progress."""
-
-    code = "HG-2102"
-    default_remedy = 'mode="kept" · a smaller num_partitions for each exchange · more slots'
-
-
-class RunStalled(HeadgateError, RuntimeError):
-    """Slots are free, no task starts, and a run still waits for its producers."""
-
-    code = "HG-2103"
-    default_remedy = "cancel the job or free the lock that the error names · run the action again · report it if it repeats"
+    default_remedy = "fewer workers · more slots"
 
 
 class NotBuiltError(HeadgateError, NotImplementedError):

@@ -33,16 +33,6 @@ class TaskOptions(TypedDict, total=False):
     floating_buffers_per_gate: int | None
     max_buffers_per_channel: int | None
     max_overdraft_buffers: int | None
-    # docs/adr/0015-sending-by-time.md
-    buffer_timeout: Duration | None
-    # docs/adr/0018-debloating-without-a-timer.md
-    buffer_debloat_enabled: bool | None
-    buffer_debloat_target: Duration | None
-    buffer_debloat_period: Duration | None
-    buffer_debloat_samples: int | None
-    buffer_debloat_threshold_percentages: int | None
-    min_segment_size: Size | None
-    starting_segment_size: Size | None
     spill_threshold: Size | None
     temp_directories: str | PathLike[str] | Sequence[str | PathLike[str]] | None
     # docs/adr/0016-compressed-buffers.md
@@ -67,6 +57,16 @@ class EnvironmentOptions(TaskOptions, total=False):
         128
     """
 
+    # docs/adr/0015-sending-by-time.md
+    buffer_timeout: Duration | None
+    # docs/adr/0018-debloating-without-a-timer.md
+    buffer_debloat_enabled: bool | None
+    buffer_debloat_target: Duration | None
+    buffer_debloat_period: Duration | None
+    buffer_debloat_samples: int | None
+    buffer_debloat_threshold_percentages: int | None
+    min_segment_size: Size | None
+    starting_segment_size: Size | None
     # docs/adr/0014-partitions-on-disk.md
     max_spill_size: Size | None
     listen: str | None

@@ -14,18 +14,15 @@ import pyarrow as pa
 import pytest
 import wire
 from plane import Task, assert_same, drain, wait_until
-from tests.driver.actors import EXCHANGE, PLACE, TOTALS
-from tests.driver.test_server import Side
+from tests.driver.served import EXCHANGE, serving, told
 from tests.faults.fault import TO_CLIENT, TO_TARGET
 from tests.faults.fault_proxy import FaultProxy
 
 import headgate as hg
+from headgate.control.connection import WorkerConnection
 from headgate.control.place import Place
-from headgate.spark.driver.runs.epoch_causes import Retries
-from headgate.spark.driver.runs.formation import ExchangeFacts
-from headgate.spark.driver.server import Server
-from headgate.spark.driver.timing import Timing
-from headgate.spark.tasks.control import Control
+from headgate.spark.wire.channel import MESSAGES
+from headgate.spark.wire.messages import Message
 
 SEGMENT = 64 << 10
 SEGMENTS = 32
@@ -235,8 +232,8 @@ def tells(*streams, private):
 
 def test_the_search_finds_keys_in_any_form():
     key = secrets.token_bytes(32)
-    for told in (key[5:11], key.hex().encode()[9:21], base64.b64encode(key)[7:19]):
-        assert tells(bytes(40), b"before " + told + b" after", private=(key,))
+    for piece in (key[5:11], key.hex().encode()[9:21], base64.b64encode(key)[7:19]):
+        assert tells(bytes(40), b"before " + piece + b" after", private=(key,))
     assert not tells(secrets.token_bytes(4096), private=(key,))
 
 
@@ -249,41 +246,21 @@ def control_keys(secret):
 
 @pytest.mark.parametrize("tls", [False, True], ids=["off", "require"])
 def test_control_connections_do_not_carry_the_secret(tls):
-    """A run of one producer and one consumer, with all messages that they and the driver exchange."""
-    secret, side = secrets.token_bytes(32), Side()
+    """All messages of a consumer of a kept exchange and the driver."""
+    secret = secrets.token_bytes(32)
     key = Place("", 0, EXCHANGE, secret, tls=tls).key()
-    server = Server("127.0.0.1", {EXCHANGE: key}.get, lambda _: side, Retries(), Timing())
-    server.coordinator.exchanges[EXCHANGE] = ExchangeFacts(1)
-    server.start()
-    try:
-        with FaultProxy("127.0.0.1", server.port) as relay:
-            place = Place("127.0.0.1", relay.port, EXCHANGE, secret, timeout=5.0, tls=tls)
-            with Control(place) as consumer, Control(place) as producer:
-                consumer.send("CONSUMER", {"stage": 1, "partition": 0, "attempt": 1, "index": 0})
-                wait_until(lambda: side.submitted)
-                (run,) = side.submitted
-                producer.bind(run.number, run.epoch)
-                producer.send("PRODUCER", {"stage": 2, "partition": 0, "attempt": 3})
-                assert producer.receive()["wanted"] == [0]
-                producer.send("REGISTERED", PLACE)
-                assert consumer.receive().kind == "START"
-                producer.send("DONE", TOTALS)
-                assert producer.receive().kind == "OK"
-                server.post(lambda: server.coordinator.job_ended(run.number, 0, None, {0}))
-                while (message := consumer.receive()).kind == "PARTITION":
-                    pass
-                assert message["producers"] == 1
-                consumer.bind(run.number, run.epoch)
-                consumer.send("DONE", TOTALS)
-                assert consumer.receive().kind == "OK"
-            wait_until(lambda: relay.connections == 0)
-            assert relay.dialed == 4, "two tasks, and the heartbeats of each"
-            streams = [bytes(relay.recorded[way]) for way in (TO_TARGET, TO_CLIENT)]
-    finally:
-        server.stop()
+    with serving(keys={EXCHANGE: key}) as server, FaultProxy("127.0.0.1", server.port) as relay:
+        place = Place("127.0.0.1", relay.port, EXCHANGE, secret, timeout=5.0, tls=tls)
+        connection = WorkerConnection(place, MESSAGES)
+        with connection.sock:
+            connection.send(Message("HOST_LOST", {"process": "ab" * 16}))
+            assert told(connection) == ["PLACES"]
+        wait_until(lambda: relay.connections == 0)
+        assert relay.dialed == 1
+        streams = [bytes(relay.recorded[way]) for way in (TO_TARGET, TO_CLIENT)]
     assert not tells(*streams, private=control_keys(secret))
     # The messages can be read exactly if there is no TLS, so the search was through all of them.
-    for word, stream in ((b"REGISTERED", streams[0]), (b"START", streams[1])):
+    for word, stream in ((b"HOST_LOST", streams[0]), (b"PLACES", streams[1])):
         assert (word in stream) is not tls
         assert (EXCHANGE in streams[0]) is not tls
     for way in streams if tls else ():

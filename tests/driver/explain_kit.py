@@ -31,7 +31,6 @@ def an_input(**changes):
         sent=ROWS,
         producers=None,
         splits=None,
-        table=None,
     )
     return replace(plain, **changes)
 
@@ -56,6 +55,7 @@ def an_exchange(*inputs, there=CLUSTER, options=None, confs=None, environ=None, 
         is_by_order=one.placement.kind in {"turn", "random", "function"},
         has_map=one.has_map,
         reads_source=bool(one.source),
+        spark_places=one.placement.kind in {"hash", "turn", "random"},
     )
     plain = ExchangeFacts(
         name="3fa1",
@@ -66,7 +66,6 @@ def an_exchange(*inputs, there=CLUSTER, options=None, confs=None, environ=None, 
         slots=4,
         slots_words="2 executors x 2 cores",
         each=2,
-        holds_slots=False,
         inputs=inputs,
         has_reduce=False,
         result=ROWS,

@@ -45,11 +45,12 @@ def test_messages_pass_both_ways_once_both_have_proved_themselves():
     assert worker.established
     assert coordinator.established
     assert coordinator.exchange_id == EXCHANGE
-    worker.send(Message("READY"))
-    worker.send(Message("WAIT"))
-    assert [m.kind for m in coordinator.receive(drain(worker))] == ["READY", "WAIT"]
-    coordinator.send(Message("GO", 3, 0, {"wanted": [1]}))
-    assert worker.receive(drain(coordinator)) == [Message("GO", 3, 0, {"wanted": [1]})]
+    worker.send(Message("ASK_PLACES"))
+    worker.send(Message("ASK_PLACES"))
+    assert [m.kind for m in coordinator.receive(drain(worker))] == ["ASK_PLACES", "ASK_PLACES"]
+    message = Message("PLACES", {"hosts": [], "producers": [[1, 77, 0]], "is_last": True})
+    coordinator.send(message)
+    assert worker.receive(drain(coordinator)) == [message]
 
 
 def test_one_byte_at_a_time():
@@ -58,10 +59,10 @@ def test_one_byte_at_a_time():
     for sender, receiver in ((worker, coordinator), (coordinator, worker)) * 2:
         for byte in drain(sender):
             got += receiver.receive(bytes([byte]))
-    worker.send(Message("READY"))
+    worker.send(Message("ASK_PLACES"))
     for byte in drain(worker):
         got += coordinator.receive(bytes([byte]))
-    assert [m.kind for m in got] == ["READY"]
+    assert [m.kind for m in got] == ["ASK_PLACES"]
 
 
 def test_truncated_at_each_byte_nothing_is_established():
@@ -172,7 +173,7 @@ def test_garbage_is_no_control_connection():
 @pytest.mark.parametrize("position", [4, 10, -1, -16])
 def test_an_altered_frame_is_refused(position):
     worker, coordinator = established()
-    worker.send(Message("SEALED", 1, 0, {"producers": 3}))
+    worker.send(Message("HOST_LOST", {"process": "ab" * 16}))
     frame = bytearray(drain(worker))
     frame[position] ^= 1
     with pytest.raises(HeadgateError):
@@ -181,19 +182,19 @@ def test_an_altered_frame_is_refused(position):
 
 def test_a_repeated_a_dropped_and_a_reflected_frame_are_refused():
     worker, coordinator = established()
-    worker.send(Message("READY"))
+    worker.send(Message("ASK_PLACES"))
     frame = drain(worker)
     coordinator.receive(frame)
     with pytest.raises(ProtocolError, match="altered, dropped or repeated"):
         coordinator.receive(frame)
     worker, coordinator = established()
-    worker.send(Message("READY"))
+    worker.send(Message("ASK_PLACES"))
     drain(worker)
-    worker.send(Message("READY"))
+    worker.send(Message("ASK_PLACES"))
     with pytest.raises(ProtocolError):
         coordinator.receive(drain(worker))
     worker, coordinator = established()
-    coordinator.send(Message("READY"))
+    coordinator.send(Message("ASK_PLACES"))
     with pytest.raises(ProtocolError):
         coordinator.receive(drain(coordinator))
 

@@ -4,8 +4,7 @@ import socket
 import threading
 
 import pytest
-from tests.driver.actors import EXCHANGE
-from tests.driver.test_server import Side, ours
+from tests.driver.served import EXCHANGE, SECRET, ours, serving, told
 from tests.faults.patience import wait_until
 
 from headgate._native import TlsEndpoint
@@ -13,19 +12,13 @@ from headgate.control.connection import WorkerConnection
 from headgate.control.heartbeat import Heartbeats
 from headgate.control.place import Place
 from headgate.errors import CoordinatorError, HandshakeError, ProtocolError, TlsError
-from headgate.spark.driver.runs.epoch_causes import Retries
-from headgate.spark.driver.runs.formation import ExchangeFacts
-from headgate.spark.driver.server import Server
-from headgate.spark.driver.timing import Timing
-from headgate.spark.tasks.control import Control
 from headgate.spark.wire.channel import MESSAGES, CoordinatorLink, WorkerLink, control_key
 from headgate.spark.wire.messages import Message
 
-SECRET = b"s" * 32
 KEY = control_key(SECRET, EXCHANGE, tls=True)
 CLEAR = control_key(SECRET, EXCHANGE)
 MARK = "a text that nobody else may read"
-ABORT = dict.fromkeys(("code", "summary", "asked", "have", "remedy", "text", "where"), MARK)
+PLACES = {"hosts": [[MARK, 4711, "ab" * 16]], "producers": [], "is_last": True}
 #: Seconds; the smallest value of the option.
 TIMEOUT = 2.0
 
@@ -72,27 +65,27 @@ def test_messages_pass_both_ways_and_cannot_be_read(step):
     assert EXCHANGE not in carried
     assert b"HDGT" not in carried
     for sender, receiver in ((worker, coordinator), (coordinator, worker)):
-        sender.send(Message("ABORT", fields=ABORT))
-        sender.send(Message("OK"))
+        sender.send(Message("PLACES", PLACES))
+        sender.send(Message("ASK_PLACES"))
         data = drain(sender)
         assert MARK.encode() not in data
         got = []
         for start in range(0, len(data), step or len(data)):
             got += receiver.receive(data[start : start + (step or len(data))])
-        assert [message.kind for message in got] == ["ABORT", "OK"]
-        assert got[0].fields == ABORT
+        assert [message.kind for message in got] == ["PLACES", "ASK_PLACES"]
+        assert got[0].fields == PLACES
 
 
 def test_a_bit_in_each_byte_of_a_message_is_an_error():
     worker, _ = established()
-    worker.send(Message("OK"))
+    worker.send(Message("ASK_PLACES"))
     length = len(drain(worker))
     for position in range(length):
         # The version in a record's head is not checked, and decides nothing (RFC 8446, section 5.1).
         if position in {1, 2}:
             continue
         worker, coordinator = established()
-        worker.send(Message("OK"))
+        worker.send(Message("ASK_PLACES"))
         data = bytearray(drain(worker))
         data[position] ^= 1 << position % 8
         with pytest.raises(TlsError):
@@ -191,11 +184,8 @@ def test_an_exchange_without_tls_takes_both():
 @pytest.fixture
 def server():
     before = ours()
-    server = Server("127.0.0.1", {EXCHANGE: KEY}.get, lambda _: Side(), Retries(), Timing())
-    server.coordinator.exchanges[EXCHANGE] = ExchangeFacts(1, TIMEOUT)
-    server.start()
-    yield server
-    server.stop()
+    with serving(keys={EXCHANGE: KEY}) as server:
+        yield server
     assert ours() == before
 
 
@@ -263,20 +253,38 @@ def records(data):
     return count
 
 
-def test_all_that_passes_is_tls_and_so_are_heartbeats(server, wire):
-    with Control(place(wire.port)) as control:
-        control.send("CONSUMER", {"stage": 1, "partition": 0, "attempt": 7, "index": 0})
-        control._start_heartbeats()
-        beating = wire.passed[2:]
-        assert len(beating) == 2
-        before = [records(way) for way in beating]
-        for way, count in zip(beating, before, strict=True):
-            wait_until(lambda way=way, most=count + 4: records(bytes(way)) > most, "beats")
-        assert server.coordinator.members
-        control._heartbeats.check()
+def test_all_that_passes_is_tls(server, wire):
+    connection = WorkerConnection(place(wire.port), MESSAGES)
+    with connection.sock:
+        assert told(connection) == ["PLACES"]
     wait_until(lambda: not server._connections, "the connections are closed")
+    assert len(wire.passed) == 2
     for way in wire.passed:
         assert records(way)
+
+
+def test_heartbeats_pass_as_records_of_tls(wire):
+    """Both ends beat on a connection whose handshake they have done, and the proxy sees nothing else."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    wire.target = listener.getsockname()[1]
+    near = socket.create_connection(("127.0.0.1", wire.port))
+    far, _ = listener.accept()
+    listener.close()
+    worker, coordinator = established()
+    ends = Heartbeats(), Heartbeats()
+    try:
+        targets = [
+            end.monitor(sock, TIMEOUT, link.tls)
+            for end, sock, link in zip(ends, (near, far), (worker, coordinator), strict=True)
+        ]
+        for way in wire.passed:
+            wait_until(lambda way=way: records(bytes(way)) > 4, "beats")
+        assert [end.silence(target) for end, target in zip(ends, targets, strict=True)] == [
+            None
+        ] * 2
+    finally:
+        for end in ends:
+            end.close()
 
 
 def test_bytes_of_others_are_no_heartbeats(server):

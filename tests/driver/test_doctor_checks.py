@@ -75,8 +75,6 @@ BROKEN = [
     (machine.memory, one(cgroup={}, memory_available=1 << 20), "warn", "HG-5101", "1.0 MiB available on its host"),
     (machine.memory, context(master="yarn", options={"memory": GB}), "warn", "HG-5101", "spark.executor.memoryOverhead"),
     (session.scheduling, context(slots=None), "warn", "HG-2101", "unknown"),
-    (session.scheduling, context(options={"mode": "pipelined", "num_partitions": 6}), "warn", "HG-2101", "6 slots"),
-    (session.scheduling, context(options={"mode": "pipelined"}, slots=1), "fail", "HG-2101", "two slots"),
     (session.scheduling, context(confs={"spark.speculation.task.duration.threshold": "30s", "spark.speculation": "true"}), "warn", "HG-2101", "30s"),
     (session.files, one(disks=[{"access": {"others": 1}}]), "warn", "HG-1204", "may read"),
     (session.files, one(disks=[{}]), "warn", "HG-1204", "unknown"),

@@ -73,8 +73,6 @@ def test_the_origin_of_the_default_number_of_partitions():
     found = said(an_exchange()).partitions
     assert (found.number, found.source) == (4, "default")
     assert found.why == "one for each slot (2 executors x 2 cores)"
-    half = an_exchange(options={"mode": "pipelined"}, holds_slots=True, partitions=2)
-    assert said(half).partitions.why.startswith("half of the slots, as each consumer holds one")
 
 
 def test_the_producers_of_a_dataframe_are_its_partitions():
@@ -90,17 +88,6 @@ def test_the_producers_of_a_source():
     assert "there are 30 splits" in one.producers.why
     (given,) = said(an_exchange(a_source(producers=2), options={"parallelism": 2})).inputs
     assert (given.producers.number, given.producers.source) == (2, "argument")
-
-
-@pytest.mark.parametrize(
-    ("holds_slots", "why"), [(True, "the slots that the consumers leave"), (False, "all slots")]
-)
-def test_the_producers_of_a_pipelined_source(holds_slots, why):
-    source = a_source(producers=2, splits=None)
-    facts = an_exchange(source, options={"mode": "pipelined"}, holds_slots=holds_slots)
-    (one,) = said(facts).inputs
-    assert one.producers.number == 2
-    assert one.producers.why.startswith(why)
 
 
 def test_why_spark_reads_a_dataframe_is_said_of_it():
@@ -205,22 +192,9 @@ def test_columns_of_a_source_in_the_declared_types_are_not_cast():
     assert "source" not in steps(an_exchange(a_source(read=zones[0], sent=zones[1])))
 
 
-def test_each_row_is_copied_into_a_page_once_unless_batches_go_as_a_whole():
-    pipelined = {"options": {"mode": "pipelined"}}
-    turn = Placement("turn", by_rows=False)
-    once, whole = "each row is copied once", "a batch goes to its partition as a whole"
-    assert steps(an_exchange(mapped()))["pages"].why.startswith(once)
-    assert steps(an_exchange(mapped(placement=turn), **pipelined))["pages"].why.startswith(whole)
-    # Kept pages, single rows, nested columns and compressed pages are gathered.
-    nested = pa.schema([("a", pa.list_(pa.int8()))])
-    packed = {"options": {"mode": "pipelined", "compression": "lz4"}}
-    for facts in (
-        an_exchange(mapped(placement=turn)),
-        an_exchange(mapped(), **pipelined),
-        an_exchange(mapped(placement=turn, sent=nested), **pipelined),
-        an_exchange(mapped(placement=turn), **packed),
-    ):
-        assert steps(facts)["pages"].why.startswith(once)
+def test_each_row_is_copied_into_a_page_once():
+    assert steps(an_exchange(mapped()))["pages"].why.startswith("each row is copied once")
+    assert "pages" not in steps(an_exchange())
 
 
 def test_a_worker_sorts_unless_spark_moves_the_rows():
@@ -236,7 +210,6 @@ def test_a_worker_sorts_unless_spark_moves_the_rows():
         (LOCAL, {}, "consumers map the pages of producers and read"),
         (CLUSTER, {}, "on their own host, receive others into segments"),
         (CONNECT, {"options": {"mode": "kept"}}, "binary values of Spark's shuffle"),
-        (CLUSTER, {"options": {"mode": "pipelined"}}, "in the segment that has it"),
     ],
 )
 def test_where_consumers_read_columns_in_place(there, named, sentence):
@@ -247,10 +220,7 @@ def test_where_consumers_read_columns_in_place(there, named, sentence):
 def test_small_pages_are_copied_together():
     (kept,) = said(an_exchange(mapped())).in_place
     assert "at most half of 256k are copied together" in kept
-    (plain,) = said(an_exchange(mapped(), options={"mode": "pipelined"})).in_place
-    assert "copied together" not in plain
-    joined = {"mode": "pipelined", "batch_bytes": "1m"}
-    (large,) = said(an_exchange(mapped(), options=joined)).in_place
+    (large,) = said(an_exchange(mapped(), options={"batch_bytes": "1m"})).in_place
     assert "at most half of 1m" in large
 
 
@@ -305,12 +275,6 @@ def test_without_executors_all_slots_are_workers_of_this_host():
     assert said(an_exchange(mapped(), each=0)).memory.workers is None
 
 
-def test_consumers_beside_producers_are_workers_too():
-    pipelined = {"options": {"mode": "pipelined"}, "partitions": 5}
-    assert said(an_exchange(**pipelined)).memory.workers == 2 + 3
-    assert said(an_exchange(**pipelined, holds_slots=True)).memory.workers == 2
-
-
 def test_spark_takes_no_memory_of_ours():
     found = said(an_exchange()).memory
     assert (found.pool, found.total, found.fits) == (0, 0, None)
@@ -331,7 +295,6 @@ def test_bytes_on_disk():
     for sort in ((), ("n",)):
         why = said(an_exchange(mapped(sort_within=sort))).disk.why
         assert ("more than 64m of rows to sort" in why) == bool(sort)
-    assert said(an_exchange(options={"mode": "pipelined"})).disk.bytes == 0
     assert said(an_exchange(mapped(), there=CONNECT, options={"mode": "kept"})).disk.bytes == 0
 
 
@@ -345,16 +308,6 @@ def test_bytes_on_disk():
         (an_exchange(mapped(), partitions=4), True, "4 consumers run at once"),
         (an_exchange(mapped(), slots=0), None, "no slot is there yet"),
         (an_exchange(mapped(), there=CONNECT), None, "planned with 4"),
-        (
-            an_exchange(options={"mode": "pipelined"}, partitions=3, holds_slots=True),
-            True,
-            "3 consumers hold 3 slots; 1 of 4 are left",
-        ),
-        (
-            an_exchange(options={"mode": "pipelined"}, partitions=9),
-            True,
-            "9 of at most 40 consumers take a thousandth of a core",
-        ),
     ],
 )
 def test_slots(facts, ok, sentence):
@@ -373,8 +326,6 @@ def test_dynamic_allocation_and_speculation():
     limited = {**on, "spark.dynamicAllocation.maxExecutors": "9"}
     some = said(an_exchange(mapped()), conf=limited)
     assert "at most 9 executors" in check(some, "dynamic allocation").why
-    pipelined = said(an_exchange(options={"mode": "pipelined"}), conf=on)
-    assert "each consumer holds a slot" in check(pipelined, "dynamic allocation").why
 
 
 def test_the_python_of_the_workers_is_seen_on_this_host_only():
@@ -407,7 +358,6 @@ def test_fewer_partitions_or_producers_than_slots():
     assert codes(an_exchange(mapped(), partitions=3)) == ["more-partitions"]
     assert codes(an_exchange(mapped(), partitions=5)) == []
     assert codes(an_exchange(mapped(), partitions=3, there=CONNECT)) == []
-    assert codes(an_exchange(partitions=3, options={"mode": "pipelined"})) == ["mode-auto"]
     assert codes(an_exchange(a_source(producers=2))) == ["more-producers"]
     assert codes(an_exchange(a_source(producers=2, splits=2))) == []
 
@@ -416,9 +366,8 @@ def test_a_mode_that_costs_more_than_the_default():
     assert codes(an_exchange(options={"mode": "kept"})) == ["mode-auto"]
     assert codes(an_exchange(mapped(), options={"mode": "kept"})) == []
     assert codes(an_exchange(mapped(), options={"mode": "kept"}, there=CONNECT)) == ["mode-auto"]
-    holding = {"options": {"mode": "pipelined"}, "holds_slots": True}
-    assert codes(an_exchange(mapped(), **holding)) == ["mode-auto"]
-    assert codes(an_exchange(mapped(), options={"mode": "pipelined"})) == []
+    assert codes(an_exchange(mapped(), options={"mode": "spark"})) == ["mode-auto"]
+    assert codes(an_exchange(options={"mode": "spark"})) == []
 
 
 def test_what_is_not_known():
@@ -454,9 +403,10 @@ def labels(facts):
 
 def test_a_reason_is_shown_once():
     listed = an_exchange(an_input(), an_input())
-    assert [other.why for other in said(listed).others] == [said(listed).why] * 2
-    assert labels(listed).count("not") == 0
-    assert labels(an_exchange(mapped())).count("not") == 2
+    for one in (listed, an_exchange(mapped())):
+        assert [other.why for other in said(one).others] == [said(one).why]
+        assert labels(one).count("not") == 0
+    assert labels(an_exchange()).count("not") == 1
 
 
 def test_the_html_escapes_all_names():

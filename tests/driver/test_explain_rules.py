@@ -10,6 +10,8 @@ from headgate.spark.plans.rules import Asked, There, choose, why_spark_reads
 
 SHORT = Asked("auto", "default", "[k]", is_shortest=True)
 MAPPED = Asked("auto", "default", "[k]", has_map=True)
+#: A function places the rows, maybe by their order.
+TURN = replace(MAPPED, is_by_order=True)
 OLD = There(shares_files=False, is_one_process=False, compares_rows=False)
 
 
@@ -20,20 +22,19 @@ def kinds(choice):
 @pytest.mark.parametrize(
     ("asked", "there", "mode", "others"),
     [
-        (SHORT, CLUSTER, "repartition", ["kept", "pipelined"]),
-        (SHORT, CONNECT, "repartition", ["kept", "pipelined"]),
-        (MAPPED, LOCAL, "kept", ["repartition", "pipelined"]),
-        (MAPPED, CLUSTER, "kept", ["repartition", "pipelined"]),
-        (MAPPED, CONNECT, "repartition", ["kept", "pipelined"]),
-        (MAPPED, replace(CONNECT, shares_files=True), "kept", ["repartition", "pipelined"]),
-        (replace(MAPPED, is_by_order=True), OLD, "pipelined", ["repartition", "kept"]),
-        (replace(MAPPED, is_by_order=True), CLUSTER, "kept", ["repartition", "pipelined"]),
-        (replace(MAPPED, is_by_order=False), OLD, "kept", ["repartition", "pipelined"]),
-        (replace(MAPPED, has_watermarks=True), CLUSTER, "pipelined", ["repartition", "kept"]),
-        (replace(MAPPED, needs_events="events"), CLUSTER, "pipelined", ["repartition", "kept"]),
-        (replace(SHORT, is_listed=True), CLUSTER, "kept", ["repartition", "pipelined"]),
+        (SHORT, CLUSTER, "repartition", ["kept"]),
+        (SHORT, CONNECT, "repartition", ["kept"]),
+        (MAPPED, LOCAL, "kept", ["repartition"]),
+        (MAPPED, CLUSTER, "kept", ["repartition"]),
+        (MAPPED, CONNECT, "repartition", ["kept"]),
+        (MAPPED, replace(CONNECT, shares_files=True), "kept", ["repartition"]),
+        (replace(TURN, spark_places=True), OLD, "repartition", ["kept"]),
+        (TURN, CLUSTER, "kept", ["repartition"]),
+        (MAPPED, OLD, "kept", ["repartition"]),
+        (replace(SHORT, is_listed=True), CLUSTER, "kept", ["repartition"]),
         (replace(SHORT, mode="kept"), CLUSTER, "kept", []),
-        (replace(SHORT, mode="pipelined"), CLUSTER, "pipelined", []),
+        (replace(MAPPED, mode="spark"), CLUSTER, "repartition", []),
+        (replace(TURN, mode="spark", spark_places=True), OLD, "repartition", []),
     ],
 )
 def test_the_way_and_the_ways_not_taken(asked, there, mode, others):
@@ -45,17 +46,24 @@ def test_the_way_and_the_ways_not_taken(asked, there, mode, others):
 
 
 @pytest.mark.parametrize(
-    ("asked", "there", "why"),
+    ("asked", "there", "remedy"),
     [
-        (replace(MAPPED, mode="kept", has_watermarks=True), CLUSTER, "watermarks align"),
-        (replace(MAPPED, mode="kept", needs_events="it sends events"), CLUSTER, "it sends events"),
-        (replace(MAPPED, mode="kept", is_by_order=True), OLD, "by may place rows by their order"),
-        (replace(MAPPED, mode="pipelined"), CONNECT, "has no driver here"),
-        (replace(MAPPED, is_listed=True, is_by_order=True), OLD, "by may place rows"),
+        (TURN, OLD, "by=columns · Spark 4.1 or newer"),
+        (replace(TURN, mode="kept"), OLD, "by=columns · Spark 4.1 or newer"),
+        (replace(TURN, mode="spark"), OLD, "by=columns · Spark 4.1 or newer"),
+        (TURN, replace(OLD, on_connect=True), "by=columns · Spark 4.1 or newer"),
+        (replace(TURN, is_listed=True), OLD, "by=columns · Spark 4.1 or newer"),
+        (
+            replace(TURN, mode="kept", spark_places=True),
+            OLD,
+            'by=columns · mode="spark" · Spark 4.1 or newer',
+        ),
     ],
 )
-def test_a_way_that_the_caller_asks_for_and_that_is_impossible(asked, there, why):
-    assert why in choose(asked, there).impossible
+def test_rows_that_an_old_spark_might_place_twice_are_refused(asked, there, remedy):
+    found = choose(asked, there)
+    assert "by may place rows by their order" in found.impossible
+    assert found.remedy == remedy
 
 
 def test_where_the_mode_comes_from_is_said():
@@ -102,20 +110,12 @@ def test_what_spark_moves_falls_back_nowhere():
 def test_a_kept_exchange_in_one_process_falls_back_with_executors_of_an_old_spark():
     turn = an_input(has_map=True, placement=Placement("turn", by_rows=False))
     found = falls(an_exchange(turn, there=LOCAL))
-    assert ("the application has executors", "pipelined") in found
-    assert all(
-        when != "the application has executors"
-        for when, _ in falls(an_exchange(an_input(has_map=True)))
-    )
-
-
-def test_a_source_falls_back_with_events_and_watermarks():
-    assert falls(an_exchange(a_source())) >= {
-        ("the source's enumerator sends events to its readers", "pipelined"),
-        ("the call has watermarks=", "pipelined"),
-    }
+    assert ("the application has executors", "repartition") in found
+    for other in (an_input(has_map=True), an_input(placement=Placement("function"))):
+        facts = an_exchange(other, there=LOCAL)
+        assert all(when != "the application has executors" for when, _ in falls(facts))
 
 
 def test_a_mode_that_the_caller_asks_for_never_falls_back():
-    source = an_exchange(a_source(), options={"mode": "kept"})
-    assert falls(source) == set()
+    for mode in ("kept", "spark"):
+        assert falls(an_exchange(a_source(), options={"mode": mode})) == set()

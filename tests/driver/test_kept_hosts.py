@@ -4,17 +4,13 @@ import socket
 import threading
 
 import pytest
-from tests.driver.test_containment import Side
+from tests.driver.served import serving
 from tests.faults.patience import wait_until
 
 from headgate import ChannelAddress
 from headgate.control.place import Place
 from headgate.spark.driver.kept.places import KeptPlaces, PlacesOfExchange
 from headgate.spark.driver.kept_hosts import KeptHosts
-from headgate.spark.driver.runs.epoch_causes import Retries
-from headgate.spark.driver.runs.formation import ExchangeFacts
-from headgate.spark.driver.server import Server
-from headgate.spark.driver.timing import Timing
 from headgate.spark.tasks.places import Places
 from headgate.spark.tasks.start_host import HostAddress
 from headgate.spark.wire.channel import control_key
@@ -98,15 +94,10 @@ def test_what_spark_does_not_give_up_stays_and_is_said(driver, caplog):
 def test_a_consumer_tells_the_driver_and_waits_until_it_has_given_up(driver):
     exchange_id = IDS["aa"]
     keys = {exchange_id: control_key(SECRET, exchange_id)}
-    server = Server("127.0.0.1", keys.get, lambda _: Side(), Retries(), Timing(), driver.hosts)
-    server.coordinator.exchanges[exchange_id] = ExchangeFacts(0)
-    server.start()
-    try:
+    with serving(driver.hosts, keys=keys) as server:
         places = Places("aa", Place("127.0.0.1", server.port, exchange_id, SECRET, 20.0))
         host = driver.gone
         address = ChannelAddress(host.host, host.port, bytes(16), 0, bytes.fromhex(host.process))
         places.lose(address, 30.0)
         assert driver.given_up == ["7"]
         assert driver.producers() == [1]
-    finally:
-        server.stop()

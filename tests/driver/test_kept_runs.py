@@ -231,7 +231,7 @@ def living(began, counts, alive, tasks):
 
 
 def line(runs, run):
-    return Shown(stats(runs, run), 0.0).line(400)
+    return Shown(stats(runs, run)).line(400)
 
 
 def test_a_run_is_known_when_its_first_task_starts(living, began, counts, alive):

@@ -1,11 +1,9 @@
-"""The driver forgets an exchange once its plan is garbage in the JVM and its last run is over."""
+"""The driver forgets an exchange once its plan is garbage in the JVM."""
 
 from types import SimpleNamespace
 
 import pytest
-from tests.driver.actors import EXCHANGE, OTHER, TOTALS, Theatre
 
-from headgate.errors import ProtocolError
 from headgate.spark.driver import lifetimes
 from headgate.spark.driver.kept.places import KeptPlaces
 from headgate.spark.driver.lifetimes import PlanLifetimes
@@ -71,53 +69,6 @@ def test_the_jvm_is_asked_every_few_seconds_only(plans, jvm, monkeypatch):
     for _ in range(5):
         plans.look()
     assert jvm.polls == 1
-
-
-def test_an_exchange_goes_once_its_last_run_is_over():
-    theatre = Theatre(partitions=1)
-    theatre.stage(1, 1)
-    consumer = theatre.consumer(0)
-    (run,) = theatre.submitted
-    theatre.coordinator.indeterminate.add(EXCHANGE)
-    theatre.coordinator.withdraw(EXCHANGE)
-    theatre.wait(5.0)
-    assert theatre.withdrawn == []
-    theatre.job_ended(run, [])
-    theatre.done(consumer, run.number)
-    theatre.wait(5.0)
-    theatre.wait(5.0)
-    assert theatre.withdrawn == [EXCHANGE]
-    coordinator = theatre.coordinator
-    assert set(coordinator.exchanges) == {OTHER}
-    assert not coordinator.indeterminate._exchanges
-    assert not coordinator.indeterminate._yielded
-    with pytest.raises(ProtocolError, match="exchange that is gone"):
-        theatre.consumer(0)
-    theatre.wait(5.0)
-    assert theatre.withdrawn == [EXCHANGE]
-
-
-def test_causes_of_an_exchange_go_with_it_and_crowd_out_no_other_ones():
-    theatre = Theatre(partitions=1, slots=500)
-    theatre.fail(theatre.consumer(0, stage=1), "HG-6001")
-    other = theatre.consumer(0, stage=1, exchange=OTHER)
-    theatre.wait(1.1)
-    theatre.coordinator._refuse((OTHER, 1), theatre.coordinator.broke(OTHER, "x", ValueError("y")))
-    for stage in range(2, 1500):
-        theatre.coordinator.refuse([(EXCHANGE, stage)])
-    assert theatre.last(theatre.consumer(0, stage=1, exchange=OTHER)).kind == "ABORT"
-    assert len(theatre.coordinator._failed) <= 200
-    theatre.say(other, "STOPPED", TOTALS, exchange=OTHER)
-    theatre.hang_up(other)
-    for exchange in (EXCHANGE, OTHER):
-        theatre.coordinator.withdraw(exchange)
-    for connection in list(theatre.coordinator.members):
-        theatre.hang_up(connection)
-    theatre.job_ended(theatre.submitted[0], [])
-    theatre.wait(70.0)
-    theatre.wait(70.0)
-    assert set(theatre.withdrawn) == {EXCHANGE, OTHER}
-    assert not theatre.coordinator._failed
 
 
 def test_places_of_a_kept_exchange_are_forgotten():

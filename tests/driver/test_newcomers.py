@@ -7,8 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.driver.actors import EXCHANGE
-from tests.driver.test_server import SECRET, Side, ours
+from tests.driver.served import EXCHANGE, SECRET, ours, serving
 from tests.faults.patience import wait_until
 
 from headgate.control import newcomers
@@ -16,10 +15,6 @@ from headgate.control.connection import WorkerConnection
 from headgate.control.newcomers import Newcomers
 from headgate.control.place import Place
 from headgate.errors import HandshakeError
-from headgate.spark.driver.runs.epoch_causes import Retries
-from headgate.spark.driver.runs.formation import ExchangeFacts
-from headgate.spark.driver.server import Server
-from headgate.spark.driver.timing import Timing
 from headgate.spark.wire.channel import MESSAGES, CoordinatorLink, WorkerLink, control_key
 
 
@@ -83,12 +78,8 @@ def test_no_host_crowds_out_another(steps):
 @pytest.fixture
 def server():
     before = ours()
-    keys = {EXCHANGE: control_key(SECRET, EXCHANGE)}
-    server = Server("127.0.0.1", keys.get, lambda _: Side(), Retries(), Timing())
-    server.coordinator.exchanges[EXCHANGE] = ExchangeFacts(1)
-    server.start()
-    yield server
-    server.stop()
+    with serving() as server:
+        yield server
     assert ours() == before
 
 

@@ -8,33 +8,18 @@ import types
 from dataclasses import replace
 
 import pytest
-from tests.driver.actors import Theatre
+from tests.driver.kept_stats import MadeUp, skewed, stats_of
 from tests.driver.screens import FakeDisplay, FakeTerminal
 from tests.faults.leftovers import our_threads
 from tests.faults.patience import wait_until
 
 from headgate.spark.progress.display import Progress, Screen
-from headgate.spark.progress.drawn import PipelinedRun
-from headgate.spark.progress.stats import snapshot
 from headgate.spark.progress.surfaces import Log, Notebook, Shown, Terminal, of_this_process
 
-BUSY = {"rows": 1500, "bytes": 3_000_000, "input_ms": 200, "function_ms": 2700, "emit_ms": 100}
-
 
 @pytest.fixture
-def theatre():
-    return Theatre()
-
-
-@pytest.fixture
-def run(theatre):
-    theatre.stage(1, 2)
-    consumers = [theatre.consumer(0), theatre.consumer(1)]
-    (run,) = theatre.submitted
-    producer = theatre.producer(run, 0)
-    theatre.say(producer, "PROGRESS", {**BUSY, "blocked_ms": 0}, run.number)
-    theatre.say(consumers[0], "PROGRESS", {"rows": 700, "bytes": 1_000_000}, run.number)
-    return run
+def run():
+    return MadeUp()
 
 
 @pytest.fixture
@@ -55,48 +40,37 @@ def shown_on(monkeypatch, stderr):
 
 
 def auto(run):
-    return [PipelinedRun(run, "auto")]
+    run.progress = "auto"
+    return [run]
 
 
-def test_a_line_tells_the_rates_and_the_slowest_stage(run):
-    run.splits_done, run.splits_total = 5, 8
-    line = Shown(snapshot(run, run.started + 3.0), run.started + 3.0).line(140)
-    for words in ("62 % #####---", "splits 5/8", "500 rows/s", "1.0 MB/s"):
+def test_a_line_tells_of_both_sides_and_the_slowest_stage():
+    stats = skewed(producers_total=4, producers_running=2, file_bytes=9_000, made_again=1)
+    line = Shown(stats).line(200)
+    for words in ("map 1/4, 2 running", "reduce 2/2", "1.5K rows  15.0 kB", "9.0 kB in files"):
         assert words in line
-    assert "map takes 90 % of the time of producer 0" in line
-    assert len(Shown(snapshot(run, run.started + 3.0), 0.0).line(60)) == 60
+    assert "1.3K rows read  1 producers ran again, as their output was lost" in line
+    assert "reduce 0 is busy 97 %" in line
+    assert len(Shown(stats).line(60)) == 60
 
 
-def test_a_verdict_loses_its_last_clauses_first(run):
-    stats = snapshot(run, run.started + 3.0)
+def test_a_verdict_loses_its_last_clauses_first():
+    stats = skewed()
     found = replace(
         stats.verdict, text="reduce 3 is busy 97 %, the others at most 41 %; it got all"
     )
     stats = replace(stats, verdict=found)
-    whole = Shown(stats, 0.0).line(140)
-    assert whole.endswith("  1.5K rows  500 rows/s  1.0 MB/s  " + found.text)
-    assert Shown(stats, 0.0).line(len(whole) - 1).endswith(" the others at most 41 %")
-    assert Shown(stats, 0.0).line(len(whole) - 20).endswith(" reduce 3 is busy 97 %")
-    assert Shown(stats, 0.0).line(60).endswith("...")
-    assert Shown(stats, 0.0).line(2) == whole[:2]
+    whole = Shown(stats).line(140)
+    assert whole.endswith("  1.5K rows  15.0 kB  1.3K rows read  " + found.text)
+    assert Shown(stats).line(len(whole) - 1).endswith(" the others at most 41 %")
+    assert Shown(stats).line(len(whole) - 20).endswith(" reduce 3 is busy 97 %")
+    assert Shown(stats).line(60).endswith("...")
+    assert Shown(stats).line(2) == whole[:2]
 
 
-def test_a_line_before_the_first_row(theatre):
-    theatre.stage(1, 1)
-    theatre.consumer(0)
-    (run,) = theatre.submitted
-    stats = snapshot(run, run.started + 1.5)
-    assert Shown(stats, 0.0).line(140) == "headgate 7878/1  no rows yet"
-
-
-def test_rates_are_those_of_the_last_seconds(run):
-    stats = snapshot(run, run.started + 2.0)
-    shown = Shown(stats, 100.0)
-    assert shown.rates == (750.0, 1_500_000.0)
-    for second in range(1, 20):
-        run.roster.producers[0].rows += 100
-        shown.update(snapshot(run, run.started + 2.0 + second), 100.0 + second)
-    assert shown.rates == (100.0, 0.0)
+def test_a_line_before_the_first_row():
+    stats = stats_of(consumers_total=2, producers_total=1, producers_running=1)
+    assert Shown(stats).line(140) == "headgate 7878/1  map 0/1, 1 running  reduce 0/2"
 
 
 def test_on_a_terminal_one_line_that_goes_away(run, monkeypatch):
@@ -106,7 +80,7 @@ def test_on_a_terminal_one_line_that_goes_away(run, monkeypatch):
     assert terminal.getvalue() == "", "a short run shows nothing"
     shown.draw(auto(run), run.started + 2.0)
     assert terminal.visible.startswith("headgate 7878/1")
-    run.roster.producers[0].rows = 7
+    run.made = replace(run.made, rows=7)
     shown.draw(auto(run), run.started + 20.0)
     assert "  7 rows" in terminal.visible
     assert len(terminal.visible) < 100
@@ -120,22 +94,20 @@ def test_on_a_terminal_one_line_that_goes_away(run, monkeypatch):
 
 def test_the_line_tells_how_many_other_runs_there_are(run):
     terminal = FakeTerminal()
-    first = Shown(snapshot(run, run.started + 2.0), 0.0)
-    run.number = 2
-    second = Shown(snapshot(run, run.started + 2.0), 0.0)
+    first = Shown(run.made)
+    second = Shown(replace(run.made, run=2))
     Terminal(terminal).draw([second, first], [], 0.0)
     assert terminal.visible.startswith("headgate 7878/2")
     assert terminal.visible.endswith("(+1 more)")
 
 
-def test_in_a_notebook_one_output_per_run_that_keeps_its_last_state(theatre, run, notebook):
+def test_in_a_notebook_one_output_per_run_that_keeps_its_last_state(run, notebook):
     shown = Screen()
     shown.draw(auto(run), run.started + 0.5)
     assert notebook.outputs == []
     shown.draw(auto(run), run.started + 2.0)
     shown.draw(auto(run), run.started + 2.5)
-    run.cancel()
-    theatre.settle()
+    run.made = replace(run.made, state="cancelled")
     shown.draw([], run.started + 3.0)
     shown.draw([], run.started + 3.5)
     (output,) = notebook.outputs
@@ -147,10 +119,11 @@ def test_in_a_notebook_one_output_per_run_that_keeps_its_last_state(theatre, run
 @pytest.mark.parametrize("mode", ["log", "auto"])
 def test_elsewhere_a_log_line_each_ten_seconds(run, monkeypatch, caplog, mode):
     caplog.set_level(logging.INFO, "headgate.spark")
+    run.progress = mode
     stderr = io.StringIO()
     shown = shown_on(monkeypatch, stderr)
     for half_second in range(70):
-        shown.draw([PipelinedRun(run, mode)], run.started + half_second / 2)
+        shown.draw([run], run.started + half_second / 2)
     assert len(caplog.messages) == 3
     assert all("1.5K rows" in message for message in caplog.messages)
     assert stderr.getvalue() == ""
@@ -160,7 +133,8 @@ def test_log_means_the_log_on_a_terminal_and_in_a_notebook_too(run, monkeypatch,
     caplog.set_level(logging.INFO, "headgate.spark")
     terminal = FakeTerminal()
     shown = shown_on(monkeypatch, terminal)
-    shown.draw([PipelinedRun(run, "log")], run.started + 10.0)
+    run.progress = "log"
+    shown.draw([run], run.started + 10.0)
     assert len(caplog.messages) == 1
     assert terminal.getvalue() == ""
     assert notebook.outputs == []
@@ -170,7 +144,7 @@ def test_off_is_off(run, monkeypatch, caplog, notebook):
     caplog.set_level(logging.INFO, "headgate.spark")
     terminal = FakeTerminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    off = [PipelinedRun(run, "off")]
+    off = [MadeUp("off")]
     Screen().draw(off, run.started + 60)
     progress = Progress()
     progress.show("feeder", off, run.started + 60)
@@ -185,7 +159,7 @@ def test_the_runs_of_two_feeders_share_one_line(run, monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal)
     clock = [run.started + 2.0]
     monkeypatch.setattr("headgate.spark.progress.display.time.monotonic", lambda: clock[0])
-    other = OtherRun(run)
+    other = MadeUp(exchange_id="abcd", run=9)
     progress = Progress()
     progress.show("one", auto(run), clock[0])
     progress.show("other", [other], clock[0])
@@ -196,19 +170,6 @@ def test_the_runs_of_two_feeders_share_one_line(run, monkeypatch):
     progress.show("other", [], clock[0])
     wait_until(lambda: "headgate-progress" not in our_threads(), "the progress thread")
     assert terminal.visible == ""
-
-
-class OtherRun(PipelinedRun):
-    """A run of another exchange."""
-
-    key = ("abcd", 9)
-
-    def __init__(self, run):
-        object.__setattr__(self, "run", run)
-        object.__setattr__(self, "progress", "auto")
-
-    def stats(self, now):
-        return replace(snapshot(self.run, now), exchange_id="abcd", run=9)
 
 
 def test_what_this_process_is(monkeypatch, notebook):

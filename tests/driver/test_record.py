@@ -1,10 +1,10 @@
 """What the driver puts into the record of runs."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
-from tests.driver.actors import Theatre, started
+from tests.driver.kept_stats import MadeUp, stats_of
 
 from headgate import __version__
 from headgate._options import resolve
@@ -15,10 +15,8 @@ from headgate.observe.runs import Runs
 from headgate.spark import report_file
 from headgate.spark.driver.kept.runs import KeptRun
 from headgate.spark.progress import latest
-from headgate.spark.progress.drawn import PipelinedRun
-from headgate.spark.progress.facts import Facts, facts_of
+from headgate.spark.progress.facts import facts_of
 from headgate.spark.progress.plain import MOST_TASKS, plain
-from headgate.spark.progress.stats import ExchangeStats, key_of, snapshot
 from headgate.spark.progress.task_stats import TaskStats
 
 
@@ -30,20 +28,16 @@ def record(monkeypatch):
     return runs
 
 
-def stats_of(*tasks, **about):
-    return ExchangeStats("ab", 1, 0, "done", "", 1.0, 0, 0, 0, 0, 0, 0, 0, tasks=tasks, **about)
-
-
 def test_options_have_their_values_in_a_users_words_and_their_sources():
     options = resolve(
         "exchange",
         {"memory": 1 << 26, "map_schema": "a int"},
-        {"spark.headgate.heartbeatTimeout": "4s"},
+        {"spark.headgate.consumerTimeout": "4s"},
         {"HEADGATE_COMPRESSION": "lz4"},
     )
     facts = facts_of(options, num_partitions=7)
     assert facts.options["memory"] == {"value": "64m", "source": "argument"}
-    assert facts.options["heartbeat_timeout"] == {"value": "4s", "source": "conf"}
+    assert facts.options["consumer_timeout"] == {"value": "4s", "source": "conf"}
     assert facts.options["compression"] == {"value": "lz4", "source": "environment"}
     assert facts.options["num_partitions"] == {"value": "7", "source": "default"}
     assert facts.options["parallelism"] == {"value": None, "source": "default"}
@@ -87,32 +81,28 @@ def test_many_tasks_are_folded_to_the_worst_and_the_sums():
     assert worst_left_out <= min(t["function_ms"] for n, t in listed.items() if n not in {3, 4})
 
 
-def test_a_pipelined_run_is_in_the_record_until_its_end_and_after(record, monkeypatch):
-    theatre = Theatre()
-    _, run, producer = started(theatre)
-    facts = Facts({"memory": {"value": "64m", "source": "default"}}, {"headgate": "1"})
-    latest.began(key_of(run), lambda: snapshot(run, theatre.now, facts))
-    assert latest.last_stats().options == facts.options
+def test_a_run_is_in_the_record_until_its_end_and_after(record, monkeypatch):
+    run = MadeUp(options={"memory": {"value": "64m", "source": "default"}})
+    latest.began(run.key, lambda: run.stats(102.0))
+    assert latest.last_stats().options == run.made.options
     (seen,) = record.state()["runs"]
     assert (seen["exchange_id"], seen["state"], seen["history"]) == ("78" * 16, "running", [])
     later = observed.time.time() + 5
     monkeypatch.setattr(record, "_now", lambda: later)
-    theatre.say(producer, "PROGRESS", {"rows": 5, "bytes": 50}, run.number)
-    PipelinedRun(run, "log", facts).stats(theatre.now)
-    assert [slot["rows"] for slot in record.look(key_of(run))["history"]] == [5]
-    theatre.fail(producer, "HG-6001", run.number, "map raised <ValueError>")
-    theatre.wait(1)
-    latest.ended(key_of(run))
-    theatre.wait(60)
+    run.made = replace(run.made, rows=run.made.rows + 5)
+    latest.seen(run.key, run.stats(103.0))
+    assert [slot["rows"] for slot in record.look(run.key)["history"]] == [run.made.rows]
+    words = "map raised <ValueError>"
+    run.made = replace(run.made, state="failed", error="HG-6001", error_summary=words)
+    latest.ended(run.key)
+    run.made = replace(run.made, state="running")
     (seen,) = record.state()["runs"]
-    assert (seen["state"], seen["error_summary"]) == ("failed", "map raised <ValueError>")
-    assert record._runs[key_of(run)].look is None
+    assert (seen["state"], seen["error_summary"]) == ("failed", words)
+    assert record._runs[run.key].look is None
 
 
 def test_statistics_of_runs_that_are_not_in_the_record_go_nowhere(record):
-    theatre = Theatre()
-    _, run, _ = started(theatre)
-    PipelinedRun(run, "log").stats(theatre.now)
+    latest.seen(("ab", 1), stats_of())
     latest.ended(("cd", 5))
     assert record.state()["runs"] == []
 
@@ -142,10 +132,9 @@ def test_the_watch_of_kept_exchanges_tells_of_their_end(record, monkeypatch):
 
 def test_the_calls_of_a_user_write_the_runs_of_the_record(record, monkeypatch, tmp_path):
     monkeypatch.setattr(report_file, "RUNS", record)
-    theatre = Theatre()
-    _, run, _ = started(theatre)
-    latest.began(key_of(run), lambda: snapshot(run, theatre.now))
-    record.began(("cd", 9), lambda: plain(stats_of(TaskStats("map", 0))))
+    run = MadeUp()
+    latest.began(run.key, lambda: run.stats(102.0))
+    record.began(("cd", 9), lambda: plain(stats_of(TaskStats("map", 0), exchange_id="ab")))
     place = report_file.report(tmp_path / "run.json")
     told = json.loads(place.read_text(encoding="utf-8"))
     assert [seen["exchange_id"] for seen in told["runs"]] == ["ab", "78" * 16]
@@ -158,7 +147,7 @@ def test_the_calls_of_a_user_write_the_runs_of_the_record(record, monkeypatch, t
 
 
 def test_statistics_write_a_report_of_their_run_alone(tmp_path):
-    stats = stats_of(TaskStats("map", 0, host="node-a"))
+    stats = stats_of(TaskStats("map", 0, host="node-a"), exchange_id="ab")
     told = json.loads(stats.report(tmp_path / "run.json").read_text(encoding="utf-8"))
     assert [(r["exchange_id"], r["history"]) for r in told["runs"]] == [("ab", [])]
     assert "node-a" in stats.report(tmp_path / "report.html").read_text(encoding="utf-8")

@@ -1,8 +1,8 @@
-"""The number of an application's slots, by its configuration. test_slots_jobs covers pools."""
+"""The number of an application's slots, by its configuration."""
 
 import pytest
 
-from headgate.spark.driver.scheduler.slots import executors_of, seconds
+from headgate.spark.driver.scheduler.slots import executors_of
 
 CLUSTER = "local-cluster[3,4,1024]"
 DYNAMIC = {"spark.dynamicAllocation.enabled": "True"}
@@ -37,15 +37,3 @@ def test_executors_by_master_and_configuration(master, conf, most, each):
     found = executors_of(master, conf)
     assert (found.most, found.each) == (most, each)
     assert str("any number" if most is None else most) in found.words
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("30s", 30), ("500", 0.5), ("250ms", 0.25), ("2min", 120), (" 1H ", 3600)]
-)
-def test_times_as_spark_writes_them(text, value):
-    assert seconds(text) == value
-
-
-def test_what_is_no_time_is_refused():
-    with pytest.raises(ValueError, match="soon"):
-        seconds("soon")

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from headgate.spark.driver.scheduler.task_sets import running_attempts, stage_counts
+from headgate.spark.driver.scheduler.task_sets import stage_counts
 
 
 def test_an_application_that_is_stopping_runs_no_tasks():
@@ -11,4 +11,3 @@ def test_an_application_that_is_stopping_runs_no_tasks():
     tracker = SimpleNamespace(getStageInfo=lambda stage: None)
     context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: scala), statusTracker=lambda: tracker)
     assert stage_counts(context, [1, 2]) == {}
-    assert running_attempts(context, 1) == frozenset()

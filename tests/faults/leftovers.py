@@ -31,11 +31,11 @@ import headgate as hg
 SETTLE = 3.0
 #: Seconds after a test with Spark within which its resources must be released.
 SETTLE_SPARK = 6.0
-#: Threads that live as long as the application: coordinator, polls of Spark, heartbeats, sources,
+#: Threads that live as long as the application: the server, polls of Spark, heartbeats, sources,
 #: notices of tasks that start.
 #: The sweep lives as long as a DataFrame's kept files, which Java's collector decides.
 RESIDENT = (
-    "headgate-coordinator",
+    "headgate-driver",
     "headgate-spark",
     "headgate-beat",
     "headgate-enumerators",
@@ -156,17 +156,14 @@ def segments(environment):
 
 
 def of_applications():
-    """Return one line for each run, task and connection of this process's coordinators."""
+    """Return one line for each connection of this process's control servers."""
     from headgate.spark.driver import application
 
     left = []
     for running in list(application._running.values()):
         server = running._server
-        coordinator = server.coordinator
-        left += [f"run {run.number}, {run.state}" for run in list(coordinator.runs.values())]
-        left += [f"task {member}" for member in list(coordinator.members.values())]
         left += [f"connection {number}" for number in list(server._connections)]
-        left += [f"socket to {peer} of the coordinator" for peer in established(server.port)]
+        left += [f"socket to {peer} of the control server" for peer in established(server.port)]
     return left
 
 

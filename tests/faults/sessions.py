@@ -29,6 +29,6 @@ def builder(master, name, folder):
         .config("spark.executor.extraJavaOptions", SHORT_LIVED)
         .config("spark.headgate.memory", "16m")
         .config("spark.headgate.progress", "off")
-        # Most tests are about consumers that run beside their producers.
-        .config("spark.headgate.mode", "pipelined")
+        # Most tests are about rows that Headgate moves, also where Spark's own repartition would do.
+        .config("spark.headgate.mode", "kept")
     )

@@ -1,4 +1,4 @@
-"""A state of the record, as the driver makes it: a pipelined run that goes on, a kept one that failed, and a stream."""
+"""A state of the record, as the driver makes it: a run that goes on, one that failed, and a stream."""
 
 import copy
 import random
@@ -58,7 +58,6 @@ def _running():
     return {
         "exchange_id": EXCHANGE,
         "run": 2,
-        "epoch": 1,
         "state": "running",
         "error": "",
         "seconds": 42.5,
@@ -70,7 +69,6 @@ def _running():
         "rows_received": 5_000_000,
         "peak_bytes": 61_000_000,
         "splits_done": 10,
-        "splits_total": 16,
         "error_summary": "",
         "tasks": [*maps, *reduces],
         "stages": [
@@ -80,10 +78,10 @@ def _running():
             stage("reduce", 1800, 2200, 0),
             stage("sink", 3990, 0, 0, busiest=None, share=None),
         ],
-        "mode": "pipelined",
+        "mode": "kept",
         "file_bytes": 0,
         "producers_running": 4,
-        "producers_total": None,
+        "producers_total": 4,
         "consumers_running": 4,
         "consumers_total": 4,
         "made_again": 0,
@@ -94,7 +92,7 @@ def _running():
             "text": "reduce 3 is busy 97 %",
             "advice": "salt the key",
         },
-        "schema_version": 5,
+        "schema_version": 6,
         "started_at": 1_790_000_000.0,
         "options": {
             "memory": {"value": "64m", "source": "argument"},
@@ -112,7 +110,16 @@ def _running():
             slot(1_790_000_000 + n, 1000 * n, map=(100, 300, 600), reduce=(450, 550, 0))
             for n in range(1, 40)
         ],
-        "ended_epochs": [{"epoch": 0, "error": "HG-2004", "summary": "executor 2 was lost"}],
+        "failures": [
+            {
+                "role": "map",
+                "task": 3,
+                "attempt": 9,
+                "host": "node-b",
+                "error": "HG-3001",
+                "summary": "executor 2 was lost",
+            }
+        ],
     }
 
 
@@ -122,7 +129,6 @@ def _failed():
         exchange_id="3fa1",
         run=1,
         state="failed",
-        mode="kept",
         error="HG-6001",
         error_summary=HOSTILE,
         failed_attempts=4,
@@ -140,7 +146,6 @@ def _failed():
         verdict=None,
         edges=None,
         history=[],
-        ended_epochs=[],
         tasks=[task("map", 0, busy=900, pressed=0, idle=100, host=HOSTILE, ended_ms=1100)],
         stages=[stage("map", 100, 900, 0, tasks=1, busiest=0, share=0.9)],
     )

@@ -40,12 +40,11 @@ def run(**about: Any) -> dict[str, Any]:
     return {
         "exchange_id": "ab12cd",
         "run": 1,
-        "epoch": 0,
         "state": "done",
         "error": "",
         "error_summary": "",
         "seconds": 5.0,
-        "mode": "pipelined",
+        "mode": "kept",
         "producers": 2,
         "consumers": 2,
         "consumers_total": 2,
@@ -72,7 +71,6 @@ def run(**about: Any) -> dict[str, Any]:
         "options": {"memory": {"value": "64m", "source": "default"}},
         "versions": {"headgate": "1", "python": "3.11"},
         "edges": matrix((n, *folded([10 * n, 5])) for n in (0, 1)),
-        "ended_epochs": [],
         "history": [
             {"at": 1.0, "seconds": 1.0, "rows": 5, "bytes": 50, "stages": {}},
             {"at": 2.0, "seconds": 1.0, "rows": 15, "bytes": 150, "stages": {}},

@@ -71,8 +71,11 @@ def test_a_run_that_has_ended_is_a_span_of_stages_and_tasks(spans, tracers):
     assert whole.status.status_code is StatusCode.UNSET
     (event,) = whole.events
     assert dict(event.attributes) == {
-        "headgate.epoch": 0,
-        "headgate.error": "HG-2004",
+        "headgate.role": "map",
+        "headgate.task": 3,
+        "headgate.attempt": 9,
+        "headgate.host": "node-b",
+        "headgate.error": "HG-3001",
         "headgate.cause": "executor 2 was lost",
     }
     stages = {
@@ -95,7 +98,7 @@ def test_attempts_that_failed_are_events_with_their_causes(spans, tracers):
     cause = {"role": "map", "task": 3, "attempt": 9, "host": "a", "error": "", "summary": "lost"}
     with Telemetry(record, tracer_provider=tracers, period=NEVER):
         record.end()
-        record.now["runs"][0].update(failures=[cause], ended_epochs=[])
+        record.now["runs"][0].update(failures=[cause])
     (whole,) = by_name(spans, "headgate run")
     (event,) = whole.events
     assert event.name == "attempt failed"

@@ -74,7 +74,18 @@ class Page(HTMLParser):
 
 def full_state():
     return state(
-        run(ended_epochs=[{"epoch": 0, "error": "HG-6001", "summary": "map was lost"}], epoch=1),
+        run(
+            failures=[
+                {
+                    "role": "map",
+                    "task": 3,
+                    "attempt": 9,
+                    "host": "b",
+                    "error": "",
+                    "summary": "lost",
+                }
+            ]
+        ),
         run(run=2, state="failed", error="HG-6001", error_summary="map raised", verdict=None),
         run(run=3, edges=matrix((n, *folded([n * m for m in range(70)])) for n in range(70))),
         streams=(stream(),),
@@ -91,7 +102,6 @@ def test_hostile_texts_stay_texts():
         "stages": [stage(HOSTILE)],
         "tasks": [task("map", 0, host=HOSTILE, state=HOSTILE), task("reduce", 0, host=HOSTILE)],
         "verdict": {"text": HOSTILE, "advice": HOSTILE},
-        "ended_epochs": [{"epoch": 0, "error": HOSTILE, "summary": HOSTILE}],
         "options": {HOSTILE: {"value": HOSTILE, "source": HOSTILE}},
         "versions": {HOSTILE: HOSTILE},
     }
@@ -155,7 +165,7 @@ def test_the_page_tells_what_the_runs_did():
         "May help: split the hot key.",
         "No stage is clearly the slowest.",
         "<caption>Bytes from each producer (row) to each consumer (column)</caption>",
-        '<tr><th scope="row">0</th><td>HG-6001</td><td>map was lost</td></tr>',
+        '<tr><th scope="row">map 3</th><td>b</td><td class="number">9</td><td>lost</td></tr>',
         "Neighbours are added up.",
         "2 consumers read 10 rows in the mean; the largest 1.0 times as many.",
         "streaming job orders: running",

@@ -171,7 +171,7 @@ def test_the_slots_add_up(steps):
     assert sorted(slot["at"] for slot in history) == [slot["at"] for slot in history]
 
 
-def test_the_rows_of_a_new_epoch_are_no_negative_numbers(runs, now):
+def test_rows_of_tasks_that_run_again_are_no_negative_numbers(runs, now):
     job = Job(rows=100)
     runs.began(("ab", 1), job)
     for rows in (100, 5, 9):

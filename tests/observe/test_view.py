@@ -81,7 +81,7 @@ def test_of_many_tasks_those_that_worked_and_waited_longest_are_drawn():
 
 def test_each_new_start_has_its_cause():
     found = view(state())["run"]["causes"]
-    assert found == ["epoch 0 ended: [HG-2004] executor 2 was lost"]
+    assert found == ["map 3 on node-b failed: executor 2 was lost"]
     found = view(state(), FAILED)
     assert found["run"]["causes"] == [f"map 0 on node-a failed: {HOSTILE}"]
     found["streams"][0]["ended_attempts"] = [{"attempt": 1, "code": "HG-3001", "summary": "lost"}]

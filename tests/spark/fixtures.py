@@ -47,7 +47,7 @@ def nothing_left(request):
     leftovers.check()
 
 
-@pytest.fixture(params=["auto", "kept", "pipelined"])
+@pytest.fixture(params=["auto", "kept", "spark"])
 def mode(request, spark):
     """Each value of the option ``mode``, as a conf of the session."""
     before = spark.conf.get("spark.headgate.mode")
@@ -58,7 +58,7 @@ def mode(request, spark):
 
 @pytest.fixture
 def whole_slots(monkeypatch):
-    """Let consumers hold slots where they could take shares of a core."""
+    """Let workers hold slots where they could take shares of a core."""
     monkeypatch.setattr("headgate.spark.driver.scheduler.shares._SINCE", (1000, 0))
 
 
@@ -70,7 +70,7 @@ def numbers(spark):
 
 @pytest.fixture
 def secrets(monkeypatch):
-    """The secrets of the pipelined exchanges that the test makes."""
+    """The secrets of the exchanges with hosts that the test makes, and that of their hosts."""
     found, register = [], Application.register
 
     def note(self, place, *rest):

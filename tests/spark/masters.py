@@ -13,8 +13,8 @@ import pytest
 EXECUTORS = "local-cluster[2,2,1024]"
 MASTER = os.environ.get("HEADGATE_TEST_MASTER", EXECUTORS)
 
-#: Modes of the tests that compare an exchange with Spark: the default, and in ``make soak`` both.
-COMPARED = ["kept"] if MASTER == EXECUTORS else ["kept", "pipelined"]
+#: Modes of the tests that compare an exchange with Spark.
+COMPARED = ["kept"]
 
 #: Version of PySpark, such as (4, 3).
 PYSPARK = tuple(map(int, pyspark.__version__.split(".")[:2]))
@@ -26,7 +26,7 @@ compares_rows = pytest.mark.skipif(
 registers = pytest.mark.skipif(
     PYSPARK < (4, 1), reason="Spark 4.0 keeps the format headgate as it found it in the wheel"
 )
-#: True if consumers of a pipelined exchange take shares of a core, so that they hold no slots.
+#: True if the workers of streaming jobs take shares of a core, so that they hold no slots.
 HAS_SHARES = MASTER == EXECUTORS and PYSPARK >= (4, 3)
 in_executors = pytest.mark.skipif(
     not MASTER.startswith("local-cluster"), reason="needs executors, which this master lacks"

@@ -24,7 +24,7 @@ logging.getLogger("headgate.spark").setLevel(logging.INFO)
 logging.getLogger("headgate.spark").addHandler(Lines())
 logging.getLogger("headgate.spark").propagate = False
 warnings.simplefilter("ignore")
-builder = SparkSession.builder.master(MASTER).config("spark.headgate.mode", "pipelined")
+builder = SparkSession.builder.master(MASTER).config("spark.headgate.mode", "kept")
 for name, value in CONF.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()

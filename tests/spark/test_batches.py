@@ -13,7 +13,7 @@ from headgate.spark import exchange, write
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-pytestmark = in_modes("auto", "pipelined")
+pytestmark = in_modes("auto", "kept")
 
 ROWS = 200
 
@@ -99,10 +99,7 @@ def test_rows_without_columns(few):
     assert sum(row["n"] for row in out.collect()) == 130
 
 
-def test_several_inputs_are_read_by_libraries(few, mode):
-    if mode == "pipelined":
-        pytest.skip("several inputs are kept")
-
+def test_several_inputs_are_read_by_libraries(few):
     def both(left, right):
         import pyarrow as pa
 

@@ -6,11 +6,9 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 from tests.faults.patience import wait_until
-from tests.spark.masters import HAS_SHARES
 from tests.spark.plans import through_sparks_shuffle
 
 from headgate.errors import (
-    NotEnoughSlots,
     OptionError,
     UnknownColumnError,
     UnsupportedTypeError,
@@ -113,16 +111,16 @@ def test_batch_bytes_joins_small_pages(numbers):
     assert row["largest"] > 4096 // 8, "a batch is no larger than a page"
 
 
-def test_a_pipelined_exchange_with_too_few_slots_is_refused(numbers):
-    with pytest.raises(NotEnoughSlots) as caught:
-        exchange(numbers, by="k", num_partitions=50, mode="pipelined")
-    if HAS_SHARES:
-        rule, needed, most = "at least one slot for 10 partitions, here 50", 5, 40
-    else:
-        rule, needed, most = "a task slot for each partition and one more, here 51", 51, 3
-    assert f"needs {rule}; the cluster has 4" in str(caught.value)
-    assert caught.value.details == {"needed": needed, "slots": 4}
-    assert caught.value.remedy.startswith(f'mode="kept" · num_partitions={most}')
+@pytest.mark.parametrize("way", ["argument", "conf"])
+def test_a_pipelined_exchange_is_a_streaming_job(spark, numbers, way):
+    given = {"mode": "pipelined"} if way == "argument" else {}
+    spark.conf.set("spark.headgate.mode", "pipelined" if way == "conf" else "kept")
+    try:
+        with pytest.raises(OptionError, match="mode='pipelined' is not one of its") as caught:
+            exchange(numbers, by="k", **given)
+    finally:
+        spark.conf.set("spark.headgate.mode", "kept")
+    assert "headgate.stream.stream(source) ... .start(spark=spark)" in caught.value.remedy
 
 
 @pytest.mark.soak
@@ -178,7 +176,7 @@ def test_the_secret_is_nowhere_to_be_seen(spark, numbers, capsys):
     out = exchange(numbers, by="k")
     out.explain(extended=True)
     owner = application.of(spark.sparkContext)
-    seen = capsys.readouterr().out + repr(owner._plans) + repr(out)
+    seen = capsys.readouterr().out + repr(owner._kept) + repr(out)
     assert "secret" not in seen
     for key in owner._keys.values():
         assert repr(key)[2:-1] not in seen

@@ -5,7 +5,7 @@ import threading
 import pytest
 from tests.spark.masters import COMPARED, in_modes
 
-from headgate.spark import exchange, last_stats
+from headgate.spark import exchange
 
 ROWS = 20_000
 
@@ -18,25 +18,12 @@ def out(mode, numbers):
 
 
 @pytest.fixture
-def width(mode):
-    """Partitions of an exchange of which two and a producer fit four slots, if they must."""
-    return 1 if mode == "pipelined" else 4
+def one(numbers):
+    return exchange(numbers, by="k", num_partitions=4)
 
 
-@pytest.fixture
-def one(numbers, width):
-    return exchange(numbers, by="k", num_partitions=width)
-
-
-def test_count(out, mode):
+def test_count(out):
     assert out.count() == ROWS
-    if mode != "pipelined":
-        return  # Spark runs both sides, and has the numbers
-    stats = last_stats()
-    assert (stats.state, stats.rows, stats.rows_received) == ("done", ROWS, ROWS)
-    assert (stats.producers, stats.consumers) == (7, 2)
-    assert stats.pages >= 7
-    assert 0 < stats.peak_bytes <= 16 << 20
 
 
 def test_show(out, capsys):
@@ -112,8 +99,8 @@ def test_coalesce(out):
     assert one.count() == ROWS
 
 
-def test_union_of_two_exchanges_in_one_stage(one, numbers, width):
-    both = one.union(exchange(numbers, by="s", num_partitions=width))
+def test_union_of_two_exchanges_in_one_stage(one, numbers):
+    both = one.union(exchange(numbers, by="s", num_partitions=4))
     assert both.count() == 2 * ROWS
     assert both.distinct().count() == ROWS
 
@@ -140,8 +127,8 @@ def test_group_by_and_order_by(out):
     assert [row["id"] for row in out.orderBy("id").limit(3).collect()] == [0, 1, 2]
 
 
-def test_an_exchange_of_an_exchange(one, width):
-    again = exchange(one, by="s", num_partitions=width)
+def test_an_exchange_of_an_exchange(one):
+    again = exchange(one, by="s", num_partitions=4)
     assert again.count() == ROWS
     assert again.select("id").distinct().count() == ROWS
 
@@ -158,11 +145,9 @@ def test_used_by_two_actions_at_once(one):
 
 @pytest.mark.soak
 @pytest.mark.parametrize("partitions", [1, 200])
-def test_inputs_of_few_and_of_many_partitions(spark, partitions, mode):
+def test_inputs_of_few_and_of_many_partitions(spark, partitions):
     df = spark.range(0, ROWS, 1, partitions)
     assert exchange(df, by="id").count() == ROWS
-    if mode == "pipelined":
-        assert last_stats().producers == partitions
 
 
 def test_inputs_that_a_barrier_stage_cannot_have(numbers):
@@ -227,20 +212,20 @@ def test_map_and_reduce(numbers):
     assert mapped.count() == ROWS
 
 
-def test_reduce_runs_once_per_partition(numbers, width):
+def test_reduce_runs_once_per_partition(numbers):
     def tell(batches):
         import pyarrow as pa
 
         keys = {k for batch in batches for k in batch.column("k").to_pylist()}
         yield pa.RecordBatch.from_pydict({"keys": [len(keys)]})
 
-    out = exchange(numbers, by="k", reduce=tell, schema="keys long", num_partitions=width)
+    out = exchange(numbers, by="k", reduce=tell, schema="keys long", num_partitions=4)
     rows = [row["keys"] for row in out.union(out).collect()]
-    assert len(rows) == 2 * width
+    assert len(rows) == 8
     assert sum(rows) == 200
 
 
-def test_a_reduce_that_ends_early_ends_the_producers(numbers, mode):
+def test_a_reduce_may_end_early(numbers):
     def first(batches):
         yield next(iter(batches)).slice(0, 1)
 
@@ -248,5 +233,3 @@ def test_a_reduce_that_ends_early_ends_the_producers(numbers, mode):
         exchange(numbers, by="k", reduce=first, num_partitions=2, schema=numbers.schema).count()
         == 2
     )
-    if mode == "pipelined":
-        assert last_stats().state == "done"

@@ -45,7 +45,7 @@ def test_rows_that_spark_moves(numbers):
     assert (found.mode, found.copies, found.memory.pool) == ("repartition", (), 0)
     assert found.inputs[0].producers.number == 7
     assert found.inputs[0].bytes > 0
-    assert [other.mode for other in found.others] == ["kept", "pipelined"]
+    assert [other.mode for other in found.others] == ["kept"]
 
 
 def test_rows_that_are_kept(numbers):
@@ -55,13 +55,6 @@ def test_rows_that_are_kept(numbers):
     assert [copied.step for copied in found.copies] == ["input", "pages", "result"]
     assert (found.inputs[0].producers.number, found.inputs[0].producers.source) == (7, "plan")
     assert found.disk.bytes is None  # nobody knows what map returns
-
-
-def test_the_producers_of_a_pipelined_exchange_are_not_in_its_plan(numbers):
-    out = exchange(numbers, by="k", num_partitions=2, mode="pipelined")
-    found = only(out.filter("id > 3"))
-    assert found.mode == "pipelined"
-    assert found.inputs[0].producers.number == 7
 
 
 def test_only_a_scan_of_files_could_be_read_by_workers(spark, numbers, tmp_path):
@@ -105,10 +98,10 @@ def test_each_of_several_inputs(spark, numbers):
 
 def test_chained_exchanges_are_in_the_order_of_the_rows(numbers):
     inner = exchange(numbers, by="k", map=same, schema=numbers.schema, mode="kept")
-    between = exchange(inner.filter("k > 3"), by="id", mode="pipelined", num_partitions=2)
+    between = exchange(inner.filter("k > 3"), by="id", mode="kept", num_partitions=2)
     outer = exchange(between, by="s", mode="auto")
     joined = outer.join(outer.withColumnRenamed("id", "other"), "k")
-    assert [one.mode for one in explain(joined).exchanges] == ["kept", "pipelined", "repartition"]
+    assert [one.mode for one in explain(joined).exchanges] == ["kept", "kept", "repartition"]
 
 
 def test_an_exchange_is_found_through_a_view_and_a_subquery(spark, numbers):

@@ -1,4 +1,4 @@
-"""A failed run reports its first cause, once. Limits and cancels are not reported as errors.
+"""A failed run reports its first cause, once. Cancels are not reported as errors.
 
 After each test, conftest checks for leftovers.
 """
@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
-from tests.spark.masters import in_executors
+from tests.spark.masters import compares_rows, in_executors
 
-from headgate.spark import exchange, last_stats
+from headgate.spark import exchange
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -44,13 +44,10 @@ def raise_in_reduce(batches):
 def test_an_exception_in_map_is_the_cause_with_one_traceback(spark, numbers):
     text = message_of(exchange(numbers, by="k", map=raise_in_map, schema=numbers.schema).collect)
     cause = text.split("\n\nDriver stacktrace")[0]
-    assert "HG-6001" in cause
-    assert "map raised ValueError: the map is wrong" in cause
+    assert "ValueError: the map is wrong" in cause
     assert "in raise_in_map" in cause
-    assert cause.count("Traceback (most recent call last):\n  File") <= 2
+    assert cause.count("Traceback (most recent call last):\n  File") == 1
     assert cause.count('raise ValueError("the map is wrong")') == 1
-    assert stats_of_the_end().state == "failed"
-    assert stats_of_the_end().error == "HG-6001"
 
 
 def test_an_exception_in_reduce_is_the_cause(numbers):
@@ -61,17 +58,6 @@ def test_an_exception_in_reduce_is_the_cause(numbers):
     assert "the reduce is wrong" in cause
     assert "in raise_in_reduce" in cause
     assert "Lost" not in cause.replace("Lost task", "")
-
-
-def test_spark_retries_get_the_cause_without_new_producers(spark, numbers, tmp_path):
-    def count_and_raise(batches):
-        (tmp_path / f"{time.monotonic_ns()}-{os.getpid()}").touch()
-        yield from raise_in_map(batches)
-
-    message_of(exchange(numbers, by="k", map=count_and_raise, schema=numbers.schema).collect)
-    # Two producers run at once, and their successors may have started. If Spark's second attempt
-    # had started producers anew, there would be up to 8.
-    assert 1 <= len(list(tmp_path.iterdir())) <= 4
 
 
 @pytest.mark.soak
@@ -86,26 +72,19 @@ def test_a_map_that_returns_another_schema(numbers):
 
 
 @pytest.mark.soak
+@compares_rows
 def test_a_selector_that_is_out_of_range(numbers):
     text = message_of(exchange(numbers, by=lambda b: [5] * b.num_rows).collect)
     assert "HG-4004" in text
 
 
+@compares_rows
 def test_a_selector_that_raises_is_the_users_own_error(numbers):
     def choose(batch):
         raise KeyError(batch.num_rows)
 
     text = message_of(exchange(numbers, by=choose).collect)
     assert "in choose" in text
-    assert stats_of_the_end().error == "HG-6001"
-
-
-@pytest.mark.soak
-def test_a_pool_that_is_too_small_is_an_error(numbers):
-    out = exchange(numbers, by="k", memory="64k", segment_size="64k")
-    text = message_of(out.collect)
-    assert "HG-5001" in text
-    assert "memory" in text
 
 
 @pytest.mark.soak
@@ -113,8 +92,7 @@ def test_an_error_of_spark_below_the_producers_is_the_cause(spark):
     wrong = "if(id % 15000 = 14999, raise_error(concat('row ', id)), 'fine') as r"
     df = spark.range(0, 60_000, 1, 4).selectExpr("id", wrong)
     text = message_of(exchange(df, by="id").collect)
-    assert stats_of_the_end().error == "HG-6002"
-    assert "row " in text
+    assert "row 14999" in text
 
 
 @pytest.mark.soak
@@ -122,35 +100,6 @@ def test_an_error_of_spark_above_the_consumers_ends_the_producers(numbers):
     out = exchange(numbers, by="k").selectExpr("assert_true(id < 100, 'too large') as x")
     text = message_of(out.collect)
     assert "too large" in text
-
-
-def stats_of_the_end():
-    """Wait for the end of the last run, which may come after the action's; return its statistics."""
-    deadline = time.monotonic() + 10
-    while (stats := last_stats()).state == "running" and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return stats
-
-
-def kill_itself(batches):
-    for batch in batches:
-        yield batch
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("role", ["map", "reduce"])
-def test_a_process_that_is_killed_each_time_fails_the_run_by_name(spark, numbers, role):
-    text = message_of(
-        exchange(numbers, by="k", schema=numbers.schema, **{role: kill_itself}).collect
-    )
-    stats = stats_of_the_end()
-    assert stats.state == "failed"
-    # A consumer may notice the loss first, when it connects.
-    assert stats.error in {"HG-3001", "HG-3007"}
-    assert "HG-300" in text or "exited unexpectedly" in text
-    if stats.error == "HG-3001" and "HG-3001" in text:
-        assert "without a goodbye" in text
 
 
 def once(folder, call):
@@ -188,15 +137,11 @@ def assert_all_rows(out):
     assert sorted(out.toArrow()["id"].to_pylist()) == list(range(20_000))
 
 
-def whole(batches):
-    yield from list(batches)
-
-
+@in_executors
 def test_a_producer_that_is_killed_once_costs_time_and_no_rows(numbers, tmp_path):
-    # On local[4] Spark retries no task, so the consumers must not have yielded any rows.
     kill = once(tmp_path, kill_this_process)
-    assert_all_rows(exchange(numbers, by="k", map=kill, reduce=whole, schema=numbers.schema))
-    assert (stats_of_the_end().state, stats_of_the_end().epoch) == ("done", 1)
+    assert_all_rows(exchange(numbers, by="k", map=kill, schema=numbers.schema))
+    assert (tmp_path / "done").exists()
 
 
 @pytest.mark.soak
@@ -218,21 +163,6 @@ def test_a_consumer_that_is_killed_once_costs_time_and_no_rows(spark, numbers, t
     )
 
 
-def test_where_spark_tries_nothing_again_a_killed_consumer_fails_the_run_by_name(
-    spark, numbers, tmp_path
-):
-    if not spark.sparkContext.master.startswith("local["):
-        pytest.skip("this master retries tasks; the test above covers it")
-    text = message_of(
-        exchange(
-            numbers, by="k", reduce=once(tmp_path, kill_this_process), schema=numbers.schema
-        ).collect
-    )
-    assert "exited unexpectedly" in text
-    summary = stats_of_the_end().error_summary
-    assert "a consumer is gone without a goodbye: consumer of partition" in summary
-
-
 @pytest.mark.soak
 @in_executors
 @pytest.mark.parametrize("role", ["map", "reduce"])
@@ -242,43 +172,6 @@ def test_an_executor_that_is_killed_costs_time_and_no_rows(spark, numbers, tmp_p
             numbers, by="k", schema=numbers.schema, **{role: once(tmp_path, kill_the_executor)}
         )
     )
-
-
-@pytest.mark.soak
-@in_executors
-def test_rows_placed_by_their_order_are_not_mixed_with_those_of_another_epoch(spark, tmp_path):
-    # One partition is complete when the process of the other one is killed.
-    unordered = spark.range(0, 20_000, 1, 7).selectExpr("id").repartition(5, "id")
-
-    def last_one_dies(batches):
-        rows = list(batches)
-        yield from rows
-        if any(0 in batch["id"].to_pylist() for batch in rows):
-            time.sleep(3)
-            try:
-                (tmp_path / "done").touch(exist_ok=False)
-            except FileExistsError:
-                return
-            kill_this_process()
-
-    text = message_of(exchange(unordered, reduce=last_one_dies, schema=unordered.schema).collect)
-    assert "HG-3005" in text
-    assert "a new run could place rows differently" in text
-
-
-def endless(batches):
-    for batch in batches:
-        while True:
-            yield batch
-
-
-@pytest.mark.soak
-def test_a_limit_ends_endless_producers_as_a_success(numbers):
-    out = exchange(numbers, by="k", map=endless, schema=numbers.schema)
-    assert len(out.take(5)) == 5
-    stats = stats_of_the_end()
-    assert (stats.state, stats.error) == ("done", "")
-    assert len(out.limit(100).collect()) == 100
 
 
 #: Seconds that the function sleeps per batch.
@@ -299,7 +192,7 @@ def test_cancelled_jobs_do_not_wait_for_their_functions(spark, numbers, role):
     cancelled = []
 
     def cancel():
-        while len(list(tracker.getActiveJobsIds())) < 2:
+        while not list(tracker.getActiveJobsIds()):
             time.sleep(0.1)
         time.sleep(1.5)
         cancelled.append(time.monotonic())
@@ -330,22 +223,13 @@ def test_a_cancelled_group_takes_the_producers_with_it(spark, numbers):
 
     thread = InheritableThread(target=act)
     thread.start()
-    while len(list(tracker.getActiveJobsIds())) < 2:
+    while not list(tracker.getActiveJobsIds()):
         time.sleep(0.1)
     time.sleep(1)
     spark.sparkContext.cancelJobGroup("mine")
     thread.join(10)
     assert not thread.is_alive()
     assert "cancel" in texts[0].lower()
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("whole_slots")
-def test_consumers_that_can_never_get_a_producer_fail_with_the_slot_counts(spark, numbers):
-    out = exchange(numbers, by="k")
-    text = message_of(out.union(exchange(numbers, by="s")).collect)
-    assert "HG-2102" in text
-    assert "all 4 slots are held" in text
 
 
 def test_an_exchange_works_after_one_that_failed(numbers):

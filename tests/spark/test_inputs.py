@@ -12,7 +12,7 @@ from tests.spark.masters import MASTER, in_modes
 
 from headgate import BroadcastSelector
 from headgate.errors import NotBuiltError, OptionError
-from headgate.source import FileSource, WatermarkStrategy
+from headgate.source import FileSource
 from headgate.spark import Input, exchange, last_stats
 
 # Executors cannot import the tests.
@@ -187,12 +187,8 @@ def test_an_error_of_an_input_is_that_inputs(trades, quotes, side):
         ({"schema": None}, OptionError, "several inputs need schema"),
         ({"map": joined}, OptionError, "map and map_schema belong to an input"),
         ({"map_schema": "a long"}, OptionError, "map and map_schema belong to an input"),
-        ({"mode": "pipelined"}, NotBuiltError, "cannot be pipelined"),
-        (
-            {"watermarks": WatermarkStrategy.for_monotonous_timestamps()},
-            NotBuiltError,
-            "watermarks",
-        ),
+        ({"mode": "spark"}, OptionError, "repartition has one input"),
+        ({"watermarks": None}, OptionError, "'watermarks' is no option"),
         ({"parallelism": 3}, OptionError, "parallelism is for sources"),
     ],
 )

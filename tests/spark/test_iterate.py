@@ -357,7 +357,7 @@ def test_returned_columns_must_fit(pages, links):
             "keys of the inputs have other types",
         ),
         ({"by": hg.BroadcastSelector(), "delta": True}, OptionError, "delta=True needs one column"),
-        ({"mode": "pipelined"}, NotBuiltError, "cannot be pipelined"),
+        ({"mode": "spark"}, OptionError, "the rounds of an iteration are kept"),
         ({"map_schema": "n long"}, OptionError, "an iteration has no map"),
         ({"parallelism": 3}, OptionError, "parallelism"),
         ({"memmory": "1g"}, OptionError, "memmory"),

@@ -82,8 +82,8 @@ def test_ids_by_hash_place_rows_alike(numbers, monkeypatch):
 def test_the_plan_says_how_rows_travel(numbers, mode):
     out = exchange(numbers, by="k", map=same, num_partitions=3, schema=numbers.schema)
     plan = out._jdf.queryExecution().toString()
-    if mode == "pipelined":
-        assert "by=[k] -> 3: reduce(" in plan
+    if mode == "spark":
+        assert "headgate: map(" in plan
     else:
         assert "kept by [k] -> 3 through files: map(" in plan
         assert "kept by [k] -> 3 through files: reduce(" in plan
@@ -138,9 +138,9 @@ def thirds(batch):
     [hg.BroadcastSelector(), hg.GlobalSelector(), hg.KeyGroupSelector("id")],
     ids=["broadcast", "global", "key groups"],
 )
-def test_selectors_place_rows_as_in_a_pipelined_exchange(numbers, by):
+def test_selectors_place_rows_as_in_sparks_shuffle(numbers, by):
     job = {"by": by, "map": same, "schema": numbers.schema, "num_partitions": 3}
-    apart = [placed(exchange(numbers, mode=mode, **job)) for mode in ("kept", "pipelined")]
+    apart = [placed(exchange(numbers, mode=mode, **job)) for mode in ("kept", "spark")]
     assert apart[0] == apart[1]
     assert len(apart[0]) >= ROWS
 
@@ -180,10 +180,12 @@ def test_a_row_of_20_mb(spark):
     ids=["function", "none", "rebalance", "round robin", "rescale", "shuffle"],
 )
 def test_rows_that_may_be_placed_by_their_order(numbers, by):
-    job = {"by": by, "map": same, "schema": numbers.schema, "num_partitions": 3}
-    apart = [placed(exchange(numbers, mode=mode, **job)) for mode in ("kept", "pipelined")]
-    assert apart[0] == apart[1]
-    assert len(apart[0]) == ROWS
+    found = placed(kept(numbers, by=by, num_partitions=3))
+    assert sorted(row[1:] for row in found) == sorted(map(tuple, numbers.collect()))
+    if by is thirds:
+        assert all(partition == id_ % 3 for partition, id_, *_ in found)
+    else:
+        assert {partition for partition, *_ in found} >= {0, 1}
 
 
 @in_executors
@@ -195,6 +197,10 @@ def test_rows_are_not_placed_by_their_order_if_spark_does_not_compare_them(spark
             with pytest.raises(NotBuiltError, match="by their order"):
                 kept(numbers, by=by)
         assert kept(numbers).count() == ROWS
+        # By default Spark places rows that it can place.
+        in_turn = kept(numbers, by=None, mode="auto")
+        assert "kept by" not in in_turn._jdf.queryExecution().toString()
+        assert in_turn.count() == ROWS
     finally:
         spark.conf.unset(conf)
 
@@ -314,7 +320,6 @@ def test_a_run_that_fails_or_is_limited_says_so(wide):
 
 @pytest.mark.soak
 def test_auto_keeps_what_a_map_makes_on_one_host(numbers, mode):
-    expected = {"auto": "kept"}.get(mode, mode)
     out = exchange(numbers, by="k", map=same, num_partitions=2, schema=numbers.schema)
     assert placed(out) == placed(numbers.repartition(2, "k"))
-    assert last_stats().mode == expected
+    assert ("kept by" in out._jdf.queryExecution().toString()) == (mode != "spark")

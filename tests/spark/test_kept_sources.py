@@ -23,7 +23,7 @@ from tests.driver.source_actors import (
 from tests.faults.patience import wait_until
 from tests.spark.masters import compares_rows, in_executors, in_modes
 
-from headgate.errors import NotBuiltError, SourceError
+from headgate.errors import NotBuiltError, OptionError, SourceError
 from headgate.sink import FileSink
 from headgate.source import FileSource, HybridSource, NumberSequenceSource, WatermarkStrategy
 from headgate.spark import exchange, last_stats, write
@@ -187,27 +187,25 @@ def test_a_source_that_cannot_list_its_splits_fails_the_call(spark):
         exchange(Parts(4, enumerator=Broken), by="id", spark=spark)
 
 
-@pytest.mark.soak
-def test_readers_that_need_their_enumerator_are_pipelined(spark):
+def test_a_source_that_a_plan_cannot_serve_is_refused_by_the_call(spark):
     first, second = NumberSequenceSource(0, 100), NumberSequenceSource(100, 150)
     hybrid = HybridSource.builder(first).add_source(second).build()
     greeting = Parts(4, enumerator=GreetingEnumerator, reader=GreetingReader)
-    for source, options, right in (
-        (hybrid, {}, list(range(150))),
-        (greeting, {}, all_ids(4)),
-        (Parts(4), {"watermarks": STRATEGY}, all_ids(4)),
+    for source in (hybrid, greeting):
+        for mode in ("auto", "kept", "spark"):
+            with pytest.raises(NotBuiltError, match="events") as caught:
+                exchange(source, by="id", mode=mode, spark=spark)
+            assert "headgate.stream.stream(source)" in caught.value.remedy
+
+
+def test_watermarks_are_for_streaming_jobs(spark, tmp_path):
+    for call in (
+        lambda: exchange(Parts(4), by="id", watermarks=STRATEGY, spark=spark),
+        lambda: write(Parts(4), FileSink(str(tmp_path)), watermarks=STRATEGY, spark=spark),
     ):
-        out = exchange(source, by="id", num_partitions=2, spark=spark, **options)
-        assert "kept by" not in plan_of(out)
-        assert ids(out.select("id")) == right
-
-
-def test_what_cannot_be_kept_is_refused_if_the_caller_asks_for_it(spark):
-    with pytest.raises(NotBuiltError, match="watermarks align readers"):
-        exchange(Parts(4), by="id", watermarks=STRATEGY, mode="kept", spark=spark)
-    greeting = Parts(4, enumerator=GreetingEnumerator, reader=GreetingReader)
-    with pytest.raises(Exception, match="HG-2201"):
-        exchange(greeting, by="id", mode="kept", spark=spark).collect()
+        with pytest.raises(OptionError, match="'watermarks' is no option of exchange") as caught:
+            call()
+        assert "headgate.stream.stream(source)" in caught.value.remedy
 
 
 @compares_rows

@@ -99,7 +99,6 @@ class TestComputed:
         [
             ({"map": same, "schema": "id long"}, "the rows that map returns"),
             ({"mode": "kept"}, 'an exchange with mode="kept"'),
-            ({"mode": "pipelined"}, 'an exchange with mode="pipelined"'),
         ],
     )
     def test_it_is_refused_where_headgate_moves_the_rows(self, nested, options, why):

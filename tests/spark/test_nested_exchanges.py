@@ -13,7 +13,6 @@ from pyspark.sql import functions
 from tests.spark.masters import COMPARED, in_modes
 
 from headgate.spark import exchange
-from headgate.spark.driver.scheduler.rows import rdd_of
 
 ROWS = 100
 
@@ -130,7 +129,3 @@ def test_an_exchange_below_two_shuffles_of_the_users_own_rdd(spark, small):
         two(two(small).groupBy("k").count()).groupBy("count").agg(functions.sum("k").alias("keys"))
     )
     assert within(spark, lambda: out.rdd.map(tuple).collect()) == [(10, 45)]
-
-
-def test_rdd_of_returns_the_rows_of_the_rdd_property(spark, small):
-    assert sorted(rdd_of(small).collect()) == sorted(small.rdd.collect())

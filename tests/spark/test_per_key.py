@@ -14,7 +14,7 @@ from headgate.spark import exchange
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-pytestmark = in_modes("auto", "pipelined")
+pytestmark = in_modes("auto", "kept")
 
 SCHEMA = "k double, first string, rows long"
 

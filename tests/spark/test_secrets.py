@@ -8,6 +8,8 @@ from contextlib import suppress
 
 import pytest
 from py4j.protocol import Py4JError
+from tests.spark.masters import in_executors
+from tests.spark.served import served
 
 from headgate.spark import exchange
 from headgate.spark.driver import application, blocks
@@ -25,13 +27,15 @@ def shows(secret, text):
     return secret.hex() in text or any(secret in found for found in pickled(text))
 
 
-def test_a_debug_log_of_py4j_shows_no_secret(spark, numbers, secrets, caplog):
-    with caplog.at_level(logging.DEBUG):
-        out = exchange(numbers, by="k", num_partitions=1, mode="pipelined", progress="off")
+@in_executors
+def test_a_debug_log_of_py4j_shows_no_secret(spark, numbers, secrets, caplog, monkeypatch):
+    with served(spark, monkeypatch), caplog.at_level(logging.DEBUG):
+        out = exchange(numbers, by="k", num_partitions=1, progress="off")
         assert out.count() == numbers.count()
+    secrets.append(application.of(spark.sparkContext).data_secret)
     commands = [said for said in caplog.messages if said.startswith("Command to send")]
     assert len(commands) > 10
-    assert secrets
+    assert len(secrets) == 2
     assert not any(shows(secret, "\n".join(caplog.messages)) for secret in secrets)
 
 

@@ -121,7 +121,18 @@ def test_all_other_calls_are_kept(numbers, job):
     assert "kept by" in plan_of(out)
 
 
-def test_a_pipelined_call_has_no_shuffle(numbers):
-    out = exchange(numbers, by="k", mode="pipelined", num_partitions=1)
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"by": "k", "map": same, "schema": "id long, k long, s string"},
+        {"map": same, "schema": "id long, k long, s string"},
+        {"by": lambda batch: [number % 3 for number in batch["id"].to_pylist()]},
+    ],
+    ids=["columns", "in turn", "function"],
+)
+def test_spark_moves_all_rows_if_the_caller_says_so(numbers, job):
+    out = exchange(numbers, num_partitions=3, mode="spark", **job)
     assert "kept by" not in plan_of(out)
-    assert "RepartitionBy" not in plan_of(out)
+    assert sorted(out.collect()) == sorted(numbers.collect())
+    if job.get("by") == "k":
+        assert placed(out) == placed(numbers.repartition(3, "k"))

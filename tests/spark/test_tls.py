@@ -4,15 +4,8 @@ import pytest
 
 from headgate._options import resolve
 from headgate.errors import OptionError
-from headgate.spark import encryption, exchange
+from headgate.spark import encryption
 from headgate.spark.driver import application
-
-SAME = {"same_host_link": "off", "progress": "off"}
-
-
-def test_rows_of_consumers_under_tls_are_those_of_spark(numbers):
-    out = exchange(numbers, by="k", tls="require", num_partitions=2, mode="pipelined", **SAME)
-    assert sorted(out.collect()) == sorted(numbers.collect())
 
 
 @pytest.mark.parametrize(

@@ -96,17 +96,3 @@ def test_an_error_of_headgate_has_one_frame(numbers):
     assert "[HG-4003]" in text
     assert len(re.findall(r"^  File ", text, re.MULTILINE)) == 1
     assert "caused by" not in text
-
-
-def test_a_failing_map_of_a_pipelined_exchange(numbers):
-    text = said(numbers, "map", "pipelined", scored)
-    told, cause = text.split("caused by:")
-    assert "[HG-6001] map raised ValueError" in told
-    assert len(re.findall(r"^  File ", told, re.MULTILINE)) == 1
-    assert functions_in(cause) == ["scored", "number_in"]
-
-
-def test_a_failing_reduce_of_a_pipelined_exchange(numbers):
-    # Another attempt, if Spark makes one, tells of the first.
-    text = said(numbers, "reduce", "pipelined", scored).rpartition("caused by:")[2]
-    assert functions_in(text) == ["scored", "number_in"]

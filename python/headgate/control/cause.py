@@ -102,17 +102,6 @@ class Cause:
         """True if the limit of open files was reached: to wait helps, and nobody's code or data is at fault."""
         return tells_shortage(self.summary) or tells_shortage(self.text)
 
-    @property
-    def is_second_hand(self) -> bool:
-        """True if the error reports the failure of a peer, whose own report is more exact.
-
-        Such a cause ends only the epoch; any other one ends the run, as does a peer of another
-        version, since a retry would meet it again.
-        """
-        if self.code == errors.VersionError.code:
-            return False
-        return self.code.startswith("HG-3") or self.code == errors.ProducerFailedError.code
-
     def fields(self) -> dict[str, str]:
         """Return the fields of an ABORT or FAILED message, cut to their limits and in UTF-8."""
         fields = {name: sendable(text, LIMITS[name]) for name, text in asdict(self).items()}

@@ -112,11 +112,6 @@ class WorkerConnection(Generic[MessageT]):
         """Return True once :meth:`receive` would not block, after at most ``timeout`` seconds."""
         return bool(self._early or select.select([self.sock], [], [], timeout)[0])
 
-    @property
-    def is_writable(self) -> bool:
-        """True if a short message can be sent without blocking."""
-        return bool(select.select([], [self.sock], [], 0.0)[1])
-
     def shut_down(self) -> None:
         """Shut the socket down; a thread that reads it wakes up."""
         with contextlib.suppress(OSError):  # the coordinator may have closed it first

@@ -71,20 +71,17 @@ def verdict_texts() -> dict[str, str]:
     _, table = docs.page("progress").split("| `kind` |", 1)
     rows = []
     for line in table.split("\n\n")[0].splitlines()[2:]:
-        kinds, kept, also = (cell.strip() for cell in line.strip("|").split("|"))
-        rows.append((kinds.replace("`", "").split(", "), kept, also))
+        kinds, condition = (cell.strip() for cell in line.strip("|").split("|"))
+        rows.append((kinds.replace("`", "").split(", "), condition))
     found = {}
-    for own, kept, also in rows:
-        pipelined = also if "never" in {kept, also.partition(":")[0]} else f"the same, and: {also}"
-        lines = []
-        for name, text in (("kept", kept), ("pipelined", pipelined)):
-            first, *rest = wrap(text, 88)
-            lines += [f"  {name:<10} {first}", *(f"{'':13}{more}" for more in rest)]
+    for own, condition in rows:
+        first, *rest = wrap(condition, 88)
+        lines = [f"  {'given if':<10} {first}", *(f"{'':13}{more}" for more in rest)]
         others = [
             kind
-            for kinds, *_ in rows
+            for kinds, _ in rows
             for kind in kinds
-            if kinds is not own and f"`{kind}`" in f"{kept} {also}"
+            if kinds is not own and f"`{kind}`" in condition
         ]
         more = [f"  more       python -m headgate explain {' '.join(others)}"] if others else []
         more += ["  more       python -m headgate docs progress"]

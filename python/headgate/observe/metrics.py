@@ -46,7 +46,6 @@ METRICS: Final = (
     Named("headgate_runs", "gauge", ("state",), "runs in the record, by their state"),
     Named("headgate_run_state", "gauge", (*_RUN, "mode", "state"), "1 for the state of the run"),
     Named("headgate_run_duration_seconds", "gauge", _RUN, "seconds of the run so far"),
-    Named("headgate_run_epoch", "gauge", _RUN, "attempt of the run"),
     Named("headgate_num_tasks", "gauge", (*_RUN, "role", "state"), "tasks, by role and state"),
     Named("headgate_num_records_out_total", "counter", _RUN, "rows that the producers sent"),
     Named("headgate_num_records_in_total", "counter", _RUN, "rows that the consumers read"),
@@ -131,7 +130,6 @@ def _add_run(found: Samples, run: State) -> None:
     found["headgate_run_state"].append(((*name, run["mode"], run["state"]), 1))
     numbers = {
         "headgate_run_duration_seconds": "seconds",
-        "headgate_run_epoch": "epoch",
         "headgate_num_records_out_total": "rows",
         "headgate_num_records_in_total": "rows_received",
         "headgate_num_bytes_out_total": "bytes",
@@ -162,9 +160,8 @@ def _tasks(run: State) -> Counter[tuple[str, str]]:
     tasks = Counter((task["role"], task["state"]) for task in run.get("tasks") or [])
     for more in run.get("more_tasks") or []:
         tasks.update({(more["role"], word): n for word, n in more.get("states", {}).items()})
-    if run["mode"] == "kept":  # not all that run are listed
-        for role, side in (("map", "producers"), ("reduce", "consumers")):
-            tasks[role, "running"] = run.get(f"{side}_running", 0)
+    for role, side in (("map", "producers"), ("reduce", "consumers")):
+        tasks[role, "running"] = run.get(f"{side}_running", 0)  # not all that run are listed
     return +tasks
 
 

@@ -197,7 +197,6 @@ def _trace(tracer: Tracer, run: State) -> None:
         "headgate.state": run["state"],
         "headgate.rows": run["rows"],
         "headgate.bytes": run["bytes"],
-        "headgate.epoch": run["epoch"],
         "headgate.failed_attempts": run.get("failed_attempts", 0),
         "headgate.tasks_left_out": max(0, len(tasks) - MAX_TASKS),
     }
@@ -214,13 +213,6 @@ def _trace(tracer: Tracer, run: State) -> None:
         return made, trace.set_span_in_context(made)
 
     whole, inside = span("headgate run", 0.0, attributes, None)
-    for ended in run.get("ended_epochs") or []:
-        cause = {
-            "headgate.epoch": ended["epoch"],
-            "headgate.error": ended["error"],
-            "headgate.cause": ended["summary"],
-        }
-        whole.add_event("epoch ended", cause, _ns(begin, length))
     for one in run.get("failures") or []:
         about = {f"headgate.{part}": one[part] for part in ("role", "task", "attempt", "host")}
         cause = {**about, "headgate.error": one["error"], "headgate.cause": one["summary"]}

@@ -62,7 +62,7 @@ class _Run:
         times = {
             s["name"]: (s["idle_ms"], s["busy_ms"], s["back_pressured_ms"]) for s in stats["stages"]
         }
-        # A new epoch begins with 0 again.
+        # Numbers fall if a task that has reported runs again.
         rows, size = (max(0, a - b) for a, b in zip(counts, self._counts, strict=True))
         spent = {}
         for name, new in times.items():
@@ -224,7 +224,7 @@ def _is_over(seen: Mapping[str, Any]) -> bool:
 
     An action on an RDD looks done between its stages, also if its consumers have not begun.
     """
-    lacks = seen.get("mode") == "kept" and seen["consumers"] < (seen["consumers_total"] or 0)
+    lacks = seen.get("consumers", 0) < (seen.get("consumers_total") or 0)
     return seen["state"] != "running" and not (seen["state"] == "done" and lacks)
 
 

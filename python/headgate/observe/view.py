@@ -31,7 +31,6 @@ _LOW, _HIGH = 0.1, 0.5
 _SUMMARY: Final = (
     "exchange_id",
     "run",
-    "epoch",
     "state",
     "error",
     "mode",
@@ -120,9 +119,7 @@ def _drawn(run: State) -> dict[str, Any]:
 
 
 def _causes(run: State) -> Iterator[str]:
-    """Yield why the run, or a task of it, began again."""
-    for one in run.get("ended_epochs") or []:
-        yield f"epoch {one['epoch']} ended: [{one['error']}] {one['summary']}"
+    """Yield why tasks of the run began again."""
     for one in run.get("failures") or []:
         yield f"{one['role']} {one['task']} on {one['host']} failed: {one['summary']}"
 

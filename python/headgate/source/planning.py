@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 #: Longest wait of a close for a running callback of the enumerator, in seconds.
 _CLOSE: Final = 2.0
+#: What runs an enumerator beside its readers.
+_WITH_EVENTS: Final = "headgate.source.read(source) · headgate.stream.stream(source) ... .start()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +212,7 @@ class _Plan:
                 f"the enumerator of {self._source.name} sends events to its readers, "
                 "and a plan has none",
                 asked=f"event {event.name!r} to reader {subtask}",
-                remedy="headgate.source.read(source) · exchange(source, ...)",
+                remedy=_WITH_EVENTS,
             )
         )
 
@@ -291,5 +293,5 @@ class _NoCoordinator(PlacedReaderContext):
         raise NotBuiltError(
             f"the readers of {self._source} send events to its enumerator, which does not run here",
             asked=f"event {event.name!r}",
-            remedy="headgate.source.read(source) · exchange(source, ...)",
+            remedy=_WITH_EVENTS,
         )

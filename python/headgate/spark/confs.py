@@ -27,6 +27,11 @@ def context_confs(context: SparkContext) -> dict[str, str]:
     return found
 
 
+def is_gone(context: SparkContext) -> bool:
+    """Return True once the application has been stopped."""
+    return context._jsc is None  # noqa: SLF001 - as PySpark checks it
+
+
 def session_confs(session: SparkSession, prefix: str) -> dict[str, str]:
     """Return the session's confs with this prefix, those of the application included."""
     if is_connect(session):

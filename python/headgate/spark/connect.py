@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
-def connect_error(
-    what: str,
-    session: str,
-    remedy: str = 'a classic session · a DataFrame, without mode="pipelined"',
-) -> NotBuiltError:
+def connect_error(what: str, session: str, remedy: str) -> NotBuiltError:
     """Return the error for a call that needs a classic session.
 
     Args:

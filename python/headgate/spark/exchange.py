@@ -6,7 +6,6 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from headgate.batches import Batches
-from headgate.errors import NotBuiltError
 from headgate.spark.inputs import requests_of
 from headgate.spark.progress import latest
 from headgate.spark.request import check
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
     from headgate.batches import BatchFunction
     from headgate.source import Source
-    from headgate.source.watermark import WatermarkStrategy
     from headgate.spark.inputs import Input
     from headgate.spark.options import ExchangeOptions
     from headgate.spark.plans.decide import Decision
@@ -52,7 +50,6 @@ def exchange(
     sort_within: str | Column | Iterable[str | Column] | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
-    watermarks: WatermarkStrategy | None = None,
     explain: bool = False,
     **options: Unpack[ExchangeOptions],
 ) -> DataFrame:
@@ -63,31 +60,23 @@ def exchange(
     tasks, which run ``reduce``. Between the two, rows stay Arrow batches, which the JVM does not
     touch.
 
-    The call is lazy and returns an ordinary DataFrame. Headgate plans it in one of three ways:
+    The call is lazy and returns an ordinary DataFrame. Headgate plans it in one of two ways:
 
     - Without ``map``, and if ``by`` names columns or is left out: Spark's own ``repartition`` and
       ``mapInArrow(reduce)``, because Python between them would only add work.
-    - *Pipelined*, with producers and consumers at the same time: for ``mode="pipelined"``, sources with
-      ``watermarks``, and sources whose readers and enumerator send each other events. Before Spark 4.1
-      and except on ``local[n]``, also for a ``by`` that places rows by their order.
     - *Kept*, in all other cases: an ordinary Spark job whose producers keep their rows in files.
       Consumers map the files of their own host, and get others from a small process beside each executor.
 
-    In a pipelined exchange the consumers are the tasks of the returned DataFrame. The producers run
-    beside them in a separate Spark job, in waves if they do not all fit. Consumers wait until the
-    producers end. On Spark 4.3 and later a consumer takes a thousandth of a core if executors have two
-    cores or more and allocation is not dynamic. Otherwise it holds a slot (a core) that producers lack.
+    For producers and consumers that run at the same time there are streaming jobs: see docs/streams.md.
 
     The action raises the errors of a running job, as Spark's exception. If ``map`` or ``reduce``
     raised an exception, the text has its traceback. Otherwise the text has a code, such as
     ``[HG-4003]`` for returned columns that do not fit the schema; ``python -m headgate explain HG-4003``
     explains it.
 
-    If a worker or an executor is lost, Spark runs the lost tasks of a kept exchange again. A pipelined
-    exchange starts again as a whole, at most ``spark.task.maxFailures`` times in all (4 by default).
-    Both call ``map`` and ``reduce`` again, which must return the same rows for the same input. In
-    ``local[n]`` Spark retries no task, so the job fails if it loses a task of a kept exchange, or a
-    pipelined consumer.
+    If a worker or an executor is lost, Spark runs the lost tasks again. They call ``map`` and ``reduce``
+    again, which must return the same rows for the same input. In ``local[n]`` Spark retries no task, so
+    the job fails if it loses one.
 
     Args:
         df: One of these:
@@ -96,8 +85,7 @@ def exchange(
               exchange is kept
             - a :class:`headgate.source.Source` that ends and whose records are
               ``pyarrow.RecordBatch``. The producers read it themselves, without the JVM. The call lists
-              its splits, and each task reads the same splits in each attempt. If the exchange is
-              pipelined, each action lists them anew, and a producer asks the driver for one at a time
+              its splits, and each task reads the same splits in each attempt
             - a list of DataFrames, sources and :class:`headgate.spark.Input`. Once per partition
               ``reduce`` gets an iterator of batches for each input, as in
               ``reduce=lambda trades, quotes: ...``. Rows with the same key are in the same partition.
@@ -127,24 +115,20 @@ def exchange(
             ``df.schema`` if they are those of the input. Headgate matches returned columns by name, and
             casts them if no value is lost. Leave it out if there is no function.
         num_partitions: Number of partitions of the result, from 1 to 8,000. By default the number of
-            slots; half of them, at least 1, if consumers hold slots.
+            slots.
         sort_within: Columns by which the rows of each partition are sorted before ``reduce`` gets them,
             ascending, nulls first, as by ``sortWithinPartitions``. If Spark moves the rows, Spark sorts
             them. If not, the worker does, and uses files for more bytes than ``memory``.
         spark: The session that reads a source. By default the active one.
         parallelism: Number of producers that read a source, from 1 to 100,000. By default four per
-            slot, if there are so many splits; the slots that the consumers leave, at least 1, if the
-            exchange is pipelined.
-        watermarks: A :class:`headgate.source.WatermarkStrategy` for the readers of a source. In an
-            exchange only its alignment has an effect: it keeps fast readers from getting far ahead
-            of slow ones in event time.
+            slot, if there are so many splits.
         explain: True to print, before anything runs, what :func:`explain` says of the result.
         **options: All options, with limits, are in ``docs/options.md``. Sizes are bytes or text
             such as ``"64m"``; times are seconds or text such as ``"10s"``. If the call does not give
             an option, the session's conf (``spark.headgate.segmentSize``) is read, then the
             environment (``HEADGATE_SEGMENT_SIZE``).
 
-            - ``mode``: ``"auto"`` (default), ``"kept"`` or ``"pipelined"``, see docs/kept.md
+            - ``mode``: ``"auto"`` (default), ``"kept"`` or ``"spark"``, see docs/kept.md
             - ``read``: ``"spark"`` (default), or ``"auto"``: if the DataFrame is only a scan of
               Parquet files whose rows are the same for sure, the workers read them without the JVM,
               see docs/sources.md
@@ -153,19 +137,13 @@ def exchange(
             - ``progress``: ``"auto"`` (default), ``"log"`` or ``"off"``
             - memory of each Python worker: ``memory`` (64 MiB), ``segment_size``,
               ``max_record_size``, ``spill_threshold``, ``temp_directories``
-            - batches: ``batch_bytes``, ``buffer_timeout``, ``compression`` (``"none"``, ``"lz4"``
+            - batches: ``batch_bytes``, ``compression`` (``"none"``, ``"lz4"``
               or ``"zstd"``), ``same_host_link`` (``"auto"`` or ``"off"``)
             - encryption: ``tls`` (``"auto"``, ``"require"`` or ``"off"``), and with certificates of
               your own ``tls_ca``, ``tls_certificate`` and ``tls_key``
             - ``consumer_timeout`` (60 s): the time in which a task must reach the driver
-            - ``heartbeat_timeout`` (10 s): the silence after which a task or the driver counts as
-              lost
             - division of the memory: ``buffers_per_channel``, ``floating_buffers_per_gate``,
               ``max_buffers_per_channel``, ``max_overdraft_buffers``
-            - smaller buffers for slow consumers: ``buffer_debloat_enabled``,
-              ``buffer_debloat_target``, ``buffer_debloat_period``, ``buffer_debloat_samples``,
-              ``buffer_debloat_threshold_percentages``, ``min_segment_size``,
-              ``starting_segment_size``
 
     Returns:
         A DataFrame with ``num_partitions`` partitions and the columns of ``schema``.
@@ -173,17 +151,14 @@ def exchange(
     Raises:
         OptionError: An argument or option is unknown or has a value that it does not take; a function
             without ``schema``; the DataFrame is streaming; the source never ends or has no schema;
-            ``parallelism`` or ``watermarks`` with a DataFrame.
+            ``parallelism`` with a DataFrame; ``mode="pipelined"`` or ``watermarks``, for which there are
+            streaming jobs.
         UnknownColumnError: ``by`` names a column that the sent rows do not have.
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
         WorkerPythonError: The Python that runs tasks on this host cannot import headgate.
-        NotEnoughSlots: The consumers of a pipelined exchange and one producer need more slots than the
-            cluster has.
-        NotBuiltError: ``mode="pipelined"`` or ``watermarks`` in a session of Spark Connect; or
-            ``mode="kept"`` with ``watermarks``, with a source whose enumerator sends events to its
-            readers, or on a cluster with a ``by`` that places rows by their order.
-        SourceError: The source could not list its splits. If the exchange is pipelined, the action
-            raises it.
+        NotBuiltError: The readers of the source and its enumerator send each other events; or ``by`` may
+            place rows by their order, on a cluster with a Spark before 4.1.
+        SourceError: The source could not list its splits.
 
     Example:
         Rows of one user meet in one call of ``per_user``, sorted by time::
@@ -205,18 +180,14 @@ def exchange(
 
     given = {**options, "num_partitions": num_partitions, "parallelism": parallelism}
     if isinstance(df, (list, tuple)):
-        if watermarks is not None:
-            raise NotBuiltError(
-                "several inputs cannot have watermarks", asked="watermarks=", remedy="one input"
-            )
         several = requests_of(df, by, map, reduce, schema, sort_within, spark, given)
         return _planned(decide_several(several), explain=explain)
     if not is_table(df):
         session = session_of(spark)
-        data = source_input(df, watermarks)
+        data = source_input(df)
         request = check(data, session, by, map, reduce, schema, given, sort_within=sort_within)
         return _planned(decide(request), explain=explain)
-    refuse_for_table(df, spark, parallelism, watermarks)
+    refuse_for_table(df, spark, parallelism)
     request = check(df, df.sparkSession, by, map, reduce, schema, given, sort_within=sort_within)
     if not df.columns:
         named = {**options, "num_partitions": num_partitions, "explain": explain}
@@ -253,10 +224,6 @@ def _plan(decision: Decision) -> DataFrame:
         from headgate.spark.kept import keep  # noqa: PLC0415 - loads the native module
 
         return keep(decision.requests, partitions, decision.sources, decision.name)
-    if decision.widths is not None:
-        from headgate.spark.pipelined import pipeline  # noqa: PLC0415 - only this way needs it
-
-        return pipeline(first, decision.widths, bytes.fromhex(decision.name))
     from headgate.spark.shuffle import shuffle  # noqa: PLC0415 - only this way needs it
 
     _LOG.info(_REPARTITION, first.by_words, partitions, decision.choice.why)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.errors import NotBuiltError, OptionError
+from headgate.errors import OptionError
 from headgate.selectors import HashSelector
 from headgate.spark.keys import type_of, words
 from headgate.spark.request import check, check_parameters
@@ -62,8 +62,8 @@ def requests_of(
     """Check a call of exchange() with several inputs; return a request for each.
 
     Raises:
-        OptionError: An argument does not fit several inputs, or the keys of the inputs have other types.
-        NotBuiltError: ``mode="pipelined"``.
+        OptionError: An argument does not fit several inputs, the keys of the inputs have other types, or
+            ``mode="spark"``.
     """
     if not 1 <= len(inputs) <= MOST:
         raise OptionError(
@@ -87,12 +87,12 @@ def requests_of(
     session = session_for(given, spark)
     parallelism = options.get("parallelism")
     if parallelism is not None and all(is_table(one.data) for one in given):
-        refuse_for_table(given[0].data, spark, parallelism, None)
+        refuse_for_table(given[0].data, spark, parallelism)
     requests = []
     check_parameters("reduce", reduce, len(given))
     for number, one in enumerate(given):
         what = f"input {number}"
-        data = one.data if is_table(one.data) else source_input(one.data, None, what)
+        data = one.data if is_table(one.data) else source_input(one.data, what)
         own = {**options, "map_schema": one.map_schema}
         key = by if one.by is None else one.by
         order = sort_within if one.sort_within is None else one.sort_within
@@ -112,9 +112,11 @@ def requests_of(
             raise OptionError(
                 "one of several inputs has no columns", remedy="select at least one column"
             )
-    if requests[0].options["mode"] == "pipelined":
-        raise NotBuiltError(
-            "several inputs cannot be pipelined", asked='mode="pipelined"', remedy='mode="kept"'
+    if requests[0].options["mode"] == "spark":
+        raise OptionError(
+            "Spark's own repartition has one input",
+            asked=f'mode="spark" ({requests[0].options.sources["mode"]})',
+            remedy='mode="kept" · a union',
         )
     check_keys(requests)
     return requests

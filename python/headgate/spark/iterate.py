@@ -90,7 +90,7 @@ def iterate(
         num_partitions: Number of partitions of the state, from 1 to 8,000; by default one for each slot.
         spark: The session that reads sources. By default the active one.
         parallelism: Number of producers that read a source, as in :func:`exchange`.
-        **options: The other options of :func:`exchange`, of which ``mode="pipelined"`` and ``map_schema``
+        **options: The other options of :func:`exchange`, of which ``mode="spark"`` and ``map_schema``
             are refused. A task has up to three pools of ``memory``: to read, for the state, for messages.
 
     Returns:
@@ -103,7 +103,7 @@ def iterate(
         UnknownColumnError: A key names a column that the state, the links or the messages do not have.
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
         NotBuiltError: Spark is older than 4.1, or ``spark.sql.unionOutputPartitioning`` is off, and
-            there is more than one partition; ``mode="pipelined"``; or an input that cannot be kept.
+            there is more than one partition; or an input that cannot be kept.
         WorkerPythonError: The Python that runs tasks on this host cannot import headgate.
         SourceError: A source could not list its splits.
 
@@ -142,7 +142,7 @@ def iterate(
     )
     session = session_for([first, *others], spark)
     if parallelism is not None and all(is_table(one.data) for one in (first, *others)):
-        refuse_for_table(first.data, spark, parallelism, None)
+        refuse_for_table(first.data, spark, parallelism)
 
     def planned(state: Input, changed: Input | None, rounds: int, *, has_flag: bool) -> DataFrame:
         named = {"state": state, "links": others[0] if others else None, "changed": changed}
@@ -229,9 +229,9 @@ def _check_function(name: str, function: Any, parameters: tuple[str, ...]) -> No
 
 def _refuse(options: Mapping[str, Any]) -> None:
     """Refuse options of exchange() that an iteration has not."""
-    if options.get("mode") == "pipelined":
-        raise NotBuiltError(
-            "an iteration cannot be pipelined", asked='mode="pipelined"', remedy='mode="kept"'
+    if options.get("mode") == "spark":
+        raise OptionError(
+            "the rounds of an iteration are kept", asked='mode="spark"', remedy='mode="kept"'
         )
     if options.get("map_schema") is not None:
         raise OptionError(
@@ -250,7 +250,7 @@ def _checked(
     options: Mapping[str, Any],
 ) -> Request:
     """Return the request of an input, whose result are the rows that are sent."""
-    data = given.data if is_table(given.data) else source_input(given.data, None, name)
+    data = given.data if is_table(given.data) else source_input(given.data, name)
     columns = data.schema if given.map_schema is None else given.map_schema
     key = by if given.by is None else given.by
     own = {**options, "map_schema": given.map_schema}

@@ -169,14 +169,12 @@ class Way:
         """Register a name with the driver; return where consumers ask for the hosts of its producers."""
         from headgate.spark.driver import application  # noqa: PLC0415 - not on Spark Connect
         from headgate.spark.driver.kept.places import PlacesOfExchange  # noqa: PLC0415
-        from headgate.spark.driver.runs.formation import ExchangeFacts  # noqa: PLC0415
 
         runs = self.runs
         assert runs is not None  # noqa: S101 - there are hosts only where the driver hears of tasks
         owner = application.of(self.request.context)
         place = owner.place(bytes.fromhex(exchange), self.request.options)
-        facts = ExchangeFacts(0, place.heartbeat_timeout)
-        owner.register_kept(place, facts, PlacesOfExchange(runs.places, exchange))
+        owner.register(place, PlacesOfExchange(runs.places, exchange))
         self.registered.append(place.exchange_id)
         return place
 

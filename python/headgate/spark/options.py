@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 #: How rows travel; see the option of this name.
-Mode: TypeAlias = Literal["auto", "kept", "pipelined"]
+Mode: TypeAlias = Literal["auto", "kept", "spark"]
 #: Who reads a scan of files; see the option of this name.
 Read: TypeAlias = Literal["spark", "auto"]
 #: Where the driver shows progress; see the option of this name.
@@ -25,6 +25,5 @@ class ExchangeOptions(TaskOptions, total=False):
     mode: Mode | None
     read: Read | None
     consumer_timeout: Duration | None
-    heartbeat_timeout: Duration | None
     progress: Progress | None
     map_schema: StructType | pa.Schema | str | None

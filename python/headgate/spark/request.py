@@ -230,10 +230,9 @@ def _why_not_computed(
         return "Spark does not see the rows of a source"
     if not is_alone:
         return "Spark does not see the rows of an exchange with several inputs"
-    mode: str = options["mode"]
-    return (
-        "" if mode == "auto" else f'Spark does not see the rows of an exchange with mode="{mode}"'
-    )
+    if options["mode"] == "kept":
+        return 'Spark does not see the rows of an exchange with mode="kept"'
+    return ""
 
 
 def partitioning(by: Any, columns: Columns) -> Any:

@@ -46,6 +46,11 @@ def is_shortest(request: Request) -> bool:
     return request.df is not None and request.map is None and places
 
 
+def is_placed_by_spark(by: Any) -> bool:
+    """Return True if Spark places rows itself by this partitioning, without a number from Python."""
+    return by is None or isinstance(by, PLACED_BY_ORDER) or _keys(by) is not None
+
+
 def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
     """Return a DataFrame that runs ``map``, Spark's repartition, then ``reduce``.
 
@@ -74,7 +79,7 @@ def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
     names = _keys(request.by)
     if names is not None:
         df = df.repartition(partitions, *map(for_spark, names))
-    elif request.by is None or isinstance(request.by, PLACED_BY_ORDER):
+    elif is_placed_by_spark(request.by):
         df = df.repartition(partitions)
     else:
         df = _by_channel(df, request, partitions)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from headgate._kinds import kind_of
+from headgate._option_table import STREAM
 from headgate.errors import OptionError
 from headgate.spark.confs import is_connect
 from headgate.spark.source_schema import spark_schema
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headgate.source import Source
-    from headgate.source.watermark import WatermarkStrategy
-    from headgate.spark.tasks.task import SourcePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,29 +27,20 @@ class SourceInput:
         source: a bounded source whose records are batches.
         name: name of the source.
         schema: Spark's schema of the batches.
-        watermarks: the strategy of its readers, or None.
         given: Arrow's schema of the batches, as the source says.
     """
 
     source: Source[Any, Any, Any]
     name: str
     schema: StructType
-    watermarks: WatermarkStrategy | None
     given: pa.Schema
 
-    def plan(self, parallelism: int) -> SourcePlan:
-        """Return the plan of a run with ``parallelism`` readers."""
-        from headgate.spark.tasks.task import SourcePlan  # noqa: PLC0415 - loads the native module
 
-        return SourcePlan(self.source, self.name, parallelism, self.watermarks)
-
-
-def source_input(source: Any, watermarks: Any, what: str = "the first argument") -> SourceInput:
+def source_input(source: Any, what: str = "the first argument") -> SourceInput:
     """Check an input of exchange() and return it as a source.
 
     Args:
         source: the input.
-        watermarks: the strategy of its readers.
         what: the input in words.
 
     Raises:
@@ -59,7 +49,6 @@ def source_input(source: Any, watermarks: Any, what: str = "the first argument")
         UnsupportedTypeError: A column has a type for which Spark has none.
     """
     from headgate.source import Boundedness, Source  # noqa: PLC0415 - imports pyarrow
-    from headgate.source.watermark import WatermarkStrategy  # noqa: PLC0415
 
     if isinstance(source, type) and issubclass(source, Source):
         raise OptionError(
@@ -83,14 +72,9 @@ def source_input(source: Any, watermarks: Any, what: str = "the first argument")
             f"source {name!r} never ends; exchange() needs one that ends",
             asked=f"exchange() of {name!r}",
             have="boundedness CONTINUOUS_UNBOUNDED",
-            remedy='spark.readStream.format("headgate") · headgate.source.read() · a bounded source',
+            remedy=f'{STREAM} · spark.readStream.format("headgate") · a bounded source',
         )
-    if watermarks is not None and not isinstance(watermarks, WatermarkStrategy):
-        raise OptionError(
-            f"watermarks is {kind_of(watermarks)}, not a WatermarkStrategy",
-            remedy="watermarks=WatermarkStrategy.for_bounded_out_of_orderness(ms)",
-        )
-    _check_travels(name, source, watermarks)
+    _check_travels(name, source)
     schema = source.schema
     if schema is None:
         raise OptionError(
@@ -104,7 +88,7 @@ def source_input(source: Any, watermarks: Any, what: str = "the first argument")
             f"source {name!r} has no columns, so there is nothing to send",
             remedy="give its schema at least one column",
         )
-    return SourceInput(source, name, spark_schema(schema), watermarks, schema)
+    return SourceInput(source, name, spark_schema(schema), schema)
 
 
 def _to_spark(data: Any) -> str:
@@ -151,20 +135,18 @@ def _current_session() -> SparkSession | None:
     return SparkSession.builder.getOrCreate()
 
 
-def refuse_for_table(df: Any, spark: Any, parallelism: Any, watermarks: Any) -> None:
+def refuse_for_table(df: Any, spark: Any, parallelism: Any) -> None:
     """Refuse the arguments that are for sources only, in a call with a DataFrame.
 
     Raises:
-        OptionError: The call has ``parallelism`` or ``watermarks``, or ``spark`` is not the session
-            of the DataFrame.
+        OptionError: The call has ``parallelism``, or ``spark`` is not the session of the DataFrame.
     """
-    for name, value in (("parallelism", parallelism), ("watermarks", watermarks)):
-        if value is not None:
-            raise OptionError(
-                f"{name} is for sources; the input is a DataFrame, which has partitions already",
-                asked=f"{name}={value!r}",
-                remedy=f"omit {name} · pass a headgate.source.Source instead of the DataFrame",
-            )
+    if parallelism is not None:
+        raise OptionError(
+            "parallelism is for sources; the input is a DataFrame, which has partitions already",
+            asked=f"parallelism={parallelism!r}",
+            remedy="omit parallelism · pass a headgate.source.Source instead of the DataFrame",
+        )
     if spark is not None and spark is not df.sparkSession:
         raise OptionError(
             "spark= is another session than that of the DataFrame",
@@ -177,11 +159,11 @@ def is_table(data: Any) -> TypeGuard[DataFrame]:
     return hasattr(data, "mapInArrow") or is_connect(data)
 
 
-def _check_travels(name: str, source: Any, watermarks: Any) -> None:
+def _check_travels(name: str, source: Any) -> None:
     from pyspark import cloudpickle  # noqa: PLC0415 - pyspark only where Spark is
 
     try:
-        cloudpickle.dumps((source, watermarks))  # type: ignore[no-untyped-call]
+        cloudpickle.dumps(source)  # type: ignore[no-untyped-call]
     except Exception as error:
         raise OptionError(
             f"source {name!r} cannot be pickled for the workers: {type(error).__name__}: {error}",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headgate._option_table import STREAM
+from headgate.errors import NotBuiltError
 from headgate.source.planning import plan_splits
 from headgate.spark.portable import portable
 from headgate.spark.tasks.planned_source import PlannedSource, SourceTask
@@ -21,7 +23,7 @@ _TASKS_PER_SLOT: Final = 4
 _LISTING: Final = 600.0
 
 
-def planned(request: Request, slots: int) -> tuple[PlannedSource, bool]:
+def planned(request: Request, slots: int) -> PlannedSource:
     """List the splits of a request's source now, and divide them among tasks in turn.
 
     So all actions read the same splits, as they do with a DataFrame that Spark's reader has listed.
@@ -30,22 +32,24 @@ def planned(request: Request, slots: int) -> tuple[PlannedSource, bool]:
         request: the request with the source.
         slots: slots of the application.
 
-    Returns:
-        The source, and True if its enumerator may need events of its readers, which a plan has not.
-
     Raises:
         SourceError: The enumerator failed or did not answer.
-        NotBuiltError: The enumerator sends events to its readers.
+        NotBuiltError: The enumerator and its readers send each other events.
     """
     given, most = request.source, request.options["parallelism"]
     assert given is not None  # noqa: S101 - callers have checked that there is a source
     tasks = most or _TASKS_PER_SLOT * max(1, slots)
     found = plan_splits(given.source, None, parallelism=tasks, timeout=_LISTING)
+    if found.takes_events:
+        raise NotBuiltError(
+            f"the enumerator of {given.name} takes events of its readers, and an exchange lists its splits before they run",
+            asked=f"exchange() of {given.name!r}",
+            remedy=f"{STREAM} · headgate.source.read(source)",
+        )
     if not most:
         tasks = max(1, min(tasks, len(found.splits)))
     shares = tuple(found.splits[number::tasks] for number in range(tasks))
-    source = PlannedSource(given.source, given.name, found.version, shares, slots)
-    return source, found.takes_events
+    return PlannedSource(given.source, given.name, found.version, shares, slots)
 
 
 def numbers(request: Request, source: PlannedSource) -> DataFrame:
@@ -63,9 +67,9 @@ def planned_table(request: Request, slots: int) -> DataFrame:
 
     Raises:
         SourceError: The enumerator failed or did not answer.
-        NotBuiltError: The enumerator sends events to its readers.
+        NotBuiltError: The enumerator and its readers send each other events.
     """
-    source, _ = planned(request, slots)
+    source = planned(request, slots)
     task = SourceTask(
         source, request.map, request.given_schema, request.wire_schema, request.map_option
     )

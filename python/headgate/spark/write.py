@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from headgate.batches import Batches, BatchFunction
     from headgate.sink import Committable, Sink, WriteResult
     from headgate.source import Source
-    from headgate.source.watermark import WatermarkStrategy
     from headgate.spark.options import ExchangeOptions
     from headgate.spark.request import By
 
@@ -57,7 +56,6 @@ def write(
     num_partitions: int | None = None,
     sort_within: str | Column | Iterable[str | Column] | None = None,
     parallelism: int | None = None,
-    watermarks: WatermarkStrategy | None = None,
     **options: Unpack[ExchangeOptions],
 ) -> WriteResult:
     """Write rows to a sink at once: all of them or none.
@@ -85,11 +83,10 @@ def write(
             written, as in ``exchange()``.
         schema: The columns that ``reduce`` returns, or ``map`` if there is no ``reduce``, as a
             DDL string, a ``StructType`` or a ``pyarrow.Schema``. They are the columns of the files.
-        num_partitions: Number of consumers that write, from 1 to 8,000. By default half of the
-            slots, at least 1.
+        num_partitions: Number of consumers that write, from 1 to 8,000. By default the number
+            of slots.
         sort_within: Columns by which the rows of each consumer are sorted, as in ``exchange()``.
         parallelism: Number of producers that read a source, as in ``exchange()``.
-        watermarks: For the readers of a source, as in ``exchange()``.
         **options: The other options of ``exchange()``.
 
     Returns:
@@ -103,7 +100,7 @@ def write(
         SchemaMismatchError: The rows have no columns.
         OptionError: An argument has a value that it does not take. The other errors of
             ``exchange()`` are raised as there: UnknownColumnError, UnsupportedTypeError,
-            NotEnoughSlots, NotBuiltError and SourceError.
+            NotBuiltError and SourceError.
         Exception: Spark's exception for a job that failed, also if ``map`` or ``reduce`` raised. No
             row is visible then.
     """
@@ -130,7 +127,6 @@ def write(
         "num_partitions": num_partitions,
         "sort_within": sort_within,
         "parallelism": parallelism,
-        "watermarks": watermarks,
     }
     given = {name: value for name, value in given.items() if value is not None}
     committer = sink.create_committer()
@@ -208,7 +204,7 @@ def _is_alone(df: Any, by: Any, map_: Any, reduce: Any, schema: Any, given: dict
         )
     if set(given) <= {"spark"}:
         if "spark" in given:
-            refuse_for_table(df, given["spark"], None, None)
+            refuse_for_table(df, given["spark"], None)
         return True
     return False
 
@@ -257,13 +253,12 @@ def _result(
     )
 
     options = dict(given)
-    spark, watermarks = options.pop("spark", None), options.pop("watermarks", None)
-    order = options.pop("sort_within", None)
+    spark, order = options.pop("spark", None), options.pop("sort_within", None)
     if is_table(df):
-        refuse_for_table(df, spark, options.get("parallelism"), watermarks)
+        refuse_for_table(df, spark, options.get("parallelism"))
         session = df.sparkSession
         return check(df, session, by, map_, reduce, schema, options, sort_within=order).result
-    data, session = source_input(df, watermarks), session_of(spark)
+    data, session = source_input(df), session_of(spark)
     return check(data, session, by, map_, reduce, schema, options, sort_within=order).result
 
 

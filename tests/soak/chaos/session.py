@@ -37,7 +37,6 @@ def make_session(token, folder):
         "spark.storage.blockManagerHeartbeatTimeoutMs": "8s",
         "spark.network.timeoutInterval": "1s",
         "spark.headgate.progress": "off",
-        "spark.headgate.mode": "pipelined",
         "spark.driver.extraJavaOptions": SHORT_LIVED,
         "spark.executor.extraJavaOptions": SHORT_LIVED,
     }

@@ -22,18 +22,14 @@ AFTER_STOP = 15.0
 def local_cluster(tmp_path_factory):
     """Yield an application with two executors of two slots, for the tests of one module."""
     from pyspark.sql import SparkSession
-    from tests.faults import failpoints
 
     processes.mark()
     leftovers = Leftovers(spark="stopped")
     assert SparkSession.getActiveSession() is None, "another module left its session open"
     folder = tmp_path_factory.mktemp("spark")
     builder = sessions.builder("local-cluster[2,2,1024]", "headgate faults", folder)
-    for name, value in failpoints.environment(folder / "failpoints").items():
-        builder = builder.config(f"spark.executorEnv.{name}", value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
-    session.failpoints = failpoints.Failpoints(folder / "failpoints")
     yield session
     session.stop()
     leftovers.check(AFTER_STOP)

@@ -10,58 +10,9 @@ from tests.faults.network import Child, environment, nothing_left
 from tests.soak.network.hosts import ADDRESSES, hosts, on
 
 from headgate.spark.progress.task_stats import TaskStats
-from headgate.spark.progress.verdict import kept_verdict, verdict
+from headgate.spark.progress.verdict import kept_verdict
 
 __all__ = ["environment", "hosts", "nothing_left"]
-
-PRELUDE = """
-import json
-from headgate.spark.tasks.control import Counts
-from headgate.spark.tasks.timing import BLOCKED, EMIT, FUNCTION, INPUT, Clock
-"""
-
-SERVE = (
-    PRELUDE
-    + f"""
-env = environment(listen="{ADDRESSES[0]}:0", memory="MEMORY")
-partition = env.create_result_partition(2, schema=NUMBERS)
-say(pickle.dumps([partition.address(0), partition.address(1)]).hex())
-writer = hg.RecordWriter(partition, selector=hg.HashSelector(["n"]))
-batch = numbers(100_000)
-sys.stdin.readline()
-clock = Clock()
-clock.blocked_ns = writer.back_pressured_ns
-counts = Counts(clocks=[clock], waits=env.waits)
-end = time.monotonic() + 8
-while time.monotonic() < end:
-    clock.enter(EMIT)
-    writer.emit(batch)
-    clock.enter(FUNCTION)
-writer.finish()
-clock.enter(BLOCKED)
-partition.wait_consumed(100)
-env.close()
-say(json.dumps(counts.fields()))
-"""
-)
-
-READ = (
-    PRELUDE
-    + """
-env = environment()
-gate = env.create_input_gate(address)
-say("reads")
-clock = Clock()
-for batch in hg.RecordReader(gate):
-    clock.enter(FUNCTION)
-    if PAUSE:
-        time.sleep(PAUSE)
-    clock.enter(INPUT)
-gate.close()
-say(json.dumps(clock.fields()))
-env.close()
-"""
-)
 
 SERVE_KEPT = f"""
 from headgate.kept import write_indexes
@@ -103,18 +54,6 @@ KEPT_CASES = {
     "nothing is slow": (None, 0, False, None),
 }
 
-#: For each cause: rate of the link in Mbit/s, memory of the producer, seconds that the consumer sleeps for each page, and its
-#: sentence up to the first number.
-CASES = {
-    "slow network": (10, "8m", 0, "rows of producer 0 are on the network"),
-    "slow network and slower consumer": (20, "8m", 0.2, "reduce 0 is busy"),
-    "slow network and small pool": (10, "192k", 0, "rows of producer 0 are on the network"),
-    "small pool": (None, "192k", 0, "waiting for free memory takes"),
-    "small pool and slow consumer": (None, "192k", 0.02, "reduce 0 is busy"),
-    "slow consumer": (None, "8m", 0.02, "reduce 0 is busy"),
-    "nothing is slow": (None, "8m", 0, ""),
-}
-
 
 def limit(host, rate):
     """Limit what a host sends, in Mbit/s."""
@@ -125,11 +64,6 @@ def limit(host, rate):
     done = subprocess.run([*on(host), *words], check=False, capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"no limit of a link here: {done.stderr.strip()}")
-
-
-#: Runs of a case of which one must name its cause: while others use the processors, the slowest stage may be another.
-RUNS = 3
-WAITS = {"disk", "network", "pool"}
 
 
 @pytest.mark.timeout(200)
@@ -156,36 +90,3 @@ def test_the_consumer_of_a_kept_exchange_names_the_other_hosts_only_if_it_waits_
         assert read["link_ms"] == 0
     else:
         assert 0 < read["link_ms"] <= read["input_ms"] + 1
-
-
-def run(hosts, memory, pause):
-    """Exchange rows for some seconds; return the verdict."""
-    with Child(SERVE.replace("MEMORY", memory), command=on(hosts[0])) as producer:
-        addresses = pickle.loads(bytes.fromhex(producer.line()))
-        with Child(READ.replace("PAUSE", str(pause)), addresses, on(hosts[1])) as consumer:
-            assert consumer.line() == "reads"
-            producer.process.stdin.write("\n")
-            producer.process.stdin.flush()
-            read, written = (json.loads(child.line(150)) for child in (consumer, producer))
-            assert consumer.end()[0] == producer.end()[0] == 0
-    tasks = [TaskStats("map", 0, "done", **written), TaskStats("reduce", 0, "done", **read)]
-    found = verdict(tasks, 10.0)
-    print(tasks, found, sep="\n")
-    return found
-
-
-@pytest.mark.timeout(500)
-@pytest.mark.parametrize("case", CASES)
-def test_the_cause_of_a_wait_is_named_and_no_other(hosts, case):
-    rate, memory, pause, sentence = CASES[case]
-    if rate is not None:
-        limit(hosts[0], rate)
-    for _ in range(RUNS):
-        found = run(hosts, memory, pause)
-        if sentence and found is not None and found.text.startswith(sentence):
-            return
-        # What is the slowest stage depends on the machine, but no other wait is.
-        assert found is None or found.kind not in WAITS
-        if not sentence:
-            return
-    raise AssertionError(f"{RUNS} runs did not name the cause; the last verdict is {found}")

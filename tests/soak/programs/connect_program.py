@@ -133,14 +133,14 @@ def main():
     )
     spark.conf.unset("spark.headgate.numPartitions")
 
-    refused(NotBuiltError, "pipelined", df, "k", map=same, schema=df.schema, mode="pipelined")
+    refused(OptionError, "pipelined", df, "k", map=same, schema=df.schema, mode="pipelined")
     numbers = NumberSequenceSource(0, 1000, batch_size=10, splits=7)
     read = exchange(numbers, numbers.schema.names, num_partitions=3, spark=spark)
     assert placed(read) == placed(
         spark.range(1000).toDF(*read.columns).repartition(3, *read.columns)
     )
     strategy = WatermarkStrategy.for_monotonous_timestamps()
-    refused(NotBuiltError, "watermarks", numbers, spark=spark, watermarks=strategy)
+    refused(OptionError, "watermarks", numbers, spark=spark, watermarks=strategy)
     refused(OptionError, "numpartitions", df, "k", numpartitions=3)
     assert last_stats() is None
     assert json.loads(report(Path(FOLDER) / "run.json").read_text())["runs"] == []

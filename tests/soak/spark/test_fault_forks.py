@@ -11,7 +11,9 @@ import time
 
 import pytest
 from pyspark import cloudpickle
-from tests.spark.outcomes import once, outcome_of, rounds, wait_for
+from tests.spark.masters import in_executors
+from tests.spark.outcomes import once, outcome_of, rounds
+from tests.spark.served import served
 
 from headgate.spark import exchange
 
@@ -85,39 +87,6 @@ def test_a_child_that_uses_its_parents_batches_gets_an_error_and_hangs_nobody(sp
     assert outcome_of(exchange(numbers, by="k", reduce=work, schema=numbers.schema)) == "rows"
 
 
-@pytest.mark.timeout(180)
-def test_a_child_that_outlives_its_killed_parent_hides_the_loss_from_nobody(
-    spark, numbers, tmp_path
-):
-    # The child keeps the parent's sockets open, so only the missing heartbeats show the loss.
-    def work(batches):
-        for batch in batches:
-            yield batch
-            if once(tmp_path, "killed"):
-                if os.fork() == 0:
-                    (tmp_path / "child").write_text(str(os.getpid()))
-                    time.sleep(60)
-                    os._exit(0)
-                assert wait_for((tmp_path / "child").exists, 20)
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    def all_at_once(batches):
-        yield from list(batches)  # yield nothing before the loss: local[4] retries no task
-
-    outcomes = []
-    result = exchange(
-        numbers, by="k", map=work, reduce=all_at_once, heartbeat_timeout="2s", schema=numbers.schema
-    )
-    action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
-    started = time.monotonic()
-    action.start()
-    action.join(50)
-    os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
-    assert not action.is_alive()
-    print(f"{time.monotonic() - started:.1f} s")
-    assert outcomes == ["rows"]
-
-
 @pytest.mark.parametrize("role", ["map", "reduce"])
 def test_a_worker_that_is_interrupted_says_so(spark, numbers, tmp_path, role):
     def work(batches):
@@ -132,43 +101,9 @@ def test_a_worker_that_is_interrupted_says_so(spark, numbers, tmp_path, role):
     assert "KeyboardInterrupt" in str(caught.value)
 
 
-def test_a_consumer_that_is_interrupted_while_it_waits_for_rows(spark, numbers, tmp_path):
-    def interrupted(batches):
-        if once(tmp_path, "chosen"):
-            (tmp_path / f"consumer-{os.getpid()}").touch()
-        yield from batches
-
-    def late(batches):
-        for batch in batches:
-            assert wait_for(lambda: list(tmp_path.glob("consumer-*")), 60)
-            time.sleep(1)
-            if once(tmp_path, "sent"):
-                pid = next(tmp_path.glob("consumer-*")).name.split("-")[1]
-                os.kill(int(pid), signal.SIGINT)
-            time.sleep(1)
-            yield batch
-
-    outcomes = []
-
-    def act():
-        try:
-            outcomes.append(
-                exchange(
-                    numbers, by="k", map=late, reduce=interrupted, schema=numbers.schema
-                ).count()
-            )
-        except Exception as error:  # noqa: BLE001 - Spark's classes differ by mode
-            outcomes.append(str(error))
-
-    action = threading.Thread(target=act)
-    action.start()
-    action.join(90)
-    assert not action.is_alive()
-    assert outcomes == [20_000] or "KeyboardInterrupt" in outcomes[0]
-
-
+@in_executors
 def test_debug_logs_everywhere_stop_nothing_and_hold_no_secret(
-    spark, numbers, tmp_path, secrets, caplog
+    spark, numbers, tmp_path, secrets, caplog, monkeypatch
 ):
     def work(batches):
         root = logging.getLogger()
@@ -184,14 +119,13 @@ def test_debug_logs_everywhere_stop_nothing_and_hold_no_secret(
             root.setLevel(level)
             root.removeHandler(handler)
 
-    with caplog.at_level(logging.DEBUG, logger="headgate"):
+    with served(spark, monkeypatch), caplog.at_level(logging.DEBUG, logger="headgate"):
         assert (
             outcome_of(exchange(numbers, by="k", map=work, reduce=work, schema=numbers.schema))
             == "rows"
         )
     logs = [path.read_text(encoding="utf-8") for path in tmp_path.glob("worker-*.log")]
     assert any("a batch of" in text for text in logs)
-    assert "Submit" in caplog.text
     assert secrets
     for text in (caplog.text, *caplog.messages, *logs):
         for secret in secrets:

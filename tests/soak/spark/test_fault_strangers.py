@@ -1,4 +1,4 @@
-"""Strangers at the coordinator's port: without the secret they get nothing and block no worker."""
+"""Strangers at the driver's port: without the secret they get nothing and block no worker."""
 
 import contextlib
 import os
@@ -8,23 +8,20 @@ import threading
 import time
 
 import pytest
-from tests.driver.actors import EXCHANGE, OTHER, TOTALS
-from tests.driver.test_heartbeat import SECRET, Side
-from tests.driver.test_server import consumer, place
+from tests.driver.served import EXCHANGE, SECRET, connected, place, serving, told
 from tests.faults.patience import wait_until
+from tests.spark.masters import in_executors
 from tests.spark.outcomes import outcome_of, rounds, wait_for
+from tests.spark.served import served
 
+from headgate.control.connection import WorkerConnection
 from headgate.control.newcomers import MAX_NAMED, MAX_STRANGERS
 from headgate.control.place import Place
-from headgate.errors import CoordinatorError, HandshakeError, HeadgateError, ProtocolError
+from headgate.errors import HandshakeError, HeadgateError, ProtocolError
 from headgate.spark import exchange
-from headgate.spark.driver.coordinator import Coordinator
-from headgate.spark.driver.runs.epoch_causes import Retries
-from headgate.spark.driver.runs.formation import ExchangeFacts
-from headgate.spark.driver.server import Server
-from headgate.spark.driver.timing import Timing
-from headgate.spark.tasks.control import Control
-from headgate.spark.wire.channel import CoordinatorLink, WorkerLink, control_key
+from headgate.spark.driver import application
+from headgate.spark.driver.server import SILENCE
+from headgate.spark.wire.channel import MESSAGES, CoordinatorLink, WorkerLink, control_key
 from headgate.spark.wire.messages import Message
 
 #: A HELLO of a worker that knows the exchange's id but not its secret.
@@ -37,23 +34,9 @@ PROOF = b"HDGT\x03"
 REJECTION = b"HDGT\x05\x02\0\0\0\0"
 
 
-@contextlib.contextmanager
-def serving(timing=Timing()):  # noqa: B008 - frozen
-    side, keys = Side(), {EXCHANGE: control_key(SECRET, EXCHANGE)}
-    keys[OTHER] = control_key(SECRET, OTHER)
-    server = Server("127.0.0.1", keys.get, lambda _: side, Retries(), timing)
-    for exchange_id in keys:
-        server.coordinator.exchanges[exchange_id] = ExchangeFacts(2)
-    server.start()
-    try:
-        yield server, side
-    finally:
-        server.stop()
-
-
 @pytest.fixture
 def server():
-    with serving() as (server, _):
+    with serving() as server:
         yield server
 
 
@@ -91,35 +74,31 @@ def flood(port, times, data, keep=100):
 
 @pytest.mark.parametrize("data", [b"", HELLO[:10], HELLO], ids=["silent", "cut", "half"])
 def test_half_open_connections_leave_a_run_untouched(server, data):
-    first = consumer(server, 0, 1)
-    first._start_heartbeats()
-    wait_until(lambda: server.coordinator.members, "the member is known")
-    before, most = resident_kib(), 0
-    times = rounds(2_000, 10_000)
-    flooding = threading.Thread(target=flood, args=(server.port, times, data))
-    started = time.monotonic()
-    flooding.start()
-    while flooding.is_alive():
-        most = max(most, len(server._connections))
-        time.sleep(0.005)
-    seconds = time.monotonic() - started
-    assert server.is_alive
-    # The member, the pending connections, and the one being accepted.
-    assert most <= MAX_STRANGERS + MAX_NAMED + 2
-    assert all(member.is_present for member in server.coordinator.members.values())
-    assert len(server.coordinator.members) == 1
-    wait_until(lambda: len(server._connections) == 1, "the idle connections were closed")
-    growth = resident_kib() - before
-    print(f"{times} connects in {seconds:.1f} s, at most {most} open, {growth} KiB more")
-    assert growth < 16 * 1024
-    second = consumer(server, 1, 2)
-    wait_until(lambda: len(server.coordinator.members) == 2, "both members are known")
-    for control in (first, second):
-        control.close()
+    with connected(server) as first:
+        before, most = resident_kib(), 0
+        times = rounds(2_000, 10_000)
+        flooding = threading.Thread(target=flood, args=(server.port, times, data))
+        started = time.monotonic()
+        flooding.start()
+        while flooding.is_alive():
+            most = max(most, len(server._connections))
+            time.sleep(0.005)
+        seconds = time.monotonic() - started
+        assert server.is_alive
+        # The worker, the pending connections, and the one being accepted.
+        assert most <= MAX_STRANGERS + MAX_NAMED + 2
+        growth = resident_kib() - before
+        print(f"{times} connects in {seconds:.1f} s, at most {most} open, {growth} KiB more")
+        assert growth < 16 * 1024
+        if seconds < SILENCE / 2:
+            assert told(first) == ["PLACES"]
+    wait_until(lambda: not server._connections, "the idle connections were closed")
+    with connected(server) as second:
+        assert told(second) == ["PLACES"]
 
 
 def test_a_handshake_of_a_byte_at_a_time_has_a_deadline():
-    with serving(Timing(handshake=1.0)) as (server, _):
+    with serving(handshake=1.0) as server:
         sock = dial(server.port)
         started, sent = time.monotonic(), 0
         with sock, contextlib.suppress(OSError):
@@ -145,10 +124,10 @@ def test_a_worker_gets_in_while_strangers_flood(server):
     flooding = threading.Thread(target=go_on)
     flooding.start()
     try:
-        for attempt in range(rounds(5, 200)):
-            control = Control(place(server, timeout=30.0))
-            control.send("CONSUMER", {"stage": 9, "partition": 0, "attempt": attempt, "index": 0})
-            control.close()
+        for _ in range(rounds(5, 200)):
+            connection = WorkerConnection(place(server, timeout=30.0), MESSAGES)
+            with connection.sock:
+                assert told(connection) == ["PLACES"]
     finally:
         stop.set()
         flooding.join(30)
@@ -182,12 +161,10 @@ def record(server):
                 sent.append(bytes(link.output()))
                 sock.sendall(sent[-1])
                 link.written(len(sent[-1]))
-        fields = {"stage": 1, "partition": 0, "attempt": 1, "index": 0}
-        link.send(Message("CONSUMER", fields=fields))
+        link.send(Message("ASK_PLACES"))
         sent.append(bytes(link.output()))
         sock.sendall(sent[-1])
-        wait_until(lambda: server.coordinator.members, "the member is known")
-    wait_until(lambda: not server.coordinator.members, "the member was forgotten")
+        assert link.receive(sock.recv(1000))
     return sent, got
 
 
@@ -208,7 +185,6 @@ def test_a_recorded_session_opens_nothing_a_second_time(server):
         said = answer(sock)
     assert len(said) in {0, CHALLENGE, CHALLENGE + len(REJECTION)}
     assert said != got[0]
-    assert not server.coordinator.members
 
 
 def test_a_challenge_sent_back_opens_nothing(server):
@@ -222,7 +198,6 @@ def test_a_challenge_sent_back_opens_nothing(server):
         one.sendall(PROOF + proofs[1])
         other.sendall(PROOF + proofs[0])
         assert answer(one) == answer(other) == REJECTION
-    assert not server.coordinator.members
 
 
 def test_a_coordinator_that_is_a_worker_is_refused():
@@ -235,28 +210,10 @@ def test_a_coordinator_that_is_a_worker_is_refused():
 
 @pytest.mark.parametrize("extra", [0, 1])
 def test_the_right_secret_and_the_wrong_exchange(server, extra):
-    known = Place("127.0.0.1", server.port, EXCHANGE, SECRET, 5.0)
-    with Control(known) as control:
-        control.send("CONSUMER", {"stage": 1, "partition": 0, "attempt": 1, "index": 0})
-        wait_until(lambda: server.coordinator.members, "the member is known")
-        stranger = b"z" * 15 + bytes([extra])
-        with pytest.raises(HandshakeError) as caught:
-            Control(Place("127.0.0.1", server.port, stranger, SECRET, 5.0))
-        assert SECRET.hex() not in str(caught.value)
-        assert len(server.coordinator.members) == 1
-
-
-def test_a_task_of_one_exchange_cannot_speak_for_another(server):
-    mine = Control(Place("127.0.0.1", server.port, OTHER, SECRET, 5.0))
-    mine.bind(run=77, epoch=0)
-    mine.send("PRODUCER", {"stage": 1, "partition": 0, "attempt": 1})
-    assert mine.receive()["code"] == "HG-2301"
-    mine.close()
-    theirs = Control(Place("127.0.0.1", server.port, OTHER, SECRET, 5.0))
-    theirs.send("DONE", TOTALS)
-    with pytest.raises(CoordinatorError):
-        theirs.receive()
-    theirs.close()
+    stranger = b"z" * 15 + bytes([extra])
+    with pytest.raises(HandshakeError) as caught:
+        WorkerConnection(Place("127.0.0.1", server.port, stranger, SECRET, 5.0), MESSAGES)
+    assert SECRET.hex() not in str(caught.value)
 
 
 def test_frames_of_one_session_are_refused_in_another():
@@ -267,7 +224,7 @@ def test_frames_of_one_session_are_refused_in_another():
             data = bytes(source.output())
             source.written(len(data))
             sink.receive(data)
-        worker.send(Message("READY"))
+        worker.send(Message("ASK_PLACES"))
     frames = [bytes(worker.output()) for worker, _ in pairs]
     with pytest.raises(ProtocolError):
         pairs[0][1].receive(frames[1])
@@ -284,33 +241,22 @@ def test_strangers_are_named_in_the_log_ten_times_and_then_once_in_a_thousand(se
     assert closed() == [*range(1, 11), 1_000, 2_000]
 
 
-def test_a_job_runs_on_while_strangers_flood_all_its_ports(spark, numbers, monkeypatch):
-    from headgate.spark.driver import application
-
-    ports, message_of = set(), Coordinator.message
-
-    def message(self, connection, exchange_id, message, now):
-        if message.kind == "REGISTERED":
-            ports.add(message["port"])
-        message_of(self, connection, exchange_id, message, now)
-
-    monkeypatch.setattr(Coordinator, "message", message)
-
+@in_executors
+def test_a_job_runs_on_while_strangers_flood_the_drivers_port(spark, numbers, monkeypatch):
     def slowly(batches):
         for batch in batches:
-            time.sleep(1)
+            time.sleep(0.3)
             yield batch
 
-    outcomes, counts = [], []
-    result = exchange(numbers, by="k", map=slowly, schema=numbers.schema)
-    action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
-    action.start()
-    assert wait_for(lambda: ports, 60)
-    # Connected workers continue. A new one may have to wait for the deadline of the strangers.
-    ports.add(application.of(spark.sparkContext).port)
-    while action.is_alive():
-        counts.extend(flood(port, 50, HELLO, keep=30) for port in list(ports))
-        time.sleep(0.05)
-    action.join()
-    print(f"{sum(counts)} connects at {len(ports)} ports")
+    outcomes, count = [], 0
+    with served(spark, monkeypatch):
+        result = exchange(numbers, by="k", map=slowly, schema=numbers.schema)
+        port = application.of(spark.sparkContext).port
+        action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
+        action.start()
+        while action.is_alive():
+            count += flood(port, 50, HELLO, keep=30)
+            time.sleep(0.05)
+        action.join()
+    print(f"{count} connects")
     assert outcomes == ["rows"]

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from headgate.source import NumberSequenceSource
 from headgate.spark import exchange, last_stats
 
 
@@ -67,39 +66,6 @@ class Program:
         schema = ", ".join(f"{name} string" for name in names)
         rows = self._spark.range(0, partitions, 1, partitions).mapInArrow(places, schema).collect()
         self.say(rows=[row.asDict() for row in rows])
-
-    def numbers(self, rows, rate=None, reducing=True):
-        """Exchange numbers, pipelined. Answer once rows flow, and again with the outcome."""
-        source = NumberSequenceSource(0, rows, batch_size=1000, rows_per_second=rate)
-        schema = "n long, distinct long, total long"
-        reduce = {"reduce": totals, "schema": schema} if reducing else {}
-        out = exchange(
-            source, by="id", num_partitions=2, spark=self._spark, mode="pipelined", **reduce
-        )
-        before = last_stats()
-        ended = threading.Event()
-
-        def name(stats):
-            return stats and (stats.exchange_id, stats.run)
-
-        def flows():
-            stats = last_stats()
-            return stats is not None and name(stats) != name(before) and stats.rows > 0
-
-        watch = threading.Thread(target=self._watch, args=(flows, ended))
-        watch.start()
-        started = time.monotonic()
-        answer = {"said": "ended", "error": ""}
-        try:
-            table = out.toArrow()
-        except Exception as error:  # noqa: BLE001 - the tests look at it
-            answer["error"] = str(error)
-        else:
-            answer["result"] = counted(table, reducing)
-        ended.set()
-        watch.join()
-        stats = last_stats()
-        self.say(**answer, seconds=time.monotonic() - started, run=stats.run, epoch=stats.epoch)
 
     def keep(self, rows, partitions, does="", by="k", **options):
         """Exchange rows of about 200 bytes by the default way.
@@ -230,16 +196,6 @@ def counting(folder, does):
         yield pa.RecordBatch.from_pylist([row], schema=schema)
 
     return count
-
-
-def counted(table, reducing):
-    """Return the numbers of rows and of distinct numbers, and their sum."""
-    import pyarrow.compute as pc
-
-    if reducing:
-        return [pc.sum(table[name]).as_py() for name in ("n", "distinct", "total")]
-    ids = table["id"]
-    return [len(ids), pc.count_distinct(ids).as_py(), pc.sum(ids).as_py()]
 
 
 def main(place):

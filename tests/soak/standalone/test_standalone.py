@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import namespaces
@@ -76,62 +75,6 @@ def test_without_the_archive_a_worker_has_no_headgate(cluster):
     )
     said = process.communicate(timeout=60)[1]
     assert "No module named 'headgate'" in said
-
-
-def test_a_job_outlives_or_names_a_worker_that_is_cut_off_for_a_minute(cluster, session):
-    network, silent = cluster.network, cluster.network.addresses[CUT]
-    assert workers_seen(session) == {*WORKERS}  # this also starts their Python
-    rows = 400_000
-    session.tell("numbers", rows=rows, rate=rows / 20)
-    assert session.hear(90)["said"] == "flowing"
-    time.sleep(3)
-    assert network.connections(CUT, "python"), "no task of the exchange runs on the host to cut"
-    assert threads_of_headgate(network.pids(CUT))
-    network.cut(CUT)
-    cut = time.monotonic()
-    try:
-        wait_until(
-            lambda: not network.connections(CUT, "python"),
-            "the connections of the cut host end",
-            HEARTBEAT_TIMEOUT + SLACK,
-        )
-        alone = time.monotonic()
-        wait_until(
-            lambda: not threads_of_headgate(network.pids(CUT)),
-            "the threads of the cut host end",
-            SLACK,
-        )
-        end = session.hear(cut + CUT_SECONDS - time.monotonic(), may_be_late=True)
-        time.sleep(max(0.0, cut + CUT_SECONDS - time.monotonic()))
-    finally:
-        network.mend(CUT)
-    print(f"\nthe tasks that were cut off closed their connections after {alone - cut:.1f} s")
-    assert "no heartbeat from the driver for" in cluster.logs(CUT)
-    if end is None:
-        end = session.hear(BOUND)
-    assert end["said"] == "ended"
-    print(f"the job ended {end['at'] - cut:.1f} s after the cut, epoch {end['epoch']}")
-    if end["error"]:
-        print(next(line for line in end["error"].splitlines() if "HG-" in line))
-        assert "HG-3001" in end["error"]
-        assert f"no heartbeat for 10 s from {silent}" in end["error"]
-        # The next epoch waits until Spark counts the executor as lost.
-        assert end["epoch"] or end["at"] - cut < HEARTBEAT_TIMEOUT + SLACK
-    else:
-        assert end["result"] == exact(rows)
-
-    started = time.monotonic()
-    # The master may give up the worker after 60 s. Then its executor ends now and is replaced.
-    while (after := ended(session, rows=20_000))["error"]:
-        print(after["error"])
-        assert "HG-3" in after["error"]
-        assert time.monotonic() - started < BOUND
-    assert after["result"] == exact(20_000)
-    print(f"another job was done {time.monotonic() - started:.1f} s after the link was back")
-    # The worker that was cut off takes part again, and no thread of the first run is left.
-    wait_until(lambda: CUT in workers_seen(session), "the cut host is back", BOUND)
-    wait_until(lambda: not network.connections(CUT, "python"), "its connections end", SLACK)
-    assert not threads_of_headgate(network.pids(CUT))
 
 
 def test_the_recipe_says_how_the_tests_are_configured():

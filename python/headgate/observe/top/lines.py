@@ -134,7 +134,6 @@ def _values(task: dict[str, Any]) -> dict[str, float]:
 def _row(task: dict[str, Any], verdict: dict[str, Any] | None) -> Row:
     is_slowest = (
         verdict is not None
-        and not verdict.get("exchange")  # it may be about the one before or behind this one
         and verdict["task"] == task["task"]
         and verdict["stage"] in _SIDES.get(task["role"], ())
     )

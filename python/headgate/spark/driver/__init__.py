@@ -1,4 +1,4 @@
-"""On the driver: who produces, who consumes, what was lost; one coordinator per application.
+"""On the driver: what it knows of exchanges, and the server that tasks ask; one per application.
 
-Decisions: ADR 0003, ADR 0010.
+Decision: ADR 0044, which replaces ADR 0010.
 """

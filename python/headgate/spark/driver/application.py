@@ -1,49 +1,47 @@
-"""One coordinator per Spark application, from its first exchange to its end."""
+"""What the driver of a Spark application knows of its exchanges on several hosts, to the application's end."""
 
 from __future__ import annotations
 
 import logging
 import os
 import threading
+import time
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate._option_table import OPTIONS
 from headgate.control.place import Place
 from headgate.errors import OptionError
-from headgate.spark.confs import context_confs
+from headgate.spark.confs import context_confs, is_gone
 from headgate.spark.driver.blocks import close_to_others
 from headgate.spark.driver.interrupts import cancel_on_ctrl_c
 from headgate.spark.driver.kept_hosts import KeptHosts
 from headgate.spark.driver.lifetimes import PlanLifetimes
-from headgate.spark.driver.runs.epoch_causes import Retries
-from headgate.spark.driver.scheduler.jobs import Jobs, Plan
 from headgate.spark.driver.scheduler.outputs import give_up
-from headgate.spark.driver.scheduler.shares import profiles
-from headgate.spark.driver.scheduler.slots import local_attempts
+from headgate.spark.driver.scheduler.shares import share_of_a_core
 from headgate.spark.driver.server import Server
-from headgate.spark.driver.timing import Timing
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from pyspark import SparkContext
+    from pyspark.resource import ResourceProfile
 
     from headgate._native import ControlKey
     from headgate._options import Options
     from headgate.spark.driver.kept.places import PlacesOfExchange
-    from headgate.spark.driver.runs.formation import ExchangeFacts
-    from headgate.spark.driver.scheduler.shares import Shares
 
 _LOG: Final = logging.getLogger("headgate.spark")
+#: Seconds between two looks at the plans and at the application's end.
+_LOOK: Final = 0.5
 _LOCK: Final = threading.Lock()
 _running: dict[str, Application] = {}
 
 
 class Application:
-    """The coordinator of one application, and its exchanges.
+    """The control server of one application, and its exchanges.
 
-    It knows an exchange, and its key, until the plan is garbage and the last run is over.
+    It knows an exchange, and its key, until the plan is garbage.
 
     Args:
         context: the application.
@@ -53,31 +51,19 @@ class Application:
         conf = context_confs(context)
         self.host: str = conf.get("spark.driver.host") or "127.0.0.1"
         self._keys: dict[bytes, ControlKey] = {}
-        self._plans: dict[bytes, Plan] = {}
         self._kept = KeptHosts(partial(give_up, context))
         self._lifetimes = PlanLifetimes(context)
         #: What the hosts of kept exchanges and their consumers share.
         self.data_id, self.data_secret = os.urandom(16), os.urandom(32)
         #: The options of TLS of these hosts, from the first kept exchange on.
         self._tls: dict[str, Any] | None = None
-        self._jobs: Jobs
         self._id = context.applicationId
         self.bind_host: str = conf.get("spark.driver.bindAddress") or self.host
-
-        def make_side(server: Server) -> Jobs:
-            self._jobs = Jobs(
-                server, context, self._plans, self._withdrawn, self._lifetimes.look, self._gone
-            )
-            return self._jobs
-
-        retries = _retries(context)
-        self._server = Server(
-            self.bind_host, self._keys.get, make_side, retries, Timing(), self._kept
-        )
+        self._server = Server(self.bind_host, self._keys.get, self._kept)
         self.port = self._server.port
         self._context = context
         self._server.start()
-        self._jobs.start()
+        threading.Thread(target=self._watch, name="headgate-spark", daemon=True).start()
         cancel_on_ctrl_c(context)
         if conf.get("spark.io.encryption.enabled", "false") != "true":
             close_to_others(context)
@@ -87,17 +73,17 @@ class Application:
             )
 
     @cached_property
-    def shares(self) -> Shares:
-        """The resource profiles of resident consumers and their producers."""
-        return profiles(self._context)
+    def share(self) -> ResourceProfile:
+        """The resource profile of the workers of streaming jobs. Spark takes a second one for a conflict."""
+        return share_of_a_core()
 
     @property
     def is_alive(self) -> bool:
-        """True while its coordinator runs."""
+        """True while its control server runs."""
         return self._server.is_alive
 
     def place(self, exchange_id: bytes, options: Options) -> Place:
-        """Return where the tasks of a new exchange find this coordinator, with a secret of its own.
+        """Return where the consumers of a new exchange find the driver, with a secret of its own.
 
         Args:
             exchange_id: 16 bytes.
@@ -109,30 +95,16 @@ class Application:
             exchange_id=exchange_id,
             secret=os.urandom(32),
             timeout=options["consumer_timeout"],
-            heartbeat_timeout=options["heartbeat_timeout"],
             tls=options["tls"] == "require",
         )
 
-    def register(self, place: Place, facts: ExchangeFacts, plan: Plan, part: Any) -> None:
-        """Register an exchange, before any of its tasks can run.
-
-        Args:
-            place: where its tasks find this coordinator.
-            facts: about it.
-            plan: how to start its producers.
-            part: a part in the JVM of the plan of its consumers, see :meth:`PlanLifetimes.add`.
-        """
-        self._plans[place.exchange_id] = plan
-        self._admit(place, facts)
-        self._lifetimes.add(part, lambda: self._withdraw(place.exchange_id))
-
-    def register_kept(self, place: Place, facts: ExchangeFacts, places: PlacesOfExchange) -> None:
-        """Register what a kept exchange keeps, whose consumers ask for the PLACES of its producers.
+    def register(self, place: Place, places: PlacesOfExchange) -> None:
+        """Let the consumers of a kept exchange ask for the places of its producers.
 
         :meth:`live_with` says how long.
         """
         self._kept.register(place.exchange_id, places)
-        self._admit(place, facts)
+        self._keys[place.exchange_id] = place.key()
 
     def agree_on_tls(self, options: dict[str, Any]) -> None:
         """Take these options of TLS for all hosts of the application, or check that they are the same.
@@ -148,48 +120,36 @@ class Application:
             raise OptionError(
                 f"{other}={options[other]!r} differs from that of the application's kept exchanges before",
                 have=f"{other}={self._tls[other]!r}: one process per executor serves them all",
-                remedy=f"the same {other} in all calls, by the conf {OPTIONS[other].conf} · "
-                'mode="pipelined"',
+                remedy=f"the same {other} in all calls, by the conf {OPTIONS[other].conf}",
             )
 
     def live_with(self, part: Any, exchange_ids: Collection[bytes]) -> None:
         """Forget kept exchanges once a part in the JVM of the plan of their consumers is garbage."""
 
-        def withdraw() -> None:
+        def forget() -> None:
             for exchange_id in exchange_ids:
-                self._withdraw(exchange_id)
+                self._keys.pop(exchange_id, None)
+                self._kept.forget(exchange_id)
 
         if exchange_ids:
-            self._lifetimes.add(part, withdraw)
+            self._lifetimes.add(part, forget)
 
-    def _admit(self, place: Place, facts: ExchangeFacts) -> None:
-        """Let tasks that know the secret of an exchange connect."""
-        self._server.coordinator.exchanges[place.exchange_id] = facts
-        self._keys[place.exchange_id] = place.key()
-
-    def _withdraw(self, exchange_id: bytes) -> None:
-        self._server.post(lambda: self._server.coordinator.withdraw(exchange_id))
-
-    def _withdrawn(self, exchange_id: bytes) -> None:
-        """Forget an exchange that the coordinator has forgotten: its secret opens nothing any more."""
-        self._keys.pop(exchange_id, None)
-        self._plans.pop(exchange_id, None)
-        self._kept.forget(exchange_id)
-
-    def _gone(self) -> None:
+    def _watch(self) -> None:
+        while not is_gone(self._context):
+            try:
+                self._lifetimes.look()
+            except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
+                if not is_gone(self._context):
+                    _LOG.debug("Spark did not answer: %s", error)
+            time.sleep(_LOOK)
         with _LOCK:
-            _running.pop(self._id, None)
-
-
-def _retries(context: SparkContext) -> Retries:
-    """Return how often Spark tries a task: once in ``local[n]``, m times in ``local[n,m]``."""
-    failures = int(context_confs(context).get("spark.task.maxFailures") or 4)
-    local = local_attempts(context.master or "")
-    return Retries(failures if local is None else local, failures)
+            if _running.get(self._id) is self:
+                del _running[self._id]
+        self._server.stop()
 
 
 def of(context: SparkContext) -> Application:
-    """Return the application's coordinator; start it if there is none."""
+    """Return what the driver knows of an application; start its control server if there is none."""
     with _LOCK:
         known = _running.get(context.applicationId)
         if known is None or not known.is_alive:

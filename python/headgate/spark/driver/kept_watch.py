@@ -16,13 +16,12 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.spark.confs import context_confs
+from headgate.spark.confs import context_confs, is_gone
 from headgate.spark.driver.interrupts import cancel_on_ctrl_c
 from headgate.spark.driver.kept import runs as kept_runs
 from headgate.spark.driver.kept.runs import KeptRuns
 from headgate.spark.driver.kept.spark_tasks import SparkTasks
 from headgate.spark.driver.lifetimes import PlanLifetimes
-from headgate.spark.driver.scheduler.facts import is_gone
 from headgate.spark.driver.scheduler.task_sets import failed_tasks, running_tasks, stage_counts
 from headgate.spark.progress import latest
 from headgate.spark.progress.display import PERIOD, PROGRESS

@@ -1,4 +1,4 @@
-"""The coordinator's listening socket, which waits if this process has too many open files."""
+"""The driver's listening socket, which waits if this process has too many open files."""
 
 from __future__ import annotations
 

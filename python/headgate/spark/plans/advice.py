@@ -20,7 +20,6 @@ _WHY_READ: Final = (
     "the DataFrame is only a scan of Parquet files, which the workers can read themselves: then no row "
     "is converted from the JVM"
 )
-_SLOTS: Final = "the {} consumers hold {} of {} slots, which the producers cannot use"
 _FEW: Final = "no {2} runs in {0} of {1} slots"
 
 
@@ -37,12 +36,12 @@ def advice_of(facts: ExchangeFacts, tables: Sequence[Table | None]) -> Iterator[
     yield from _other_mode(facts)
     if facts.there.on_connect:
         return  # slots are not known
-    if facts.choice.mode != "pipelined" and 0 < facts.partitions < facts.slots:
+    if 0 < facts.partitions < facts.slots:
         do = f"num_partitions={facts.slots}"
         why = _FEW.format(facts.slots - facts.partitions, facts.slots, "consumer")
         yield Advice("more-partitions", do, why)
     for one in facts.inputs:
-        if one.producers is None or one.splits is None or facts.choice.mode == "pipelined":
+        if one.producers is None or one.splits is None:
             continue
         fit = min(one.splits, facts.slots)
         if one.producers < fit:
@@ -68,11 +67,6 @@ def _other_mode(facts: ExchangeFacts) -> Iterator[Advice]:
     if facts.asked.mode == "auto" or facts.asked.is_listed:
         return
     other = choose(replace(facts.asked, mode="auto"), facts.there)
-    if other.mode == facts.choice.mode:
-        return
-    if other.mode == "repartition":
-        yield Advice("mode-auto", 'mode="auto"', f"Spark's own repartition, as {other.why}")
-    elif facts.holds_slots:
-        count = facts.partitions
-        why = _SLOTS.format(count, count, facts.slots)
-        yield Advice("mode-auto", 'mode="auto"', f'{why}; with mode="auto" it is {other.mode}')
+    if other.mode != facts.choice.mode and not other.impossible:
+        way = "Spark's own repartition" if other.mode == "repartition" else "kept"
+        yield Advice("mode-auto", 'mode="auto"', f"{way}, as {other.why}")

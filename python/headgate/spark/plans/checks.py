@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate._units import size_text
-from headgate.spark.driver.scheduler.shares import MOST_PER_SLOT
 from headgate.spark.driver.scheduler.slots import is_dynamic
 from headgate.spark.plans.model import Check
 
@@ -56,26 +55,14 @@ def _slots(facts: ExchangeFacts) -> Check:
         return Check("slots", None, f"planned with {slots}: {words}")
     if slots == 0:
         return Check("slots", None, f"no slot is there yet: {words}")
-    if facts.choice.mode != "pipelined":
-        waves = -(-partitions // slots)
-        turns = "at once" if waves == 1 else f"in {waves} waves"
-        return Check("slots", True, f"{slots}, so {partitions} consumers run {turns} ({words})")
-    if facts.holds_slots:
-        left = f"{max(0, slots - partitions)} of {slots} are left for producers"
-        return Check(
-            "slots", True, f"{partitions} consumers hold {partitions} slots; {left} ({words})"
-        )
-    most = MOST_PER_SLOT * slots
-    said = f"{partitions} of at most {most} consumers take a thousandth of a core each"
-    return Check("slots", True, f"{said}; all {slots} slots are for producers ({words})")
+    waves = -(-partitions // slots)
+    turns = "at once" if waves == 1 else f"in {waves} waves"
+    return Check("slots", True, f"{slots}, so {partitions} consumers run {turns} ({words})")
 
 
 def _allocation(facts: ExchangeFacts, conf: Mapping[str, str]) -> Check:
     if not is_dynamic(conf):
         return Check("dynamic allocation", True, "off")
-    if facts.choice.mode == "pipelined":
-        why = "on, so each consumer holds a slot, and producers that wait make Spark request executors"
-        return Check("dynamic allocation", True, why)
     most = conf.get("spark.dynamicAllocation.maxExecutors")
     limit = "any number of" if most is None else f"at most {most}"
     why = f"on, with {limit} executors; Spark runs again what an executor that ends has kept"

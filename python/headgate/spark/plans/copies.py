@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 _TO_ARROW: Final = "Spark converts its rows to Arrow for {}"
 _TO_ROWS: Final = "Spark converts them from Arrow to its rows where {}"
 _PAGES: Final = "each row is copied once, into the page of its partition"
-_WHOLE: Final = (
-    "a batch goes to its partition as a whole; it is copied once for consumers on the same host, and "
-    "sent from its own memory to others"
-)
 _NEVER: Final = "the rows stay in Spark's own format: no Python function gets them"
 #: How consumers get the pages of a kept exchange -> a sentence about it.
 _READ: Final = {
@@ -33,7 +29,6 @@ _READ: Final = {
     ),
     "Spark's shuffle": "consumers read columns in place, in the binary values of Spark's shuffle",
 }
-_PIPELINED: Final = "consumers read the columns of a page in place, in the segment that has it"
 
 
 def copies_of(facts: ExchangeFacts) -> tuple[Copied, ...]:
@@ -46,9 +41,7 @@ def in_place_of(facts: ExchangeFacts) -> tuple[str, ...]:
     if facts.choice.mode == "repartition":
         is_python = facts.has_reduce or any(map(enters_python, facts.inputs))
         return () if is_python else (_NEVER,)
-    read = _PIPELINED if facts.choice.mode == "pipelined" else _READ[facts.there.through]
-    if facts.choice.mode == "pipelined" and not facts.options["batch_bytes"]:
-        return (read,)
+    read = _READ[facts.there.through]
     size = describe("batch_bytes", joined_bytes(facts.options))
     return (f"{read}; pages of at most half of {size} are copied together into larger batches",)
 
@@ -76,7 +69,7 @@ def _copies(facts: ExchangeFacts) -> Iterator[Copied]:
                 "shuffle", tuple(one.sent.names), _TO_ROWS.format("its shuffle needs them")
             )
         if not is_repartition:
-            yield _into_pages(facts, one)
+            yield Copied("pages", tuple(one.sent.names), _PAGES)
             if one.sort_within:
                 yield Copied("sort", tuple(one.sent.names), _sorted(one))
     if is_repartition and facts.has_reduce:
@@ -100,18 +93,6 @@ def _of_source(read: pa.Schema, sent: pa.Schema, *, by_spark: bool) -> Iterator[
         cast.setdefault(why, []).append(field.name)
     for why, names in cast.items():
         yield Copied("source", tuple(names), why)
-
-
-def _into_pages(facts: ExchangeFacts, one: InputFacts) -> Copied:
-    from pyarrow import types  # noqa: PLC0415 - slow to import
-
-    is_whole = (
-        facts.choice.mode == "pipelined"
-        and not one.placement.by_rows
-        and facts.options["compression"] == "none"
-        and not any(types.is_nested(field.type) for field in one.sent)
-    )
-    return Copied("pages", tuple(one.sent.names), _WHOLE if is_whole else _PAGES)
 
 
 def _sorted(one: InputFacts) -> str:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.errors import NotBuiltError
 from headgate.spark import kept_way
 from headgate.spark.confs import is_connect
-from headgate.spark.connect import connect_error, slots_on_connect
+from headgate.spark.connect import slots_on_connect
 from headgate.spark.driver.scheduler.slots import slots_of
-from headgate.spark.pipelined import Widths, widths
 from headgate.spark.plans.rules import Asked, There, choose, why_not_kept, why_spark_reads
 from headgate.spark.scans.plan import Unsure
-from headgate.spark.shuffle import is_shortest
+from headgate.spark.shuffle import is_placed_by_spark, is_shortest
 from headgate.spark.source_input import SourceInput
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("headgate.spark")
 _SPARK_READS: Final = "exchange by %s: Spark reads the input: %s"
-_EVENTS: Final = "its enumerator takes events of its readers, which a plan has not"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +44,6 @@ class Decision:
             are not listed ahead.
         spark_reads: for each input why Spark reads it although ``read="auto"``; empty if that is not so.
         slots: those of the application; on Connect those that the master fixes, or Spark's default.
-        widths: numbers of tasks of a pipelined exchange; None of others.
     """
 
     asked: Asked
@@ -56,7 +53,6 @@ class Decision:
     sources: tuple[PlannedSource | None, ...]
     spark_reads: tuple[str, ...]
     slots: Slots
-    widths: Widths | None = None
     _id: bytes = field(default_factory=lambda: os.urandom(16))
 
     @property
@@ -67,8 +63,6 @@ class Decision:
     @property
     def partitions(self) -> int:
         """Number of partitions of the result."""
-        if self.widths is not None:
-            return self.widths.partitions
         given: int | None = self.requests[0].options["num_partitions"]
         return given or max(1, self.slots.number)
 
@@ -77,33 +71,24 @@ def decide(request: Request) -> Decision:
     """Decide how an exchange with one input is planned; list the splits of its source, if it is kept.
 
     Raises:
-        NotBuiltError: The way that the caller asks for is not possible here.
-        NotEnoughSlots: A pipelined exchange needs more slots than there are.
+        NotBuiltError: The exchange is not possible here.
         SourceError: The source could not list its splits.
     """
-    there = _there(request)
-    if there.on_connect and request.options["mode"] == "pipelined":
-        raise connect_error('exchange(mode="pipelined")', "session")
     request, spark_reads = _read_by_workers(request)
-    asked = _asked(request)
-    if there.on_connect and asked.has_watermarks:
-        raise connect_error("exchange() with watermarks", "session")
+    asked, there = _asked(request), _there(request)
     choice = choose(asked, there)
     if choice.impossible:
         raise NotBuiltError(
-            "this exchange cannot be kept",
+            "this exchange cannot be sure of its rows here",
             asked=choice.impossible,
-            remedy='mode="auto" · mode="pipelined"',
+            remedy=choice.remedy,
         )
     slots, source = slots_for(request.session), None
     if choice.mode == "kept" and request.source is not None:
-        source, needs_events = _listed(request, slots)
-        if needs_events and asked.mode == "auto":
-            source, asked = None, replace(asked, needs_events=needs_events)
-            choice = choose(asked, there)
-    wide = widths(request, slots) if choice.mode == "pipelined" else None
-    reads = (spark_reads,)
-    return Decision(asked, there, choice, (request,), (source,), reads, slots, wide)
+        from headgate.spark.source_tables import planned  # noqa: PLC0415 - only sources need it
+
+        source = planned(request, slots.number)
+    return Decision(asked, there, choice, (request,), (source,), (spark_reads,), slots)
 
 
 def decide_several(requests: Sequence[Request]) -> Decision:
@@ -137,8 +122,7 @@ def planned_inputs(
         request, reason = _read_by_workers(given)
         why, source = why_not(given), None
         if not why and request.source is not None:
-            source, takes_events = planned(request, slots)
-            why = _EVENTS if takes_events else ""
+            source = planned(request, slots)
         if why:
             raise NotBuiltError(f"input {number} cannot be one of several", asked=why)
         read.append(request)
@@ -157,19 +141,6 @@ def slots_for(session: SparkSession) -> Slots:
     return slots_on_connect(session) if is_connect(session) else slots_of(session.sparkContext)
 
 
-def _listed(request: Request, slots: Slots) -> tuple[PlannedSource | None, str]:
-    """Return a source with its splits, and why its readers must run together, if they must."""
-    from headgate.spark.source_tables import planned  # noqa: PLC0415 - only sources need it
-
-    try:
-        source, takes_events = planned(request, slots.number)
-    except NotBuiltError as error:
-        if request.options["mode"] == "kept":
-            raise
-        return None, error.summary
-    return source, _EVENTS if takes_events else ""
-
-
 def _asked(request: Request, *, is_listed: bool = False) -> Asked:
     options, source = request.options, request.source
     return Asked(
@@ -181,7 +152,7 @@ def _asked(request: Request, *, is_listed: bool = False) -> Asked:
         is_by_order=kept_way.is_by_order(request.by),
         has_map=request.map is not None,
         reads_source=source is not None,
-        has_watermarks=source is not None and source.watermarks is not None,
+        spark_places=is_placed_by_spark(request.by),
     )
 
 
@@ -229,5 +200,5 @@ def _read_by_workers(request: Request) -> tuple[Request, str]:
         _LOG.info(_SPARK_READS, request.by_words, reason)
         return request, str(reason)
     _LOG.info("exchange by %s: the workers read the input, %s", request.by_words, source.name)
-    read = SourceInput(source, "parquet", df.schema, None, source.schema)
+    read = SourceInput(source, "parquet", df.schema, source.schema)
     return replace(request, df=None, source=read), ""

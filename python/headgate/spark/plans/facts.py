@@ -87,7 +87,6 @@ class InputFacts:
         sent: schema of the rows that are sent.
         producers: number of tasks that read a source; None if it is not known when the plan is made.
         splits: of a source, as far as they are listed ahead.
-        table: the DataFrame, while somebody has it.
     """
 
     source: str
@@ -101,7 +100,6 @@ class InputFacts:
     sent: pa.Schema
     producers: int | None
     splits: int | None
-    table: weakref.ref[DataFrame] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,6 @@ class ExchangeFacts:
         slots: with which it was planned.
         slots_words: their origin.
         each: slots of an executor; 0 if unknown.
-        holds_slots: True if the consumers of a pipelined exchange hold slots.
         inputs: in the order of the call.
         has_reduce: True if Python makes the result.
         result: schema of the result.
@@ -133,7 +130,6 @@ class ExchangeFacts:
     slots: int
     slots_words: str
     each: int
-    holds_slots: bool
     inputs: tuple[InputFacts, ...]
     has_reduce: bool
     result: pa.Schema
@@ -185,7 +181,7 @@ def name_of(node: Any, context: SparkContext | None) -> str:
 
 def facts_of(decision: Decision) -> ExchangeFacts:
     """Return the plain facts of a decision."""
-    first, wide, partitions = decision.requests[0], decision.widths, decision.partitions
+    first, partitions = decision.requests[0], decision.partitions
     is_kept = decision.choice.mode == "kept"
     each = zip(decision.requests, decision.sources, decision.spark_reads, strict=True)
     options = first.options
@@ -199,8 +195,7 @@ def facts_of(decision: Decision) -> ExchangeFacts:
         slots=decision.slots.number,
         slots_words=decision.slots.words,
         each=decision.slots.each,
-        holds_slots=wide is not None and wide.holds_slots,
-        inputs=tuple(_input(*one, None if wide is None else wide.readers) for one in each),
+        inputs=tuple(_input(*one) for one in each),
         has_reduce=first.reduce is not None,
         result=first.result_schema,
         options=options,
@@ -235,11 +230,8 @@ def placement(by: Any) -> Placement:
     return Placement(kind, columns, name, getattr(by, "by_rows", kind not in {"all", "one"}))
 
 
-def _input(
-    request: Request, source: PlannedSource | None, spark_reads: str, readers: int | None
-) -> InputFacts:
+def _input(request: Request, source: PlannedSource | None, spark_reads: str) -> InputFacts:
     given = request.source
-    is_source = given is not None
     return InputFacts(
         source="" if given is None else given.name,
         placement=placement(request.by),
@@ -250,9 +242,8 @@ def _input(
         given=request.given_schema,
         read=None if given is None else given.given,
         sent=request.wire_schema,
-        producers=len(source.shares) if source is not None else readers if is_source else None,
+        producers=None if source is None else len(source.shares),
         splits=None if source is None else sum(map(len, source.shares)),
-        table=None if request.df is None else weakref.ref(request.df),
     )
 
 

@@ -79,15 +79,10 @@ class Finder:
     def _table(self, facts: ExchangeFacts, number: int, node: Any) -> Table | None:
         if self._context is None:
             return None
-        one = facts.inputs[number]
-        df = None if one.table is None else one.table()
-        if node is None and df is not None:
-            # The producers of a pipelined exchange are another Spark job, and not in the plan.
-            node = _plan_of(df)
-            self._visit(node)
         if node is None:
             return None
-        return table_of(node, self._session, looks_at_files=may_workers_read(facts, one))
+        looks = may_workers_read(facts, facts.inputs[number])
+        return table_of(node, self._session, looks_at_files=looks)
 
 
 def _plan_of(df: Any) -> Any:
@@ -107,7 +102,7 @@ def _connect_children(node: Any) -> Iterator[Any]:
 def _inputs(node: Any, facts: ExchangeFacts) -> list[Any]:
     """Return the node of each input that is a DataFrame, below that of the result; None where unknown."""
     nothing: list[Any] = [None] * len(facts.inputs)
-    if facts.there.on_connect or facts.choice.mode == "pipelined":
+    if facts.there.on_connect:
         return nothing
     while kind_of(node) not in _SHUFFLES:
         if int(node.children().size()) != 1:

@@ -59,10 +59,6 @@ def disk_of(facts: ExchangeFacts, tables: Sequence[Table | None]) -> Disk:
     sorting = (
         f"; a consumer with more than {most} of rows to sort writes them to files" if sorts else ""
     )
-    if facts.choice.mode == "pipelined":
-        spilled = describe("spill_threshold", facts.options["spill_threshold"])
-        why = f"rows wait in the pools; only records above {spilled} pass through a file"
-        return Disk(0, why + sorting)
     if facts.there.through == "Spark's shuffle":
         return Disk(0, "the pages travel through Spark's shuffle files" + sorting)
     until = "in spark.local.dir, as long as Spark's shuffle files" + sorting
@@ -90,10 +86,7 @@ def _workers(facts: ExchangeFacts, master: str) -> int | None:
     if facts.each <= 0:
         # With local[n] the driver's process is the only executor.
         return facts.slots if master.startswith("local[") or master == "local" else None
-    if facts.choice.mode != "pipelined" or facts.holds_slots:
-        return facts.each
-    executors = max(1, facts.slots // facts.each)
-    return facts.each + -(-facts.partitions // executors)
+    return facts.each
 
 
 def _limit(master: str, conf: Mapping[str, str]) -> tuple[int | None, str]:

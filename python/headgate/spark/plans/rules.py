@@ -1,6 +1,8 @@
 """The way of an exchange, chosen from plain facts. No Spark here.
 
 ``exchange()`` plans what :func:`choose` returns, and ``explain()`` shows it. So there is one copy of the rules.
+
+Decision: ADR 0044.
 """
 
 from __future__ import annotations
@@ -11,24 +13,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: How rows travel: by Spark's own repartition, in files, or while both sides run.
-Mode: TypeAlias = Literal["repartition", "kept", "pipelined"]
+#: How rows travel: by Spark's own repartition, or in files.
+Mode: TypeAlias = Literal["repartition", "kept"]
 
 _NO_MAP: Final = "no map makes the rows, and Spark can place them"
-_NO_DRIVER: Final = "a Spark Connect session has no driver here that could coordinate an exchange"
-_KEPT: Final = "as an ordinary Spark job it needs no slots at the same time"
 _LISTED: Final = "an exchange whose inputs are given as a list is always kept"
 _ONLY_WORK: Final = (
     "rows that come from the JVM and return to it would only be converted twice more"
-)
-_WAITING: Final = (
-    'its consumers would wait beside the producers until the end; mode="pipelined" asks for that'
 )
 _INLINE: Final = (
     "executors may be on several hosts, and a Spark Connect session cannot tell which, so all pages "
     "would travel through Spark's shuffle"
 )
-_WATERMARKS: Final = "watermarks align readers that run at the same time"
 _NO_PLAN: Final = "a client of Spark Connect does not see its plan"
 _NO_FUNCTION: Final = "no function gets its rows"
 _COMPUTED: Final = "Spark computes its keys"
@@ -51,8 +47,7 @@ class Asked:
         is_by_order: True if the place of a row may depend on the rows before it.
         has_map: True if Python makes the rows.
         reads_source: True if the workers read the input.
-        has_watermarks: True if the readers of the source are aligned.
-        needs_events: why readers and enumerator of the source must run together; empty if they need not.
+        spark_places: True if Spark's own repartition places the rows, without a function of Python.
     """
 
     mode: str
@@ -63,8 +58,7 @@ class Asked:
     is_by_order: bool = False
     has_map: bool = False
     reads_source: bool = False
-    has_watermarks: bool = False
-    needs_events: str = ""
+    spark_places: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,21 +106,19 @@ class Choice:
         mode: the way.
         why: the reason.
         others: the other ways, each with the reason against it.
-        impossible: why the caller's own choice cannot be carried out; empty if it can.
+        impossible: why the call cannot be carried out; empty if it can.
+        remedy: what to do then.
     """
 
     mode: Mode
     why: str
     others: tuple[Other, ...] = ()
     impossible: str = ""
+    remedy: str = ""
 
 
 def why_not_kept(asked: Asked, there: There) -> str:
     """Return why an exchange cannot be kept; empty if it can."""
-    if asked.has_watermarks:
-        return _WATERMARKS
-    if asked.needs_events:
-        return asked.needs_events
     if asked.is_by_order and not there.is_one_process and not there.compares_rows:
         return _BY_ORDER
     return ""
@@ -153,24 +145,28 @@ def joined_bytes(options: Mapping[str, Any]) -> int:
 def choose(asked: Asked, there: There) -> Choice:
     """Return the way of an exchange."""
     not_kept, not_spark = why_not_kept(asked, there), _why_not_spark(asked)
+    remedy = _remedy(asked) if not_kept else ""
     if asked.is_listed:
-        others = (Other("repartition", _LISTED), Other("pipelined", _LISTED))
-        return Choice("kept", _LISTED, others, not_kept)
+        return Choice("kept", _LISTED, (Other("repartition", _LISTED),), not_kept, remedy)
     if asked.mode != "auto":
-        mode: Mode = "kept" if asked.mode == "kept" else "pipelined"
-        said = f'mode="{mode}" ({asked.mode_from})'
-        no_driver = _NO_DRIVER if there.on_connect else ""
-        return Choice(mode, said, (), not_kept if mode == "kept" else no_driver)
+        said = f'mode="{asked.mode}" ({asked.mode_from})'
+        if asked.mode == "kept":
+            return Choice("kept", said, (), not_kept, remedy)
+        # Spark's repartition of rows that Python places trusts in their order as well.
+        return Choice("repartition", said, (), "" if asked.spark_places else not_kept, remedy)
     if asked.is_shortest:
-        others = (Other("kept", _ONLY_WORK), Other("pipelined", _ONLY_WORK))
-        return Choice("repartition", _NO_MAP, others)
-    if not not_kept and not there.is_inline:
-        others = (Other("repartition", not_spark), Other("pipelined", _WAITING))
-        return Choice("kept", _KEPT, others)
-    if there.on_connect:
-        others = (Other("kept", not_kept or _INLINE), Other("pipelined", _NO_DRIVER))
-        return Choice("repartition", _NO_DRIVER, others)
-    return Choice("pipelined", not_kept, (Other("repartition", not_spark), Other("kept", not_kept)))
+        return Choice("repartition", _NO_MAP, (Other("kept", _ONLY_WORK),))
+    if there.is_inline or (not_kept and asked.spark_places):
+        why = _INLINE if there.is_inline else not_kept
+        impossible = "" if asked.spark_places else not_kept
+        return Choice("repartition", why, (Other("kept", why),), impossible, remedy)
+    return Choice("kept", not_spark, (Other("repartition", not_spark),), not_kept, remedy)
+
+
+def _remedy(asked: Asked) -> str:
+    """Return what to do if rows are placed by an order that Spark does not watch."""
+    left_to_spark = ['mode="spark"'] if asked.spark_places and not asked.is_listed else []
+    return " · ".join(["by=columns", *left_to_spark, "Spark 4.1 or newer"])
 
 
 def _why_not_spark(asked: Asked) -> str:

@@ -29,8 +29,6 @@ _PLACED: Final = {
     "function": "by the function {name}, which gives each row a partition",
     "selector": "by {name}",
 }
-_EVENTS: Final = "the source's enumerator sends events to its readers"
-_WATERMARKS: Final = "the call has watermarks="
 _CONNECT: Final = "the session is one of Spark Connect, and its master is not local[n]"
 _OLD_SPARK: Final = "the application has executors, and Spark is older than 4.1 or does not compare the rows of retries"
 _RETURNED: Final = (
@@ -97,11 +95,7 @@ def _partitions(facts: ExchangeFacts) -> Counted:
     source = facts.options.sources["num_partitions"]
     if source != "default":
         return Counted(facts.partitions, source, f"num_partitions ({source})")
-    if facts.choice.mode == "pipelined" and facts.holds_slots:
-        why = "half of the slots, as each consumer holds one"
-    else:
-        why = "one for each slot"
-    return Counted(facts.partitions, source, f"{why} ({facts.slots_words})")
+    return Counted(facts.partitions, source, f"one for each slot ({facts.slots_words})")
 
 
 def _input(
@@ -128,9 +122,6 @@ def _producers(facts: ExchangeFacts, one: InputFacts, table: Table | None) -> Co
     source = facts.options.sources["parallelism"]
     if source != "default":
         return Counted(facts.options["parallelism"], source, f"parallelism ({source})")
-    if facts.choice.mode == "pipelined":
-        left = "all slots" if not facts.holds_slots else "the slots that the consumers leave"
-        return Counted(one.producers, source, f"{left} ({facts.slots_words})")
     why = "four for each slot, and at most one for each split"
     if one.splits is None:
         return Counted(None, source, f"{why}; the splits are listed in the call, and not kept here")
@@ -144,11 +135,6 @@ def _falls_back(facts: ExchangeFacts) -> Iterator[Fallback]:
         (_CONNECT, asked, replace(there, on_connect=True, shares_files=False)),
         (_OLD_SPARK, asked, replace(there, is_one_process=False, compares_rows=False)),
     ]
-    if asked.reads_source and not asked.is_listed:
-        changed += [
-            (_EVENTS, replace(asked, needs_events=_EVENTS), there),
-            (_WATERMARKS, replace(asked, has_watermarks=True), there),
-        ]
     for when, other, elsewhere in changed:
         found = choose(other, elsewhere)
         if found.mode != chosen and not found.impossible:

@@ -25,7 +25,6 @@ _MARKS: Final = {True: "ok", False: "!", None: "?"}
 _WORDS: Final = {
     "repartition": "Spark's own repartition",
     "kept": "kept",
-    "pipelined": "pipelined",
 }
 _CELL: Final = "padding:1px 12px 1px 0;text-align:left;vertical-align:top"
 

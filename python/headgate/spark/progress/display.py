@@ -81,12 +81,12 @@ class Screen:
         for key, run in live.items():
             stats = run.stats(now)
             if key in known:
-                known[key][1].update(stats, now)
+                known[key][1].stats = stats
             else:
-                known[key] = run, Shown(stats, now)
+                known[key] = run, Shown(stats)
         ended = [known.pop(key) for key in set(known) - set(live)]
         for run, shown in ended:
-            shown.update(run.stats(now), now)
+            shown.stats = run.stats(now)
         self._surfaces[mode].draw([s for _, s in known.values()], [s for _, s in ended], now)
         if not known:
             del self._surfaces[mode]  # the next run may have another stderr

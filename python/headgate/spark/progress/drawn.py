@@ -1,48 +1,17 @@
-"""The runs of both kinds of exchange, as progress draws them."""
+"""The runs of exchanges, as progress draws them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.spark.progress import latest
-from headgate.spark.progress.facts import Facts
-from headgate.spark.progress.stats import kept_snapshot, key_of, snapshot
+from headgate.spark.progress.stats import kept_snapshot
 
 if TYPE_CHECKING:
     from headgate.spark.driver.kept.runs import KeptRun, KeptRuns
-    from headgate.spark.driver.runs.run import Run
     from headgate.spark.progress.stats import ExchangeStats
     from headgate.spark.progress.surfaces import RunKey
-
-
-@dataclass(frozen=True, slots=True)
-class PipelinedRun:
-    """A run of a pipelined exchange.
-
-    Attributes:
-        run: the run.
-        progress: value of the option of this name.
-        facts: about its exchange.
-    """
-
-    run: Run
-    progress: str = "off"
-    facts: Facts = field(default_factory=Facts)
-
-    @property
-    def key(self) -> RunKey:
-        """The run, among all of this process."""
-        return key_of(self.run)
-
-    @property
-    def started(self) -> float:
-        """When it began, in seconds of the monotonic clock."""
-        return self.run.started
-
-    def stats(self, now: float) -> ExchangeStats:
-        """Return its statistics at this time of the monotonic clock."""
-        return latest.seen(self.key, snapshot(self.run, now, self.facts))
 
 
 @dataclass(frozen=True, slots=True)

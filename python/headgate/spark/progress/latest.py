@@ -17,7 +17,7 @@ _latest: Callable[[], ExchangeStats] | None = None
 
 
 def began(key: RunKey, stats: Callable[[], ExchangeStats]) -> None:
-    """Note that a run has begun, or begun again in a new epoch.
+    """Note that a run has begun.
 
     Args:
         key: the run.

@@ -29,7 +29,6 @@ def plain(stats: RunStats) -> dict[str, Any]:
     told = asdict(replace(stats, tasks=tuple(listed)))
     told["tasks"] = list(told["tasks"])
     told["stages"] = list(told["stages"])
-    told["ended_epochs"] = list(told["ended_epochs"])
     told["failures"] = list(told["failures"])
     told["more_tasks"] = [
         {

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 MAX_TASKS: Final = 64
 #: Most attempts that failed in a few lines.
 _MAX_FAILURES: Final = 3
-_BAR: Final = 8
-#: Minimum width, in columns, of a line with a bar.
-_WIDE: Final = 100
 #: Minimum busy share of the busiest task, for the stage's line to name it.
 _WORTH_SAYING: Final = 0.1
 #: Flink's colours. Each stands beside its word, for readers who cannot tell colours apart.
@@ -30,20 +27,12 @@ _CELL: Final = "padding:1px 8px;text-align:left"
 _TABLE: Final = "margin:0"
 
 
-def line(stats: RunStats, rows_rate: float, bytes_rate: float, width: int) -> str:
-    """Return one line of at most ``width`` characters. The rates are per second."""
+def line(stats: RunStats, width: int) -> str:
+    """Return one line of at most ``width`` characters."""
     parts = [f"headgate {stats.exchange_id[:4]}/{stats.run}"]
     if stats.state != "running":
         parts.append(stats.state)
-    share = stats.share_done
-    if share is not None:
-        filled = int(share * _BAR)
-        bar = f" {'#' * filled}{'-' * (_BAR - filled)}" if width >= _WIDE else ""
-        parts.append(f"{100 * share:.0f} %{bar}")
-    if stats.mode == "kept":
-        parts += _kept_parts(stats)
-    else:
-        parts += _pipelined_parts(stats, rows_rate, bytes_rate)
+    parts += _parts(stats)
     if stats.error:
         parts.append(stats.error)
     elif stats.verdict is not None:
@@ -64,13 +53,11 @@ def text(stats: RunStats) -> str:
 
 def html(stats: RunStats) -> str:
     """Return an HTML fragment: the content of :func:`text`, a bar per stage, and the tasks."""
-    share = stats.share_done
-    done = "" if share is None else _bar([(share, _COLOURS[0][1])])
     rows = "".join(_stage_row(stage) for stage in _timed(stats))
     said = [*_numbers(stats), *_verdict(stats)]
     return (
         '<div style="font-family:sans-serif;font-size:13px;white-space:pre-wrap">'
-        f"<div><b>{escape(_head(stats))}</b></div>{done}"
+        f"<div><b>{escape(_head(stats))}</b></div>"
         + "".join(f"<div>{escape(words)}</div>" for words in said)
         + (f'<table style="{_TABLE}">{rows}</table>' if rows else "")
         + f"{_task_table(stats)}</div>"
@@ -92,34 +79,19 @@ def _numbers(stats: RunStats) -> list[str]:
             + (f"  pool peak {size(stats.peak_bytes)}" if stats.peak_bytes else "")
         )
     ]
-    if stats.splits_done or stats.splits_total:
-        total = "" if stats.splits_total is None else f" of {stats.splits_total}"
-        found.append(f"splits done: {stats.splits_done}{total}")
-    if stats.mode == "kept":
-        found.append("; ".join([f"kept: {size(stats.file_bytes)} in files", *_again(stats)]))
-        if stats.state == "running":
-            found.append("  ".join(_sides(stats)))
-        found += [
-            f"{one['role']} {one['task']} on {one['host']} failed: {one['summary']}"
-            for one in stats.failures[:_MAX_FAILURES]
-        ]
+    if stats.splits_done:
+        found.append(f"splits done: {stats.splits_done}")
+    found.append("; ".join([f"kept: {size(stats.file_bytes)} in files", *_again(stats)]))
+    if stats.state == "running":
+        found.append("  ".join(_sides(stats)))
+    found += [
+        f"{one['role']} {one['task']} on {one['host']} failed: {one['summary']}"
+        for one in stats.failures[:_MAX_FAILURES]
+    ]
     return found
 
 
-def _pipelined_parts(stats: RunStats, rows_rate: float, bytes_rate: float) -> list[str]:
-    parts = []
-    if stats.splits_done or stats.splits_total:
-        total = "" if stats.splits_total is None else f"/{stats.splits_total}"
-        parts.append(f"splits {stats.splits_done}{total}")
-    if stats.rows:
-        total = f"{count(stats.rows)} rows  " if stats.share_done is None else ""
-        parts.append(f"{total}{count(rows_rate)} rows/s  {size(bytes_rate)}/s")
-    else:
-        parts.append("no rows yet" if stats.state == "running" else "no rows")
-    return parts
-
-
-def _kept_parts(stats: RunStats) -> list[str]:
+def _parts(stats: RunStats) -> list[str]:
     parts = _sides(stats)
     if stats.rows:
         parts.append(f"{count(stats.rows)} rows  {size(stats.bytes)}")
@@ -131,7 +103,7 @@ def _kept_parts(stats: RunStats) -> list[str]:
 
 
 def _sides(stats: RunStats) -> list[str]:
-    """Return the tasks of the two stages of a kept exchange."""
+    """Return the tasks of the two stages."""
     sides = [_side("reduce", stats.consumers, stats.consumers_running, stats.consumers_total)]
     if stats.producers_total or stats.producers:
         producers = stats.producers, stats.producers_running, stats.producers_total

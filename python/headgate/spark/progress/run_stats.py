@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headgate.spark.progress.verdict import Verdict
 
 #: Version of the JSON form. It grows with each field that is added, removed or changed.
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,48 +22,42 @@ class RunStats:
     Attributes:
         exchange_id: id of the exchange, in hex.
         run: number of the run in this application.
-        epoch: attempt of the run.
         state: ``"running"`` until the run ends; then ``"done"``, ``"failed"`` or ``"cancelled"``.
         error: code of the first cause, or ``""``.
-        seconds: from the arrival of the last consumer to the end of the run, or to now; from the
-            start of the first task of a kept exchange.
+        seconds: from the start of the first task to the end of the run, or to now.
         producers: producer tasks that are done.
-        consumers: consumer tasks; of a kept exchange, those that are done.
+        consumers: consumer tasks that are done.
         rows: rows sent.
         bytes: bytes of pages sent.
         pages: buffers sent.
         rows_received: rows read; fewer than sent after a LIMIT.
         peak_bytes: peak pool usage of the process with the highest one.
         splits_done: splits read to their end; 0 if Spark reads the input.
-        splits_total: all splits; None if the source does not know their number.
         error_summary: text of the first cause, or ``""``.
         tasks: state and times of each task.
         stages: times of each stage, summed over its tasks, and its busiest task.
-        mode: ``"pipelined"`` or ``"kept"``.
-        file_bytes: bytes of the files that the producers of a kept exchange left.
+        mode: ``"kept"``.
+        file_bytes: bytes of the files that the producers left.
         producers_running: producer tasks that run now.
         producers_total: all producer tasks; None if that is not known, or Spark runs none.
         consumers_running: consumer tasks that run now.
         consumers_total: all consumer tasks.
-        made_again: producers of a kept exchange that Spark ran again, as their output was lost.
-        failed_attempts: attempts at the tasks of a kept exchange that failed.
-        verdict: the slowest stage of this run and of those before and behind it; None if none clearly is.
+        made_again: producers that Spark ran again, as their output was lost.
+        failed_attempts: attempts at tasks that failed.
+        verdict: the slowest stage of this run; None if none clearly is.
         started_at: when it started, in seconds since 1970 by the driver's clock.
         options: name -> ``value`` as text or None, and ``source``: ``"argument"``, ``"conf"``,
             ``"environment"`` or ``"default"``.
         versions: of Python and the packages on the driver, by name.
         edges: bytes from producers to consumers, see :func:`headgate.observe.edges.matrix`; of
             producers that are done, and None before the first one is.
-        ended_epochs: why each epoch that did not come to its end ended, the oldest first: ``epoch``, the code of
-            the ``error``, and its ``summary``. Empty for a kept exchange, whose tasks Spark tries again.
-        failures: the first attempts at tasks of a kept exchange that failed, at most 16: ``role``, ``task``, ``attempt``,
+        failures: the first attempts at tasks that failed, at most 16: ``role``, ``task``, ``attempt``,
             ``host``, the code of the ``error`` or ``""``, and its ``summary``.
         schema_version: version of the JSON form.
     """
 
     exchange_id: str
     run: int
-    epoch: int
     state: str
     error: str
     seconds: float
@@ -75,11 +69,10 @@ class RunStats:
     rows_received: int
     peak_bytes: int
     splits_done: int = 0
-    splits_total: int | None = None
     error_summary: str = ""
     tasks: tuple[TaskStats, ...] = field(default=(), repr=False)
     stages: tuple[StageStats, ...] = field(default=(), repr=False)
-    mode: str = "pipelined"
+    mode: str = "kept"
     file_bytes: int = 0
     producers_running: int = 0
     producers_total: int | None = None
@@ -92,7 +85,6 @@ class RunStats:
     options: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict, repr=False)
     versions: Mapping[str, str] = field(default_factory=dict, repr=False)
     edges: Mapping[str, Any] | None = field(default=None, repr=False)
-    ended_epochs: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     failures: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     schema_version: int = SCHEMA_VERSION
 
@@ -105,10 +97,3 @@ class RunStats:
     def bytes_per_second(self) -> float:
         """Bytes sent per second since the start."""
         return self.bytes / self.seconds if self.seconds > 0 else 0.0
-
-    @property
-    def share_done(self) -> float | None:
-        """The part of the splits that is done, 0 to 1; None where the total is not known."""
-        if not self.splits_total:
-            return None
-        return min(1.0, self.splits_done / self.splits_total)

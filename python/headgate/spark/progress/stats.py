@@ -11,9 +11,6 @@ from headgate.observe.edges import matrix
 from headgate.observe.report.files import write
 from headgate.observe.runs import RUNS
 from headgate.spark.driver.kept.outcome import failed
-from headgate.spark.driver.runs.epochs import RunState
-from headgate.spark.driver.runs.members import State
-from headgate.spark.progress.chain import Link, chain_verdict
 from headgate.spark.progress.facts import Facts
 from headgate.spark.progress.plain import plain
 from headgate.spark.progress.render import html, text
@@ -27,11 +24,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headgate.observe.runs import RunKey
     from headgate.spark.driver.kept.runs import KeptRun, KeptRuns
     from headgate.spark.driver.kept.spark_tasks import FailedTask, RunningTask
-    from headgate.spark.driver.runs.members import Member
-    from headgate.spark.driver.runs.run import Run
     from headgate.spark.progress.task_stats import Role
     from headgate.spark.tasks.report import TaskReport
 
@@ -69,61 +63,6 @@ class ExchangeStats(RunStats):
         return html(self)
 
 
-def key_of(run: Run) -> RunKey:
-    """Return a run's key among all of this process."""
-    return run.exchange_id.hex(), run.number
-
-
-def snapshot(run: Run, now: float, facts: Facts | None = None) -> ExchangeStats:
-    """Return the statistics of a run so far. Any thread may call it.
-
-    Args:
-        run: the run.
-        now: seconds on the clock of ``run.started``.
-        facts: about its exchange, if they are known.
-    """
-    facts = facts or Facts()
-    producers, consumers = list(run.roster.producers.values()), list(run.roster.consumers.values())
-    state = "done" if run.state is RunState.FINISHING else "running"
-    if run.is_over:
-        cancelled = run.cause is not None and run.cause.is_cancelled
-        state = "done" if run.cause is None else "cancelled" if cancelled else "failed"
-    chain = _link(run, now)
-    tasks = chain.tasks
-    return ExchangeStats(
-        exchange_id=run.exchange_id.hex(),
-        run=run.number,
-        epoch=run.epoch,
-        state=state,
-        error="" if run.cause is None else run.cause.code,
-        seconds=chain.seconds,
-        producers=sum(p.is_done for p in producers),
-        consumers=len(consumers),
-        rows=sum(p.rows for p in producers),
-        bytes=sum(p.bytes for p in producers),
-        pages=sum(p.pages for p in producers),
-        rows_received=sum(c.rows for c in consumers),
-        peak_bytes=max((m.peak for m in (*producers, *consumers)), default=0),
-        splits_done=run.splits_done,
-        splits_total=run.splits_total,
-        error_summary="" if run.cause is None else run.cause.summary,
-        tasks=tasks,
-        stages=stages(tasks),
-        producers_running=sum(p.state is State.LIVE for p in producers),
-        consumers_running=sum(c.state is State.LIVE for c in consumers),
-        consumers_total=len(consumers),
-        verdict=chain_verdict(chain),
-        started_at=_epoch_seconds(run.started, now),
-        options=facts.options,
-        versions=facts.versions,
-        edges=matrix((p.partition, p.edges_each, p.edges) for p in producers),
-        ended_epochs=tuple(
-            {"epoch": epoch, "error": cause.code, "summary": cause.summary}
-            for epoch, cause in enumerate(run.epochs.causes.causes)
-        ),
-    )
-
-
 def kept_snapshot(
     runs: KeptRuns, run: KeptRun, now: float, *, lists_tasks: bool = True
 ) -> ExchangeStats:
@@ -148,7 +87,6 @@ def kept_snapshot(
     return ExchangeStats(
         exchange_id=run.exchange,
         run=run.number,
-        epoch=0,
         state=outcome.state,
         error=outcome.code,
         seconds=seconds,
@@ -177,28 +115,6 @@ def kept_snapshot(
         versions=facts.versions,
         edges=matrix((p.task, p.edges_each, p.edges) for p in producers),
         failures=tuple(_failure(role, one) for role, one in failures[:_MAX_FAILURES]),
-    )
-
-
-def _link(run: Run, now: float, *, down: bool = True, up: bool = True) -> Link:
-    """Return what a run's verdict is about: its tasks, and the runs before and behind it."""
-    return Link(
-        exchange=run.exchange_id.hex(),
-        tasks=(
-            *(
-                _task("map", p.partition, p, run.started)
-                for p in list(run.roster.producers.values())
-            ),
-            *(
-                _task("reduce", c.index, c, run.started)
-                for c in list(run.roster.consumers.values())
-            ),
-        ),
-        seconds=(run.ended_at or now) - run.started,
-        reads_splits=run.reads_splits,
-        waits_for_slots=run.waits_for_slots,
-        feeds=tuple(_link(r, now, up=False) for r in list(run.feeds)) if down else (),
-        fed_by=tuple(_link(r, now, down=False) for r in list(run.fed_by)) if up else (),
     )
 
 
@@ -236,29 +152,6 @@ def _failure(role: Role, one: FailedTask) -> dict[str, Any]:
 def _unreported(role: Role, one: RunningTask, started_at: float) -> TaskStats:
     began = max(0, round(1000 * (one.launched - started_at)))
     return TaskStats(role, one.task, host=one.host, attempt=one.attempt, started_ms=began)
-
-
-def _task(role: Role, number: int, member: Member, started: float) -> TaskStats:
-    began, heard = (max(0, round(1000 * (at - started))) for at in (member.began, member.heard))
-    return TaskStats(
-        role=role,
-        task=number,
-        state="running" if member.state is State.LIVE else member.state.name.lower(),
-        rows=member.rows,
-        bytes=member.bytes,
-        peak_bytes=member.peak,
-        input_ms=member.input_ms,
-        function_ms=member.function_ms,
-        emit_ms=member.emit_ms,
-        blocked_ms=member.blocked_ms,
-        memory_ms=member.memory_ms,
-        link_ms=member.link_ms,
-        io_ms=member.io_ms,
-        host=member.hostname,
-        attempt=member.attempt,
-        started_ms=began,
-        ended_ms=None if member.is_present else heard,
-    )
 
 
 def _epoch_seconds(at: float, now: float) -> float:

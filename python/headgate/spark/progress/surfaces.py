@@ -6,7 +6,6 @@ import importlib
 import logging
 import os
 import sys
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate._text import plain
@@ -24,8 +23,6 @@ RunKey = tuple[str, int]
 _LOG: Final = logging.getLogger("headgate.spark")
 #: Seconds between two lines in the log about a run.
 LOG_PERIOD: Final = 10.0
-#: Seconds over which a rate is averaged.
-_WINDOW: Final = 5.0
 #: Maximum width of a terminal line and of a log line, in columns.
 _MAX_WIDTH: Final = 140
 _LOG_WIDTH: Final = 400
@@ -33,32 +30,14 @@ _DEFAULT_WIDTH: Final = 100
 
 
 class Shown:
-    """The drawn state of a run: its latest snapshot, and its rates over the last seconds.
+    """The drawn state of a run: its latest snapshot.
 
     Args:
-        stats: the first snapshot.
-        now: seconds on a monotonic clock.
+        stats: the snapshot.
     """
 
-    def __init__(self, stats: ExchangeStats, now: float) -> None:
+    def __init__(self, stats: ExchangeStats) -> None:
         self.stats = stats
-        self._marks: deque[tuple[float, int, int]] = deque()
-        self.update(stats, now)
-
-    def update(self, stats: ExchangeStats, now: float) -> None:
-        """Replace the snapshot by a newer one."""
-        self.stats = stats
-        self._marks.append((now, stats.rows, stats.bytes))
-        while len(self._marks) > 1 and now - self._marks[0][0] > _WINDOW:
-            self._marks.popleft()
-
-    @property
-    def rates(self) -> tuple[float, float]:
-        """Rows and bytes per second over the last seconds, or since the start for a new run."""
-        (then, rows, size), (now, more_rows, more_size) = self._marks[0], self._marks[-1]
-        if now - then < 1.0:
-            return self.stats.rows_per_second, self.stats.bytes_per_second
-        return max(0, more_rows - rows) / (now - then), max(0, more_size - size) / (now - then)
 
     @property
     def key(self) -> RunKey:
@@ -67,7 +46,7 @@ class Shown:
 
     def line(self, width: int) -> str:
         """Return the run's line of at most ``width`` characters."""
-        return line(self.stats, *self.rates, width)
+        return line(self.stats, width)
 
 
 class Surface(Protocol):
@@ -169,7 +148,7 @@ class Log:
 
 
 def _about(stats: ExchangeStats) -> dict[str, Any]:
-    return {"exchange": stats.exchange_id, "run": stats.run, "epoch": stats.epoch}
+    return {"exchange": stats.exchange_id, "run": stats.run}
 
 
 def of_this_process() -> Surface:

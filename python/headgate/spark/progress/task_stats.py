@@ -17,7 +17,7 @@ STAGES: Final = ("source", "map", "exchange", "reduce", "sink")
 class TaskStats:
     """One task of a run. The four times are those of one thread; their sum is its time so far.
 
-    A task of a kept exchange reports at its end. While it runs, its numbers and times are 0.
+    A task reports at its end. While it runs, its numbers and times are 0.
 
     Attributes:
         role: ``"map"`` for a producer, ``"reduce"`` for a consumer.
@@ -30,11 +30,8 @@ class TaskStats:
         function_ms: ms spent in the user's function.
         emit_ms: ms a producer spent writing rows into pages.
         blocked_ms: ms spent waiting for downstream to take its output.
-        disk_ms: ms of these in which the task waited for its files; 0 if it is pipelined.
-        memory_ms: ms of these in which a producer waited for its pool alone; 0 if it is kept.
-        link_ms: ms in which the network limited a connection of a producer; 0 if it is kept. Of the consumer of
-            a kept exchange, ms of ``input_ms`` in which it waited for rows from other hosts.
-        io_ms: ms of processor time of the I/O thread of a producer; 0 if it is kept.
+        disk_ms: ms of these in which the task waited for its files.
+        link_ms: ms of a consumer's ``input_ms`` in which it waited for rows from other hosts.
         host: name of its host, or ``""`` if it is not known.
         attempt: id of Spark's task attempt; None if it is not known.
         started_ms: when it began, in ms since the start of the run; None if that is not known.
@@ -52,9 +49,7 @@ class TaskStats:
     emit_ms: int = 0
     blocked_ms: int = 0
     disk_ms: int = 0
-    memory_ms: int = 0
     link_ms: int = 0
-    io_ms: int = 0
     host: str = ""
     attempt: int | None = None
     started_ms: int | None = None

@@ -26,11 +26,8 @@ Kind = Literal[
     "skew",
     "sink",
     "disk",
-    "network",
-    "pool",
     "remote-read",
     "slow-host",
-    "waiting-for-slots",
 ]
 
 #: Minimum seconds of a run for a verdict.
@@ -43,18 +40,12 @@ BUSY: Final = 0.6
 SKEW: Final = 0.5
 #: Minimum ms of a task for its shares to count.
 _MIN_TASK_MS: Final = 1000
-#: Minimum ms if both halves wait for each other, which also happens at the start of a run.
-_MIN_EXCHANGE_MS: Final = 5000
 #: If tasks disagree on the slowest stage, minimum ratio of its total time to that of the second.
 _CLEARLY: Final = 1.5
-#: The reduce side is the tail if consumers run this many times as long as the finished producers.
-_TAIL: Final = 2.0
 #: A host is slow if each of its tasks takes this many times as long per row as any task elsewhere.
 SLOW_HOST: Final = 2.0
 #: Minimum tasks on a slow host, and on all others.
 _MIN_HOST_TASKS: Final = 2
-#: Share of its time for which the network may limit a producer that lacks memory.
-_FREE_LINK: Final = 0.2
 #: Task number that stands for all producers.
 _ALL: Final = -1
 
@@ -67,19 +58,16 @@ _ADVICE: Final[dict[str, str]] = {
     "where slots are free",
     "skew": "more partitions will not help; split the hot key, or aggregate in map first",
     "sink": "make the code after the exchange faster",
-    "disk": 'use faster local disks, or compression; mode="pipelined" writes no files',
-    "network": "send fewer or narrower columns, or compress them",
-    "pool": "raise memory, or use smaller segments or fewer partitions",
+    "disk": "use faster local disks, or compression",
     "remote-read": "send fewer or narrower columns, compress them, or raise memory, so that more is on its way; "
     "look at the network, and at the disks of the other hosts",
     "slow-host": "look at that host: other load, a slower processor, a failing disk",
-    "waiting-for-slots": "fewer partitions, or more slots",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The slowest stage of a run, or of a run before or after it in the same job.
+    """The slowest stage of a run.
 
     Attributes:
         kind: kind of the cause.
@@ -88,7 +76,6 @@ class Verdict:
         share: share of the task's time spent in the stage, 0 to 1.
         text: the sentence, with its evidence.
         advice: a change that may help.
-        exchange: id of the exchange that has the stage; ``""`` if it is the one that was asked for.
     """
 
     kind: Kind
@@ -97,49 +84,12 @@ class Verdict:
     share: float
     text: str
     advice: str
-    exchange: str = ""
-
-
-def verdict(
-    tasks: Iterable[TaskStats],
-    seconds: float,
-    *,
-    reads_splits: bool = False,
-    waits_for_slots: bool = False,
-    is_awaited: bool = False,
-) -> Verdict | None:
-    """Return the slowest stage of a run, or None if it is too early or not clear.
-
-    Args:
-        tasks: the tasks of the run.
-        seconds: seconds since the start of the run.
-        reads_splits: True if producers read a source themselves instead of rows of the JVM.
-        waits_for_slots: True while consumers hold all slots and no producer can start.
-        is_awaited: True if another exchange waits for the rows of the consumers.
-    """
-    if seconds < MIN_SECONDS:
-        return None
-    if waits_for_slots:
-        return _made("waiting-for-slots", "source", None, 1.0, "no slot is free for the producers")
-    tasks = list(tasks)
-    producers = _long_enough([task for task in tasks if task.role == "map"])
-    consumers = [task for task in tasks if task.role == "reduce"]
-    longest = max((task.wall_ms for task in consumers), default=0)
-    blocked = [task.blocked_ms / task.wall_ms for task in producers]
-    are_blocked = bool(blocked) and max(blocked) > MOST
-    if are_blocked or is_awaited or _is_tail(tasks, longest):
-        found = _downstream(producers, consumers, longest)
-        if are_blocked or found is not None:
-            return found
-    if longest and max(map(_load, consumers)) / longest > MOST:
-        return None  # both halves are busy: neither clearly waits for the other
-    return _upstream(producers, reads_splits=reads_splits)
 
 
 def kept_verdict(
     tasks: Iterable[TaskStats], seconds: float, *, reads_splits: bool = False
 ) -> Verdict | None:
-    """Return the slowest stage of a kept exchange, whose two sides run one after the other.
+    """Return the slowest stage of an exchange, whose two sides run one after the other.
 
     It is a stage of the side whose tasks took longer in all.
 
@@ -157,7 +107,7 @@ def kept_verdict(
         longest = max(task.wall_ms for task in consumers)
         long = _long_enough(consumers)
         disk = _disk(long, "read")
-        return disk or _downstream([], consumers, longest) or _short(long) or _remote(long)
+        return disk or _downstream(consumers, longest) or _short(long) or _remote(long)
     long = _long_enough(producers)
     return _disk(long, "written") or _upstream(long, reads_splits=reads_splits)
 
@@ -168,36 +118,22 @@ def _long_enough(tasks: list[TaskStats]) -> list[TaskStats]:
     if long or not tasks:
         return long
     thread = ("input_ms", "function_ms", "emit_ms", "blocked_ms")
-    names = (*thread, "disk_ms", "memory_ms", "link_ms", "io_ms")
+    names = (*thread, "disk_ms", "link_ms")
     sums = {name: sum(getattr(task, name) for task in tasks) for name in names}
     total = TaskStats(tasks[0].role, _ALL, **sums)
     return [total] if total.wall_ms >= MIN_SECONDS * 1000 else []
 
 
-def _is_tail(tasks: list[TaskStats], longest: int) -> bool:
-    """Return True if the producers were done early and the consumers run on."""
-    producers = [task for task in tasks if task.role == "map"]
-    needed = max((task.wall_ms for task in producers), default=0)
-    over = all(task.state != "running" for task in producers)
-    return needed > 0 and over and longest >= _TAIL * needed
-
-
-def _downstream(
-    producers: list[TaskStats], consumers: list[TaskStats], longest: int
-) -> Verdict | None:
+def _downstream(consumers: list[TaskStats], longest: int) -> Verdict | None:
     if longest < _MIN_TASK_MS:
         return None
-    blocked = [task.blocked_ms / task.wall_ms for task in producers]
     worst = _most(consumers, _load)
     busy, taken = worst.function_ms / longest, worst.blocked_ms / longest
     if taken > MOST:
         text = f"consumer {worst.task} waits {_percent(taken)} of the time for the code after it"
         return _made("sink", "sink", worst.task, taken, text)
     if busy >= BUSY:
-        return _reduce(consumers, worst, longest, blocked)
-    both_wait = blocked and min(blocked) > MOST and _load(worst) / longest < MOST
-    if both_wait and longest >= _MIN_EXCHANGE_MS:
-        return _between(producers, max(blocked))
+        return _reduce(consumers, worst, longest)
     return None
 
 
@@ -215,30 +151,6 @@ def _short(tasks: list[TaskStats]) -> Verdict | None:
         text = f"reduce takes {_percent(busy)} of the time of {who}"
         return _made("reduce-busy", "reduce", None, busy, text)
     return None
-
-
-def _between(producers: list[TaskStats], blocked: float) -> Verdict:
-    """Return the cause if all producers wait and no consumer works: the network, the pools, or neither for certain."""
-    idle = "and consumers are idle"
-    slow = _most(producers, partial(_waited, "link_ms"))
-    share = _waited("link_ms", slow)
-    if share > MOST:
-        text = f"rows of {_who(slow)} are on the network {_percent(share)} of the time, {idle}"
-        return _made("network", "exchange", _number(slow), share, text)
-    if share <= _FREE_LINK and all(map(_lacks_memory, producers)):
-        short = _most(producers, partial(_waited, "memory_ms"))
-        share = _waited("memory_ms", short)
-        text = (
-            f"waiting for free memory takes {_percent(share)} of the time of {_who(short)}, {idle}"
-        )
-        return _made("pool", "exchange", _number(short), share, text)
-    text = f"producers wait {_percent(blocked)} of the time, {idle}"
-    return _made("exchange", "exchange", None, blocked, text)
-
-
-def _lacks_memory(task: TaskStats) -> bool:
-    """Return True if a producer waits mostly for its pool, and its I/O thread could send more."""
-    return task.memory_ms > MOST * task.blocked_ms and _waited("io_ms", task) <= MOST
 
 
 def _waited(name: str, task: TaskStats) -> float:
@@ -259,7 +171,7 @@ def _disk(tasks: list[TaskStats], doing: str) -> Verdict | None:
 
 
 def _remote(tasks: list[TaskStats]) -> Verdict | None:
-    """Return a verdict if a consumer of a kept exchange waits mostly for hosts that serve what producers left."""
+    """Return a verdict if a consumer waits mostly for hosts that serve what producers left."""
     worst = _most(tasks, partial(_waited, "link_ms")) if tasks else None
     if worst is None or _waited("link_ms", worst) <= MOST:
         return None
@@ -268,9 +180,7 @@ def _remote(tasks: list[TaskStats]) -> Verdict | None:
     return _made("remote-read", "exchange", _number(worst), share, text)
 
 
-def _reduce(
-    consumers: list[TaskStats], worst: TaskStats, longest: int, blocked: list[float]
-) -> Verdict:
+def _reduce(consumers: list[TaskStats], worst: TaskStats, longest: int) -> Verdict:
     busy = worst.function_ms / longest
     slow = _slow_host(consumers, "reduce", busy)
     if slow is not None:
@@ -286,8 +196,6 @@ def _reduce(
             if rows:
                 text += f"; it got {_percent(worst.rows / rows)} of the rows"
             return _made("skew", "reduce", worst.task, busy, text)
-    if blocked:
-        text += f"; producers wait up to {_percent(max(blocked))} of the time"
     return _made("reduce-busy", "reduce", worst.task, busy, text)
 
 

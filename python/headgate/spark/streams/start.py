@@ -68,7 +68,7 @@ def spark_workers(
     size = _size(len(graph.tasks), workers, slots, resident(context), has_shares=has_shares)
     owner = application.of(context)
     endpoint = Endpoint(owner.host, owner.bind_host, environment.get("tls") == "require")
-    profile = owner.shares.consumer if has_shares else None
+    profile = owner.share if has_shares else None
     return SparkWorkers(context, dumped((graph, name, environment)), name, size, endpoint, profile)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.cause import Cause
 from headgate.errors import PeerLostError
-from headgate.spark.driver.scheduler.facts import is_gone
+from headgate.spark.confs import is_gone
 from headgate.spark.driver.scheduler.placed import executors, row_at, submitted
 from headgate.spark.portable import portable
 from headgate.spark.tasks.stream_worker import StreamTask

@@ -1,4 +1,1 @@
-"""In Spark's tasks: the bodies of producers and consumers, and their way to the coordinator.
-
-Decision: ADR 0010.
-"""
+"""In Spark's tasks: the bodies of producers, consumers and stream workers."""

@@ -106,7 +106,7 @@ def ensure(plan: HostPlan, directories: Sequence[str]) -> HostAddress:
     raise ConnectError(
         f"the host of this executor did not start within {_START:g} s",
         have=_last_words(folder),
-        remedy='mode="pipelined" · see the log ' + str(folder / _LOG),
+        remedy=f"see the log {folder / _LOG}",
     )
 
 

@@ -41,7 +41,9 @@ class UserFunctionFailed(Exception):
         self.summary = f"{name} raised {type(error).__name__}" + (f": {line}" if line else "")
         text = traceback_of(error, users_frames(error))
         self.text = sendable(text, MAX_TEXT)
-        self.error = error if self.text == text else user_error(self, "")
+        self.error: BaseException = error
+        if self.text != text:
+            self.error = errors.UserFunctionError(self.summary).caused_by(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +162,3 @@ def own(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
             raise UserFunctionFailed(name, error) from error
 
     return called
-
-
-def user_error(failure: UserFunctionFailed, where: str) -> errors.HeadgateError:
-    """Return the error that stands for a failed user function in other processes."""
-    error = errors.UserFunctionError(failure.summary, have=where)
-    return error.caused_by(failure.text)

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class _Messages:
-    """The codec of control messages. After a HEARTBEAT there are only beats."""
+    """The codec of control messages."""
 
     max_message = MAX_MESSAGE
     encode = staticmethod(encode)
     decode = staticmethod(decode)
 
     @staticmethod
-    def is_last(message: Message) -> bool:
-        """Return True for the message of a heartbeat connection."""
-        return message.kind == "HEARTBEAT"
+    def is_last(_: Message) -> bool:
+        """Return False: any message may be followed by another one."""
+        return False
 
 
 MESSAGES: Final = _Messages()

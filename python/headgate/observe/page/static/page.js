@@ -58,7 +58,7 @@
   function drawRun(run) {
     byId("run").hidden = !run;
     if (!run) return;
-    byId("run-title").textContent = `Exchange ${run.exchange_id.slice(0, 4)}, run ${run.run}, epoch ${run.epoch}, ${run.mode}: ${run.state}`;
+    byId("run-title").textContent = `Exchange ${run.exchange_id.slice(0, 4)}, run ${run.run}, ${run.mode}: ${run.state}`;
     byId("error").hidden = !run.error;
     byId("error").textContent = run.error ? `[${run.error}] ${run.error_summary}` : "";
     byId("verdict").textContent = run.verdict ? `Slowest: ${run.verdict.text}. May help: ${run.verdict.advice}.`
@@ -71,7 +71,7 @@
       "bytes/s now": run.state === "running" && last ? size(rate(last, "bytes")) : "-",
       "producers done": run.producers, consumers: run.consumers, "pool peak": peak(run),
       ...(run.file_bytes ? { "in files": size(run.file_bytes) } : {}),
-      ...(run.splits_done ? { splits: run.splits_total ? `${run.splits_done} of ${run.splits_total}` : run.splits_done } : {}),
+      ...(run.splits_done ? { splits: run.splits_done } : {}),
       ...(run.failed_attempts ? { "failed attempts": run.failed_attempts } : {}),
       ...(run.made_again ? { "ran again": run.made_again } : {}),
     };

@@ -16,23 +16,15 @@ _CLOSE: Final = "spark.io.encryption.enabled=true · executors with a umask of 0
 
 
 def scheduling(context: Context) -> list[Finding]:
-    """Compare slots and partitions; say what Spark does by itself."""
+    """Return the number of slots, and what Spark does by itself."""
     if not context.master:
         return []
     check, found = "scheduling", []
-    slots, asked = context.slots, context.options.get("num_partitions")
+    slots = context.slots
     if not slots:
         said = "the number of slots is unknown" if slots is None else "there is no slot"
         remedy = "run it again once executors have registered"
         return [Finding(NotEnoughSlots.code, "warn", check, said, remedy)]
-    is_pipelined = context.options.get("mode") == "pipelined"
-    if is_pipelined and isinstance(asked, int) and asked >= slots:
-        said = f"num_partitions={asked} of a pipelined exchange may need more than {slots} slots"
-        remedy = f'mode="kept" · num_partitions={max(1, slots - 1)} · more slots'
-        found.append(Finding(NotEnoughSlots.code, "warn", check, said, remedy))
-    if is_pipelined and slots < 2:
-        said = "a pipelined exchange needs two slots, and the application has one"
-        found.append(Finding(NotEnoughSlots.code, "fail", check, said, 'mode="kept" · more slots'))
     threshold = (context.confs.get("spark.speculation.task.duration.threshold") or "").strip()
     if threshold and context.is_set("spark.speculation"):
         said = (

@@ -1,4 +1,4 @@
-"""The slots of an application, and the tasks that hold them."""
+"""The slots of an application: each is room for one task."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.spark.confs import context_confs
-from headgate.spark.driver.waits.waiting import SlotFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,18 +17,10 @@ if TYPE_CHECKING:
 
 _LOCAL = re.compile(r"local(?:\[\s*(\*|\d+)\s*(?:,\s*(\d+)\s*)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]")
-_SECONDS = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*")
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 #: Slots of an application without a limit of executors.
 _UNLIMITED: Final = 1 << 30
 #: Longest wait, in seconds, for the first executor of an application that has just started.
 _FIRST_EXECUTOR_WAIT: Final = 1.5
-#: Spark's setting for how long to wait for requested executors.
-_PATIENCE: Final = "spark.scheduler.maxRegisteredResourcesWaitingTime"
-#: Spark's settings for how long a task waits for a slot near its data.
-_LOCALITY: Final = tuple(
-    f"spark.locality.wait{level}" for level in ("", ".process", ".node", ".rack")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +111,6 @@ class SlotCounter:
         local = _LOCAL.fullmatch(master)
         self._local = None if local is None else from_master(master, self._cpus)
         self._executors = executors_of(master, conf)
-        self._patience = seconds(conf.get(_PATIENCE) or "30s")
-        self._locality = max(seconds(conf.get(name) or "0s") for name in _LOCALITY)
-        self._is_static = not is_dynamic(conf)
-        #: Most slots that were there: Spark replaces lost executors.
-        self._peak = 0
 
     def count(self) -> Slots:
         """Return the slots of now, or those that are to come."""
@@ -137,22 +123,6 @@ class SlotCounter:
         most = _UNLIMITED if limit.most is None else number
         words = f"{limit.words}, {now} slots there yet" if to_come else f"{now} there now"
         return Slots(number, f"{words}, spark.task.cpus={self._cpus}", most, self._each(now))
-
-    def look(self) -> SlotFacts:
-        """Return the slots of this moment."""
-        there = self._there()
-        busy = int(self._scala.taskScheduler().rootPool().runningTasks())
-        if self._local is not None:
-            words = self._local.words
-            return SlotFacts(there, busy, words=words, locality_wait=self._locality)
-        to_come = self._to_come(there)
-        if self._is_static:
-            self._peak = max(self._peak, there)
-            to_come = max(to_come, self._peak - there)
-        if busy >= there:
-            there += self._leaving()
-        words = self._executors.words
-        return SlotFacts(there, busy, to_come, self._patience, words, self._locality)
 
     @property
     def _scala(self) -> Any:
@@ -175,17 +145,6 @@ class SlotCounter:
         executors = int(self._scala.schedulerBackend().getExecutorIds().size())
         return there // max(1, executors)
 
-    def _leaving(self) -> int:
-        """Return how many tasks run on executors that take no further ones."""
-        scala = self._scala
-        running = str(scala.taskScheduler().runningTasksByExecutors().mkString(","))
-        backend, found = scala.schedulerBackend(), 0
-        for entry in filter(None, running.split(",")):
-            executor, _, tasks = entry.partition(" -> ")
-            if int(tasks) and not backend.isExecutorActive(executor):
-                found += int(tasks)
-        return found
-
 
 def slots_of(context: SparkContext) -> Slots:
     """Return the slots of the application. Its first executor may come a second after its start."""
@@ -195,18 +154,6 @@ def slots_of(context: SparkContext) -> Slots:
         time.sleep(0.1)
         slots = counter.count()
     return slots
-
-
-def seconds(text: str) -> float:
-    """Return the seconds of a time in Spark's notation; without a unit it is milliseconds.
-
-    Raises:
-        ValueError: The text is not a time in Spark's notation.
-    """
-    found = _SECONDS.fullmatch(text.lower())
-    if found is None:
-        raise ValueError(f'{text!r} is not a time in Spark\'s notation, such as "30s"')
-    return int(found[1]) * _UNITS[found[2] or "ms"]
 
 
 def is_dynamic(conf: Mapping[str, str]) -> bool:

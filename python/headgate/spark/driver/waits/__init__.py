@@ -1,1 +1,0 @@
-"""Why a run waits: log lines, deadlocks and stalls. No sockets, no Spark."""
