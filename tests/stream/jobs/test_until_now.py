@@ -208,6 +208,20 @@ def test_rows_for_a_window_that_an_earlier_run_has_closed_are_late(tmp_path, cli
     assert windows.group_by(windows.column_names).aggregate([]).num_rows == windows.num_rows
 
 
+def test_a_source_that_ends_by_itself_says_that_it_reads_nothing_again(tmp_path):
+    found = []
+    for _ in range(2):
+        query = (
+            stream(NumberSequenceSource(0, 9))
+            .sink(FunctionSink(len))
+            .start(checkpoint=str(tmp_path / "checkpoints"), until="now")
+        )
+        assert query.await_termination(60)
+        found.append([one for one in query.status.notices if "ends by itself" in one])
+    assert found[0] == []
+    assert len(found[1]) == 1
+
+
 def test_checkpoints_of_another_source_are_refused(tmp_path, caplog):
     def start(end, **options):
         made = stream(NumberSequenceSource(0, end)).sink(FunctionSink(len))

@@ -216,7 +216,7 @@ def changed(then: ListedFile, now: ListedFile, split: FileSplit | None = None) -
         + (f"; split {split.split_id}" if split else ""),
         asked=f"{then.size} bytes, modified {then.modified}",
         have=f"{now.size} bytes, modified {now.modified}",
-        remedy=f"{RENAMED} · give new rows in a new file · run the action again",
+        remedy=f"{RENAMED} · give new rows in a new file, and take this one away · run a job of one listing again",
         details={"path": then.path} if split is None else _details(split),
     )
 

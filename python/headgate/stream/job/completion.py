@@ -21,7 +21,7 @@ from headgate.stream.job.checkpoints import (
 from headgate.stream.job.commits import SinkCommits
 from headgate.stream.job.history import CheckpointHistory
 from headgate.stream.job.messages import text
-from headgate.stream.job.metadata import check_restorable, metadata, names, source_names
+from headgate.stream.job.metadata import check_restorable, metadata, names, source_names, sources_of
 from headgate.stream.job.store import (
     CheckpointStore,
     Completed,
@@ -132,6 +132,11 @@ class Checkpointing:
         if store is not None and found is not None:
             self._check_ends(found, store.uri)
             self._check(found)
+            for source in sources_of(self._graph) if self._graph.ends_open else ():
+                if source.until_now() is source:
+                    self._master.notices.add(
+                        f"{source.name} ends by itself: what an earlier run has read of it is all that is read"
+                    )
             if found.fields.get("has_ended") and self._graph.is_bounded:
                 self._master.notices.add(
                     f"an earlier run has read all rows of its sources, as the checkpoint in {store.uri} says:"
