@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headgate._kinds import kind_of
+from headgate.errors import SourceError
 from headgate.source.planning import read_splits
 from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.tasks.function import FunctionTask
@@ -42,12 +44,25 @@ class PlannedSource:
         """Yield the source's batches for the tasks with these numbers.
 
         Raises:
-            SourceError: the source failed; the error names the splits that were being read.
+            SourceError: the source failed; the error names the splits that were being read. Or it emitted
+                a record that is not a batch.
         """
         splits = [split for number in tasks for split in self.shares[number]]
         readers = max(1, min(self.slots, len(self.shares)))
         index = tasks[0] % readers if tasks else 0
-        yield from read_splits(self.source, self.version, splits, index=index, parallelism=readers)
+        found = read_splits(self.source, self.version, splits, index=index, parallelism=readers)
+        yield from map(self._checked, found)
+
+    def _checked(self, record: object) -> pa.RecordBatch:
+        import pyarrow as pa  # noqa: PLC0415 - only workers need it
+
+        if isinstance(record, pa.RecordBatch):
+            return record
+        raise SourceError(
+            f"source {self.name!r} emitted {kind_of(record)}, not an Arrow batch",
+            asked="pyarrow.RecordBatch",
+            have=type(record).__name__,
+        )
 
     def splits_of(self, tasks: list[int]) -> int:
         """Return how many splits the tasks with these numbers have."""
