@@ -4,6 +4,7 @@ After each test, conftest checks for leftovers.
 """
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -92,7 +93,7 @@ def test_an_error_of_spark_below_the_producers_is_the_cause(spark):
     wrong = "if(id % 15000 = 14999, raise_error(concat('row ', id)), 'fine') as r"
     df = spark.range(0, 60_000, 1, 4).selectExpr("id", wrong)
     text = message_of(exchange(df, by="id").collect)
-    assert "row 14999" in text
+    assert re.search("row (14|29|44|59)999", text)
 
 
 @pytest.mark.soak

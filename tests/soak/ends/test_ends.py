@@ -49,7 +49,7 @@ def start(master, body, tmp_path):
     )
 
 
-def finish(process, seconds=60):
+def finish(process, seconds=120):
     try:
         out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -92,7 +92,7 @@ def test_stopping_spark_ends_everything(tmp_path):
     print(exchange(again.range(0, 1000, 1, 4), by="id").count())
     again.stop()
     """
-    out, _ = finish(start("local[4]", body, tmp_path), 120)
+    out, _ = finish(start("local[4]", body, tmp_path))
     lines = out.strip().splitlines()
     assert lines[0] == "1 False []"
     assert lines[1] == "1000"
