@@ -130,7 +130,8 @@ WITH_A_CHILD = """
 import os, time
 if os.fork() == 0:
     os.setpgid(0, 0)
-print(os.getpid(), flush=True)
+# One call for a whole line: print() has two, between which the other process writes.
+os.write(1, f"{os.getpid()}\\n".encode())
 time.sleep(3600)
 """
 
