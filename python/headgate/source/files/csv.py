@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -23,7 +24,7 @@ from headgate.source.files.content import (
     is_utf_8,
     open_decompressed,
 )
-from headgate.source.files.csv_quotes import QuoteCounter, refuse_open_quote
+from headgate.source.files.csv_quotes import QuoteCounter, refuse_open_quote, refuse_torn_lines
 from headgate.source.files.format import BATCH_BYTES, Cut, FileFormat, sliced
 from headgate.source.files.inference import exact_numbers, exact_type, inferred, is_number
 from headgate.source.files.lines import byte_ranges, line_chunks, line_start
@@ -39,8 +40,6 @@ _SAMPLE: Final = 1024 * 1024
 _LARGEST_ROW: Final = 1024 * 1024 * 1024
 #: Pyarrow's errors for a row and for a header that are larger than a block.
 _TOO_LARGE: Final = ("straddling object", "Empty CSV file or block")
-#: Most bytes of a line that an error shows.
-_SHOWN: Final = 60
 #: Most bytes in UTF-8 for a byte of another encoding.
 _GROWTH: Final = 3
 #: Pyarrow's error for a row with more or fewer values than the header, and the remedy.
@@ -173,7 +172,7 @@ class CsvFormat(FileFormat):
         """Yield the rows of whole lines."""
         if not chunk.strip():
             return
-        _check_lines(chunk, self._options)
+        refuse_torn_lines(chunk, self._options)
         read = self._read_options(self._grown(len(chunk)) + 1, column_names=names)
         table = pac.read_csv(io.BytesIO(chunk), read, self._parse(), convert)
         yield from table.combine_chunks().to_batches()
@@ -191,8 +190,8 @@ class CsvFormat(FileFormat):
         for place, name in enumerate(batch.schema.names):
             if name in numbers:
                 texts = columns[place]
-                known = pc.if_else(pc.is_in(texts, nulls), pa.scalar(None, pa.string()), texts)
-                columns[place] = exact_numbers(known, numbers[name], name)
+                texts = pc.if_else(pc.is_in(texts, nulls), pa.scalar(None, pa.string()), texts)
+                columns[place] = exact_numbers(texts, numbers[name], name)
         return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
     def _below_header(self, files: Files, split: FileSplit) -> FileSplit:
@@ -284,30 +283,14 @@ def _check_names(names: Sequence[str], wanted: Sequence[str]) -> None:
     Raises:
         ValueError: a column is there twice, or is spelt almost as one that the header lacks.
     """
+    times = Counter(names)
     alike = {name.strip().casefold(): name for name in names}
     for name in wanted:
         other = alike.get(name.strip().casefold())
-        if names.count(name) > 1:
-            raise ValueError(f"its header has {name!r} {names.count(name)} times")
-        if other is not None and name not in names:
+        if times[name] > 1:
+            raise ValueError(f"its header has {name!r} {times[name]} times")
+        if other is not None and name not in times:
             raise ValueError(f"its header has {other!r}, and the column to read is {name!r}")
-
-
-def _check_lines(chunk: bytes, options: CsvOptions) -> None:
-    """Refuse lines that begin or end within quotes: a part of a value would be taken for a row.
-
-    Raises:
-        ValueError: there is one.
-    """
-    quote = (options.quote_char or "").encode()
-    if not quote or options.escape_char or quote not in chunk:
-        return
-    torn = next((line for line in chunk.splitlines() if line.count(quote) % 2), None)
-    if torn is not None:
-        raise ValueError(
-            f"a value of the line {torn[:_SHOWN].decode(errors='replace')!r} has a newline or a single quote, which "
-            "newlines_in_values=False does not allow"
-        )
 
 
 def _numbers_of(schema: pa.Schema) -> dict[str, pa.DataType]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
     from headgate.source.files.csv_options import CsvOptions
+
+
+#: Most bytes of a line that an error shows.
+_SHOWN: Final = 60
 
 
 class QuoteCounter:
@@ -25,11 +29,9 @@ class QuoteCounter:
 
     def __init__(self, stream: Any, options: CsvOptions) -> None:
         self._stream = stream
-        self._quote = (options.quote_char or "").encode()
+        self._quote = _counted_quote(options)
         self._quotes = 0
-        # A quote behind an escape opens nothing.
-        counts = bool(self._quote) and not options.escape_char
-        self.file = pa.PythonFile(self, mode="r") if counts else stream
+        self.file = pa.PythonFile(self, mode="r") if self._quote else stream
         self.closed = False
 
     @property
@@ -46,6 +48,28 @@ class QuoteCounter:
     def close(self) -> None:
         """Leave the stream to whom it belongs."""
         self.closed = True
+
+
+def refuse_torn_lines(chunk: bytes, options: CsvOptions) -> None:
+    """Refuse lines that begin or end within quotes: a part of a value would be taken for a row.
+
+    Raises:
+        ValueError: there is one.
+    """
+    quote = _counted_quote(options)
+    if not quote or quote not in chunk:
+        return
+    torn = next((line for line in chunk.splitlines() if line.count(quote) % 2), None)
+    if torn is not None:
+        raise ValueError(
+            f"a value of the line {torn[:_SHOWN].decode(errors='replace')!r} has a newline or a single quote, which "
+            "newlines_in_values=False does not allow"
+        )
+
+
+def _counted_quote(options: CsvOptions) -> bytes:
+    """Return the quote, if each one opens or closes a value; b"" if there is none, or some are behind an escape."""
+    return b"" if options.escape_char else (options.quote_char or "").encode()
 
 
 def refuse_open_quote(stream: Any, options: CsvOptions) -> None:
