@@ -29,12 +29,12 @@ class MaskedPath(str):
         Raises:
             OptionError: the value is no path, or a URI beside a file system.
         """
-        found = checked_path("path", value)
+        path = checked_path("path", value)
         if filesystem is not None:
-            refuse_uri(found, filesystem)
-        elif not is_uri(found):
-            found = os.path.abspath(found)  # noqa: PTH100 - as given
-        return cls(found)
+            refuse_uri(path, filesystem)
+        elif not is_uri(path):
+            path = os.path.abspath(path)  # noqa: PTH100 - as given
+        return cls(path)
 
     def __repr__(self) -> str:
         """Return the repr without secrets."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from headgate._option import Option, Scope
 
-#: What replaces an exchange whose two sides run at the same time.
+#: The replacement of an exchange whose two sides run at the same time.
 STREAM: Final = "headgate.stream.stream(source) ... .start(spark=spark)"
 
 OPTIONS: Final[dict[str, Option]] = {

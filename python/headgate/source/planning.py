@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 #: Longest wait of a close for a running callback of the enumerator, in seconds.
 _CLOSE: Final = 2.0
-#: What runs an enumerator beside its readers.
+#: Calls that run an enumerator beside its readers.
 _WITH_EVENTS: Final = "headgate.source.read(source) · headgate.stream.stream(source) ... .start()"
 
 

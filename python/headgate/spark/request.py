@@ -187,7 +187,7 @@ def check(
     )
     keys = partitioning(by, columns)
     if isinstance(reduce, PerKey):
-        replace(columns, argument="per_key", not_computed="").keys(reduce.keys)
+        replace(columns, argument="per_key").keys(reduce.keys)
     check_whole_groups(map, reduce, keys, chosen["num_partitions"])
     df, source = (None, data) if isinstance(data, SourceInput) else (data, None)
     return Request(
@@ -304,10 +304,9 @@ def struct_of(schema: StructType | pa.Schema | str, name: str) -> StructType:
         try:
             parsed = Struct.fromDDL(schema)
         except ParseException as error:
+            reason = str(error.getMessage() or error).partition("\n")[0]
             raise OptionError(
-                f"{name}={schema!r} is not a schema in Spark's DDL: {error.getMessage() or error}".partition(
-                    "\n"
-                )[0],
+                f"{name}={schema!r} is not a schema in Spark's DDL: {reason}",
                 remedy=f'{name}="user string, n long"',
             ) from error
         if isinstance(parsed, Struct):

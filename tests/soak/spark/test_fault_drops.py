@@ -26,7 +26,7 @@ class Refusing(logging.Handler):
 
     def emit(self, record):
         self.asked += 1
-        # What a handler raises in a call of the user is the user's own.
+        # An error of a handler in a call of the user is the user's own.
         if threading.current_thread() is not threading.main_thread():
             raise OSError("no space left for logs")
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.json as paj
 import pyarrow.types as pt
 
+from headgate._nested import with_inner
 from headgate.source.files.content import (
     ContentError,
     check_head,
@@ -170,8 +171,4 @@ def _text_type(kind: pa.DataType) -> pa.DataType:
     """Return a type with strings in place of dates and times, also nested ones."""
     if pt.is_date(kind) or pt.is_time(kind) or pt.is_timestamp(kind):
         return pa.string()
-    if pt.is_struct(kind):
-        return pa.struct([field.with_type(_text_type(field.type)) for field in kind])
-    if pt.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_text_type(kind.value_type)))
-    return kind
+    return with_inner(kind, lambda inner: inner.with_type(_text_type(inner.type)))

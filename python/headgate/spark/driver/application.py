@@ -1,4 +1,4 @@
-"""What the driver of a Spark application knows of its exchanges on several hosts, to the application's end."""
+"""Facts of a Spark application's exchanges on several hosts, which its driver keeps to the application's end."""
 
 from __future__ import annotations
 

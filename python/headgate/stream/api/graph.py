@@ -223,10 +223,16 @@ class JobGraph:
         return [(stage.number, at) for stage in self.stages for at in range(stage.parallelism)]
 
     @property
+    def sources(self) -> dict[str, Source[Any, Any, Any]]:
+        """The sources of the job, by uid."""
+        heads = [stage.head for stage in self.stages]
+        return {head.uid: head.source for head in heads if head.source is not None}
+
+    @property
     def is_bounded(self) -> bool:
         """True if all sources end by themselves, and a later run has nothing new of them."""
-        sources = [stage.head.source for stage in self.stages if stage.head.source is not None]
-        return not self.ends_open and all(one.boundedness is Boundedness.BOUNDED for one in sources)
+        all_end = all(source.boundedness is Boundedness.BOUNDED for source in self.sources.values())
+        return all_end and not self.ends_open
 
     def inputs_of(self, stage: int) -> list[tuple[Stage, int]]:
         """Return the stages that send to a stage, each with the position of the edge among its edges."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.errors import HeadgateError, InternalError, SinkError, StreamError
 from headgate.sink.stream_api import StreamSink
-from headgate.stream.job.metadata import committables_of, sources_of
+from headgate.stream.job.metadata import committables_of
 from headgate.stream.operators.sinks import SinkOperator
 
 if TYPE_CHECKING:
@@ -38,10 +38,9 @@ class SinkCommits:
         Raises:
             StreamError: one would, in this run or in the next one.
         """
-        sources = sources_of(self._graph)
         for uid, sink in self._sinks.items():
             new_file = sink.new_file if isinstance(sink, StreamSink) else None
-            for source in sources:
+            for source in self._graph.sources.values():
                 if new_file is not None and source.would_list(*new_file):
                     folder = new_file[1].rpartition("/")[0]
                     raise StreamError(

@@ -21,7 +21,7 @@ from headgate.stream.job.checkpoints import (
 from headgate.stream.job.commits import SinkCommits
 from headgate.stream.job.history import CheckpointHistory
 from headgate.stream.job.messages import text
-from headgate.stream.job.metadata import check_restorable, metadata, names, source_names, sources_of
+from headgate.stream.job.metadata import check_restorable, metadata, names
 from headgate.stream.job.store import (
     CheckpointStore,
     Completed,
@@ -87,7 +87,8 @@ class Checkpointing:
         self._store = store
         self._master = master
         self._commits = SinkCommits(graph, config.name)
-        self._names = source_names(graph) | self._commits.names | {"name=": config.name}
+        sources = {uid: source.name for uid, source in graph.sources.items()}
+        self._names = sources | self._commits.names | {"name=": config.name}
         self._files = ThreadPoolExecutor(1, thread_name_prefix="headgate-checkpoints")
         #: Id of the last checkpoint that is complete; of the thread of files.
         self._completed = 0
@@ -132,7 +133,7 @@ class Checkpointing:
         if store is not None and found is not None:
             self._check_ends(found, store.uri)
             self._check(found)
-            for source in sources_of(self._graph) if self._graph.ends_open else ():
+            for source in self._graph.sources.values() if self._graph.ends_open else ():
                 if source.until_now() is source:
                     self._master.notices.add(
                         f"{source.name} ends by itself: what an earlier run has read of it is all that is read"

@@ -132,18 +132,6 @@ def check_restorable(graph: JobGraph, fields: Mapping[str, Any], *, allow_droppe
     _check_in_flight(graph, fields, allow_dropped=allow_dropped)
 
 
-def sources_of(graph: JobGraph) -> list[Any]:
-    """Return the sources of a job."""
-    nodes = [node for stage in graph.stages for node in stage.operators]
-    return [node.source for node in nodes if node.source is not None]
-
-
-def source_names(graph: JobGraph) -> dict[str, str]:
-    """Return the name of each source, by uid."""
-    nodes = [node for stage in graph.stages for node in stage.operators]
-    return {node.uid: node.source.name for node in nodes if node.source is not None}
-
-
 def names(fields: Mapping[str, Any]) -> dict[str, str]:
     """Return the names of the sources and sinks of a checkpoint, by uid, as far as it has them."""
     sources = {uid: one["name"] for uid, one in fields["sources"].items() if "name" in one}

@@ -95,9 +95,7 @@ class CheckpointStore:
         Raises:
             CheckpointError: the newest entry is damaged, or the folder cannot be read.
         """
-        last = max(self._numbers(_LOG), default=0)
-        entry = self._read(last) if last else None
-        return None if entry is None else entry.get("checkpoint")
+        return self._newest_entry().get("checkpoint")
 
     def job_name(self) -> str | None:
         """Return the name of the job that has written the newest checkpoint; None if there is none, or it has no name.
@@ -105,9 +103,13 @@ class CheckpointStore:
         Raises:
             CheckpointError: the newest entry is damaged, or the folder cannot be read.
         """
+        newest = self._continued(self._newest_entry())
+        return None if newest is None else newest.fields.get("name")
+
+    def _newest_entry(self) -> dict[str, Any]:
+        """Return the newest entry of the log, whoever has written it; an empty one if there is none."""
         last = max(self._numbers(_LOG), default=0)
-        found = self._continued(self._read(last) or {}) if last else None
-        return None if found is None else found.fields.get("name")
+        return (self._read(last) if last else None) or {}
 
     def claim(self, *, anew: bool = False) -> Completed | None:
         """Become the driver that writes here, and return the checkpoint to continue from.
