@@ -64,7 +64,11 @@ def test_the_data_in_flight_of_a_channel_that_ends_is_kept(environment, kept_by)
 
 def test_a_record_that_is_cut_between_both_sides_comes_whole_once(environment):
     """The record is larger than all buffers, so the reader has its start when it is emitted."""
-    producer, consumer = (environment(same_host_link="off", memory="16m") for _ in range(2))
+    producer = environment(same_host_link="off", memory="16m")
+    # With credit for two segments, the writer still has the record's end when it is emitted.
+    consumer = environment(
+        same_host_link="off", memory="16m", buffers_per_channel=1, floating_buffers_per_gate=1
+    )
     job = Job(lambda: (producer, consumer), 1)
     record = bytes(range(256)) * 20_000
     cut = 0
@@ -76,13 +80,14 @@ def test_a_record_that_is_cut_between_both_sides_comes_whole_once(environment):
         emitting.join()
         job.send(0, barrier(number, "unaligned"))
         complete(job, number)
-        job.send(0, b"behind")
         inputs = job.reader.take_channel_state(number)
         outputs = job.writers[0].take_channel_state(number)
         processed = job.got[: job.got.index(("barrier", number, "unaligned"))]
         parts = b"".join(part for _, part in [*inputs, *outputs])
         assert processed + hg.decode_channel_state(parts, None) == [record, b"small"]
+        behind = Task(job.send, 0, b"behind")
         wait_until(lambda: (job.poll(), b"behind" in job.got)[1])
+        behind.join()
         assert [one for one in job.got if isinstance(one, bytes)] == [record, b"small", b"behind"]
         if inputs and outputs and not processed:
             with pytest.raises(hg.errors.IntegrityError, match="without its end"):
