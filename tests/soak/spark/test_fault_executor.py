@@ -68,12 +68,13 @@ def holding_the_lock():
 
 
 def stuck(folder, act):
-    """Return a function that signs, then blocks in its first two tasks."""
+    """Return a function that signs, then blocks in one task and names its executor in a file."""
 
     def work(batches):
         sign(folder)
         for batch in batches:
-            if batch.num_rows and (once(folder, "stuck-0") or once(folder, "stuck-1")):
+            if batch.num_rows and once(folder, "stuck"):
+                (folder / f"blocked-{parent(os.getppid())}").touch()
                 act()
             yield batch
 
@@ -83,15 +84,16 @@ def stuck(folder, act):
 @in_executors
 @pytest.mark.parametrize("act", rounds([asleep], [asleep, holding_the_lock]))
 def test_the_processes_of_a_killed_executor_end_by_themselves(spark, numbers, tmp_path, act):
-    # Producers block in their function, and consumers wait for rows in native code.
+    # A task that blocks in another executor would last longer than this test waits.
     work, outcomes = stuck(tmp_path, act), []
     result = exchange(
         numbers, by="k", num_partitions=2, map=work, reduce=signing(tmp_path), schema=numbers.schema
     )
     action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
     action.start()
-    assert wait_for((tmp_path / "stuck-1").exists, 60)
-    executor, theirs = next(iter(workers(tmp_path).items()))
+    assert wait_for(lambda: any(tmp_path.glob("blocked-*")), 60)
+    executor = int(next(tmp_path.glob("blocked-*")).name.partition("-")[2])
+    theirs = workers(tmp_path)[executor]
     assert b"CoarseGrainedExecutorBackend" in Path(f"/proc/{executor}/cmdline").read_bytes()
     os.kill(executor, signal.SIGKILL)
     killed = time.monotonic()
