@@ -5,7 +5,7 @@ import sys
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
-from tests.spark.masters import in_modes
+from tests.spark.masters import compares_rows, in_modes
 
 from headgate.source import NumberSequenceSource
 from headgate.spark import exchange, write
@@ -94,6 +94,7 @@ def test_a_source_tells_its_schema_too(spark):
     assert sum(n for _, n in rows) == 20
 
 
+@compares_rows
 def test_rows_without_columns(few):
     out = exchange(few.select(), map=described, schema="names string, n long")
     assert sum(row["n"] for row in out.collect()) == 130

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from tests.spark.masters import COMPARED
+from tests.spark.masters import COMPARED, compares_rows
 from tests.spark.plans import through_sparks_shuffle
 
 import headgate as hg
@@ -139,6 +139,7 @@ def test_one_row_of_20_mb(spark, mode):
 
 
 @pytest.mark.soak
+@compares_rows
 def test_rows_without_columns_by_round_robin(spark):
     df = spark.range(0, 1000, 1, 4).select()
     out = exchange(df)
@@ -146,6 +147,7 @@ def test_rows_without_columns_by_round_robin(spark):
     assert out.count() == 1000
 
 
+@compares_rows
 def test_round_robin_keeps_all_rows_and_uses_all_partitions(spark):
     df = spark.range(0, 1000, 1, 4)
     for by in (None, RoundRobinSelector()):
@@ -155,6 +157,7 @@ def test_round_robin_keeps_all_rows_and_uses_all_partitions(spark):
     assert {partition: len(rows) for partition, rows in out.items()} == {0: 500, 1: 500}
 
 
+@compares_rows
 def test_selectors_and_functions(spark):
     df = spark.range(0, 1000, 1, 4)
     out = exchange(df, by=HashSelector(["id"]), num_partitions=3)
@@ -170,6 +173,7 @@ def test_selectors_and_functions(spark):
     assert out.count() == 1000
 
 
+@compares_rows
 @both_ways
 def test_flinks_selectors(spark, way):
     df = spark.range(0, 1000, 1, 4)

@@ -10,6 +10,7 @@ import pytest
 from pyarrow import parquet
 from pyspark import cloudpickle
 from pyspark.sql.types import StructType
+from tests.spark.masters import compares_rows
 
 from headgate.errors import OptionError, SchemaMismatchError, SinkError, UnknownColumnError
 from headgate.sink import FileSink
@@ -77,6 +78,7 @@ def test_a_dataframe_is_written_by_its_tasks(spark, numbers, tmp_path):
     assert hidden(tmp_path) == []
 
 
+@compares_rows
 def test_an_exchange_is_written_by_its_consumers(spark, numbers, tmp_path):
     result = write(numbers, FileSink(tmp_path / "by"), by="k", num_partitions=2)
     assert (result.rows, len(result.files)) == (2_000, 2)
@@ -106,6 +108,7 @@ def test_an_exchange_is_written_by_its_consumers(spark, numbers, tmp_path):
     assert hidden(tmp_path) == []
 
 
+@compares_rows
 def test_a_source_is_written_without_a_dataframe(spark, tmp_path):
     from headgate.source import NumberSequenceSource
 

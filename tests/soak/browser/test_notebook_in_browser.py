@@ -71,7 +71,7 @@ def test_a_notebook_of_spark_has_the_explanation_and_the_numbers_of_a_run(visito
         assert [sorted(output.data) for output in cell.outputs] == [["text/html", "text/plain"]]
     visitor.driver.get(site(notebook, tmp_path).as_uri())
     explained, numbers = visitor.texts(".cell_output")
-    assert "kept: as an ordinary Spark job" in explained
+    assert "kept: map makes the rows in Python" in explained
     assert "done after" in numbers
     assert "reduceidle" in numbers, "a row for each stage"
     assert str(tmp_path) not in visitor.text("body")
