@@ -21,7 +21,7 @@ from headgate.source.api import (
     SourceSplit,
 )
 from headgate.source.base.emitter import RecordEmitter
-from headgate.source.base.multiplex import SingleThreadMultiplexSourceReaderBase
+from headgate.source.base.reader import SingleThreadMultiplexSourceReaderBase
 from headgate.source.base.records import RecordsBySplits, RecordsWithSplitIds
 from headgate.source.base.split_reader import (
     SplitReader,
@@ -227,8 +227,7 @@ class BatchSourceReader(
     @property
     def reads_in_order(self) -> bool:
         """True if the fetcher reads one split after another."""
-        readers = (fetcher.split_reader for fetcher in self._manager.fetchers())
-        return any(isinstance(one, SequentialSplitReader) for one in readers)
+        return isinstance(self._fetcher.split_reader, SequentialSplitReader)
 
     def start(self) -> None:
         """Request the first split."""
