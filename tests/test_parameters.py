@@ -403,7 +403,7 @@ OTHERS = {
     ),
     "is a part for authors of sources, called by Headgate and checked by SourceTestBase": (
         "FileCheckpoint FileSplit JsonSerializer "
-        "NumberCheckpoint NumberSplit RecordsBySplits "
+        "NumberSplit RecordsBySplits "
         "SourceEvent SourceOperator SplitFetcher SplitsAddition SplitsChange "
         "SplitsRemoval"
     ),

@@ -21,11 +21,11 @@ from headgate.source.base import (
 from headgate.source.files import CsvOptions, FileCheckpoint, FileSource, FileSplit
 from headgate.source.hybrid import HybridSource, HybridSourceBuilder
 from headgate.source.local import LocalRead, read
-from headgate.source.numbers import NumberCheckpoint, NumberSequenceSource, NumberSplit
+from headgate.source.numbers import NumberSequenceSource, NumberSplit
 from headgate.source.planning import Planned, plan_splits, read_splits
 from headgate.source.rate import RateSource
 from headgate.source.runtime import OperatingMode, SourceOperator
-from headgate.source.stream import SocketSource
+from headgate.source.socket import SocketSource
 from headgate.source.watermark import (
     MAX_WATERMARK,
     MIN_WATERMARK,
@@ -49,7 +49,6 @@ __all__ = [
     "InputStatus",
     "JsonSerializer",
     "LocalRead",
-    "NumberCheckpoint",
     "NumberSequenceSource",
     "NumberSplit",
     "OperatingMode",
