@@ -10,7 +10,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.errors import HeadgateError, SourceError
 from headgate.source.api import (
@@ -38,20 +38,6 @@ SplitT = TypeVar("SplitT", bound=SourceSplit)
 #: A batch, the split's position after it, and the latest timestamp of its rows in ms since 1970, if the source has any.
 #: A batch without rows only advances the position.
 Positioned = tuple["pa.RecordBatch", int] | tuple["pa.RecordBatch", int, int | None]
-
-
-class PositionedSplit(Protocol):
-    """A split that is a frozen dataclass with a position."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def split_id(self) -> str:
-        """The name of the split, unique within the source."""
-
-    @property
-    def position(self) -> int:
-        """The position after the last emitted batch; 0 at the beginning."""
 
 
 class Pace:
@@ -215,7 +201,7 @@ class BatchSourceReader(
 
     Args:
         split_reader_supplier: makes the split reader, such as a :class:`SequentialSplitReader`; its
-            splits are :class:`PositionedSplit`.
+            splits are frozen dataclasses with a ``position``, 0 at the beginning.
         context: the reader's context.
     """
 
