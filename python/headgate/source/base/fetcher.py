@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from headgate.errors import NotBuiltError, OptionError, SourceError
 from headgate.source.api.split import SourceSplit
@@ -349,7 +349,7 @@ class SplitFetcher(Generic[E, SplitT]):
             self._wake_ups.put(None)
 
     def _fail(self, error: BaseException) -> None:
-        named = self._named(error)
+        named = failure_at(type(self.split_reader), list(self._splits), error)
         with self._lock:
             first = self._error
             if first is None:
@@ -360,17 +360,16 @@ class SplitFetcher(Generic[E, SplitT]):
         if self._is_closed:
             _LOG.warning("a fetcher failed while its reader closed: %s", named.summary)
 
-    def _named(self, error: BaseException) -> SourceError:
-        """Return an error that names the assigned splits and has the original as its cause."""
-        if isinstance(error, SourceError):
-            return error
-        splits = list(self._splits)
-        more = f" and {len(splits) - _NAMED} more" if len(splits) > _NAMED else ""
-        at_work = f"split {', '.join(splits[:_NAMED])}{more}" if splits else "no split"
-        named = SourceError(
-            f"{type(self.split_reader).__name__} failed at {at_work}: "
-            f"{type(error).__name__}: {error}".strip(),
-            details={"splits": splits},
-        )
-        named.__cause__ = error
-        return named
+
+def failure_at(kind: type[Any], splits: Sequence[str], error: BaseException) -> SourceError:
+    """Return an error that names a class of the source and its splits, and has the original as its cause."""
+    if isinstance(error, SourceError):
+        return error
+    more = f" and {len(splits) - _NAMED} more" if len(splits) > _NAMED else ""
+    at_work = f"split {', '.join(splits[:_NAMED])}{more}" if splits else "no split"
+    named = SourceError(
+        f"{kind.__name__} failed at {at_work}: {type(error).__name__}: {error}".strip(),
+        details={"splits": [*splits]},
+    )
+    named.__cause__ = error
+    return named

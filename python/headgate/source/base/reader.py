@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from headgate.errors import ClosedError, HeadgateError, SourceError
 from headgate.source.api.reader import InputStatus, SourceReader, SourceReaderContext
 from headgate.source.api.split import SourceSplit
-from headgate.source.base.fetcher import AVAILABLE, DEFAULT_CAPACITY, SplitFetcher
+from headgate.source.base.fetcher import AVAILABLE, DEFAULT_CAPACITY, SplitFetcher, failure_at
 
 if TYPE_CHECKING:
     from headgate.source.api.output import ReaderOutput, SourceOutput
@@ -200,11 +200,7 @@ class SingleThreadMultiplexSourceReaderBase(SourceReader[T, SplitT], Generic[E, 
         except HeadgateError:
             raise
         except Exception as error:
-            raise SourceError(
-                f"{type(self._emitter).__name__} failed at split {self._split_id}: "
-                f"{type(error).__name__}: {error}",
-                details={"splits": [self._split_id]},
-            ) from error
+            raise failure_at(type(self._emitter), [self._split_id], error) from error
 
     def _next_batch(self) -> RecordsWithSplitIds[E] | None:
         batch = self._fetcher.poll()
