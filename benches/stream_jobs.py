@@ -6,6 +6,7 @@ Worker processes import this module.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.source import RateSource
-from headgate.source.api import SourceReader, SourceReaderContext
-from headgate.source.base.records import RecordsBySplits, RecordsWithSplitIds
-from headgate.source.rate import RateSplit, RateSplitReader
-from headgate.source.sequential import BatchSourceReader, Timed, TimedBatchEmitter
+from headgate.source.rate import RateSplit
+from headgate.source.sequential import Positioned
 from headgate.stream import KeyedContext, ProcessFunction, ReducingStateDescriptor
 
 #: Bytes of the payload, so that a row with two numbers and a time has about 100.
@@ -43,47 +42,23 @@ class ScheduledSource(RateSource):
         self.rows_per_second = rows_per_second
         self.num_rows = rows
 
-    def create_reader(
-        self, context: SourceReaderContext
-    ) -> SourceReader[pa.RecordBatch, RateSplit]:
-        """Return a reader that emits what is due, every tick."""
-        return BatchSourceReader(lambda: ScheduledReader(self), context, TimedBatchEmitter())
+    def pace_of(self, readers: int) -> None:
+        """Return None: :meth:`open_split` waits for each tick."""
 
-
-class ScheduledReader(RateSplitReader):
-    """Emits all rows that are due, every tick."""
-
-    def __init__(self, source: ScheduledSource) -> None:
-        super().__init__(source)
-        self._scheduled = source
-        self._start: float | None = None
-        self._next = 0.0
-
-    def fetch(self) -> RecordsWithSplitIds[Timed]:
-        """Return the rows that are due at the next tick."""
-        if not self._splits:
-            return RecordsBySplits({})
-        ((split_id, (split, _)),) = self._splits.items()
-        if self._start is None:
-            self._start = self._next = time.time()
-        self._next = max(self._next + TICK, time.time())
-        if self._woken.wait(self._next - time.time()):
-            self._woken.clear()
-            return RecordsBySplits({})
-        source, position = self._scheduled, self._positions[split_id]
-        due = int((time.time() - self._start) * source.rows_per_second)
-        end = min(due, source.num_rows)
-        if position >= source.num_rows:
-            self._forget(split)
-            return RecordsBySplits({}, [split_id])
-        ids = np.arange(position, end)
-        # Microseconds since 1970.
-        at = ((self._start + ids / source.rows_per_second) * 1e6).astype(np.int64)
-        batch = pa.record_batch(
-            [ids, pa.array(at // 1000).cast(source.schema.types[1])], schema=source.schema
-        )
-        self._positions[split_id] = end
-        return RecordsBySplits({split_id: [(batch, end, None)]})
+    def open_split(self, split: RateSplit, readers: int) -> Iterator[Positioned]:
+        """Yield the rows that are due, every tick."""
+        start = at = time.time()
+        position = split.position
+        while position < self.num_rows:
+            at = max(at + TICK, time.time())
+            time.sleep(max(0.0, at - time.time()))
+            end = min(int((time.time() - start) * self.rows_per_second), self.num_rows)
+            ids = np.arange(position, end)
+            # Microseconds since 1970.
+            times = ((start + ids / self.rows_per_second) * 1e6).astype(np.int64)
+            columns = [ids, pa.array(times // 1000).cast(self.schema.types[1])]
+            position = end
+            yield pa.record_batch(columns, schema=self.schema), end
 
 
 def enrich(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -402,9 +402,9 @@ OTHERS = {
         "DataType EndOfDataStatus HeadgateError HeadgateWarning Boundedness InputStatus OperatingMode"
     ),
     "is a part for authors of sources, called by Headgate and checked by SourceTestBase": (
-        "AddSplitsTask FetchTask FileCheckpoint FileSplit FutureCompletingBlockingQueue JsonSerializer "
-        "NumberCheckpoint NumberSplit PauseOrResumeSplitsTask RecordsBySplits RemoveSplitsTask "
-        "SingleThreadFetcherManager SourceEvent SourceOperator SplitFetcher SplitsAddition SplitsChange "
+        "FileCheckpoint FileSplit JsonSerializer "
+        "NumberSplit RecordsBySplits "
+        "SourceEvent SourceOperator SplitFetcher SplitsAddition SplitsChange "
         "SplitsRemoval"
     ),
 }

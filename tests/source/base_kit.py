@@ -2,13 +2,13 @@
 
 import threading
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 from headgate.source import InputStatus, ReaderOutput, SourceSplit
 from headgate.source.base import (
     RecordEmitter,
     RecordsBySplits,
-    SingleThreadFetcherManager,
-    SourceReaderBase,
+    SingleThreadMultiplexSourceReaderBase,
     SplitReader,
     SplitsAddition,
     SplitsRemoval,
@@ -50,10 +50,13 @@ class NumberReader(SplitReader):
             self.is_open = is_open
             self.condition.notify_all()
 
+    def fetch_returns(self):
+        return self.woken or bool(self.is_open and self.splits.keys() - self.paused)
+
     def fetch(self):
         self.fetches += 1
         with self.condition:
-            while not self.woken and not (self.is_open and self.splits.keys() - self.paused):
+            while not self.fetch_returns():
                 self.blocked.set()
                 self.condition.wait()
             self.blocked.clear()
@@ -137,12 +140,10 @@ class SplitOutput(NumberOutput):
         self.log.append((self.split_id, record))
 
 
-class NumbersReader(SourceReaderBase):
-    """The reader; ``split_readers`` are those of its fetchers."""
+class NumbersReader(SingleThreadMultiplexSourceReaderBase):
+    """The reader; ``split_readers`` has that of its fetcher."""
 
-    def __init__(
-        self, new=NumberReader, emitter=None, manager=SingleThreadFetcherManager, **options
-    ):
+    def __init__(self, new=NumberReader, emitter=None, **options):
         self.split_readers = []
         self.finished = []
 
@@ -150,11 +151,8 @@ class NumbersReader(SourceReaderBase):
             self.split_readers.append(new())
             return self.split_readers[-1]
 
-        super().__init__(manager(supply, **options), emitter or NumberEmitter(), None)
-
-    @property
-    def manager(self):
-        return self._manager
+        context = SimpleNamespace(index_of_subtask=0)
+        super().__init__(supply, emitter or NumberEmitter(), context, **options)
 
     def initialized_state(self, split):
         return {"split": split, "index": split.index}

@@ -276,7 +276,7 @@ class Bench:
         return answers[0]
 
     def settle_if_open(self):
-        if not self.thread.is_closed:
+        if not self.thread._is_closed:
             self.settle()
 
     def in_thread(self, action):

@@ -204,19 +204,21 @@ class Rig:
         self.reported = []
         self.finished = []
         self.reader = ScriptedReader()
+        self.woken = woken = []
         self.operator = SourceOperator(
             ScriptedSource(self.reader),
             Context(),
+            lambda: woken.append(True),
             watermarks=watermarks,
             report_watermark=self.reported.append,
             report_finished=self.finished.extend,
             clock=self.clock,
             **options,
         )
-        if splits:
-            self.operator.add_splits(3, parts(*splits))
         if start:
             self.operator.start()
+            if splits:
+                self.operator.add_splits(3, parts(*splits))
 
     def run(self, *steps):
         """Add steps, poll until there is no record, and return the records."""
@@ -236,6 +238,10 @@ class Rig:
             self.clock.pass_by(0.1)
             records += self.drain()
         return records
+
+    @property
+    def split_ids(self):
+        return tuple(self.operator._output.splits)
 
     @property
     def watermark(self):

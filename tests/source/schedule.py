@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
-from tests.source.simulator import Lost, SimSplit, SimSplitReader, Simulator
+from tests.source.simulator import Lost, SimFetcher, SimSplit, SimSplitReader, Simulator
 
 from headgate.errors import SourceError
 from headgate.source import InputStatus
-from headgate.source.base import (
-    AVAILABLE,
-    RecordEmitter,
-    SingleThreadFetcherManager,
-    SourceReaderBase,
-    SplitFetcherManager,
-)
+from headgate.source.base import RecordEmitter, SingleThreadMultiplexSourceReaderBase
 
 MORE, NOTHING, END = InputStatus
 
@@ -28,27 +23,6 @@ class Emitter(RecordEmitter):
 class State:
     def __init__(self, split):
         self.position, self.end, self.generation = split.position, split.end, split.generation
-
-
-class TwoThreadsManager(SplitFetcherManager):
-    """Reads even splits in one fetcher and odd ones in another, so that two threads put."""
-
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
-        self.of = {}
-
-    def add_splits(self, splits):
-        for split in splits:
-            which = int(split.split_id) % 2
-            running = self.of.get(which) if self.of.get(which) in self.fetchers() else None
-            fetcher = self.of[which] = running or self.create_split_fetcher()
-            fetcher.add_splits([split])
-            if not running:
-                self.start_fetcher(fetcher)
-
-    def remove_splits(self, split_ids):
-        for fetcher in self.fetchers():
-            fetcher.remove_splits(split_ids)
 
 
 class World:
@@ -105,9 +79,13 @@ class Output:
         self.world.emitted[split_id, generation] += 1
 
 
-class Reader(SourceReaderBase):
-    def __init__(self, manager, world):
-        super().__init__(manager, Emitter(), None)
+class Reader(SingleThreadMultiplexSourceReaderBase):
+    def __init__(self, world, capacity):
+        def supply():
+            return SimSplitReader(world)
+
+        super().__init__(supply, Emitter(), SimpleNamespace(index_of_subtask=0))
+        self._fetcher = SimFetcher(world.simulator, supply, queue_capacity=capacity)
         self.world = world
         self.generations = {}
 
@@ -143,18 +121,12 @@ class Life:
         simulator.workers.clear()
         world.new_life()
         world.fails_after = habits["fails_after"]
-        kind = TwoThreadsManager if habits["two_threads"] else SingleThreadFetcherManager
-        self.manager = kind(
-            lambda: SimSplitReader(world),
-            queue_capacity=habits["capacity"],
-            threads=simulator.threads,
-        )
-        self.reader = Reader(self.manager, world)
+        self.reader = Reader(world, habits["capacity"])
+        self.fetcher = self.reader._fetcher
         self.output = Output(world)
         self.waiting, self.in_vain = None, 0
         self.told_no_more = False
         self.to_pause = self.removed = frozenset()
-        self.stopped = []
         self.ended = False
         self.saved = (list(restored), world.snapshot())
         self.reader.start()
@@ -233,7 +205,7 @@ class Life:
     def mail(self):
         """Take one of the steps of a task between two polls."""
         calm = (self.add_splits, self.check_and_save, self.tell_no_more)
-        wild = (self.pause_splits, self.pause_threads, self.wake, self.remove, self.reap)
+        wild = (self.pause_splits, self.wake, self.remove)
         kinds = calm + wild if self.habits["disturbs"] else calm
         kinds[int(self.rng.random() * len(kinds))]()
 
@@ -255,28 +227,15 @@ class Life:
         self.reader.pause_or_resume_splits(sorted(pause), sorted(self.to_pause - pause))
         self.to_pause = pause
 
-    def pause_threads(self):
-        for fetcher in self.manager.fetchers():
-            if self.rng.random() < 0.5:
-                fetcher.pause()
-                self.stopped.append(fetcher)
-            else:
-                fetcher.resume()
-
     def wake(self):
-        for fetcher in self.manager.fetchers():
-            fetcher.wake_up()
-
-    def reap(self):
-        """Shut idle fetchers down early, as a manager may while the reader has no batch."""
-        if self.reader.is_available() is not AVAILABLE:
-            self.manager.maybe_shutdown_finished_fetchers()
+        """Interrupt the fetcher by a change that changes nothing."""
+        self.fetcher.remove_splits([])
 
     def remove(self):
         known = list(self.reader.generations)
         if known and self.habits["removes"]:
             gone = known[int(self.rng.random() * len(known))]
-            self.manager.remove_splits([gone])
+            self.fetcher.remove_splits([gone])
             self.removed |= {gone}
 
     def tell_no_more(self):
@@ -294,10 +253,6 @@ class Life:
         if self.to_pause:
             self.reader.pause_or_resume_splits([], sorted(self.to_pause))
             self.to_pause = frozenset()
-        elif self.stopped:
-            for fetcher in self.stopped:
-                fetcher.resume()
-            self.stopped = []
         elif self.world.pool:
             self.reader.add_splits(self.world.pool)
             self.world.pool = []
@@ -312,8 +267,8 @@ class Life:
             if not self.told_no_more:
                 raise Lost(f"all wait, with splits {self.reader.generations} unfinished")
         else:
-            blocked = [w.blocked_at() for w in self.simulator.workers if not w.ended]
-            raise Lost(f"all wait: the reader for data, the fetchers: {blocked}")
+            blocked = [w.blocked_at() for w in self.simulator.workers if not w.has_ended]
+            raise Lost(f"all wait: the reader for data, the fetcher {blocked}")
 
     def seen(self):
         return self.world.finished | set(self.reader.generations.items())
@@ -334,13 +289,13 @@ class Life:
         self.world.closing = True
         self.reader.close()
         self.reader.close()
-        if not all(w.ended for w in self.simulator.workers):
+        if not all(w.has_ended for w in self.simulator.workers):
             raise Lost("close left a fetcher running")
         if not all(r.closed == 1 for r in self.world.split_readers):
             raise Lost("close left a split reader open")
         if not all(b.recycled == 1 for b in self.world.batches):
             raise Lost("close left a batch that was not given back")
-        if not self.manager.queue.is_empty():
+        if not self.fetcher.is_empty:
             raise Lost("close left a batch in the queue")
 
 
@@ -356,7 +311,6 @@ def run_schedule(seed):
     disturbs = rng.random() < 0.6
     habits = {
         "capacity": rng.choice([1, 1, 2, 3]),
-        "two_threads": rng.random() < 0.25,
         "mail": rng.choice([0.05, 0.2, 0.5]),
         "spurious": rng.choice([0.0, 0.0, 0.3]),
         "disturbs": disturbs,

@@ -1,8 +1,8 @@
 """A simulator that runs a reader, its fetchers and their input step by step in one thread.
 
-It runs the code of headgate.source.base itself. The fetchers are generators, which the simulator
-advances. It also makes the locks, and may advance fetchers before the reader acquires one. So
-every order of the critical sections can happen, and the same seed gives the same order.
+It runs the code of headgate.source.base itself, and takes the place of the fetcher's thread: it calls
+next_task(), and then the task. It also makes the lock, and may advance the fetcher before the reader acquires
+it. So every order of the critical sections can happen, and the same seed gives the same order.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from headgate.source.base.threads import AT_FETCH, Threads
+from headgate.source.base import SplitFetcher
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,6 @@ class Lost(AssertionError):
     """An invariant is broken: a loss, a repetition, a leak, or a wait without end."""
 
 
-class SimParker:
-    def __init__(self):
-        self.permit = False
-
-    def park(self):
-        raise Lost("a simulated thread was parked for real")
-
-    def unpark(self):
-        self.permit = True
-
-
 class SimLock:
     __slots__ = ("held", "simulator")
 
@@ -48,7 +37,7 @@ class SimLock:
     def __enter__(self):
         self.simulator.gap()
         if self.held:
-            raise Lost("a lock is taken that is held: a step yielded with it, or took it twice")
+            raise Lost("the lock is taken twice")
         self.held = True
         self.simulator.held += 1
 
@@ -57,67 +46,55 @@ class SimLock:
         self.simulator.held -= 1
 
 
-class SimWorker:
-    """A fetcher's thread: a generator, and the parker that it waits for."""
+class SimFetcher(SplitFetcher):
+    """A fetcher whose thread is the simulator; it is its own thread."""
 
-    def __init__(self, simulator, steps, name):
-        self.simulator, self.steps, self.name = simulator, steps, name
-        self.waits_for = None
-        self.ended = False
-        self.fetches_from = None
+    def __init__(self, simulator, *args, **options):
+        super().__init__(*args, **options)
+        self.simulator = simulator
+        self._lock = SimLock(simulator)
+        self.task = None
+        self.is_waiting = False
+
+    def _start(self):
+        self.simulator.workers.append(self)
+        return self
 
     def is_runnable(self):
-        if self.ended:
+        if self.has_ended:
             return False
-        if self.waits_for is None:
-            return True
-        if self.waits_for is AT_FETCH:
-            return self.split_reader().fetch_returns()
-        return self.waits_for.permit
-
-    def split_reader(self):
-        if self.fetches_from is None:
-            self.fetches_from = self.steps.gi_frame.f_locals["self"].split_reader
-        return self.fetches_from
+        if self.is_waiting:
+            return not self._wake_ups.empty()
+        return not (self.task and self._is_fetching()) or self.split_reader.fetch_returns()
 
     def step(self):
         simulator = self.simulator
         simulator.steps += 1
-        if self.waits_for is not None and self.waits_for is not AT_FETCH:
-            self.waits_for.permit = False
         simulator.in_fetcher = True
         try:
-            self.waits_for = next(self.steps)
-        except StopIteration:
-            self.ended = True
+            if self.is_waiting:
+                self._wake_ups.get_nowait()
+                self.is_waiting = False
+            elif self.task is None:
+                self.task = self.next_task()
+                self.is_waiting = self.task is None
+            else:
+                task, self.task = self.task, None
+                task()
         finally:
             simulator.in_fetcher = False
 
     def join(self, timeout):
-        while timeout and not self.ended:
+        while timeout and not self.has_ended:
             if not self.is_runnable():
-                raise Lost(f"close waits for ever for {self.name}, which {self.blocked_at()}")
+                raise Lost(f"close waits for ever for a fetcher that {self.blocked_at()}")
             self.step()
-        return self.ended
+
+    def is_alive(self):
+        return not self.has_ended
 
     def blocked_at(self):
-        return "blocks in fetch()" if self.waits_for is AT_FETCH else "is parked"
-
-
-class SimThreads(Threads):
-    def __init__(self, simulator):
-        self.simulator = simulator
-
-    def lock(self):
-        return SimLock(self.simulator)
-
-    def parker(self):
-        return SimParker()
-
-    def start(self, steps, name):
-        worker = SimWorker(self.simulator, steps, name)
-        self.simulator.workers.append(worker)
-        return worker
+        return "waits for a wake-up" if self.is_waiting else "blocks in fetch()"
 
 
 class Simulator:
@@ -127,7 +104,6 @@ class Simulator:
         self.rng = random.Random(seed)
         #: Probability that fetchers run before the reader acquires a lock.
         self.eagerness = eagerness
-        self.threads = SimThreads(self)
         self.workers = []
         self.in_fetcher = False
         self.held = 0

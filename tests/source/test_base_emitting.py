@@ -1,14 +1,11 @@
 """Batches, outputs and emitters of the reader on top of fetchers."""
 
-from types import SimpleNamespace
-
 import pytest
 from tests.source.base_kit import (
     NumberEmitter,
     NumberOutput,
     NumberReader,
     NumberSplit,
-    NumbersReader,
     blocked,
     poll,
     read_to_end,
@@ -17,10 +14,8 @@ from tests.source.base_kit import (
 from headgate.errors import SourceError
 from headgate.source import InputStatus
 from headgate.source.base import (
-    FutureCompletingBlockingQueue,
     RecordEmitter,
     RecordsBySplits,
-    SourceReaderBase,
 )
 
 MORE, NOTHING, END = InputStatus
@@ -149,30 +144,3 @@ def test_next_record_without_a_split_is_an_error():
     assert [batch.next_record_from_split(), batch.next_split()] == [None, None]
     with pytest.raises(SourceError, match="without a current split"):
         batch.next_record_from_split()
-
-
-def test_batches_that_are_left_by_fetchers_that_are_gone_come_before_the_end(output):
-    """The manager here ends fetchers by other rules."""
-    queue = FutureCompletingBlockingQueue()
-    manager = SimpleNamespace(
-        queue=queue,
-        check_errors=lambda: None,
-        add_splits=lambda splits: None,
-        maybe_shutdown_finished_fetchers=lambda: bool(late) and queue.put(0, late.pop()),
-        close=lambda: None,
-    )
-    late = [RecordsBySplits({"a": [7]}, ["a"])]
-
-    class Reader(NumbersReader):
-        def __init__(self):
-            self.finished = []
-            SourceReaderBase.__init__(self, manager, NumberEmitter(), None)
-
-    reader = Reader()
-    reader.add_splits([NumberSplit("a", count=1)])
-    reader.notify_no_more_splits()
-    assert reader.poll_next(output) is MORE
-    assert output.numbers == []
-    manager.maybe_shutdown_finished_fetchers = lambda: True
-    assert read_to_end(reader, output) is END
-    assert output.numbers == [7]

@@ -1,11 +1,10 @@
-"""The reader on top of fetchers: after Flink's SourceReaderTestBase and SourceReaderBaseTest."""
+"""The reader on top of a fetcher: after Flink's SourceReaderTestBase and SourceReaderBaseTest."""
 
-from types import SimpleNamespace
+import threading
 
 import pytest
 from tests.source.base_kit import (
     TIMEOUT,
-    NumberEmitter,
     NumberOutput,
     NumberReader,
     NumberSplit,
@@ -18,11 +17,7 @@ from tests.source.base_kit import (
 
 from headgate.errors import ClosedError, NotBuiltError, SourceError
 from headgate.source import InputStatus
-from headgate.source.base import (
-    AVAILABLE,
-    SingleThreadMultiplexSourceReaderBase,
-    SplitReader,
-)
+from headgate.source.base import AVAILABLE, SplitReader
 
 MORE, NOTHING, END = InputStatus
 
@@ -128,7 +123,8 @@ def test_the_fetcher_is_kept_while_splits_may_follow(readers, output):
     assert split_reader.closed == 0
     reader.notify_no_more_splits()
     assert read_to_end(reader, output) is END
-    assert reader.manager.fetchers() == []
+    reader.close()
+    assert split_reader.closed == 1
 
 
 def test_spec_13_04_a_snapshot_covers_what_was_emitted(readers, output):
@@ -191,7 +187,7 @@ def test_a_split_that_is_being_read_cannot(readers):
         reader.add_splits([NumberSplit("b"), NumberSplit("a")])
     with pytest.raises(SourceError, match="split b was added twice"):
         reader.add_splits([NumberSplit("b"), NumberSplit("b")])
-    assert reader.number_of_currently_assigned_splits == 1
+    assert len(reader.snapshot_state(1)) == 1
 
 
 def test_no_split_after_the_end(readers, output):
@@ -235,19 +231,44 @@ def test_a_closed_reader_says_so(readers, output):
         reader.add_splits([NumberSplit("a")])
 
 
-def test_the_multiplex_reader_makes_its_own_manager(output):
-    class Reader(SingleThreadMultiplexSourceReaderBase):
-        initialized_state = NumbersReader.initialized_state
-        to_split_type = NumbersReader.to_split_type
-
-        def on_split_finished(self, finished):
-            pass
-
-    context = SimpleNamespace(index_of_subtask=3)
-    reader = Reader(NumberReader, NumberEmitter(), context, queue_capacity=1)
-    assert reader._queue.remaining_capacity() == 1
-    reader.add_splits(ten_splits())
-    reader.notify_no_more_splits()
-    assert read_to_end(reader, output) is END
-    assert sorted(output.numbers) == list(range(100))
+def test_spec_13_01_the_error_of_a_fetcher_reaches_the_reader_that_waits(readers, output):
+    reader = readers(blocked)
+    reader.add_splits([NumberSplit("a"), NumberSplit("b")])
+    assert reader.poll_next(output) is NOTHING
+    future = reader.is_available()
+    split_reader = reader.split_readers[0]
+    split_reader.error = ValueError("no such partition")
+    split_reader.open()
+    future.result(TIMEOUT)
+    with pytest.raises(SourceError, match="split a, b: ValueError: no such partition"):
+        reader.poll_next(output)
     reader.close()
+    assert split_reader.closed == 1
+
+
+def test_many_readers_in_many_threads_read_everything():
+    readers, outputs = [NumbersReader(queue_capacity=1) for _ in range(8)], []
+    for index, reader in enumerate(readers):
+        reader.add_splits(ten_splits(10 * index))
+        reader.notify_no_more_splits()
+    threads = []
+    for reader in readers:
+        outputs.append(NumberOutput())
+        thread = threading.Thread(target=read_to_end, args=(reader, outputs[-1]), daemon=True)
+        threads.append(thread)
+        thread.start()
+    for thread, reader in zip(threads, readers, strict=True):
+        thread.join(TIMEOUT)
+        assert not thread.is_alive()
+        reader.close()
+    assert sorted(n for output in outputs for n in output.numbers) == list(range(800))
+
+
+def test_close_at_any_moment_ends_the_thread():
+    for seen in range(0, 100, 9):
+        reader, output = NumbersReader(), NumberOutput()
+        reader.add_splits(ten_splits())
+        poll(reader, output, lambda: len(output.numbers) >= seen)  # noqa: B023 - called at once
+        reader.close()
+        assert [t for t in threading.enumerate() if t.name.startswith("headgate-fetcher")] == []
+        assert reader.split_readers[0].closed == 1

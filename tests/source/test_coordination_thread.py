@@ -44,6 +44,14 @@ def move(thread, clock, seconds):
     rest(thread)
 
 
+def later(thread, delay, action):
+    thread.execute(lambda: thread.call_later(delay, action))
+
+
+def submit(thread, work, callback):
+    thread.execute(lambda: thread.submit(work, callback))
+
+
 def test_it_starts_with_the_first_action_and_runs_all_in_order(thread):
     assert ours() == []
     seen = []
@@ -83,9 +91,9 @@ def test_an_action_that_fails_is_logged_and_ends_nothing(thread, caplog):
 
 def test_a_timer_runs_when_its_time_has_come(thread, clock):
     seen = []
-    thread.schedule(5, None, lambda: seen.append("five"))
-    thread.schedule(2, None, lambda: seen.append("two"))
-    thread.schedule(0, None, lambda: seen.append("now"))
+    later(thread, 5, lambda: seen.append("five"))
+    later(thread, 2, lambda: seen.append("two"))
+    later(thread, 0, lambda: seen.append("now"))
     rest(thread)
     assert seen == ["now"]
     move(thread, clock, 1.99)
@@ -99,40 +107,26 @@ def test_a_timer_runs_when_its_time_has_come(thread, clock):
 def test_timers_of_one_time_run_in_the_order_of_the_calls(thread, clock):
     seen = []
     for number in range(20):
-        thread.schedule(1, None, lambda n=number: seen.append(n))
+        later(thread, 1, lambda n=number: seen.append(n))
+    rest(thread)
     move(thread, clock, 1)
     assert seen == list(range(20))
 
 
-def test_a_period_leaves_out_the_times_that_have_passed(thread, clock):
-    seen = []
-    thread.schedule(1, 10, lambda: seen.append(clock.now))
+def test_a_cancelled_timer_never_runs(thread, clock):
+    seen, timers = [], []
+    thread.execute(lambda: timers.append(thread.call_later(1, lambda: seen.append("never"))))
     rest(thread)
-    for seconds in (1, 9.5, 0.5, 35, 5):  # At 101, 110.5, 111, 146, 151.
-        move(thread, clock, seconds)
-    assert seen == [101, 111, 146, 151]
-
-
-def test_a_cancelled_timer_never_runs_again(thread, clock):
-    seen = []
-    once = thread.schedule(1, None, lambda: seen.append("once"))
-    often = thread.schedule(1, 1, lambda: (seen.append("often"), often.cancel()))
-    once.cancel()
-    move(thread, clock, 1)
+    timers[0].cancel()
+    timers[0].cancel()
     move(thread, clock, 5)
-    assert seen == ["often"]
-    once.cancel()
-
-
-@pytest.mark.parametrize("period", [0, -1, float("nan")])
-def test_a_period_is_positive(thread, period):
-    with pytest.raises(ValueError, match="greater than 0"):
-        thread.schedule(0, period, lambda: None)
+    assert seen == []
 
 
 def test_work_runs_on_the_pool_and_its_callback_here(thread):
     seen = []
-    thread.submit(
+    submit(
+        thread,
         lambda: threading.current_thread().name,
         lambda result, error: seen.append((result, error, threading.current_thread().name)),
     )
@@ -147,7 +141,7 @@ def test_an_error_of_work_goes_to_its_callback(thread):
     def work():
         raise trouble
 
-    thread.submit(work, lambda result, error: seen.append((result, error)))
+    submit(thread, work, lambda result, error: seen.append((result, error)))
     rest(thread)
     assert seen == [(None, trouble)]
 
@@ -156,7 +150,7 @@ def test_the_pool_has_four_daemons_and_is_used_again(thread):
     gate = threading.Barrier(5)
     seen = []
     for _ in range(4):
-        thread.submit(lambda: gate.wait(DEADLINE), lambda *answer: seen.append(answer))
+        submit(thread, lambda: gate.wait(DEADLINE), lambda *answer: seen.append(answer))
     gate.wait(DEADLINE)  # All four run at the same time.
     rest(thread)
     assert len(seen) == 4
@@ -164,7 +158,7 @@ def test_the_pool_has_four_daemons_and_is_used_again(thread):
     assert sorted(t.name for t in pool) == [f"headgate-call-async-{n}" for n in range(4)]
     assert all(t.daemon for t in pool)
     for number in range(50):
-        thread.submit(lambda n=number: n, lambda *answer: seen.append(answer))
+        submit(thread, lambda n=number: n, lambda *answer: seen.append(answer))
     rest(thread)
     assert sorted(a[0] for a in seen[4:]) == list(range(50))
     assert len(ours()) == 5
@@ -174,9 +168,10 @@ def test_idle_waits_for_the_pool_and_for_what_it_leads_to(thread):
     seen = []
     gate = threading.Event()
     idle = threading.Event()
-    thread.submit(
+    submit(
+        thread,
         lambda: gate.wait(DEADLINE),
-        lambda *_: thread.submit(lambda: None, lambda *_: seen.append("second")),
+        lambda *_: submit(thread, lambda: None, lambda *_: seen.append("second")),
     )
     thread.call_when_idle(idle.set)
     done = threading.Event()
@@ -188,35 +183,32 @@ def test_idle_waits_for_the_pool_and_for_what_it_leads_to(thread):
     assert seen == ["second"]
 
 
-def test_close_drops_what_waits_and_runs_the_closers():
+def test_close_drops_all_that_waits():
     thread = CoordinatorThread()
     seen = []
     at, go = threading.Event(), threading.Event()
     thread.execute(lambda: (at.set(), go.wait(DEADLINE)))
     assert at.wait(DEADLINE)
     thread.execute(lambda: seen.append("dropped"))
-    thread.schedule(0, None, lambda: seen.append("dropped"))
-    thread.submit(lambda: seen.append("dropped"), lambda *_: seen.append("dropped"))
-    thread.add_closer("a", lambda: seen.append("closed"))
-    thread.add_closer("b", lambda: seen.append("not closed"))
-    thread.remove_closer("b")
+    later(thread, 0, lambda: seen.append("dropped"))
+    submit(thread, lambda: seen.append("dropped"), lambda *_: seen.append("dropped"))
     closer = threading.Thread(target=thread.close, args=(DEADLINE,))
     closer.start()
-    while not thread.is_closed:
+    while not thread._is_closed:
         pass
     go.set()
     closer.join(DEADLINE)
-    assert seen == ["closed"]
+    assert seen == []
     assert not thread.execute(lambda: seen.append("late"))
     thread.close()
-    assert seen == ["closed"]
+    assert seen == []
     assert ours() == []
 
 
 def test_close_names_what_is_still_at_work(caplog):
     thread = CoordinatorThread()
     at, go = threading.Event(), threading.Event()
-    thread.submit(lambda: (at.set(), go.wait(DEADLINE)), lambda *_: None)
+    submit(thread, lambda: (at.set(), go.wait(DEADLINE)), lambda *_: None)
     assert at.wait(DEADLINE)
     with caplog.at_level(logging.WARNING, "headgate.source"):
         thread.close(timeout=0.01)
@@ -232,8 +224,7 @@ def test_it_can_be_closed_by_itself_and_without_ever_starting():
     assert not thread.execute(lambda: None)
     other = CoordinatorThread()
     closed = threading.Event()
-    other.add_closer("a", closed.set)
-    other.execute(other.close)
+    other.execute(lambda: (other.close(), closed.set()))
     assert closed.wait(DEADLINE)
     other.close(DEADLINE)
     assert ours() == []
@@ -249,11 +240,11 @@ def test_it_keeps_nothing_of_what_it_ran(thread):
     thing = Thing()
     gone = weakref.ref(thing)
     thread.execute(lambda kept=thing: None)
-    thread.submit(lambda kept=thing: kept, lambda result, error: None)
+    submit(thread, lambda kept=thing: kept, lambda result, error: None)
     del thing
     rest(thread)
     thread.execute(lambda: None)
-    thread.submit(lambda: None, lambda *_: None)
+    submit(thread, lambda: None, lambda *_: None)
     rest(thread)
     gc.collect()
     assert gone() is None

@@ -55,12 +55,12 @@ def test_every_callback_runs_on_the_one_thread(bench):
     bench.coordinator.checkpoint_complete(1)
     bench.checkpoint(2)
     bench.coordinator.checkpoint_aborted(2)
-    bench.coordinator.reader_lost(0)
+    bench.coordinator.register_reader(0, "again")
     bench.settle()
     bench.close()
     enumerator = bench.source.enumerator
     assert " ".join(call[0] for call in enumerator.calls) == (
-        "start reader reader request request event snapshot complete snapshot aborted back close"
+        "start reader reader request request event snapshot complete snapshot aborted back reader close"
     )
     assert enumerator.threads == {"headgate-enumerators"}
     assert enumerator.calls[3] == ("request", 0, "host-0")
@@ -78,7 +78,9 @@ def test_several_coordinators_share_a_thread():
     requested(benches[1], 0)
     assert benches[1].notes.told[-1] == ("no more", 0)
     assert not benches[1].source.enumerator.is_closed
-    thread.close(DEADLINE)  # Closes the enumerators that are left.
+    for bench in benches[1:]:
+        bench.coordinator.close(DEADLINE)
+    thread.close(DEADLINE)
     assert all(b.source.enumerator.is_closed for b in benches)
     assert ours() == []
 
@@ -92,7 +94,6 @@ def test_a_closed_coordinator_says_and_does_nothing(bench):
     context = bench.source.enumerator.context
     requested(bench, 0, 1)
     bench.coordinator.register_reader(1, "h")
-    bench.coordinator.reader_lost(0)
     bench.coordinator.source_event(0, SourceEvent("late"))
     bench.coordinator.report_watermark(0, 5)
     bench.coordinator.splits_finished(0, ["a"])
@@ -174,13 +175,11 @@ def test_spec_13_05_splits_of_a_lost_reader_go_to_another(bench):
     bench.checkpoint(1)
     bench.coordinator.checkpoint_complete(1)
     requested(bench, 0, 0, 1)
-    assert bench.coordinator.assigned_of(0) == ["a", "b", "c", "d"]
-    bench.coordinator.reader_lost(0)
+    bench.coordinator.register_reader(0, "again")
     bench.settle()
-    assert bench.source.enumerator.calls[-1] == ("back", ("c", "d"), 0)
-    assert bench.coordinator.assigned_of(0) == []
+    assert bench.source.enumerator.calls[-2:] == [("back", ("c", "d"), 0), ("reader", 0)]
     requested(bench, 1, 1, 1, 1)
-    assert bench.coordinator.assigned_of(1) == ["e", "f", "c", "d"]
+    assert [split for to, splits in bench.assigned if to == 1 for split in splits] == list("efcd")
     assert bench.notes.told[-1] == ("no more", 1)
 
 
@@ -192,16 +191,14 @@ def test_spec_section_13_2_splits_of_a_checkpoint_that_is_not_complete_go_back_t
     bench.checkpoint(2)
     bench.coordinator.checkpoint_aborted(2)
     requested(bench, 0)
-    bench.coordinator.reader_lost(0)
+    bench.coordinator.register_reader(0, "again")
     bench.settle()
-    assert bench.source.enumerator.calls[-1] == ("back", ("a", "b", "c"), 0)
+    assert bench.source.enumerator.calls[-2] == ("back", ("a", "b", "c"), 0)
 
 
 def test_spec_section_13_2_no_more_splits_is_forgotten_with_the_reader():
     bench = Bench(ListSource(SPLITS[:1])).started(0)
     requested(bench, 0, 0)
-    bench.coordinator.reader_lost(0)
-    requested(bench, 0)  # Not registered.
     bench.coordinator.register_reader(0, "new")
     requested(bench, 0, 0)
     assert bench.notes.told == [("assign", 0, ("a",)), ("no more", 0)] * 2
@@ -218,34 +215,27 @@ def test_spec_section_13_2_a_reader_that_registers_again_was_lost_before(bench):
     assert {n: r.location for n, r in readers.items()} == {0: "elsewhere"}
 
 
-def test_losing_a_reader_that_is_not_there_changes_nothing(bench):
-    bench.started(0)
-    bench.coordinator.reader_lost(1)
-    bench.settle()
-    assert bench.source.enumerator.calls[-1] == ("reader", 0)
-
-
 def test_the_account_of_finished_splits(bench):
     bench.started(0, 1)
     requested(bench, 0, 0, 1)
     assert bench.coordinator.total_splits == 3  # This enumerator's total.
     bench.coordinator.splits_finished(0, ["a"])
     bench.settle()
-    assert (bench.coordinator.finished_splits, bench.coordinator.assigned_of(0)) == (1, ["b"])
+    assert bench.coordinator.finished_splits == 1
     bench.checkpoint(1)
     bench.coordinator.splits_finished(0, ["b"])
     bench.coordinator.splits_finished(1, ["c"])
     bench.settle()
     assert bench.coordinator.finished_splits == 3
     bench.coordinator.checkpoint_complete(1)
-    bench.coordinator.reader_lost(0)  # It has finished "a", and reads "b" again.
-    bench.coordinator.splits_finished(0, ["b"])  # Reported too late.
-    bench.settle()
-    assert bench.coordinator.finished_splits == 2
-    bench.coordinator.register_reader(0, "h")
-    bench.coordinator.splits_finished(0, ["b"])
+    requested(bench, 0)
+    bench.coordinator.splits_finished(0, ["d"])
+    bench.coordinator.register_reader(0, "again")  # It reads "d" again.
     bench.settle()
     assert bench.coordinator.finished_splits == 3
+    bench.coordinator.splits_finished(0, ["d"])
+    bench.settle()
+    assert bench.coordinator.finished_splits == 4
 
 
 def test_a_finished_split_that_is_given_back_is_not_finished(bench):
@@ -254,7 +244,7 @@ def test_a_finished_split_that_is_given_back_is_not_finished(bench):
     bench.coordinator.splits_finished(0, ["a"])
     bench.settle()
     assert bench.coordinator.finished_splits == 1
-    bench.coordinator.reader_lost(0)
+    bench.coordinator.register_reader(0, "again")
     bench.settle()
     assert bench.coordinator.finished_splits == 0
 
@@ -304,7 +294,7 @@ def test_a_callback_that_fails_ends_the_job_once(where, named):
     data, error = bench.checkpoint(1)
     bench.coordinator.checkpoint_complete(1)
     bench.coordinator.checkpoint_aborted(2)
-    bench.coordinator.reader_lost(0)
+    bench.coordinator.register_reader(0, "again")
     bench.coordinator.register_reader(0, "h")
     bench.settle()
     (failure,) = bench.notes.errors
@@ -343,7 +333,6 @@ def test_a_split_that_cannot_be_written_is_assigned_to_nobody():
     context = bench.source.enumerator.context
     bench.in_thread(lambda: context.assign_splits({0: bench.source.splits}))
     assert bench.assigned == []
-    assert bench.coordinator.assigned_of(0) == []
     bench.close()
 
 

@@ -111,14 +111,12 @@ def test_spec_section_13_6_readers_without_more_splits_are_told_too(bench):
     assert bench.announced() == {0: 10 + DRIFT, 1: 10 + DRIFT}
 
 
-def test_a_lost_reader_holds_nobody(bench):
+def test_a_reader_that_registers_again_holds_nobody(bench):
     bench.reported(r0=10, r1=20)
-    bench.coordinator.reader_lost(0)
+    bench.coordinator.register_reader(0, "again")
     bench.settle()
     assert bench.announced() == {1: 20 + DRIFT}
-    bench.reported(r0=5)  # Too late.
-    assert bench.announced() == {1: 20 + DRIFT}
-    bench.coordinator.reader_lost(1)
+    bench.coordinator.register_reader(1, "again")
     bench.settle()
     assert bench.announced() == {}
 

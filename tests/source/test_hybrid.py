@@ -221,7 +221,7 @@ class TestEnumerator:
         positions = []
 
         def after(previous):
-            positions.append(previous.snapshot_state(1).next)
+            positions.append(5 * previous.snapshot_state(1).assigned)
             return NumberSequenceSource(positions[-1], positions[-1] + 5)
 
         chain = HybridSource.builder(A).add_source(after, readers=C).build()
@@ -327,7 +327,8 @@ class TestReader:
     def test_spec_section_13_7_splits_of_a_source_that_has_ended_hold_no_watermark_back(self):
         chain = HybridSource.builder(ListSource()).add_source(A).build()
         context = FakeReaderContext()
-        operator = SourceOperator(chain, context)
+        finished = []
+        operator = SourceOperator(chain, context, lambda: None, report_finished=finished.extend)
         operator.start()
         split = HybridSplit(0, ListSplit("a", 0, 3))
         operator.add_splits(1, [(split.split_id, chain.split_serializer.serialize(split))])
@@ -338,7 +339,7 @@ class TestReader:
             found.append(record)
         assert found == [("a", 0), ("a", 1), ("a", 2)]
         assert [index_of(event) for event in context.events] == [0]
-        assert (operator.split_ids, operator.finished_splits) == ((), 1)
+        assert finished == [split.split_id]
         operator.close()
 
     def test_splits_are_paused_by_their_ids(self):

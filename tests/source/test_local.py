@@ -27,7 +27,7 @@ from headgate.errors import (
     SourceError,
 )
 from headgate.source import MAX_WATERMARK, MIN_WATERMARK, NumberSequenceSource, SourceEvent, read
-from headgate.source.runtime import bell
+from headgate.source.runtime import mailbox
 
 SPLITS = [ListSplit("a", 0, 7), ListSplit("b", 0, 0), ListSplit("c", 0, 3), ListSplit("d", 5, 12)]
 ALL = sorted((s.name, n) for s in SPLITS for n in range(s.first, s.last))
@@ -37,7 +37,7 @@ ALL = sorted((s.name, n) for s in SPLITS for n in range(s.first, s.last))
 def _no_wake_up_is_missed(monkeypatch, request):
     """Remove the regular wake-ups of a waiting thread, so that a missed wake-up hangs."""
     if "ctrl_c" not in request.node.name:
-        monkeypatch.setattr(bell, "_NAP", 1000)
+        monkeypatch.setattr(mailbox, "_NAP", 1000)
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 7])

@@ -22,8 +22,8 @@ from headgate.errors import (
     StateVersionError,
 )
 from headgate.source import NumberSequenceSource, read
-from headgate.source.coordination.local import LocalCheckpoint
-from headgate.source.runtime import bell
+from headgate.source.local_checkpoint import LocalCheckpoint
+from headgate.source.runtime import mailbox
 
 SPLITS = [ListSplit("a", 0, 7), ListSplit("b", 0, 0), ListSplit("c", 0, 3), ListSplit("d", 5, 12)]
 ALL = sorted((s.name, n) for s in SPLITS for n in range(s.first, s.last))
@@ -32,7 +32,7 @@ ALL = sorted((s.name, n) for s in SPLITS for n in range(s.first, s.last))
 @pytest.fixture(autouse=True)
 def _no_wake_up_is_missed(monkeypatch):
     """Remove the regular wake-ups of a waiting thread, so that a missed wake-up hangs."""
-    monkeypatch.setattr(bell, "_NAP", 1000)
+    monkeypatch.setattr(mailbox, "_NAP", 1000)
 
 
 @pytest.mark.parametrize("taken", range(len(ALL) + 1))

@@ -17,8 +17,15 @@ from tests.source.shipped_kit import (
 )
 
 from headgate.errors import OptionError, StateVersionError, UnknownColumnError
-from headgate.source import Boundedness, InputStatus, NumberSequenceSource, NumberSplit, read
-from headgate.source.numbers import NumberCheckpoint
+from headgate.source import (
+    Boundedness,
+    InputStatus,
+    NumberSequenceSource,
+    NumberSplit,
+    SplitsAddition,
+    read,
+)
+from headgate.source.batch_source import Unassigned
 from headgate.source.sequential import Pace, SequentialSplitReader
 
 
@@ -171,12 +178,13 @@ def test_a_fetch_that_waits_for_its_time_is_woken_and_loses_nothing():
     clock = Clock()
     pace = Pace(1, clock)
     pace.took(10**9)
-    reader = SequentialSplitReader(lambda split: iter([(split, 1)]), pace)
-    reader._splits["a"] = NumberSplit(0, 1)
+    reader = SequentialSplitReader(lambda split: iter([(split, 1)]), lambda _: pace)
+    split = NumberSplit(0, 1)
+    reader.handle_splits_changes(SplitsAddition((split,)))
     reader.wake_up()
     assert reader.fetch().next_split() is None
     clock.now += 10**10
-    assert reader._wait_for_work() == "a"
+    assert reader._wait_for_work() == split.split_id
 
 
 @pytest.mark.parametrize(
@@ -226,7 +234,7 @@ def test_it_travels():
 
 def test_state_of_another_version_is_refused():
     source = NumberSequenceSource(0, 5)
-    data = source.enumerator_checkpoint_serializer.serialize(NumberCheckpoint(0, 1, 5))
+    data = source.enumerator_checkpoint_serializer.serialize(Unassigned())
     with pytest.raises(StateVersionError):
         source.enumerator_checkpoint_serializer.deserialize(2, data)
 

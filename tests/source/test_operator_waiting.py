@@ -2,9 +2,9 @@
 
 import gc
 import threading
-import time
 import weakref
 from concurrent.futures import Future
+from functools import partial
 
 import pytest
 from tests.source.operator_kit import (
@@ -44,11 +44,11 @@ class Reading:
 
     def __init__(self, watermarks=None):
         self.reader = BlockedReader()
+        self.mailbox = Mailbox()
         self.operator = SourceOperator(
-            ScriptedSource(self.reader), Context(), watermarks=watermarks
+            ScriptedSource(self.reader), Context(), self.mailbox.signal, watermarks=watermarks
         )
         self.records = []
-        self.error = None
         self.got = threading.Condition()
         self.thread = threading.Thread(target=self._run, daemon=True)
 
@@ -58,20 +58,24 @@ class Reading:
         return self
 
     def __exit__(self, *_):
-        self.operator.stop()
+        self.mailbox.post(self.operator.stop)
         self.join()
 
     def _run(self):
-        self.operator.start()
-        try:
-            for record in self.operator.records():
-                with self.got:
-                    self.records.append(record)
-                    self.got.notify_all()
-        except RuntimeError as error:
-            self.error = error
-        finally:
-            self.operator.close()
+        operator = self.operator
+        operator.start()
+        while not operator.is_finished:
+            self.mailbox.clear()
+            while (action := self.mailbox.take()) is not None:
+                action()
+            record = operator.poll()
+            if record is None:
+                self.mailbox.wait(DEADLINE if operator.timeout() is None else operator.timeout())
+                continue
+            with self.got:
+                self.records.append(record)
+                self.got.notify_all()
+        operator.close()
 
     def wait_for(self, *records):
         with self.got:
@@ -83,47 +87,12 @@ class Reading:
 
 
 class TestThreads:
-    def test_a_stop_ends_a_blocked_wait(self):
-        with Reading() as reading:
-            reading.operator.stop()
-            reading.join()
-        assert (reading.records, reading.error) == ([], None)
-        assert reading.reader.calls[-1] == "close"
-
-    def test_a_failure_ends_a_blocked_wait(self):
-        with Reading() as reading:
-            reading.operator.fail(RuntimeError("the driver is gone"))
-            reading.join()
-        assert str(reading.error) == "the driver is gone"
-        assert reading.reader.calls[-1] == "close"
-
     def test_the_future_of_the_reader_ends_a_blocked_wait(self):
         with Reading() as reading:
             reading.reader.script(emit(1))
             reading.wait_for(1)
 
-    def test_splits_end_a_blocked_wait(self):
-        with Reading() as reading:
-            reading.reader.add_splits = lambda splits: reading.reader.steps.append(emit("of a"))
-            reading.operator.add_splits(3, parts("a"))
-            reading.wait_for("of a")
-
-    def test_no_more_splits_end_a_blocked_wait_even_when_the_reader_forgets_its_future(self):
-        with Reading() as reading:
-            reading.operator.no_more_splits()
-            reading.join()
-        assert reading.operator.is_finished
-
-    def test_a_risen_limit_ends_a_wait_for_alignment(self):
-        aligned = WatermarkStrategy.for_punctuated(lambda record, time: time)
-        with Reading(aligned) as reading:
-            reading.operator.align(0)
-            reading.reader.script(emit(1), emit(2))
-            reading.wait_for(1)
-            reading.operator.align(1)
-            reading.wait_for(1, 2)
-
-    def test_orders_of_many_threads_all_arrive(self):
+    def test_messages_of_many_threads_all_arrive(self):
         each, threads = 50, 8
         with Reading() as reading:
             added = []
@@ -131,14 +100,15 @@ class TestThreads:
 
             def send(number):
                 for n in range(each):
-                    reading.operator.add_splits(3, parts(f"{number}-{n:02}"))
+                    splits = parts(f"{number}-{n:02}")
+                    reading.mailbox.post(partial(reading.operator.add_splits, 3, splits))
 
             senders = [threading.Thread(target=send, args=[n]) for n in range(threads)]
             for sender in senders:
                 sender.start()
             for sender in senders:
                 sender.join(DEADLINE)
-            reading.operator.no_more_splits()
+            reading.mailbox.post(reading.operator.no_more_splits)
             reading.join()
         assert len(added) == len(set(added)) == each * threads
         for number in range(threads):
@@ -202,7 +172,7 @@ class TestFutures:
             rig.reader.steps.extend([NOTHING, emit(number)])
             assert rig.operator.poll() == number
 
-    def test_an_order_overrides_the_delay(self):
+    def test_a_new_split_overrides_the_delay(self):
         rig = Rig()
         rig.reader.is_available = lambda: DONE
         rig.drain()
@@ -222,73 +192,16 @@ class TestFutures:
 
     def test_many_polls_without_a_record_give_the_thread_back(self):
         rig = Rig()
-        woken = []
-        rig.operator.attach_wake_up(lambda: woken.append(True))
         rig.reader.steps.extend([MORE] * 1000)
         rig.operator.poll()
         assert 0 < rig.reader.polls < 1000
-        assert woken, "and ask for it again"
+        assert rig.woken, "and ask for it again"
         while rig.reader.steps:
             assert rig.operator.poll() is None
         assert rig.reader.polls <= 1000 + 1
 
 
-class TestWakeUps:
-    def test_one_thread_drives_several(self):
-        event, rigs = threading.Event(), [Rig() for _ in range(3)]
-        for rig in rigs:
-            rig.operator.attach_wake_up(event.set)
-            assert rig.operator.poll() is None
-        event.clear()
-        assert not event.wait(0)
-        senders = [threading.Timer(0, rig.reader.script, [emit(n)]) for n, rig in enumerate(rigs)]
-        for sender in senders:
-            sender.start()
-        got = set()
-        limit = time.monotonic() + DEADLINE
-        while len(got) < 3 and time.monotonic() < limit:
-            event.wait(DEADLINE)
-            event.clear()
-            got |= {r for rig in rigs if (r := rig.operator.poll()) is not None}
-        assert got == {0, 1, 2}
-        for sender in senders:
-            sender.join(DEADLINE)
-
-    @pytest.mark.parametrize(
-        "order",
-        [
-            lambda rig: rig.operator.add_splits(3, parts("a")),
-            lambda rig: rig.operator.no_more_splits(),
-            lambda rig: rig.operator.align(5),
-            lambda rig: rig.operator.stop(),
-            lambda rig: rig.operator.fail(RuntimeError()),
-            lambda rig: rig.reader.script(NOTHING),
-        ],
-    )
-    def test_every_order_wakes_once(self, order):
-        rig, woken = Rig(), []
-        rig.operator.attach_wake_up(lambda: woken.append(True))
-        rig.drain()
-        woken.clear()
-        order(rig)
-        order(rig)
-        assert woken == [True]
-
-    def test_a_wake_up_that_comes_late_is_called_at_once_when_there_is_something(self):
-        rig, woken = Rig(), []
-        rig.operator.add_splits(3, parts("a"))
-        rig.operator.attach_wake_up(lambda: woken.append(True))
-        assert woken == [True]
-
-    def test_after_close_nobody_is_woken(self):
-        rig, woken = Rig(), []
-        rig.operator.attach_wake_up(lambda: woken.append(True))
-        rig.drain()
-        woken.clear()
-        rig.operator.close()
-        rig.operator.stop()
-        assert woken == []
-
+class TestTimeout:
     def test_the_timeout_is_the_next_timer_or_none(self):
         assert Rig().operator.timeout() is None
         rig = Rig(WatermarkStrategy.for_monotonous_timestamps())
@@ -307,15 +220,18 @@ class TestMailbox:
         mailbox = Mailbox()
         done = []
         mailbox.post(lambda: done.append(1))
-        assert mailbox.is_signalled
+        mailbox.attach(lambda: done.append("woken"))
+        assert done.pop() == "woken", "a wake-up that is attached late is called at once"
         mailbox.clear()
         mailbox.post(lambda: done.append(2))
-        assert mailbox.is_signalled, "a post after the clearing is signalled again"
+        assert done.pop() == "woken", "a post after the clearing is signalled again"
         while action := mailbox.take():
             action()
         assert done == [1, 2]
-        assert not mailbox.has_mail
         mailbox.wait(None)
+        mailbox.close()
+        mailbox.post(lambda: done.append(3))
+        assert mailbox.take() is None
 
     def test_an_operator_is_freed_when_its_owner_drops_it(self):
         rig = Rig()

@@ -18,8 +18,9 @@ from tests.source.shipped_kit import (
 
 from headgate.errors import OptionError
 from headgate.source import Boundedness, RateSource, SplitsAddition, WatermarkStrategy, read
-from headgate.source.rate import RateSplit, RateSplitReader
+from headgate.source.rate import RateSplit
 from headgate.source.registry import source_from_options
+from headgate.source.sequential import SequentialSplitReader
 from headgate.source.testing import SourceTestBase
 
 START = 1_700_000_000_000
@@ -43,10 +44,8 @@ class TestRate(SourceTestBase):
 class OneSplit(RateSource):
     """Without a rate: the rows of an element are due at once."""
 
-    def pace(self, split):
-        pace = super().pace(split)
-        pace.delay = lambda: 0
-        return pace
+    def pace_of(self, readers):
+        return None
 
 
 @given(
@@ -111,13 +110,14 @@ def test_readers_without_a_split_are_told_that_none_follows():
 
 def test_each_split_has_its_share_of_the_rate():
     source = RateSource(100, splits=4)
-    pace = source.pace(RateSplit(0, 4, START))
+    pace = source.pace_of(2)(RateSplit(0, 4, START))
     pace.took(25)
     assert 0.9 < pace.delay() <= 1
 
 
 def test_a_reader_takes_the_split_that_is_due_first():
-    reader = RateSplitReader(RateSource(1e6, rows=100, splits=2, batch_size=5))
+    source = RateSource(1e6, rows=100, splits=2, batch_size=5)
+    reader = SequentialSplitReader(lambda split: source.open_split(split, 1), source.pace_of(1))
     reader.handle_splits_changes(SplitsAddition((RateSplit(0, 2, 0), RateSplit(1, 2, 0))))
     seen = {reader.fetch().next_split() for _ in range(10)}
     assert seen == {"rate[0/2]", "rate[1/2]"}

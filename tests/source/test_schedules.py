@@ -6,9 +6,7 @@
 from tests.source.run_schedules import run_chunk
 from tests.source.schedule import run_schedule
 
-from headgate.source.base import queue as queue_module
-from headgate.source.base import reader as reader_module
-from headgate.source.base import tasks
+from headgate.source.base import SingleThreadMultiplexSourceReaderBase, SplitFetcher
 
 #: More schedules than any test below needs to find its bug.
 COUNT = 5000
@@ -33,67 +31,78 @@ def first_failure(seeds=2000):
 
 
 def test_schedules_find_a_dropped_batch(monkeypatch):
-    right = tasks.FetchTask.steps
+    right = SplitFetcher._fetch
 
-    def steps(self):
-        finished = yield from right(self)
-        self.records = None
-        return finished
+    def fetch(self):
+        right(self)
+        if self._is_closed or self._changes:
+            self._fetched = None
 
-    monkeypatch.setattr(tasks.FetchTask, "steps", steps)
+    monkeypatch.setattr(SplitFetcher, "_fetch", fetch)
     assert first_failure() is not None
 
 
 def test_schedules_find_a_lost_wake_up(monkeypatch):
-    def wake_up_waiting_thread_only(self, thread_index):
-        putter = self._putters.get(thread_index)
-        if putter is not None and putter in self._waiting:
-            putter.woken = True
-            putter.parker.unpark()
+    right = SplitFetcher._interrupt
 
-    kind = queue_module.FutureCompletingBlockingQueue
-    monkeypatch.setattr(kind, "wake_up_putting_thread", wake_up_waiting_thread_only)
-    assert "waits for ever" in first_failure(4000)
+    def interrupt(self, is_fetching):
+        if not is_fetching:
+            right(self, is_fetching)
+
+    monkeypatch.setattr(SplitFetcher, "_interrupt", interrupt)
+    assert "blocks in fetch()" in first_failure()
+
+
+def test_schedules_find_a_poll_that_does_not_tell_of_room(monkeypatch):
+    right = SplitFetcher.poll
+
+    def poll(self):
+        wake, self._wake = self._wake, lambda: None
+        batch, self._wake = right(self), wake
+        return batch
+
+    monkeypatch.setattr(SplitFetcher, "poll", poll)
+    assert "all wait" in first_failure()
 
 
 def test_schedules_find_a_future_that_is_not_completed(monkeypatch):
-    right = queue_module.FutureCompletingBlockingQueue._make_available
+    right = SplitFetcher._make_available
 
     def forget(self):
         right(self)
 
-    monkeypatch.setattr(queue_module.FutureCompletingBlockingQueue, "_make_available", forget)
+    monkeypatch.setattr(SplitFetcher, "_make_available", forget)
     assert "all wait" in first_failure()
 
 
 def test_schedules_find_a_future_that_stays_done(monkeypatch):
-    def poll(self):
-        with self._lock:
-            element = self._elements.popleft() if self._elements else None
-            putter = self._waiting.popleft() if self._waiting else None
-        if putter is not None:
-            putter.parker.unpark()
-        return element
+    right = SplitFetcher.poll
 
-    monkeypatch.setattr(queue_module.FutureCompletingBlockingQueue, "poll", poll)
+    def poll(self):
+        was_available = self._is_available
+        batch = right(self)
+        self._is_available = was_available
+        return batch
+
+    monkeypatch.setattr(SplitFetcher, "poll", poll)
     assert "busy loop" in first_failure()
 
 
 def test_schedules_find_an_early_end(monkeypatch):
     def is_idle(self):
-        return not self._assigned
+        return not self._splits
 
-    monkeypatch.setattr("headgate.source.base.fetcher.SplitFetcher.is_idle", is_idle)
+    monkeypatch.setattr(SplitFetcher, "_is_idle", is_idle)
     assert "end of input" in first_failure()
 
 
 def test_schedules_find_a_snapshot_of_what_was_not_emitted(monkeypatch):
-    right = reader_module.SourceReaderBase.snapshot_state
+    right = SingleThreadMultiplexSourceReaderBase.snapshot_state
 
     def snapshot_state(self, checkpoint_id):
         for state in self._states.values():
             state.position = min(state.end, state.position + 1)
         return right(self, checkpoint_id)
 
-    monkeypatch.setattr(reader_module.SourceReaderBase, "snapshot_state", snapshot_state)
+    monkeypatch.setattr(SingleThreadMultiplexSourceReaderBase, "snapshot_state", snapshot_state)
     assert "in a snapshot" in first_failure()

@@ -8,20 +8,11 @@ from headgate.source.api.serializer import JsonSerializer, SimpleVersionedSerial
 from headgate.source.api.source import Boundedness, Source
 from headgate.source.api.split import SourceSplit
 from headgate.source.base import (
-    AddSplitsTask,
-    FetchTask,
-    FutureCompletingBlockingQueue,
-    PauseOrResumeSplitsTask,
     RecordEmitter,
     RecordsBySplits,
     RecordsWithSplitIds,
-    RemoveSplitsTask,
-    SingleThreadFetcherManager,
     SingleThreadMultiplexSourceReaderBase,
-    SourceReaderBase,
     SplitFetcher,
-    SplitFetcherManager,
-    SplitFetcherTask,
     SplitReader,
     SplitsAddition,
     SplitsChange,
@@ -30,11 +21,11 @@ from headgate.source.base import (
 from headgate.source.files import CsvOptions, FileCheckpoint, FileSource, FileSplit
 from headgate.source.hybrid import HybridSource, HybridSourceBuilder
 from headgate.source.local import LocalRead, read
-from headgate.source.numbers import NumberCheckpoint, NumberSequenceSource, NumberSplit
+from headgate.source.numbers import NumberSequenceSource, NumberSplit
 from headgate.source.planning import Planned, plan_splits, read_splits
 from headgate.source.rate import RateSource
 from headgate.source.runtime import OperatingMode, SourceOperator
-from headgate.source.stream import SocketSource
+from headgate.source.socket import SocketSource
 from headgate.source.watermark import (
     MAX_WATERMARK,
     MIN_WATERMARK,
@@ -48,24 +39,19 @@ from headgate.source.watermark import (
 __all__ = [
     "MAX_WATERMARK",
     "MIN_WATERMARK",
-    "AddSplitsTask",
     "Boundedness",
     "CsvOptions",
-    "FetchTask",
     "FileCheckpoint",
     "FileSource",
     "FileSplit",
-    "FutureCompletingBlockingQueue",
     "HybridSource",
     "HybridSourceBuilder",
     "InputStatus",
     "JsonSerializer",
     "LocalRead",
-    "NumberCheckpoint",
     "NumberSequenceSource",
     "NumberSplit",
     "OperatingMode",
-    "PauseOrResumeSplitsTask",
     "Planned",
     "RateSource",
     "ReaderInfo",
@@ -73,9 +59,7 @@ __all__ = [
     "RecordEmitter",
     "RecordsBySplits",
     "RecordsWithSplitIds",
-    "RemoveSplitsTask",
     "SimpleVersionedSerializer",
-    "SingleThreadFetcherManager",
     "SingleThreadMultiplexSourceReaderBase",
     "SocketSource",
     "Source",
@@ -83,14 +67,11 @@ __all__ = [
     "SourceOperator",
     "SourceOutput",
     "SourceReader",
-    "SourceReaderBase",
     "SourceReaderContext",
     "SourceSplit",
     "SplitEnumerator",
     "SplitEnumeratorContext",
     "SplitFetcher",
-    "SplitFetcherManager",
-    "SplitFetcherTask",
     "SplitReader",
     "SplitsAddition",
     "SplitsChange",

@@ -6,7 +6,7 @@ import atexit
 import logging
 import socket
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
@@ -16,18 +16,18 @@ from headgate._closing import Closing
 from headgate.errors import ClosedError, NotBuiltError, SourceError
 from headgate.source.api.source import Source
 from headgate.source.coordination.coordinator import SourceCoordinator
-from headgate.source.coordination.local import (
-    LocalCheckpoint,
-    LocalGateway,
-    LocalReaderContext,
-)
 from headgate.source.coordination.thread import CoordinatorThread
-from headgate.source.runtime.bell import Bell
+from headgate.source.local_checkpoint import LocalCheckpoint
+from headgate.source.runtime.context import LocalReaderContext
+from headgate.source.runtime.mailbox import Mailbox
 from headgate.source.runtime.operator import SourceOperator
 from headgate.source.watermark.strategy import WatermarkStrategy
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from headgate.errors import HeadgateError
+    from headgate.source.api.event import SourceEvent
 
 _LOG: Final = logging.getLogger("headgate.source")
 
@@ -77,6 +77,36 @@ def read(
     )
 
 
+class _Gateway:
+    """Posts the enumerator's messages to the thread that polls the readers.
+
+    Attributes:
+        operators: the operators of the readers, by their numbers.
+    """
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self.operators: Sequence[SourceOperator[Any]] = ()
+        self._mailbox = mailbox
+
+    def assign(self, subtask: int, version: int, splits: Sequence[tuple[str, bytes]]) -> None:
+        self._mailbox.post(lambda: self.operators[subtask].add_splits(version, splits))
+
+    def no_more_splits(self, subtask: int) -> None:
+        self._mailbox.post(self.operators[subtask].no_more_splits)
+
+    def event(self, subtask: int, event: SourceEvent) -> None:
+        self._mailbox.post(lambda: self.operators[subtask].source_event(event))
+
+    def align(self, subtask: int, max_allowed_ms: int) -> None:
+        self._mailbox.post(lambda: self.operators[subtask].align(max_allowed_ms))
+
+    def failed(self, error: HeadgateError) -> None:
+        def fail() -> None:
+            raise error
+
+        self._mailbox.post(fail)
+
+
 class LocalRead(Closing, Generic[T]):
     """An iterator over the records of a source, made by :func:`read`. Not thread-safe.
 
@@ -95,23 +125,30 @@ class LocalRead(Closing, Generic[T]):
     ) -> None:
         self._source = source
         self._restored = None if checkpoint is None else LocalCheckpoint.from_bytes(checkpoint)
-        self._bell = Bell()
+        self._mailbox = Mailbox()
         self._thread = CoordinatorThread()
-        self._gateway = LocalGateway(self._bell.ring)
-        self._coordinator: SourceCoordinator[Any, Any] = SourceCoordinator(
-            source, parallelism, self._gateway, self._thread, watermarks=watermarks
+        gateway = _Gateway(self._mailbox)
+        coordinator: SourceCoordinator[Any, Any] = SourceCoordinator(
+            source, parallelism, gateway, self._thread, watermarks=watermarks
         )
+        self._coordinator = coordinator
         self._operators: list[SourceOperator[T]] = [
             SourceOperator(
                 source,
-                LocalReaderContext(self._coordinator, subtask, parallelism),
+                LocalReaderContext(
+                    subtask,
+                    parallelism,
+                    partial(coordinator.request_split, subtask),
+                    partial(coordinator.source_event, subtask),
+                ),
+                self._mailbox.signal,
                 watermarks=watermarks,
-                report_watermark=partial(self._coordinator.report_watermark, subtask),
-                report_finished=partial(self._coordinator.splits_finished, subtask),
+                report_watermark=partial(coordinator.report_watermark, subtask),
+                report_finished=partial(coordinator.splits_finished, subtask),
             )
             for subtask in range(parallelism)
         ]
-        self._gateway.operators = self._operators
+        gateway.operators = self._operators
         self._turn = 0
         self._checkpoint_id = 0
         self._unconfirmed = 0
@@ -138,9 +175,9 @@ class LocalRead(Closing, Generic[T]):
             self._start()
             self._confirm()
             while True:
-                self._bell.clear()
-                if self._gateway.error is not None:
-                    raise self._gateway.error
+                self._mailbox.clear()
+                while (action := self._mailbox.take()) is not None:
+                    action()
                 for _ in self._operators:
                     record = self._operators[self._turn].poll()
                     if record is not None:
@@ -152,7 +189,7 @@ class LocalRead(Closing, Generic[T]):
                     self._pass_turn()
                 if all(operator.is_finished for operator in self._operators):
                     break
-                self._bell.wait(self._timeout())
+                self._mailbox.wait(self._timeout())
         except Exception:
             self._close_after_failure()
             raise
@@ -191,9 +228,8 @@ class LocalRead(Closing, Generic[T]):
         self._check_open()
         self._start()
         self._checkpoint_id += 1
-        asked = self._gateway.checkpoint(self._coordinator, self._checkpoint_id)
         try:
-            state = asked.result()
+            state = self._enumerator_state()
             splits: list[tuple[str, bytes]] = []
             if not self._has_ended:
                 for operator in self._operators:
@@ -201,8 +237,6 @@ class LocalRead(Closing, Generic[T]):
         except BaseException:
             self._coordinator.checkpoint_aborted(self._checkpoint_id)
             raise
-        finally:
-            self._gateway.pass_on_held(asked)
         self._unconfirmed = self._checkpoint_id
         return LocalCheckpoint(state, self._source.split_serializer.version, splits).to_bytes()
 
@@ -242,6 +276,36 @@ class LocalRead(Closing, Generic[T]):
         finally:
             self._coordinator.close(_CLOSE)
             self._thread.close(_CLOSE)
+            self._mailbox.close()
+
+    def _enumerator_state(self) -> bytes:
+        """Return the enumerator's state, and handle its messages before that state and none behind it.
+
+        A split that is assigned behind the state must not reach a reader before the reader's own snapshot, or both
+        contain it. Flink closes its gateways for that; here the state comes by the same mailbox.
+        """
+        mailbox = self._mailbox
+        answers: list[tuple[bytes | None, HeadgateError | None]] = []
+
+        def answer(state: bytes | None, error: HeadgateError | None) -> None:
+            mailbox.post(lambda: answers.append((state, error)))
+
+        self._coordinator.checkpoint(self._checkpoint_id, answer)
+        while not answers:
+            mailbox.clear()
+            while not answers and (action := mailbox.take()) is not None:
+                try:
+                    action()
+                except Exception:
+                    self._close_after_failure()
+                    raise
+            if not answers:
+                mailbox.wait(None)
+        mailbox.signal()  # Messages behind the state may be there.
+        state, error = answers[0]
+        if state is None:
+            raise error or ClosedError(f"the enumerator of {self._source.name} has no state")
+        return state
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -268,12 +332,11 @@ class LocalRead(Closing, Generic[T]):
         restored, self._restored = self._restored, None
         self._coordinator.start(None if restored is None else restored.enumerator)
         for subtask, operator in enumerate(self._operators):
-            operator.attach_wake_up(self._bell.ring)
-            if restored is not None and (own := restored.splits[subtask :: len(self._operators)]):
-                operator.add_splits(restored.split_version, own)
             # Register the reader first, because its start() may request a split.
             self._coordinator.register_reader(subtask, socket.gethostname())
             operator.start()
+            if restored is not None and (own := restored.splits[subtask :: len(self._operators)]):
+                operator.add_splits(restored.split_version, own)
 
     def _confirm(self) -> None:
         if self._unconfirmed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -10,25 +10,10 @@ import pyarrow as pa
 
 from headgate._arguments import names
 from headgate.errors import UnknownColumnError
-from headgate.source.api import (
-    Boundedness,
-    JsonSerializer,
-    SimpleVersionedSerializer,
-    Source,
-    SourceReader,
-    SourceReaderContext,
-    SourceSplit,
-    SplitEnumerator,
-    SplitEnumeratorContext,
-)
+from headgate.source.api import Boundedness, SourceSplit
 from headgate.source.arguments import Texts, refuse, whole_number
-from headgate.source.sequential import (
-    BatchEmitter,
-    BatchSourceReader,
-    Pace,
-    Positioned,
-    SequentialSplitReader,
-)
+from headgate.source.batch_source import BatchSource
+from headgate.source.sequential import Pace, Positioned
 
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
@@ -45,11 +30,15 @@ _OPTIONS: Final = ("start", "end", "batchSize", "splits", "rowsPerSecond", "colu
 
 @dataclass(frozen=True, slots=True)
 class NumberSplit(SourceSplit):
-    """The numbers from ``start`` up to and excluding ``end``; ``position`` counts emitted ones."""
+    """The numbers from ``start`` up to and excluding ``end``; ``position`` counts emitted ones.
+
+    The enumerator cuts splits of ``step`` numbers off one that has a step.
+    """
 
     start: int
     end: int
     position: int = 0
+    step: int = 0
 
     @property
     def split_id(self) -> str:
@@ -57,26 +46,7 @@ class NumberSplit(SourceSplit):
         return f"numbers[{self.start}:{self.end}]"
 
 
-@dataclass(frozen=True, slots=True)
-class NumberCheckpoint:
-    """The numbers that are not assigned.
-
-    Attributes:
-        next: the first number that is in no split yet.
-        step: numbers in a split.
-        end: the number after the last one; None for a sequence without end.
-        made: number of splits created so far.
-        returned: splits of lost readers, as ``(start, end, position)``.
-    """
-
-    next: int
-    step: int
-    end: int | None
-    made: int = 0
-    returned: Sequence[Sequence[int]] = ()
-
-
-class NumberSequenceSource(Source[pa.RecordBatch, NumberSplit, NumberCheckpoint]):
+class NumberSequenceSource(BatchSource[NumberSplit]):
     """The numbers from ``start`` up to and excluding ``end``, as in Python's and Spark's ``range``.
 
     A record is a batch with one column of 64-bit integers.
@@ -96,6 +66,8 @@ class NumberSequenceSource(Source[pa.RecordBatch, NumberSplit, NumberCheckpoint]
     Raises:
         OptionError: an argument is outside its limits.
     """
+
+    split_type = NumberSplit
 
     def __init__(
         self,
@@ -162,52 +134,44 @@ class NumberSequenceSource(Source[pa.RecordBatch, NumberSplit, NumberCheckpoint]
         """The range, such as ``NumberSequenceSource(0, 100)``."""
         return f"NumberSequenceSource({self._start}, {self._end})"
 
-    def create_enumerator(
-        self, context: SplitEnumeratorContext[NumberSplit]
-    ) -> SplitEnumerator[NumberSplit, NumberCheckpoint]:
-        """Return an enumerator of all numbers."""
+    def first_splits(self, readers: int) -> Sequence[NumberSplit]:
+        """Return all numbers, to be cut."""
         if self._end is None:
-            step = self._rows_per_batch(context.current_parallelism) * _BATCHES_PER_SPLIT
-        else:
-            splits = self._splits or _SPLITS_PER_READER * context.current_parallelism
-            step = max(1, -(-(self._end - self._start) // splits))
-        return self.restore_enumerator(context, NumberCheckpoint(self._start, step, self._end))
-
-    def restore_enumerator(
-        self, context: SplitEnumeratorContext[NumberSplit], checkpoint: NumberCheckpoint
-    ) -> SplitEnumerator[NumberSplit, NumberCheckpoint]:
-        """Return an enumerator of a checkpoint's remaining numbers."""
-        return NumberSplitEnumerator(context, checkpoint)
-
-    def create_reader(
-        self, context: SourceReaderContext
-    ) -> SourceReader[pa.RecordBatch, NumberSplit]:
-        """Return a reader that keeps to its share of the rate."""
-        parallelism = context.current_parallelism
-        pace = None if self._rate is None else Pace(self._rate / parallelism)
-        rows, schema = self._rows_per_batch(parallelism), self.schema
-
-        def batches(split: NumberSplit) -> Iterator[Positioned]:
-            for first in range(split.start + split.position, split.end, rows):
-                end = min(first + rows, split.end)
-                yield (
-                    pa.record_batch([numbers_between(first, end)], schema=schema),
-                    end - split.start,
-                )
-
-        return BatchSourceReader(
-            lambda: SequentialSplitReader(batches, pace), context, BatchEmitter()
+            step = self._rows_per_batch(readers) * _BATCHES_PER_SPLIT
+            return [NumberSplit(self._start, _INT64_MAX, step=step)]
+        step = max(
+            1, -(-(self._end - self._start) // (self._splits or _SPLITS_PER_READER * readers))
         )
+        return [NumberSplit(self._start, self._end, step=step)] if self._end > self._start else []
 
-    @property
-    def split_serializer(self) -> SimpleVersionedSerializer[NumberSplit]:
-        """JSON."""
-        return JsonSerializer(NumberSplit)
+    def cut(self, split: NumberSplit) -> tuple[NumberSplit, NumberSplit | None]:
+        """Return the first numbers, and the rest."""
+        if not split.step:
+            return split, None
+        middle = min(split.start + split.step, split.end)
+        rest = NumberSplit(middle, split.end, step=split.step) if middle < split.end else None
+        return NumberSplit(split.start, middle), rest
 
-    @property
-    def enumerator_checkpoint_serializer(self) -> SimpleVersionedSerializer[NumberCheckpoint]:
-        """JSON."""
-        return JsonSerializer(NumberCheckpoint)
+    def count(self, split: NumberSplit) -> int | None:
+        """Return how many splits are cut from one."""
+        if not split.step:
+            return 1
+        return None if self._end is None else -(-(split.end - split.start) // split.step)
+
+    def pace_of(self, readers: int) -> Callable[[NumberSplit], Pace] | None:
+        """Return the reader's share of the rate, for all its splits together."""
+        if self._rate is None:
+            return None
+        pace = Pace(self._rate / readers)
+        return lambda _: pace
+
+    def open_split(self, split: NumberSplit, readers: int) -> Iterator[Positioned]:
+        """Yield the numbers of a split."""
+        rows, schema = self._rows_per_batch(readers), self.schema
+        for first in range(split.start + split.position, split.end, rows):
+            end = min(first + rows, split.end)
+            batch = pa.record_batch([numbers_between(first, end)], schema=schema)
+            yield batch, end - split.start
 
     def with_columns(self, columns: Sequence[str]) -> NumberSequenceSource | None:
         """Return this source when its only column is asked for, None when no column is.
@@ -226,64 +190,6 @@ class NumberSequenceSource(Source[pa.RecordBatch, NumberSplit, NumberCheckpoint]
         if self._rate is None:
             return self._batch_size
         return max(1, min(self._batch_size, int(self._rate / parallelism * _SECONDS_PER_BATCH)))
-
-
-class NumberSplitEnumerator(SplitEnumerator[NumberSplit, NumberCheckpoint]):
-    """Cuts the next numbers off when a split is asked for."""
-
-    def __init__(
-        self,
-        context: SplitEnumeratorContext[NumberSplit],
-        checkpoint: NumberCheckpoint,
-    ) -> None:
-        self._context = context
-        self._next, self._step = checkpoint.next, checkpoint.step
-        self._made = checkpoint.made
-        self._returned = [NumberSplit(*numbers) for numbers in checkpoint.returned]
-        self._last = checkpoint.end
-        self._end = _INT64_MAX if checkpoint.end is None else checkpoint.end
-
-    def start(self) -> None:
-        """Do nothing."""
-
-    def handle_split_request(self, subtask_id: int, requester_hostname: str | None) -> None:  # noqa: ARG002 - any host
-        """Assign the next split, or signal that there is none."""
-        split = self._take()
-        if split is None:
-            self._context.signal_no_more_splits(subtask_id)
-        else:
-            self._context.assign_split(split, subtask_id)
-
-    def add_splits_back(self, splits: Sequence[NumberSplit], subtask_id: int) -> None:  # noqa: ARG002 - any reader
-        """Keep splits of a lost reader for the next request."""
-        self._returned.extend(splits)
-
-    def add_reader(self, subtask_id: int) -> None:
-        """Do nothing until the reader requests a split."""
-
-    def snapshot_state(self, checkpoint_id: int) -> NumberCheckpoint:  # noqa: ARG002 - unused
-        """Return the numbers that are not assigned."""
-        returned = [(split.start, split.end, split.position) for split in self._returned]
-        return NumberCheckpoint(self._next, self._step, self._last, self._made, tuple(returned))
-
-    @property
-    def total_splits(self) -> int | None:
-        """The number of splits of a bounded sequence; None without an end."""
-        if self._last is None:
-            return None
-        return self._made + max(0, -(-(self._end - self._next) // self._step))
-
-    def close(self) -> None:
-        """Do nothing."""
-
-    def _take(self) -> NumberSplit | None:
-        if self._returned:
-            return self._returned.pop()
-        if self._next >= self._end:
-            return None
-        split = NumberSplit(self._next, min(self._next + self._step, self._end))
-        self._next, self._made = split.end, self._made + 1
-        return split
 
 
 def is_rate(value: object) -> bool:

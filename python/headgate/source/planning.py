@@ -21,7 +21,8 @@ from headgate.source.api.source import Boundedness, Source
 from headgate.source.coordination.coordinator import SourceCoordinator
 from headgate.source.coordination.thread import CoordinatorThread
 from headgate.source.local import MOST_READERS
-from headgate.source.runtime.context import PlacedReaderContext
+from headgate.source.runtime.context import LocalReaderContext
+from headgate.source.runtime.mailbox import Mailbox
 from headgate.source.runtime.operator import SourceOperator
 
 if TYPE_CHECKING:
@@ -132,13 +133,30 @@ def read_splits(
     for split in given:
         if not isinstance(split, tuple | list) or [*map(type, split)] != [str, bytes]:
             raise refuse("splits", split, "is no split", "pairs of an id and bytes")
-    operator = SourceOperator(source, _NoCoordinator(source.name, index, parallelism))
+
+    def refuse_event(event: SourceEvent) -> None:
+        raise NotBuiltError(
+            f"the readers of {source.name} send events to its enumerator, which does not run here",
+            asked=f"event {event.name!r}",
+            remedy=_WITH_EVENTS,
+        )
+
+    # Requests need no answer: the reader is told that no split follows.
+    context = LocalReaderContext(index, parallelism, lambda _host: None, refuse_event)
+    mailbox = Mailbox()
+    operator = SourceOperator(source, context, mailbox.signal)
     with closing(operator):
         operator.start()
         if splits:
             operator.add_splits(version, splits)
         operator.no_more_splits()
-        yield from operator.records()
+        while not operator.is_finished:
+            mailbox.clear()
+            record = operator.poll()
+            if record is not None:
+                yield record
+            elif not operator.is_finished:
+                mailbox.wait(operator.timeout())
 
 
 class _Plan:
@@ -276,22 +294,3 @@ class _Plan:
             self._is_done.set()
 
         self.coordinator.checkpoint(1, taken)
-
-
-class _NoCoordinator(PlacedReaderContext):
-    """The context of a reader that has all its splits already."""
-
-    def __init__(self, source: str, index: int, parallelism: int) -> None:
-        super().__init__(index, parallelism)
-        self._source = source
-
-    def send_split_request(self) -> None:
-        """Do nothing: the reader was told that no split follows."""
-
-    def send_source_event_to_coordinator(self, event: SourceEvent) -> None:
-        """Fail, because there is no enumerator."""
-        raise NotBuiltError(
-            f"the readers of {self._source} send events to its enumerator, which does not run here",
-            asked=f"event {event.name!r}",
-            remedy=_WITH_EVENTS,
-        )

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Self
 
 import pyarrow as pa
 
-from headgate.source.api import (
-    Boundedness,
-    JsonSerializer,
-    SimpleVersionedSerializer,
-    Source,
-    SourceReader,
-    SourceReaderContext,
-    SourceSplit,
-    SplitEnumerator,
-    SplitEnumeratorContext,
-)
+from headgate.source.api import Boundedness, SourceSplit
 from headgate.source.arguments import Texts, refuse, whole_number
-from headgate.source.base.records import RecordsBySplits, RecordsWithSplitIds
-from headgate.source.base.split_reader import (
-    SplitReader,
-    SplitsAddition,
-    SplitsChange,
-    SplitsRemoval,
-)
+from headgate.source.batch_source import BatchSource
 from headgate.source.numbers import is_rate, numbers_between
-from headgate.source.sequential import BatchSourceReader, Pace, Timed, TimedBatchEmitter
+from headgate.source.sequential import Pace, Positioned
 
 #: Seconds of rows in a batch, so that rows come evenly.
 _SECONDS_PER_BATCH: Final = 0.1
@@ -64,18 +46,7 @@ class RateSplit(SourceSplit):
         return f"rate[{self.number}/{self.splits}]"
 
 
-@dataclass(frozen=True, slots=True)
-class RateCheckpoint:
-    """The splits that no reader has.
-
-    Attributes:
-        splits: the fields of each.
-    """
-
-    splits: Sequence[Sequence[int]] = ()
-
-
-class RateSource(Source[pa.RecordBatch, RateSplit, RateCheckpoint]):
+class RateSource(BatchSource[RateSplit]):
     """Rows at a rate: the numbers 0, 1, 2 and so on, each with the event time at which it is due.
 
     A record is a batch with a column of 64-bit integers and one of timestamps. The number ``n`` has
@@ -98,6 +69,9 @@ class RateSource(Source[pa.RecordBatch, RateSplit, RateCheckpoint]):
     Raises:
         OptionError: an argument is outside its limits.
     """
+
+    split_type = RateSplit
+    assigns_at_start = True
 
     def __init__(
         self,
@@ -164,41 +138,24 @@ class RateSource(Source[pa.RecordBatch, RateSplit, RateCheckpoint]):
         """The rate, such as ``RateSource(1000)``."""
         return f"RateSource({self._rate:g})"
 
-    def create_enumerator(
-        self, context: SplitEnumeratorContext[RateSplit]
-    ) -> SplitEnumerator[RateSplit, RateCheckpoint]:
-        """Return an enumerator of all splits."""
-        count = self._splits or context.current_parallelism
+    def first_splits(self, readers: int) -> Sequence[RateSplit]:
+        """Return all splits."""
+        splits = self._splits or readers
         start = time.time_ns() // 1_000_000 if self._start is None else self._start
-        return RateEnumerator(context, [RateSplit(n, count, start) for n in range(count)])
+        return [RateSplit(number, splits, start) for number in range(splits)]
 
-    def restore_enumerator(
-        self, context: SplitEnumeratorContext[RateSplit], checkpoint: RateCheckpoint
-    ) -> SplitEnumerator[RateSplit, RateCheckpoint]:
-        """Return an enumerator of the splits that no reader had."""
-        return RateEnumerator(context, [RateSplit(*fields) for fields in checkpoint.splits])
+    def pace_of(self, readers: int) -> Callable[[RateSplit], Pace] | None:  # noqa: ARG002 - of the splits
+        """Return a function that gives each split its share of the rate."""
+        return lambda split: Pace(self._rate / split.splits)
 
-    def create_reader(
-        self, context: SourceReaderContext
-    ) -> SourceReader[pa.RecordBatch, RateSplit]:
-        """Return a reader that keeps each split at its share of the rate."""
-        return BatchSourceReader(lambda: RateSplitReader(self), context, TimedBatchEmitter())
+    def open_split(self, split: RateSplit, readers: int) -> Iterator[Positioned]:  # noqa: ARG002 - of the splits
+        """Yield the rows of a split."""
+        position = split.position
+        while (rows := self.next_rows(split, position)) is not None:
+            _, position, _ = rows
+            yield rows
 
-    @property
-    def split_serializer(self) -> SimpleVersionedSerializer[RateSplit]:
-        """JSON."""
-        return JsonSerializer(RateSplit)
-
-    @property
-    def enumerator_checkpoint_serializer(self) -> SimpleVersionedSerializer[RateCheckpoint]:
-        """JSON."""
-        return JsonSerializer(RateCheckpoint)
-
-    def pace(self, split: RateSplit) -> Pace:
-        """Return the pace of one split."""
-        return Pace(self._rate / split.splits)
-
-    def next_rows(self, split: RateSplit, position: int) -> Timed | None:
+    def next_rows(self, split: RateSplit, position: int) -> tuple[pa.RecordBatch, int, int] | None:
         """Return the batch at a position, the position after it and its latest time; None at the end."""
         per_batch = int(self._rate / split.splits * _SECONDS_PER_BATCH)
         end = position + max(1, min(self._batch_size, per_batch))
@@ -214,114 +171,3 @@ class RateSource(Source[pa.RecordBatch, RateSplit, RateCheckpoint]):
         times = pc.add(after, split.start).cast(self.schema.types[1])
         batch = pa.record_batch([ids, times], schema=self.schema)
         return batch, end, times[-1].value
-
-
-class RateEnumerator(SplitEnumerator[RateSplit, RateCheckpoint]):
-    """Gives each reader its share of the splits as soon as it registers."""
-
-    def __init__(
-        self, context: SplitEnumeratorContext[RateSplit], splits: Sequence[RateSplit]
-    ) -> None:
-        self._context = context
-        self._pending = list(splits)
-
-    def start(self) -> None:
-        """Do nothing."""
-
-    def handle_split_request(self, subtask_id: int, requester_hostname: str | None) -> None:
-        """Do nothing: a reader has its splits since it registered."""
-
-    def add_splits_back(self, splits: Sequence[RateSplit], subtask_id: int) -> None:
-        """Keep the splits of a lost reader for its successor."""
-        del subtask_id
-        self._pending.extend(splits)
-
-    def add_reader(self, subtask_id: int) -> None:
-        """Assign the reader's splits, and signal that no more follow."""
-        readers = self._context.current_parallelism
-        own = [split for split in self._pending if split.number % readers == subtask_id]
-        self._pending = [split for split in self._pending if split.number % readers != subtask_id]
-        if own:
-            self._context.assign_splits({subtask_id: own})
-        self._context.signal_no_more_splits(subtask_id)
-
-    def snapshot_state(self, checkpoint_id: int) -> RateCheckpoint:
-        """Return the splits that no reader has."""
-        del checkpoint_id
-        return RateCheckpoint(tuple(dataclasses.astuple(split) for split in self._pending))
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class RateSplitReader(SplitReader[Timed, RateSplit]):
-    """Reads the split whose rows are due first, and waits until they are.
-
-    Args:
-        source: makes the rows.
-    """
-
-    def __init__(self, source: RateSource) -> None:
-        self._source = source
-        self._splits: dict[str, tuple[RateSplit, Pace]] = {}
-        self._positions: dict[str, int] = {}
-        self._paused: set[str] = set()
-        self._woken = threading.Event()
-
-    def fetch(self) -> RecordsWithSplitIds[Timed]:
-        """Return the rows that are due next, or nothing after a wake-up."""
-        ready = [
-            (pace, split) for split, pace in self._splits.values() if not self._is_paused(split)
-        ]
-        if not ready:
-            if self._splits:
-                self._woken.wait()
-            self._woken.clear()
-            return RecordsBySplits({})
-        pace, split = min(ready, key=lambda one: one[0].delay())
-        delay = pace.delay()
-        if self._woken.wait(delay) if delay > 0 else self._woken.is_set():
-            self._woken.clear()
-            return RecordsBySplits({})
-        timed = self._source.next_rows(split, self._positions[split.split_id])
-        if timed is None:
-            self._forget(split)
-            return RecordsBySplits({}, [split.split_id])
-        self._positions[split.split_id] = timed[1]
-        pace.took(timed[0].num_rows)
-        return RecordsBySplits({split.split_id: [timed]})
-
-    def handle_splits_changes(self, change: SplitsChange[RateSplit]) -> None:
-        """Add or remove splits."""
-        match change:
-            case SplitsAddition():
-                for split in change.splits:
-                    self._splits[split.split_id] = split, self._source.pace(split)
-                    self._positions[split.split_id] = split.position
-            case SplitsRemoval():
-                for split in change.splits:
-                    self._forget(split)
-            case _:
-                raise TypeError(f"unknown change of splits: {type(change).__name__}")
-
-    def wake_up(self) -> None:
-        """Interrupt a waiting fetch; from any thread."""
-        self._woken.set()
-
-    def pause_or_resume_splits(
-        self, splits_to_pause: Sequence[RateSplit], splits_to_resume: Sequence[RateSplit]
-    ) -> None:
-        """Pause and resume single splits."""
-        self._paused.update(split.split_id for split in splits_to_pause)
-        self._paused.difference_update(split.split_id for split in splits_to_resume)
-
-    def close(self) -> None:
-        """Do nothing: numbers need no resources."""
-
-    def _is_paused(self, split: RateSplit) -> bool:
-        return split.split_id in self._paused
-
-    def _forget(self, split: RateSplit) -> None:
-        self._splits.pop(split.split_id, None)
-        self._positions.pop(split.split_id, None)
-        self._paused.discard(split.split_id)

@@ -26,7 +26,7 @@ _SHIPPED: Final[dict[str, tuple[str, str, dict[str, str]]]] = {
     "numbers": ("headgate.source.numbers", "NumberSequenceSource", {}),
     "parquet": ("headgate.source.files", "FileSource", {"format": "parquet"}),
     "rate": ("headgate.source.rate", "RateSource", {}),
-    "socket": ("headgate.source.stream", "SocketSource", {}),
+    "socket": ("headgate.source.socket", "SocketSource", {}),
 }
 
 

@@ -10,7 +10,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.errors import HeadgateError, SourceError
 from headgate.source.api import (
@@ -21,7 +21,7 @@ from headgate.source.api import (
     SourceSplit,
 )
 from headgate.source.base.emitter import RecordEmitter
-from headgate.source.base.multiplex import SingleThreadMultiplexSourceReaderBase
+from headgate.source.base.reader import SingleThreadMultiplexSourceReaderBase
 from headgate.source.base.records import RecordsBySplits, RecordsWithSplitIds
 from headgate.source.base.split_reader import (
     SplitReader,
@@ -35,26 +35,9 @@ if TYPE_CHECKING:
 
 SplitT = TypeVar("SplitT", bound=SourceSplit)
 
-#: A batch, and the split's position after it. A batch without rows only advances the position.
-Positioned = tuple["pa.RecordBatch", int]
-
-#: The same, and the latest timestamp of the batch in ms since 1970; None if its rows have none.
-Timed = tuple["pa.RecordBatch", int, int | None]
-ElementT = TypeVar("ElementT")
-
-
-class PositionedSplit(Protocol):
-    """A split that is a frozen dataclass with a position."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def split_id(self) -> str:
-        """The name of the split, unique within the source."""
-
-    @property
-    def position(self) -> int:
-        """The position after the last emitted batch; 0 at the beginning."""
+#: A batch, the split's position after it, and the latest timestamp of its rows in ms since 1970, if the source has any.
+#: A batch without rows only advances the position.
+Positioned = tuple["pa.RecordBatch", int] | tuple["pa.RecordBatch", int, int | None]
 
 
 class Pace:
@@ -65,37 +48,47 @@ class Pace:
     Args:
         rows_per_second: the rate of this reader alone.
         clock: a monotonic clock in seconds.
+
+    Attributes:
+        due: time at which the next rows are due.
     """
 
     def __init__(self, rows_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rows_per_second
         self._clock = clock
-        self._due = clock()
+        self.due = clock()
 
     def delay(self) -> float:
         """Return the seconds until the next rows are due; 0 or less if they are due now."""
-        return self._due - self._clock()
+        return self.due - self._clock()
 
     def took(self, rows: int) -> None:
         """Count rows that were read."""
-        self._due = max(self._due, self._clock()) + rows / self._rate
+        self.due = max(self.due, self._clock()) + rows / self._rate
 
 
 class SequentialSplitReader(SplitReader[Positioned, SplitT]):
-    """Reads splits in the order of their arrival, except paused ones.
+    """Reads splits in the order of their arrival, except paused ones; or, with a pace for each, the one that is due first.
 
     Args:
-        open_split: yields the batches of a split from its position on.
-        pace: limits the rate; None for no limit. It outlives this reader.
+        open_split: yields the batches of a split from its position on; None to let wake-ups and changes in.
+        pace_of: returns the pace of a split, which it may share with others; None for no limit.
+        reads_in_order: False if splits have paces of their own.
     """
 
     def __init__(
-        self, open_split: Callable[[SplitT], Iterator[Positioned]], pace: Pace | None = None
+        self,
+        open_split: Callable[[SplitT], Iterator[Positioned | None]],
+        pace_of: Callable[[SplitT], Pace] | None = None,
+        *,
+        reads_in_order: bool = True,
     ) -> None:
+        self.reads_in_order = reads_in_order
         self._open_split = open_split
-        self._pace = pace
+        self._pace_of = pace_of
         self._splits: dict[str, SplitT] = {}
-        self._open: dict[str, Iterator[Positioned]] = {}
+        self._paces: dict[str, Pace] = {}
+        self._open: dict[str, Iterator[Positioned | None]] = {}
         self._paused: set[str] = set()
         self._condition = threading.Condition()
         self._woken = False
@@ -108,12 +101,15 @@ class SequentialSplitReader(SplitReader[Positioned, SplitT]):
         batches = self._open.get(split_id)
         if batches is None:
             batches = self._open[split_id] = self._open_split(self._splits[split_id])
-        positioned = next(batches, None)
-        if positioned is None:
+        try:
+            positioned = next(batches)
+        except StopIteration:
             self._forget(split_id)
             return RecordsBySplits({}, [split_id])
-        if self._pace is not None:
-            self._pace.took(positioned[0].num_rows)
+        if positioned is None:
+            return RecordsBySplits({})
+        if split_id in self._paces:
+            self._paces[split_id].took(positioned[0].num_rows)
         return RecordsBySplits({split_id: [positioned]})
 
     def handle_splits_changes(self, change: SplitsChange[SplitT]) -> None:
@@ -121,6 +117,8 @@ class SequentialSplitReader(SplitReader[Positioned, SplitT]):
         match change:
             case SplitsAddition():
                 self._splits.update((split.split_id, split) for split in change.splits)
+                if self._pace_of is not None:
+                    self._paces.update((s.split_id, self._pace_of(s)) for s in change.splits)
             case SplitsRemoval():
                 for split in change.splits:
                     self._forget(split.split_id)
@@ -149,21 +147,26 @@ class SequentialSplitReader(SplitReader[Positioned, SplitT]):
         """Wait until a split may be read; return None after a wake-up, or if there is no split."""
         with self._condition:
             while not self._woken:
-                ready = next((one for one in self._splits if one not in self._paused), None)
-                if ready is None:
+                ready = (one for one in self._splits if one not in self._paused)
+                if self._paces:
+                    split_id = min(ready, key=lambda one: self._paces[one].due, default=None)
+                else:
+                    split_id = next(ready, None)
+                if split_id is None:
                     if not self._splits:
                         return None
                     self._condition.wait()
                     continue
-                delay = 0.0 if self._pace is None else self._pace.delay()
+                delay = self._paces[split_id].delay() if self._paces else 0.0
                 if delay <= 0:
-                    return ready
+                    return split_id
                 self._condition.wait(delay)
             self._woken = False
             return None
 
     def _forget(self, split_id: str) -> None:
         self._splits.pop(split_id, None)
+        self._paces.pop(split_id, None)
         self._paused.discard(split_id)
         batches = self._open.pop(split_id, None)
         close = getattr(batches, "close", None)
@@ -180,55 +183,40 @@ class Progress:
 
 
 class BatchEmitter(RecordEmitter[Positioned, "pa.RecordBatch", Progress]):
-    """Emits a batch and advances the position of its split past it."""
+    """Emits a batch, and advances the position of its split past it."""
 
     def emit_record(
         self, element: Positioned, output: SourceOutput[pa.RecordBatch], split_state: Progress
     ) -> None:
         """Emit a batch, unless it has no rows."""
-        batch, split_state.position = element
+        batch, split_state.position, *timestamp = element
         if batch.num_rows:
-            output.collect(batch)
-
-
-class TimedBatchEmitter(RecordEmitter[Timed, "pa.RecordBatch", Progress]):
-    """Emits a batch with the source's own timestamp, and advances the position past it."""
-
-    def emit_record(
-        self, element: Timed, output: SourceOutput[pa.RecordBatch], split_state: Progress
-    ) -> None:
-        """Emit a batch, unless it has no rows."""
-        batch, split_state.position, timestamp = element
-        if batch.num_rows:
-            output.collect(batch, timestamp)
+            output.collect(batch, *timestamp)
 
 
 class BatchSourceReader(
-    SingleThreadMultiplexSourceReaderBase[ElementT, "pa.RecordBatch", SplitT, Progress]
+    SingleThreadMultiplexSourceReaderBase[Positioned, "pa.RecordBatch", SplitT, Progress]
 ):
     """Reads positioned splits with one fetcher, and requests a split when one ends.
 
     Args:
         split_reader_supplier: makes the split reader, such as a :class:`SequentialSplitReader`; its
-            splits are :class:`PositionedSplit`.
+            splits are frozen dataclasses with a ``position``, 0 at the beginning.
         context: the reader's context.
-        emitter: emits what the split reader returns: a :class:`BatchEmitter` or a
-            :class:`TimedBatchEmitter`.
     """
 
     def __init__(
         self,
-        split_reader_supplier: Callable[[], SplitReader[ElementT, SplitT]],
+        split_reader_supplier: Callable[[], SplitReader[Positioned, SplitT]],
         context: SourceReaderContext,
-        emitter: RecordEmitter[ElementT, pa.RecordBatch, Progress],
     ) -> None:
-        super().__init__(split_reader_supplier, emitter, context)
+        super().__init__(split_reader_supplier, BatchEmitter(), context)
 
     @property
     def reads_in_order(self) -> bool:
-        """True if the fetcher reads one split after another."""
-        readers = (fetcher.split_reader for fetcher in self._manager.fetchers())
-        return any(isinstance(one, SequentialSplitReader) for one in readers)
+        """True if the split reader reads one split after another."""
+        reader = self._fetcher.split_reader
+        return isinstance(reader, SequentialSplitReader) and reader.reads_in_order
 
     def start(self) -> None:
         """Request the first split."""

@@ -11,7 +11,6 @@ from tests.soak.streams import points, rows
 from headgate.sink import FileSink
 from headgate.source import NumberSequenceSource, WatermarkStrategy
 from headgate.source.numbers import numbers_between
-from headgate.source.sequential import BatchEmitter, BatchSourceReader, SequentialSplitReader
 from headgate.stream import (
     Aggregate,
     ListStateDescriptor,
@@ -44,24 +43,20 @@ class GatedNumbers(NumberSequenceSource):
         super().__init__(0, count, splits=SPLITS, batch_size=BATCH)
         self._gate = Path(gate)
 
-    def create_reader(self, context):
-        """Return a reader that looks at the file before each batch."""
-        schema = self.schema
-
-        def batches(split):
-            at, size = split.start + split.position, split.end - split.start
-            while at < split.end:
-                part = float(self._gate.read_text())
-                end = min(at + BATCH, split.end, split.start + int(part * size))
-                if end <= at:
-                    # No rows: the fetcher stays awake, and the gate is looked at again.
-                    time.sleep(0.005)
-                    end = at
-                batch = pa.record_batch([numbers_between(at, end)], schema=schema)
-                at = end
-                yield batch, at - split.start
-
-        return BatchSourceReader(lambda: SequentialSplitReader(batches), context, BatchEmitter())
+    def open_split(self, split, readers):
+        """Look at the file before each batch."""
+        at, size = split.start + split.position, split.end - split.start
+        while at < split.end:
+            part = float(self._gate.read_text())
+            end = min(at + BATCH, split.end, split.start + int(part * size))
+            if end <= at:
+                # The fetcher stays awake, and the gate is looked at again.
+                time.sleep(0.005)
+                yield None
+                continue
+            batch = pa.record_batch([numbers_between(at, end)], schema=self.schema)
+            at = end
+            yield batch, at - split.start
 
 
 class Rows:

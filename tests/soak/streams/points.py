@@ -18,7 +18,7 @@ from pathlib import Path
 
 from headgate.sink import journal, query_committer
 from headgate.sink.file_stream import FileStreamWriter
-from headgate.source.numbers import NumberSplitEnumerator
+from headgate.source.batch_source import BatchEnumerator
 from headgate.stream.job.commits import SinkCommits
 from headgate.stream.job.deployment import Deployment
 from headgate.stream.job.store import CheckpointStore
@@ -47,8 +47,8 @@ OF_DRIVER = {
     "log": (CheckpointStore, "complete"),
     "commit": (SinkCommits, "commit"),
     "restore": (SinkCommits, "restore"),
-    "enumerator": (NumberSplitEnumerator, "snapshot_state"),
-    "assignment": (NumberSplitEnumerator, "handle_split_request"),
+    "enumerator": (BatchEnumerator, "snapshot_state"),
+    "assignment": (BatchEnumerator, "handle_split_request"),
     "delete": (CheckpointStore, "delete_old"),
     "savepoint": (CheckpointStore, "write_savepoint"),
 }

@@ -19,13 +19,10 @@ from headgate.source import (
     RateSource,
     WatermarkStrategy,
 )
-from headgate.source.rate import RateEnumerator, RateSplit
+from headgate.source.batch_source import BatchEnumerator
+from headgate.source.rate import RateSplit
 from headgate.source.runtime.mailbox import Mailbox
-from headgate.source.sequential import (
-    BatchSourceReader,
-    SequentialSplitReader,
-    TimedBatchEmitter,
-)
+from headgate.source.sequential import BatchSourceReader, SequentialSplitReader
 from headgate.stream import Aggregate, TumblingWindow, stream
 from headgate.stream.job.messages import StreamMessage
 from headgate.stream.job.sources import JobSources
@@ -164,17 +161,17 @@ def test_spec_section_13_6_sources_of_a_job_with_one_alignment_group_wait_for_ea
     assert set(told) == {((0, 0), 107), ((1, 0), 107)}
 
 
-class Waiting(RateEnumerator):
+class Waiting(BatchEnumerator):
     """Has one split, and lets the other readers wait."""
 
     def add_reader(self, subtask_id):
         if subtask_id == 0:
-            self._context.assign_splits({0: self._pending})
+            self._context.assign_splits({0: self._splits})
 
 
 class OneSplit(RateSource):
     def create_enumerator(self, context):
-        return Waiting(context, [RateSplit(0, 1, kit.START)])
+        return Waiting(context, self, [RateSplit(0, 1, kit.START)], 0)
 
 
 def test_spec_section_13_6_a_reader_that_waits_for_a_split_becomes_idle_and_holds_no_window_back():
@@ -222,14 +219,9 @@ class InRuns(RateSource):
 
     def create_reader(self, context):
         def opened(split):
-            position = split.position
-            while (found := self.next_rows(split, position)) is not None:
-                position = found[1]
-                yield found
+            return self.open_split(split, 1)
 
-        return BatchSourceReader(
-            lambda: SequentialSplitReader(opened), context, TimedBatchEmitter()
-        )
+        return BatchSourceReader(lambda: SequentialSplitReader(opened), context)
 
 
 class Unordered(BatchSourceReader):

@@ -1,22 +1,22 @@
-"""The reader that polls the batches of fetchers; it runs in the task's thread alone."""
+"""The usual base of a reader: it polls the batches of a fetcher, in the task's thread."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headgate.errors import ClosedError, HeadgateError, SourceError
 from headgate.source.api.reader import InputStatus, SourceReader, SourceReaderContext
 from headgate.source.api.split import SourceSplit
-from headgate.source.base.queue import AVAILABLE
+from headgate.source.base.fetcher import AVAILABLE, DEFAULT_CAPACITY, SplitFetcher, failure_at
 
 if TYPE_CHECKING:
     from headgate.source.api.output import ReaderOutput, SourceOutput
     from headgate.source.base.emitter import RecordEmitter
-    from headgate.source.base.manager import SplitFetcherManager
     from headgate.source.base.records import RecordsWithSplitIds
+    from headgate.source.base.split_reader import SplitReader
 
 E = TypeVar("E")
 T = TypeVar("T")
@@ -28,27 +28,36 @@ _NOTHING = InputStatus.NOTHING_AVAILABLE
 _END = InputStatus.END_OF_INPUT
 
 
-class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
-    """A reader on top of fetchers; a subclass defines a split's state. After Flink's class.
+class SingleThreadMultiplexSourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
+    """A reader whose splits are all read by one split reader, in one fetcher thread. After Flink's class.
 
-    Each :meth:`poll_next` emits one element. The mutable state of a split advances as its elements
-    are emitted, so that a snapshot covers exactly the emitted ones.
+    A subclass defines a split's state. Each :meth:`poll_next` emits one element. The mutable state of a split advances
+    as its elements are emitted, so that a snapshot covers exactly the emitted ones.
 
     Args:
-        fetcher_manager: runs the split readers and owns the queue.
+        split_reader_supplier: makes the split reader.
         record_emitter: converts elements into records.
         context: the reader's context.
+        queue_capacity: batches that may wait for the reader, at least 1.
+        allow_unaligned_splits: True to ignore a pause that the split reader does not support.
     """
 
     def __init__(
         self,
-        fetcher_manager: SplitFetcherManager[E, SplitT],
+        split_reader_supplier: Callable[[], SplitReader[E, SplitT]],
         record_emitter: RecordEmitter[E, T, StateT],
         context: SourceReaderContext,
+        *,
+        queue_capacity: int = DEFAULT_CAPACITY,
+        allow_unaligned_splits: bool = False,
     ) -> None:
         self.context = context
-        self._manager = fetcher_manager
-        self._queue = fetcher_manager.queue
+        self._fetcher: SplitFetcher[E, SplitT] = SplitFetcher(
+            split_reader_supplier,
+            queue_capacity=queue_capacity,
+            allow_unaligned_splits=allow_unaligned_splits,
+            name=str(context.index_of_subtask),
+        )
         self._emitter = record_emitter
         self._states: dict[str, StateT] = {}
         self._outputs: dict[str, SourceOutput[T]] = {}
@@ -84,16 +93,11 @@ class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
     def start(self) -> None:
         """Start; a subclass that requests its splits requests the first one here."""
 
-    @property
-    def number_of_currently_assigned_splits(self) -> int:
-        """The number of unfinished splits."""
-        return len(self._states)
-
     def poll_next(self, output: ReaderOutput[T]) -> InputStatus:
         """Emit the next element and return when to poll again; never blocks.
 
         Raises:
-            SourceError: a fetcher or the emitter failed, or a batch names an unknown split.
+            SourceError: the fetcher or the emitter failed, or a batch names an unknown split.
             ClosedError: the reader is closed.
         """
         if self._ended:
@@ -102,7 +106,7 @@ class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
             raise ClosedError("poll_next() of a closed reader")
         if self._without_output or output is not self._output:
             self._create_outputs(output)
-        self._manager.check_errors()
+        self._fetcher.check_errors()
         batch = self._batch
         while True:
             if batch is None:
@@ -118,7 +122,7 @@ class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
 
     def is_available(self) -> Future[None]:
         """Return a future that completes when there is a batch or another reason to poll."""
-        return AVAILABLE if self._batch is not None else self._queue.get_availability_future()
+        return AVAILABLE if self._batch is not None else self._fetcher.available()
 
     def add_splits(self, splits: Sequence[SplitT]) -> None:
         """Add splits and start to read them.
@@ -143,12 +147,12 @@ class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
         self._states.update(states)
         self._without_output.extend(states)
         if splits:
-            self._manager.add_splits(splits)
+            self._fetcher.add_splits(splits)
 
     def notify_no_more_splits(self) -> None:
         """Handle the enumerator's signal that no split follows."""
         self._no_more_splits = True
-        self._queue.notify_available()
+        self._fetcher.notify_available()
 
     def snapshot_state(self, checkpoint_id: int) -> list[SplitT]:
         """Return the unfinished splits at their positions after the emitted records."""
@@ -163,10 +167,10 @@ class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
         Raises:
             NotBuiltError: the split reader cannot pause single splits.
         """
-        self._manager.pause_or_resume_splits(splits_to_pause, splits_to_resume)
+        self._fetcher.pause_or_resume_splits(splits_to_pause, splits_to_resume)
 
     def close(self) -> None:
-        """Shut the fetchers down and wait for them, up to 30 s."""
+        """End the fetcher and wait for it, up to 30 s."""
         if self._closed:
             return
         self._closed = True
@@ -175,7 +179,7 @@ class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
             if batch is not None:
                 batch.recycle()
         finally:
-            self._manager.close()
+            self._fetcher.close()
 
     # The steps of a poll.
 
@@ -196,14 +200,10 @@ class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
         except HeadgateError:
             raise
         except Exception as error:
-            raise SourceError(
-                f"{type(self._emitter).__name__} failed at split {self._split_id}: "
-                f"{type(error).__name__}: {error}",
-                details={"splits": [self._split_id]},
-            ) from error
+            raise failure_at(type(self._emitter), [self._split_id], error) from error
 
     def _next_batch(self) -> RecordsWithSplitIds[E] | None:
-        batch = self._queue.poll()
+        batch = self._fetcher.poll()
         if batch is None or not self._move_to_next_split(batch):
             return None
         return batch
@@ -239,14 +239,15 @@ class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
 
     def _finished_or_available_later(self) -> InputStatus:
         # The empty poll may have reset the notification of an error: check again after it.
-        self._manager.check_errors()
+        self._fetcher.check_errors()
         # Unlike Flink, keep an idle fetcher while splits may follow: if splits are requested one
         # by one, each would otherwise cost a thread and a split reader with its open resources.
-        if not self._no_more_splits or not self._manager.maybe_shutdown_finished_fetchers():
+        if not self._no_more_splits or not self._fetcher.is_idle:
             return _NOTHING
-        if not self._queue.is_empty():
-            return _MORE  # A fetcher put a batch before it ended.
+        if not self._fetcher.is_empty:
+            return _MORE  # The fetcher queued a batch before it became idle.
         self._ended = True
+        self._fetcher.shut_down()
         return _END
 
     def _unregistered(self, split_id: str) -> SourceError:

@@ -4,17 +4,17 @@ Decision: ADR 0008.
 """
 
 from headgate.source.coordination.alignment import AlignmentGroups, WatermarkAggregator
-from headgate.source.coordination.context import Gateway, check_event
+from headgate.source.coordination.context import Gateway
 from headgate.source.coordination.coordinator import SourceCoordinator
-from headgate.source.coordination.thread import CoordinatorThread
+from headgate.source.coordination.thread import CoordinatorThread, EnumeratorExecutor
 from headgate.source.coordination.tracker import SplitAssignmentTracker
 
 __all__ = [
     "AlignmentGroups",
     "CoordinatorThread",
+    "EnumeratorExecutor",
     "Gateway",
     "SourceCoordinator",
     "SplitAssignmentTracker",
     "WatermarkAggregator",
-    "check_event",
 ]

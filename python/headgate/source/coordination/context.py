@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from headgate.errors import HeadgateError, OptionError, SourceError
+from headgate.errors import HeadgateError, SourceError
 from headgate.source.api.enumerator import ReaderInfo, SplitEnumeratorContext
 from headgate.source.api.split import SourceSplit
 from headgate.source.coordination.tracker import SplitAssignmentTracker
+from headgate.source.runtime.context import check_event
 
 if TYPE_CHECKING:
     from headgate.source.api.event import SourceEvent
     from headgate.source.api.source import Source
-    from headgate.source.coordination.thread import CoordinatorThread, Scheduled
+    from headgate.source.coordination.thread import Action, Cancellable, EnumeratorExecutor
 
 SplitT = TypeVar("SplitT", bound=SourceSplit)
 WorkT = TypeVar("WorkT")
-
-#: Limits of a source event: characters of the name, bytes of the payload.
-MAX_EVENT_NAME: Final = 200
-MAX_EVENT_PAYLOAD: Final = 32 * 1024
 
 
 class Gateway(Protocol):
@@ -50,7 +47,7 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
         source: the source of the enumerator.
         parallelism: the number of readers.
         gateway: sends messages to the readers.
-        thread: runs the enumerator.
+        executor: runs the enumerator.
         run: runs a callback, with its name for errors; drops it if ``is_over()``.
         is_over: returns True once the enumerator was closed or has failed.
         skip_delays: True to run at once the work that ``start()`` delays, for a plan.
@@ -61,7 +58,6 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
         tracker: the assigned splits since the last complete checkpoint.
         readers: the registered readers, by their numbers.
         told_no_more: the readers that were told that no split follows.
-        held: reader -> ids of its unfinished splits, in the order of assignment.
         is_processing_backlog: True while readers catch up on old data.
     """
 
@@ -70,7 +66,7 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
         source: Source[Any, SplitT, Any],
         parallelism: int,
         gateway: Gateway,
-        thread: CoordinatorThread,
+        executor: EnumeratorExecutor,
         *,
         run: Callable[[str, Callable[[], None]], None],
         is_over: Callable[[], bool],
@@ -80,17 +76,16 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
         self._source = source
         self._parallelism = parallelism
         self._gateway = gateway
-        self._thread = thread
+        self._executor = executor
         self._run = run
         self._is_over = is_over
         self._skip_delays = skip_delays
         self._has_watermarks = has_watermarks
-        self._timers: set[Scheduled] = set()
+        self._timers: set[Cancellable] = set()
         self.is_starting = True
         self.tracker: SplitAssignmentTracker[SplitT] = SplitAssignmentTracker()
         self.readers: dict[int, ReaderInfo] = {}
         self.told_no_more: set[int] = set()
-        self.held: dict[int, dict[str, None]] = {}
         self.is_processing_backlog = False
 
     @property
@@ -127,7 +122,6 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
         self.tracker.record(assignment)
         for subtask, parts in written.items():
             if parts:
-                self.held.setdefault(subtask, {}).update(dict.fromkeys(i for i, _ in parts))
                 self._gateway.assign(subtask, version, parts)
 
     def signal_no_more_splits(self, subtask_id: int) -> None:
@@ -169,32 +163,49 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
 
         def fire() -> None:
             nonlocal is_running
-            if timer is not None and period is None:
-                self._timers.discard(timer)
-            if not is_running and not self._is_over():
+            if not is_running:
                 is_running = True
-                self._thread.submit(guarded, handle)
+                self._executor.submit(guarded, handle)
 
-        timer: Scheduled | None = None
-        is_immediate = self._skip_delays and self.is_starting
-        if period is None and (is_immediate or initial_delay <= 0):
-            fire()
+        delay = 0.0 if self._skip_delays and self.is_starting else max(0.0, initial_delay)
+        if period is not None:
+            self.every(delay, period, fire)
+        elif delay:
+            self._later(delay, fire)
         else:
-            delay = 0.0 if is_immediate else initial_delay
-            timer = self._thread.schedule(delay, period, fire)
-            self._timers.add(timer)
+            fire()
 
     def run_in_coordinator_thread(self, action: Callable[[], None]) -> None:
         """Run an action on the coordinator's thread; may be called from any thread."""
-        self._thread.execute(lambda: self._run("run_in_coordinator_thread", action))
+        self._executor.execute(lambda: self._run("run_in_coordinator_thread", action))
 
     def set_is_processing_backlog(self, is_processing_backlog: bool) -> None:
         """Set the flag that readers catch up on old data."""
         self.is_processing_backlog = is_processing_backlog
 
-    def every(self, period: float, action: Callable[[], None]) -> None:
-        """Run an action of the coordinator periodically, until it is closed or fails."""
-        self._timers.add(self._thread.schedule(period, period, action))
+    def every(self, delay: float, period: float, action: Action) -> None:
+        """Run an action after a delay in seconds and then periodically, until the coordinator is closed or fails.
+
+        Raises:
+            ValueError: the period is not positive.
+        """
+        if not period > 0:
+            raise ValueError(f"period={period}: a period is a number of seconds greater than 0")
+
+        def act() -> None:
+            self._later(period, act)
+            action()
+
+        self._later(delay, act)
+
+    def _later(self, delay: float, action: Action) -> None:
+        def act() -> None:
+            self._timers.discard(timer)
+            if not self._is_over():
+                action()
+
+        timer = self._executor.call_later(delay, act)
+        self._timers.add(timer)
 
     def close(self) -> None:
         """Cancel all timers, and forget the coordinator, which refers to this object. Calls have no effect any more."""
@@ -211,7 +222,7 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
     def _is_silent(self, method: str) -> bool:
         if self._is_over():
             return True
-        if not self._thread.is_current:
+        if not self._executor.is_current:
             raise SourceError(
                 f"the enumerator of {self._source.name} called {method}() on a thread of its own",
                 remedy="context.run_in_coordinator_thread(action) · context.call_async()",
@@ -223,24 +234,3 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
             raise ValueError(
                 f"reader {subtask} is not registered (registered: {sorted(self.readers)})"
             )
-
-
-def check_event(event: SourceEvent) -> None:
-    """Check the size of an event.
-
-    Raises:
-        OptionError: its name or its payload is too long.
-    """
-    if len(event.name) > MAX_EVENT_NAME:
-        raise OptionError(
-            f"the name of a source event has {len(event.name)} characters; "
-            f"the limit is {MAX_EVENT_NAME}",
-            asked=f"name={event.name[:40]!r}...",
-            remedy="put data into the payload",
-        )
-    if len(event.payload) > MAX_EVENT_PAYLOAD:
-        raise OptionError(
-            f"the payload of source event {event.name!r} has {len(event.payload)} bytes; "
-            f"the limit is {MAX_EVENT_PAYLOAD}",
-            remedy="send several events",
-        )

@@ -16,7 +16,7 @@ from headgate.source.coordination.context import CoordinatorContext, Gateway
 if TYPE_CHECKING:
     from headgate.source.api.event import SourceEvent
     from headgate.source.api.source import Source
-    from headgate.source.coordination.thread import CoordinatorThread
+    from headgate.source.coordination.thread import EnumeratorExecutor
     from headgate.source.watermark.strategy import WatermarkStrategy
 
 _LOG: Final = logging.getLogger("headgate.source")
@@ -39,7 +39,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         source: creates the enumerator.
         parallelism: the number of readers; they are numbered from 0.
         gateway: sends messages to the readers.
-        thread: runs the enumerator; coordinators may share it.
+        executor: runs the enumerator; coordinators may share it.
         watermarks: aligns the readers if the strategy has an alignment group.
         groups: the alignment groups of the job, if several of its sources are aligned.
         skip_delays: True to run at once the work that the enumerator's ``start()`` delays.
@@ -53,7 +53,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         source: Source[Any, SplitT, CheckpointT],
         parallelism: int,
         gateway: Gateway,
-        thread: CoordinatorThread,
+        executor: EnumeratorExecutor,
         *,
         watermarks: WatermarkStrategy | None = None,
         groups: AlignmentGroups | None = None,
@@ -69,7 +69,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         self._name = source.name
         self._parallelism = parallelism
         self._gateway = gateway
-        self._thread = thread
+        self._executor = executor
         self._alignment = watermarks.alignment if watermarks is not None else None
         self._groups = groups if groups is not None else AlignmentGroups()
         self._reported: WatermarkAggregator[int] = WatermarkAggregator()
@@ -78,7 +78,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
             source,
             parallelism,
             gateway,
-            thread,
+            executor,
             run=self._run,
             is_over=lambda: self._is_over,
             skip_delays=skip_delays,
@@ -88,10 +88,9 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         self._failure: HeadgateError | None = None
         self._ended = threading.Event()
         self._waiting: dict[object, CheckpointCallback] = {}
-        #: Splits, with their readers, that ended since the last complete checkpoint.
-        self._finished: set[tuple[int, str]] = set()
-        self._finished_before: dict[int, frozenset[tuple[int, str]]] = {}
-        self._finished_for_good = 0
+        #: Splits that ended since the last complete checkpoint, by reader.
+        self._finished: dict[int, set[str]] = {}
+        self._finished_before = 0
         self._total: int | None = None
         self._at = ""
 
@@ -105,7 +104,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
     @property
     def finished_splits(self) -> int:
         """The number of finished splits, without a lost reader's since the last checkpoint."""
-        return self._finished_for_good + len(self._finished)
+        return self._finished_before + sum(map(len, list(self._finished.values())))
 
     @property
     def is_processing_backlog(self) -> bool:
@@ -123,15 +122,10 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         handles = type(self._running).handle_source_event
         return handles is not SplitEnumerator.handle_source_event
 
-    def assigned_of(self, subtask: int) -> list[str]:
-        """Return the ids of the splits that are assigned to a reader and not finished."""
-        return list(self._context.held.get(subtask, ()))
-
     # Called by the job and its readers; from any thread.
 
     def start(self, checkpoint: bytes | None = None) -> None:
         """Create the enumerator, or restore it from a :meth:`checkpoint`, and start it."""
-        self._thread.add_closer(self, self._close_now)
         self._post("start", lambda: self._start(checkpoint))
 
     def register_reader(self, subtask: int, location: str) -> None:
@@ -142,11 +136,8 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         """
         if not 0 <= subtask < self._parallelism:
             raise ValueError(f"reader {subtask} of {self._parallelism} readers")
-        self._post("add_reader", lambda: self._register(ReaderInfo(subtask, location)))
-
-    def reader_lost(self, subtask: int) -> None:
-        """Remove a reader; its splits since the last checkpoint return to the enumerator."""
         self._post("add_splits_back", lambda: self._lose(subtask))
+        self._post("add_reader", lambda: self._register(ReaderInfo(subtask, location)))
 
     def request_split(self, subtask: int, hostname: str | None) -> None:
         """Pass on a request, unless the reader is lost or was told that no split follows."""
@@ -174,12 +165,10 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         """Record the splits that a reader has finished."""
 
         def finish() -> None:
-            if subtask not in self._context.readers:
-                return  # Its splits returned to the enumerator and are read again.
-            held = self._context.held.get(subtask, {})
-            for split_id in split_ids:
-                held.pop(split_id, None)
-            self._finished.update((subtask, split_id) for split_id in split_ids)
+            if (
+                subtask in self._context.readers
+            ):  # Else they returned to the enumerator and are read again.
+                self._finished.setdefault(subtask, set()).update(split_ids)
 
         self._post("splits_finished", finish)
 
@@ -208,10 +197,8 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
 
         def complete() -> None:
             self._context.tracker.complete(checkpoint_id)
-            for covered in [i for i in self._finished_before if i <= checkpoint_id]:
-                final = self._finished_before.pop(covered) & self._finished
-                self._finished -= final
-                self._finished_for_good += len(final)
+            self._finished_before = self.finished_splits
+            self._finished.clear()
             self._running.notify_checkpoint_complete(checkpoint_id)
 
         self._post("notify_checkpoint_complete", complete)
@@ -231,10 +218,12 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
                 return at once.
         """
         self._is_closed = True
-        if self._thread.is_current:
+        if self._executor.is_current:
             self._close_now()
         elif (
-            self._thread.execute(self._close_now) and timeout > 0 and not self._ended.wait(timeout)
+            self._executor.execute(self._close_now)
+            and timeout > 0
+            and not self._ended.wait(timeout)
         ):
             at = self._at or "a callback of another enumerator on the same thread"
             _LOG.warning(
@@ -258,7 +247,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         return self._enumerator
 
     def _post(self, callback: str, action: Callable[[], None]) -> bool:
-        return self._thread.execute(lambda: self._run(callback, action))
+        return self._executor.execute(lambda: self._run(callback, action))
 
     def _run(self, callback: str, action: Callable[[], None]) -> None:
         if self._is_over:
@@ -282,7 +271,8 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         self._enumerator.start()
         self._context.is_starting = False
         if self._alignment is not None:
-            self._context.every(self._alignment.update_interval, self._announce)
+            interval = self._alignment.update_interval
+            self._context.every(interval, interval, self._announce)
 
     def _restored(self, checkpoint: bytes) -> CheckpointT:
         if len(checkpoint) < _VERSION_BYTES:
@@ -294,7 +284,6 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         return serializer.deserialize(version, checkpoint[_VERSION_BYTES:])
 
     def _register(self, reader: ReaderInfo) -> None:
-        self._lose(reader.subtask_id)
         self._context.readers[reader.subtask_id] = reader
         self._running.add_reader(reader.subtask_id)
 
@@ -303,11 +292,10 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         if context.readers.pop(subtask, None) is None:
             return
         context.told_no_more.discard(subtask)
-        context.held.pop(subtask, None)
         self._reported.forget(subtask)
         self._report_to_group()
         splits = context.tracker.reset(subtask, context.tracker.complete_checkpoint)
-        self._finished = {found for found in self._finished if found[0] != subtask}
+        self._finished.pop(subtask, None)
         self._running.add_splits_back(splits, subtask)
 
     def _snapshot(self, checkpoint_id: int) -> bytes:
@@ -315,7 +303,6 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         serializer = self._source.enumerator_checkpoint_serializer
         data = serializer.version.to_bytes(_VERSION_BYTES, "big") + serializer.serialize(state)
         self._context.tracker.snapshot(checkpoint_id)
-        self._finished_before[checkpoint_id] = frozenset(self._finished)
         return data
 
     def _align(self, subtask: int, watermark_ms: int) -> None:
@@ -378,7 +365,6 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
     def _close_now(self) -> None:
         self._is_closed = True
         self._context.close()
-        self._thread.remove_closer(self)
         if self._alignment is not None:
             self._groups.forget(self._alignment.group, self)
         enumerator, self._enumerator = self._enumerator, None

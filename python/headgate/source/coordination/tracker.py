@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -52,13 +52,3 @@ class SplitAssignmentTracker(Generic[T]):
         later = (i for i in sorted(self._by_checkpoint) if i > checkpoint_id)
         back = [s for i in later for s in self._by_checkpoint[i].pop(subtask, ())]
         return back + self._latest.pop(subtask, [])
-
-    def assigned_since(self, checkpoint_id: int) -> Mapping[int, Sequence[T]]:
-        """Return all readers' splits since a checkpoint, without removing them."""
-        assigned: dict[int, list[T]] = {}
-        for later in (i for i in sorted(self._by_checkpoint) if i > checkpoint_id):
-            for subtask, splits in self._by_checkpoint[later].items():
-                assigned.setdefault(subtask, []).extend(splits)
-        for subtask, splits in self._latest.items():
-            assigned.setdefault(subtask, []).extend(splits)
-        return assigned

@@ -25,7 +25,7 @@ from headgate.source.files.content import (
     open_decompressed,
 )
 from headgate.source.files.csv_quotes import QuoteCounter, refuse_open_quote, refuse_torn_lines
-from headgate.source.files.format import BATCH_BYTES, Cut, FileFormat, sliced
+from headgate.source.files.format import BATCH_BYTES, Cut, FileFormat, SplitRead, sliced
 from headgate.source.files.inference import exact_numbers, exact_type, inferred, is_number
 from headgate.source.files.lines import byte_ranges, line_chunks, line_start
 
@@ -90,26 +90,18 @@ class CsvFormat(FileFormat):
         whole = self._options.newlines_in_values or is_compressed(file.path)
         return byte_ranges(file, self.name, cut, whole=whole)
 
-    def read(
-        self,
-        files: Files,
-        split: FileSplit,
-        wanted: pa.Schema,
-        batch_rows: int | None,
-        *,
-        guessed: pa.Schema | None,
-    ) -> Iterator[pa.RecordBatch]:
+    def read(self, read: SplitRead) -> Iterator[pa.RecordBatch]:
         """Yield the rows as batches; unwanted columns are not converted."""
-        names = self._names_of(files, split)
+        files, split, wanted, guessed = read.files, read.split, read.wanted, read.guessed
+        names = self._names_of(read)
         known = set(names)
         if guessed is not None:
             others = known - set(guessed.names) - files.folder_values(split.path).keys()
             if others and not known.isdisjoint(guessed.names):
                 raise ValueError(f"it has a column {min(others)!r}, which the first file lacks")
         _check_names(names, wanted.names)
-        if known.isdisjoint(wanted.names):
-            # Without rows, but with all names: it says which columns the file has.
-            yield pa.RecordBatch.from_pylist([], pa.schema([(name, pa.string()) for name in names]))
+        if len(wanted):
+            read.check_columns(names)
         present = pa.schema([field for field in wanted if field.name in known])
         numbers = {} if guessed is None else _numbers_of(present)
         present = pa.schema(
@@ -119,7 +111,7 @@ class CsvFormat(FileFormat):
         if self._options.newlines_in_values or is_compressed(split.path):
             batches = self._batches(files, split.path, split.file_size, convert, BATCH_BYTES)
             exact = (self._exact(batch, numbers) for batch in batches)
-            yield from sliced(exact, split.position, batch_rows)
+            yield from sliced(exact, split.position, read.batch_rows)
             return
         parsed = (
             batch
@@ -127,7 +119,7 @@ class CsvFormat(FileFormat):
             for rows in self._chunk(chunk, names, convert)
             for batch in (self._exact(rows, numbers),)
         )
-        yield from sliced(parsed, split.position, batch_rows)
+        yield from sliced(parsed, split.position, read.batch_rows)
 
     def _batches(
         self, files: Files, path: str, size: int, convert: pac.ConvertOptions, block: int
@@ -204,9 +196,13 @@ class CsvFormat(FileFormat):
                 start, end = end, line_start(opened, end + 1, split.file_size)
         return replace(split, start=max(split.start, end))
 
-    def _names_of(self, files: Files, split: FileSplit) -> list[str]:
+    def _names_of(self, read: SplitRead) -> list[str]:
         """Return the names of a file's columns, whose order may differ between files."""
-        return list(self._inferred(files, split.path, split.file_size).names)
+        path = read.split.path
+        if path not in read.headers:
+            read.headers.clear()
+            read.headers[path] = list(self._inferred(read.files, path, read.split.file_size).names)
+        return read.headers[path]
 
     def explained(self, files: Files, path: str, error: Exception) -> tuple[str, str]:
         """Return the text of an error and a remedy, such as another delimiter or encoding."""

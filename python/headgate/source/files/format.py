@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -55,6 +55,30 @@ class Cut:
         return max(1, int(min(self.bytes, max(self.share * fraction, _SMALLEST_SPLIT))))
 
 
+@dataclass(frozen=True, slots=True)
+class SplitRead:
+    """A split to read, and how.
+
+    Attributes:
+        files: opens the file.
+        split: the split; its rows before its position are left out.
+        wanted: the columns to read. The batches may lack columns that the file lacks, and may have others.
+        batch_rows: rows in a batch, at most; None for about 4 MiB.
+        guessed: all columns, if their types were inferred from the beginning of a file: a value that would change, and
+            a field that is not among them, is an error then.
+        check_columns: gets the names of the file's columns, if a file of this format may lack all that are wanted.
+        headers: names of the columns of the file that was read last, by path.
+    """
+
+    files: Files
+    split: FileSplit
+    wanted: pa.Schema
+    batch_rows: int | None
+    guessed: pa.Schema | None
+    check_columns: Callable[[Sequence[str]], None]
+    headers: dict[str, list[str]]
+
+
 class FileFormat(ABC):
     """A format of files. Stateless, so that it can be pickled and shared by threads."""
 
@@ -69,26 +93,8 @@ class FileFormat(ABC):
         """Return the splits of a file, in the order of the file."""
 
     @abstractmethod
-    def read(
-        self,
-        files: Files,
-        split: FileSplit,
-        wanted: pa.Schema,
-        batch_rows: int | None,
-        *,
-        guessed: pa.Schema | None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a split from its position on, in batches of the file's own schema.
-
-        Args:
-            files: opens the file.
-            split: the split to read.
-            wanted: the columns to read. The batches may lack columns that the file lacks, and may
-                have others.
-            batch_rows: rows in a batch, at most; None for about 4 MiB.
-            guessed: all columns, if their types were inferred from the beginning of a file: a value
-                that would change, and a field that is not among them, is an error then.
-        """
+    def read(self, read: SplitRead) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a split from its position on, in batches of the file's own schema."""
 
     def explained(self, files: Files, path: str, error: Exception) -> tuple[str, str]:  # noqa: ARG002 - for overrides
         """Return the text of an error of reading a file, and a remedy for just this error or ""."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import ipc
 
-from headgate.source.files.format import Cut, FileFormat, grouped, sliced, split_of
+from headgate.source.files.format import Cut, FileFormat, SplitRead, grouped, sliced, split_of
 
 if TYPE_CHECKING:
     from headgate.source.files.listing import Files
@@ -42,26 +42,19 @@ class ArrowFormat(FileFormat):
             for start, end, size in grouped(sizes, cut.limit())
         ]
 
-    def read(
-        self,
-        files: Files,
-        split: FileSplit,
-        wanted: pa.Schema,
-        batch_rows: int | None,
-        *,
-        guessed: pa.Schema | None,  # noqa: ARG002 - files say their types
-    ) -> Iterator[pa.RecordBatch]:
+    def read(self, read: SplitRead) -> Iterator[pa.RecordBatch]:
         """Yield the batches, with large ones in slices."""
-        with files.filesystem.open_input_file(split.path) as opened:
+        split = read.split
+        with read.files.filesystem.open_input_file(split.path) as opened:
             schema = ipc.open_file(opened).schema
-            names = set(wanted.names)
+            names = set(read.wanted.names)
             places = [place for place, name in enumerate(schema.names) if name in names]
             options = ipc.IpcReadOptions(use_threads=False, included_fields=places or [0])
             if len(places) == len(schema):
                 options = ipc.IpcReadOptions(use_threads=False)
             reader = ipc.open_file(opened, options=options)
             batches = (reader.get_batch(place) for place in range(split.start, split.end))
-            yield from sliced(batches, split.position, batch_rows)
+            yield from sliced(batches, split.position, read.batch_rows)
 
 
 def batch_sizes(opened: Any, file_size: int) -> list[int]:

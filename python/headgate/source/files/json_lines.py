@@ -20,7 +20,7 @@ from headgate.source.files.content import (
     is_compressed,
     is_of_encoding,
 )
-from headgate.source.files.format import Cut, FileFormat, sliced, split_of
+from headgate.source.files.format import Cut, FileFormat, SplitRead, sliced, split_of
 from headgate.source.files.inference import changing, exact_json, inferred
 from headgate.source.files.lines import byte_ranges, line_chunks
 
@@ -53,16 +53,9 @@ class JsonLinesFormat(FileFormat):
         """Return byte ranges."""
         return byte_ranges(file, self.name, cut, whole=is_compressed(file.path))
 
-    def read(
-        self,
-        files: Files,
-        split: FileSplit,
-        wanted: pa.Schema,
-        batch_rows: int | None,
-        *,
-        guessed: pa.Schema | None,
-    ) -> Iterator[pa.RecordBatch]:
+    def read(self, read: SplitRead) -> Iterator[pa.RecordBatch]:
         """Yield the objects as batches, without unwanted fields."""
+        files, split, wanted, guessed = read.files, read.split, read.wanted, read.guessed
         if split.start == 0:
             check_head(files, split.path)
         # A table without columns would have no rows.
@@ -79,12 +72,7 @@ class JsonLinesFormat(FileFormat):
         if first is None:
             return
         if len(wanted) and all(column.null_count == len(column) for column in first[1].columns):
-            # Without rows, but with all names: it says which fields the objects have.
-            names = _parse(first[0], paj.ParseOptions()).schema.names
-            if set(names).isdisjoint(wanted.names):
-                yield pa.RecordBatch.from_pylist(
-                    [], pa.schema([(name, pa.string()) for name in names])
-                )
+            read.check_columns(_parse(first[0], paj.ParseOptions()).schema.names)
         parsed = (
             batch
             for chunk, table in chain([first], tables)
@@ -92,7 +80,7 @@ class JsonLinesFormat(FileFormat):
             .combine_chunks()
             .to_batches()
         )
-        yield from sliced(parsed, split.position, batch_rows)
+        yield from sliced(parsed, split.position, read.batch_rows)
 
     def explained(self, files: Files, path: str, error: Exception) -> tuple[str, str]:
         """Return the text of an error and a remedy."""

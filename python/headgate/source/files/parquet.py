@@ -17,6 +17,7 @@ from headgate.source.files.format import (
     BATCH_BYTES,
     Cut,
     FileFormat,
+    SplitRead,
     grouped,
     plain,
     rows_per_batch,
@@ -64,16 +65,9 @@ class ParquetFormat(FileFormat):
             for start, end, size in grouped(sizes, cut.limit(fraction))
         ]
 
-    def read(
-        self,
-        files: Files,
-        split: FileSplit,
-        wanted: pa.Schema,
-        batch_rows: int | None,
-        *,
-        guessed: pa.Schema | None,  # noqa: ARG002 - files say their types
-    ) -> Iterator[pa.RecordBatch]:
+    def read(self, read: SplitRead) -> Iterator[pa.RecordBatch]:
         """Yield batches; row groups before the position are not read."""
+        files, split, batch_rows = read.files, read.split, read.batch_rows
         with files.filesystem.open_input_file(split.path) as opened:
             parquet = pq.ParquetFile(opened, pre_buffer=not files.is_local, **INT96)
             footer, skip = parquet.metadata, split.position
@@ -82,7 +76,7 @@ class ParquetFormat(FileFormat):
                 skip -= footer.row_group(groups.pop(0)).num_rows
             if not groups:
                 return
-            schema, names = with_instants(parquet), set(wanted.names)
+            schema, names = with_instants(parquet), set(read.wanted.names)
             fields = [field for field in schema if field.name in names] or [schema.field(0)]
             types = [plain(field.type) for field in fields]
             rows = batch_rows or _even_rows(footer, groups, schema, types)

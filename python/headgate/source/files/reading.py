@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 
 from headgate.errors import HeadgateError, SchemaMismatchError, SourceError
 from headgate.source.files.conform import RowFilter, conformer, filter_columns, plain_schema
+from headgate.source.files.format import SplitRead
 from headgate.source.files.listing import RENAMED, failed
 from headgate.source.files.partitions import constants, with_folder_columns
 
@@ -69,6 +71,7 @@ class SplitOpener:
         self._read = pa.schema(
             [schema.field(name) for name in columns_to_read(schema, columns, row_filter)]
         )
+        self._headers: dict[str, list[str]] = {}
         self._filter = None if row_filter is None else RowFilter(row_filter, self._read)
 
     def __call__(self, split: FileSplit) -> Iterator[Positioned]:
@@ -132,9 +135,16 @@ class SplitOpener:
         if self._guessed is not None:
             guessed = pa.schema([field for field in self._guessed if field.name not in fixed])
         known, conform = None, None
-        for batch in self._kind.read(self._files, split, stored, self._batch_rows, guessed=guessed):
-            if conform is None and len(stored) and self._kind.name in {"csv", "json"}:
-                self._check_header(batch.schema.names, split.path)
+        read = SplitRead(
+            self._files,
+            split,
+            stored,
+            self._batch_rows,
+            guessed,
+            partial(self._check_columns, split.path),
+            self._headers,
+        )
+        for batch in self._kind.read(read):
             if conform is None or batch.schema != known:
                 known = batch.schema
                 conform = conformer(known, self._read, split.path, fixed)
@@ -146,8 +156,8 @@ class SplitOpener:
                 rows = rows.select(self._columns)
             yield rows, position
 
-    def _check_header(self, names: list[str], path: str) -> None:
-        """Refuse a CSV file with other columns: its first line may be a row, and not a header."""
+    def _check_columns(self, path: str, names: Sequence[str]) -> None:
+        """Refuse a text file with other columns: the first line of a CSV file may be a row, and not a header."""
         if set(names).isdisjoint(self._names):
             remedies = [
                 self._kind.hint(self._files, path),
@@ -159,7 +169,7 @@ class SplitOpener:
                 asked=", ".join(self._names),
                 have=f"{', '.join(names)} (the file's header)",
                 remedy=" · ".join(filter(None, remedies)),
-                details={"path": path, "columns": names},
+                details={"path": path, "columns": list(names)},
             )
 
 

@@ -40,7 +40,7 @@ from headgate.source.files.split import (
     FileSplit,
     ListedFile,
 )
-from headgate.source.sequential import BatchEmitter, BatchSourceReader, SequentialSplitReader
+from headgate.source.sequential import BatchSourceReader, SequentialSplitReader
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -215,7 +215,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
     ) -> SourceReader[pa.RecordBatch, FileSplit]:
         """Return a reader of one split after another."""
         opener = self.split_opener()
-        return BatchSourceReader(lambda: SequentialSplitReader(opener), context, BatchEmitter())
+        return BatchSourceReader(lambda: SequentialSplitReader(opener), context)
 
     def split_opener(self) -> SplitOpener:
         """Return a callable that reads a split and yields pairs of batch and position."""

@@ -18,7 +18,7 @@ from headgate.source.base.split_reader import (
 )
 from headgate.source.kafka.records import batch_of, latest_time
 from headgate.source.kafka.split import KafkaSplit, Partition, lost
-from headgate.source.sequential import BatchSourceReader, Progress, Timed, TimedBatchEmitter
+from headgate.source.sequential import BatchSourceReader, Positioned, Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,7 @@ Ends: TypeAlias = Callable[[Sequence[KafkaSplit]], Sequence[KafkaSplit]]
 _POLL: Final = 0.1
 
 
-class KafkaReader(BatchSourceReader[Timed, KafkaSplit]):
+class KafkaReader(BatchSourceReader[KafkaSplit]):
     """Reads partitions, and commits the positions of complete checkpoints to the consumer group.
 
     Args:
@@ -66,7 +66,6 @@ class KafkaReader(BatchSourceReader[Timed, KafkaSplit]):
         super().__init__(
             lambda: KafkaSplitReader(self._consumer, schema, batch_rows, self._offsets, ends),
             context,
-            TimedBatchEmitter(),
         )
 
     def start(self) -> None:
@@ -117,7 +116,7 @@ class KafkaReader(BatchSourceReader[Timed, KafkaSplit]):
             consumer.close()
 
 
-class KafkaSplitReader(SplitReader[Timed, KafkaSplit]):
+class KafkaSplitReader(SplitReader[Positioned, KafkaSplit]):
     """Polls the consumer for all partitions of a reader.
 
     Args:
@@ -145,7 +144,7 @@ class KafkaSplitReader(SplitReader[Timed, KafkaSplit]):
         self._over: list[str] = []
         self._woken = threading.Event()
 
-    def fetch(self) -> RecordsWithSplitIds[Timed]:
+    def fetch(self) -> RecordsWithSplitIds[Positioned]:
         """Return the next records, or nothing after a wake-up.
 
         Raises:
@@ -195,7 +194,7 @@ class KafkaSplitReader(SplitReader[Timed, KafkaSplit]):
         """Stop reading; the reader closes the consumer."""
         self._remove(list(self._splits.values()))
 
-    def _by_split(self, messages: Sequence[Any]) -> dict[str, list[Timed]]:
+    def _by_split(self, messages: Sequence[Any]) -> dict[str, list[Positioned]]:
         found: dict[Partition, list[Any]] = {}
         for message in messages:
             key = message.topic(), message.partition()
@@ -208,7 +207,7 @@ class KafkaSplitReader(SplitReader[Timed, KafkaSplit]):
                     found.setdefault(key, []).append(message)
         return {f"{topic}-{number}": [self._timed(some)] for (topic, number), some in found.items()}
 
-    def _timed(self, messages: Sequence[Any]) -> Timed:
+    def _timed(self, messages: Sequence[Any]) -> Positioned:
         position = messages[-1].offset() + 1
         key = messages[0].topic(), messages[0].partition()
         split = self._splits.get(key)

@@ -1,17 +1,21 @@
-"""The mailbox of the thread that drives a reader: actions from other threads, and a signal."""
+"""The mailbox of one thread: actions from other threads, and the wake-up of the thread."""
 
 from __future__ import annotations
 
+import queue
 from collections import deque
 from collections.abc import Callable
-
-from headgate.source.runtime.bell import Bell
+from contextlib import suppress
+from typing import Final
 
 Action = Callable[[], None]
 
+#: Longest sleep in seconds; see :meth:`Mailbox.wait`.
+_NAP: Final = 0.5
+
 
 class Mailbox:
-    """Actions for one thread, and the signal that wakes it.
+    """Actions for one thread, and the signal that wakes it, with calls that no signal of the system can interrupt.
 
     The owner clears the signal *before* it takes actions, and others set it *after* they have
     posted one, so no action is missed.
@@ -19,19 +23,10 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._actions: deque[Action] = deque()
-        self._bell = Bell()
+        # A threading.Event is Python code that holds a lock: Ctrl-C at the wrong moment leaves the lock held for ever.
+        self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._wake_up: Action | None = None
         self._is_closed = False
-
-    @property
-    def has_mail(self) -> bool:
-        """True if an action waits."""
-        return bool(self._actions)
-
-    @property
-    def is_signalled(self) -> bool:
-        """True if the signal was set since the owner last cleared it."""
-        return self._bell.has_rung
 
     def post(self, action: Action) -> None:
         """Post an action for the owner; from any thread."""
@@ -41,23 +36,23 @@ class Mailbox:
         self.signal()
 
     def signal(self) -> None:
-        """Wake the owner; from any thread."""
-        if self._bell.has_rung:
+        """Wake the owner, or end its next wait at once; from any thread."""
+        if not self._signals.empty():
             return
-        self._bell.ring()
+        self._signals.put(None)
         if self._wake_up is not None:
             self._wake_up()
 
     def attach(self, wake_up: Action | None) -> None:
         """Call ``wake_up`` with every signal, and at once if the signal is set."""
         self._wake_up = wake_up
-        if wake_up is not None and self._bell.has_rung:
+        if wake_up is not None and not self._signals.empty():
             wake_up()
 
     def clear(self) -> None:
         """Clear the signal; called by the owner before it takes actions."""
-        if self._bell.has_rung:
-            self._bell.clear()
+        while not self._signals.empty():
+            self._signals.get()
 
     def take(self) -> Action | None:
         """Return the next action, or None; called by the owner."""
@@ -70,8 +65,9 @@ class Mailbox:
         self.attach(None)
 
     def wait(self, timeout: float | None) -> None:
-        """Wait for a signal; called by the owner.
+        """Wait for a signal, at most ``timeout`` seconds, and never longer than half a second; called by the owner.
 
-        Returns after ``timeout`` or half a second at the latest, even without a signal.
+        Python handles a signal of the system, such as Ctrl-C, only when the thread wakes, so it wakes regularly.
         """
-        self._bell.wait(timeout)
+        with suppress(queue.Empty):
+            self._signals.get(timeout=_NAP if timeout is None else min(timeout, _NAP))

@@ -12,7 +12,7 @@ from headgate.address import ChannelAddress
 from headgate.environment import ShuffleEnvironment
 from headgate.errors import CancelledError, HeadgateError
 from headgate.key_groups import key_group_range
-from headgate.source.runtime import PlacedReaderContext, SourceOperator
+from headgate.source.runtime import LocalReaderContext, SourceOperator
 from headgate.stream.job.messages import StreamMessage, data, text
 from headgate.stream.job.naming import safe
 from headgate.stream.operators.limits import UNLIMITED
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.control.place import Place
-    from headgate.source.api.event import SourceEvent
     from headgate.stream.api.graph import JobGraph, Stage
 
 TaskKey = tuple[int, int]
@@ -151,20 +150,25 @@ class Deployment:
         source = stage.head.source
         if source is not None:
             tell = partial(self._listener.tell_of_source, self.attempt)
-            context = TaskReaderContext(key, stage.parallelism, tell)
+            context = LocalReaderContext(
+                key[1],
+                stage.parallelism,
+                lambda host: tell("SPLIT_REQUEST", key, host=host),
+                lambda one: tell("SOURCE_EVENT", key, name=one.name, payload=text(one.payload)),
+            )
             operator: SourceOperator[Any] = SourceOperator(
                 source,
                 context,
+                task.mailbox.signal,
                 watermarks=stage.head.watermarks,
                 report_watermark=lambda ms: tell("WATERMARK", key, ms=ms),
                 report_finished=lambda ids: tell("SPLITS_FINISHED", key, ids=list(ids)),
                 ends_open=self._graph.ends_open,
             )
             version, splits = self._deployed[key]["splits"]
-            if splits:
-                operator.add_splits(version, [(name, data(body)) for name, body in splits])
-            waited = task.back_pressured_ns
-            return SourceInput(operator, stage.head.schema, task, task.mailbox, waited)
+            restored = version, [(name, data(body)) for name, body in splits]
+            schema, waited = stage.head.schema, task.back_pressured_ns
+            return SourceInput(operator, schema, task, task.mailbox, restored, waited)
         schema = stage.head.inputs[0].schema
         gate = self.environment.create_input_gate(channels, schema=schema)
         batch_bytes = _BATCH_BYTES if limits_of(stage) == UNLIMITED else 0
@@ -287,26 +291,3 @@ class Deployment:
                     part.state.cancel()
         self.environment.close()
         return late
-
-
-class TaskReaderContext(PlacedReaderContext):
-    """A reader's view of its task.
-
-    Args:
-        task: stage and index.
-        parallelism: number of readers.
-        tell: sends a message to the coordinator.
-    """
-
-    def __init__(self, task: TaskKey, parallelism: int, tell: Callable[..., None]) -> None:
-        super().__init__(task[1], parallelism)
-        self._task = task
-        self._tell = tell
-
-    def send_split_request(self) -> None:
-        """Request a split."""
-        self._tell("SPLIT_REQUEST", self._task, host=self._host)
-
-    def send_source_event_to_coordinator(self, event: SourceEvent) -> None:
-        """Send an event to the enumerator."""
-        self._tell("SOURCE_EVENT", self._task, name=event.name, payload=text(event.payload))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.checkpoints import (
@@ -86,10 +86,11 @@ class SourceInput(TaskInput):
     """The reader of a source.
 
     Args:
-        operator: drives the reader; the mailbox's messages go to it.
+        operator: drives the reader; messages in the mailbox are for it.
         schema: of the batches.
         handler: the task.
         mailbox: of the task.
+        restored: version of the serializer, and ids and bytes of the splits to continue with.
         back_pressured_ns: returns for how long the task has waited for its outputs so far.
     """
 
@@ -99,6 +100,7 @@ class SourceInput(TaskInput):
         schema: pa.Schema,
         handler: Handler,
         mailbox: Mailbox,
+        restored: tuple[int, Sequence[tuple[str, bytes]]] = (0, ()),
         back_pressured_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         self.operator = operator
@@ -106,6 +108,7 @@ class SourceInput(TaskInput):
         self._cast = exact_cast(schema, "the source")
         self._handler = handler
         self._mailbox = mailbox
+        self._restored = restored
         self._back_pressured_ns = back_pressured_ns
         self._waited_ns = 0
         self._watermark = MIN_WATERMARK
@@ -115,8 +118,10 @@ class SourceInput(TaskInput):
 
     def start(self) -> None:
         """Start the reader."""
-        self.operator.attach_wake_up(self._mailbox.signal)
         self.operator.start()
+        version, splits = self._restored
+        if splits:
+            self.operator.add_splits(version, splits)
 
     def advance_events(self) -> None:
         """Do nothing: a source's barriers are mail."""

@@ -14,7 +14,8 @@ from tests.source.shipped_kit import DEADLINE, FakeEnumeratorContext, enumerated
 from headgate.errors import OptionError, SchemaMismatchError, SourceError
 from headgate.source import Boundedness, SocketSource, read
 from headgate.source.base.split_reader import SplitsAddition
-from headgate.source.stream import SocketSplit, SocketSplitReader
+from headgate.source.sequential import SequentialSplitReader
+from headgate.source.socket import SocketSplit
 from headgate.source.testing import SourceTestBase
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -92,6 +93,24 @@ def then_break(*batches):
 
 def ids(records):
     return [number for record in records for number in record["id"].to_pylist()]
+
+
+def split_reader(port, **options):
+    """Return a split reader, and its split."""
+    source = SocketSource("127.0.0.1", port, SCHEMA, **options)
+    reader = SequentialSplitReader(lambda split: source.open_split(split, 1))
+    split = SocketSplit("127.0.0.1", port)
+    reader.handle_splits_changes(SplitsAddition((split,)))
+    return reader, split
+
+
+def fetched(reader):
+    """Return the split of the next batch, and the splits that have ended before it."""
+    while True:
+        records = reader.fetch()
+        split_id = records.next_split()
+        if split_id is not None or records.finished_splits():
+            return split_id, records.finished_splits()
 
 
 class TestContract(SourceTestBase):
@@ -174,33 +193,25 @@ def test_a_server_that_says_nothing_more_does_not_hold_a_close(garbage):
             assert ids([next(records)]) == [0, 1, 2]
 
 
-def test_a_fetch_that_waits_for_ever_is_woken():
+def test_a_fetch_that_finds_nothing_returns_soon():
     with Server(then_hang(batch(0))) as server:
-        reader = SocketSplitReader(SCHEMA, 1.0, 10.0)
-        reader.handle_splits_changes(SplitsAddition((SocketSplit("127.0.0.1", server.port),)))
-        assert reader.fetch().next_split() == f"tcp://127.0.0.1:{server.port}"
-        fetched = []
-        fetcher = threading.Thread(target=lambda: fetched.append(reader.fetch().next_split()))
-        fetcher.start()
+        reader, split = split_reader(server.port)
+        assert fetched(reader) == (split.split_id, set())
+        assert reader.fetch().next_split() is None
         reader.wake_up()
-        fetcher.join(DEADLINE)
-        assert fetched == [None]
-        with pytest.raises(SourceError, match="added only once"):
-            reader.handle_splits_changes(SplitsAddition((SocketSplit("127.0.0.1", 1),)))
+        assert reader.fetch().next_split() is None
         reader.close()
 
 
 def test_a_paused_split_gives_nothing():
     with Server(stream(batch(0))) as server:
-        split = SocketSplit("127.0.0.1", server.port)
-        reader = SocketSplitReader(SCHEMA, None, 10.0)
-        reader.handle_splits_changes(SplitsAddition((split,)))
+        reader, split = split_reader(server.port, reconnect=False)
         reader.pause_or_resume_splits([split], [])
         reader.wake_up()
         assert reader.fetch().next_split() is None
         reader.pause_or_resume_splits([], [split])
-        assert reader.fetch().next_split() == split.split_id
-        assert reader.fetch().finished_splits() == {split.split_id}
+        assert fetched(reader) == (split.split_id, set())
+        assert fetched(reader) == (None, {split.split_id})
         reader.close()
 
 
