@@ -5,7 +5,7 @@ import pytest
 
 from headgate import CheckpointAborted, CheckpointBarrier
 from headgate.data_types import EndOfDataStatus
-from headgate.stream.operators.limits import UNLIMITED
+from headgate.stream.graph.limits import UNLIMITED
 from headgate.stream.runtime.inputs import TaskInput
 from headgate.stream.runtime.task import StreamTask
 

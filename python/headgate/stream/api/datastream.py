@@ -26,16 +26,16 @@ from headgate.stream.api.checks import (
     wrong_stream,
 )
 from headgate.stream.api.event_time import check_watermarks
-from headgate.stream.api.functions import CoProcessFunction, ProcessFunction
-from headgate.stream.api.graph import Edge, Shipping, StreamGraph, check_columns
 from headgate.stream.api.job import StreamingJob
+from headgate.stream.graph.functions import CoProcessFunction, ProcessFunction
+from headgate.stream.graph.limits import UNLIMITED, BatchLimits, batch_limits
+from headgate.stream.graph.nodes import Edge, Shipping, StreamGraph, check_columns
 from headgate.stream.operators.connected import (
     CoProcessOperator,
     SideOperator,
     key_names,
     side_schema,
 )
-from headgate.stream.operators.limits import UNLIMITED, BatchLimits, batch_limits
 from headgate.stream.operators.process import ProcessOperator
 from headgate.stream.operators.results import learned
 from headgate.stream.operators.sinks import SinkOperator
@@ -47,7 +47,7 @@ from headgate.stream.windows.input import no_rows
 
 if TYPE_CHECKING:
     from headgate.source import Source, WatermarkStrategy
-    from headgate.stream.api.functions import Made
+    from headgate.stream.graph.functions import Made
     from headgate.stream.windows.aggregates import Aggregate, WindowFunction
     from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow
 

@@ -9,7 +9,7 @@ from headgate.errors import StreamError
 from headgate.source.api import Boundedness
 
 if TYPE_CHECKING:
-    from headgate.stream.api.graph import Edge, Node
+    from headgate.stream.graph.nodes import Edge, Node
 
 
 def check_watermarks(operator: str, inputs: Sequence[Edge], *, stays_open: bool = False) -> None:

@@ -17,8 +17,9 @@ from headgate.errors import OptionError, StreamError
 from headgate.key_groups import MAX_KEY_GROUPS
 from headgate.observe.runs import RUNS
 from headgate.sink.api import chosen_name
-from headgate.stream.api.graph import MAX_PARALLELISM, JobGraph, Shipping, plan
 from headgate.stream.api.until import Until, until_now
+from headgate.stream.graph.nodes import Shipping
+from headgate.stream.graph.stages import MAX_PARALLELISM, JobGraph, plan
 from headgate.stream.job.at_exit import wait_at_exit
 from headgate.stream.job.checkpoints import CheckpointConfig
 from headgate.stream.job.config import (
@@ -38,7 +39,7 @@ from headgate.stream.job.store import CheckpointStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headgate.stream.api.graph import Node, StreamGraph
+    from headgate.stream.graph.nodes import Node, StreamGraph
     from headgate.stream.job.pool import WorkerPool
 
 

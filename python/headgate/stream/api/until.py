@@ -9,7 +9,7 @@ from headgate.errors import OptionError
 from headgate.stream.api.event_time import check_watermarks
 
 if TYPE_CHECKING:
-    from headgate.stream.api.graph import JobGraph
+    from headgate.stream.graph.stages import JobGraph
 
 Until: TypeAlias = Literal["now"]
 

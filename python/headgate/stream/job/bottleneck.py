@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from headgate.stream.api.graph import JobGraph
+    from headgate.stream.graph.stages import JobGraph
 
 #: Part of the time that senders must have waited for a stage before it is called a bottleneck.
 _WAITED: Final = 0.1

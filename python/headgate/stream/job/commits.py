@@ -12,7 +12,7 @@ from headgate.stream.job.metadata import committables_of
 from headgate.stream.operators.sinks import SinkOperator
 
 if TYPE_CHECKING:
-    from headgate.stream.api.graph import JobGraph
+    from headgate.stream.graph.stages import JobGraph
     from headgate.stream.job.store import Completed
 
 

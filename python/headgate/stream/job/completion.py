@@ -31,7 +31,7 @@ from headgate.stream.job.store import (
 from headgate.stream.state.locations import below
 
 if TYPE_CHECKING:
-    from headgate.stream.api.graph import JobGraph
+    from headgate.stream.graph.stages import JobGraph
     from headgate.stream.job.attempt import Attempt, TaskId
     from headgate.stream.job.config import JobConfig
     from headgate.stream.job.notices import Notices

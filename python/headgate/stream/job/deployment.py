@@ -13,10 +13,10 @@ from headgate.environment import ShuffleEnvironment
 from headgate.errors import CancelledError, HeadgateError
 from headgate.key_groups import key_group_range
 from headgate.source.runtime import PlacedReaderContext, SourceOperator
+from headgate.stream.graph.limits import UNLIMITED
+from headgate.stream.graph.operator import OperatorContext
 from headgate.stream.job.messages import StreamMessage, data, text
 from headgate.stream.job.naming import safe
-from headgate.stream.operators.limits import UNLIMITED
-from headgate.stream.operators.operator import OperatorContext
 from headgate.stream.runtime.chain import OperatorChain, limits_of
 from headgate.stream.runtime.channel_state import InFlight, is_channels
 from headgate.stream.runtime.inputs import GateInput, SourceInput, TaskInput
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from headgate.control.place import Place
     from headgate.source.api.event import SourceEvent
-    from headgate.stream.api.graph import JobGraph, Stage
+    from headgate.stream.graph.stages import JobGraph, Stage
 
 TaskKey = tuple[int, int]
 #: Bytes up to which small pages become one batch.

@@ -28,7 +28,7 @@ from headgate.stream.job.sources import JobSources
 from headgate.stream.job.status import EndedAttempt, JobState, WorkerStatus
 
 if TYPE_CHECKING:
-    from headgate.stream.api.graph import JobGraph
+    from headgate.stream.graph.stages import JobGraph
     from headgate.stream.job.checkpoints import Trigger
     from headgate.stream.job.config import JobConfig
     from headgate.stream.job.history import CheckpointStats

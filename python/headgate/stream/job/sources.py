@@ -12,7 +12,7 @@ from headgate.stream.job.metadata import enumerator_of
 
 if TYPE_CHECKING:
     from headgate.errors import HeadgateError
-    from headgate.stream.api.graph import JobGraph, Stage
+    from headgate.stream.graph.stages import JobGraph, Stage
 
 #: Sends a message to the worker of a task: kind, stage and index, fields. Called on the enumerators' thread.
 Send = Callable[[str, "tuple[int, int]", "dict[str, Any]"], None]

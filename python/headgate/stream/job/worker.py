@@ -23,7 +23,7 @@ from headgate.stream.job.messages import CODEC, StreamMessage, data, text
 
 if TYPE_CHECKING:
     from headgate.control.place import Place
-    from headgate.stream.api.graph import JobGraph
+    from headgate.stream.graph.stages import JobGraph
     from headgate.stream.runtime.task import StreamTask, TaskSnapshot
 
 _LOG: Final = logging.getLogger("headgate.stream")

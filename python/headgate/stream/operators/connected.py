@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.stream.operators.operator import Operator, OperatorContext
+from headgate.stream.graph.operator import Operator, OperatorContext
 from headgate.stream.operators.process import FunctionOperator
 
 _SIDES: Final = ("first", "second")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import StateError
-from headgate.stream.operators.operator import EXPIRED, OperatorContext, OperatorSnapshot
+from headgate.stream.graph.operator import EXPIRED, OperatorContext, OperatorSnapshot
 from headgate.stream.operators.results import Results
 from headgate.stream.state.backend import KeyedStateBackend
 from headgate.stream.state.descriptors import StateDescriptor
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headgate.stream.api.functions import Made
+    from headgate.stream.graph.functions import Made
     from headgate.stream.state.timers import Timers
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.stream.operators.keyed import FunctionContext, KeyedState
-from headgate.stream.operators.operator import (
+from headgate.stream.graph.operator import (
     Operator,
     OperatorContext,
     OperatorSnapshot,
     made,
 )
+from headgate.stream.operators.keyed import FunctionContext, KeyedState
 from headgate.stream.operators.results import Results, calling
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.stream.api.functions import Made
+    from headgate.stream.graph.functions import Made
 
 #: Names of the states that are timers of event time and of processing time.
 _TIMERS: Final = ("event timers", "processing timers")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.stream.operators.operator import Operator, OperatorContext
+from headgate.stream.graph.operator import Operator, OperatorContext
 from headgate.stream.operators.results import Results, calling, mask_of
 
 if TYPE_CHECKING:
-    from headgate.stream.api.functions import Made
+    from headgate.stream.graph.functions import Made
 
 
 class MapOperator(Operator):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from headgate.stream.operators.keyed import KeyedState
-from headgate.stream.operators.operator import (
+from headgate.stream.graph.operator import (
     LATE_DROPPED,
     Operator,
     OperatorContext,
     OperatorSnapshot,
 )
+from headgate.stream.operators.keyed import KeyedState
 from headgate.stream.operators.results import Results, calling, learned
 from headgate.stream.windows.input import no_rows
 from headgate.stream.windows.kinds import NO_WATERMARK, SessionWindow, WindowOutput

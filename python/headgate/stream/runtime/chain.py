@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.errors import InternalError
-from headgate.stream.operators.limits import UNLIMITED, BatchLimits, least
+from headgate.stream.graph.limits import UNLIMITED, BatchLimits, least
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.stream.api.graph import Node, Stage
-    from headgate.stream.operators.operator import Operator, OperatorContext, OperatorSnapshot
+    from headgate.stream.graph.nodes import Node
+    from headgate.stream.graph.operator import Operator, OperatorContext, OperatorSnapshot
+    from headgate.stream.graph.stages import Stage
     from headgate.stream.runtime.outputs import TaskOutput
 
 #: Takes one batch.

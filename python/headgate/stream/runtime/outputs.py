@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from headgate.selectors import BroadcastSelector, RoundRobinSelector
-from headgate.stream.api.graph import OutputEdge, Shipping
-from headgate.stream.operators.limits import UNLIMITED, BatchLimits
+from headgate.stream.graph.limits import UNLIMITED, BatchLimits
+from headgate.stream.graph.nodes import Shipping
 from headgate.stream.state.groups import key_groups_of
 from headgate.writer import RecordWriter
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from headgate.checkpoints import CheckpointBarrier
     from headgate.partition import ResultPartition
+    from headgate.stream.graph.stages import OutputEdge
 
 #: Names of the events that the tasks send each other.
 WATERMARK: Final = "watermark"

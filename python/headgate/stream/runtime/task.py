@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.checkpoints import CheckpointAborted, CheckpointBarrier, CheckpointComplete
-    from headgate.stream.operators.operator import OperatorSnapshot
+    from headgate.stream.graph.operator import OperatorSnapshot
     from headgate.stream.runtime.chain import Consumer, OperatorChain
     from headgate.stream.runtime.outputs import TaskOutput
 
