@@ -64,6 +64,8 @@ LEAVES = {
     "headgate.stream.state": {
         "headgate._arguments",
         "headgate._kinds",
+        "headgate._locations",
+        "headgate._matches",
         "headgate._native",
         "headgate._sealed",
         "headgate._times",
@@ -73,7 +75,6 @@ LEAVES = {
     },
     "headgate.stream.graph": {
         "headgate._arguments",
-        "headgate._matches",
         "headgate.batches",
         "headgate.errors",
         "headgate.key_groups",
@@ -82,7 +83,6 @@ LEAVES = {
     },
     "headgate.stream.windows": {
         "headgate._arguments",
-        "headgate._matches",
         "headgate._times",
         "headgate.errors",
         "headgate.stream.state",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
-from headgate._matches import close_matches
-from headgate.errors import StreamError, UnknownColumnError
+from headgate.errors import StreamError
 from headgate.stream.graph.limits import UNLIMITED, BatchLimits
 
 if TYPE_CHECKING:
@@ -148,20 +147,3 @@ class StreamGraph:
             graph.nodes, graph._names, graph._same = self.nodes, self._names, self._same  # noqa: SLF001 - of this class
             graph.job = self.job
             self._same.append(graph)
-
-
-def check_columns(names: Sequence[str], schema: pa.Schema) -> None:
-    """Check that a schema has each column once.
-
-    Raises:
-        UnknownColumnError: it has not.
-    """
-    for name in names:
-        if len(schema.get_all_field_indices(name)) != 1:
-            near = close_matches(name, schema.names)
-            raise UnknownColumnError(
-                f"the stream has no single column {name!r}",
-                asked=f"key_by({name!r})",
-                have=", ".join(schema.names),
-                remedy=" · ".join(f"key_by({one!r})" for one in near),
-            )

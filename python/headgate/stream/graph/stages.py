@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headgate._arguments import whole_number
 from headgate.errors import StreamError
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from headgate.source import Source
 
+#: Stage and index of a task.
+TaskId: TypeAlias = tuple[int, int]
 #: Key groups of a job by default. State cannot be restored into another number.
 MAX_PARALLELISM: Final = 128
 
@@ -83,7 +85,7 @@ class JobGraph:
     ends_open: bool = False
 
     @property
-    def tasks(self) -> list[tuple[int, int]]:
+    def tasks(self) -> list[TaskId]:
         """Stage and index of every task."""
         return [(stage.number, at) for stage in self.stages for at in range(stage.parallelism)]
 
