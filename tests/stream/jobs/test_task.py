@@ -113,6 +113,7 @@ def everything(act, batches=(), recovered=()):
     """Run a task to which something is posted before it starts; return what happened."""
     log = []
     task = StreamTask(
+        (0, 0),
         "task",
         Operators(log),
         [Output(log)],

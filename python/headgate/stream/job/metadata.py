@@ -31,10 +31,7 @@ from headgate.stream.state.locations import below, is_relative, relative
 
 if TYPE_CHECKING:
     from headgate.stream.graph.nodes import Node
-    from headgate.stream.graph.stages import JobGraph, Stage
-
-#: Stage and index of a task.
-TaskId = tuple[int, int]
+    from headgate.stream.graph.stages import JobGraph, Stage, TaskId
 
 
 def metadata(

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from headgate.checkpoints import CheckpointBarrier
     from headgate.partition import ResultPartition
     from headgate.stream.graph.stages import OutputEdge
 
@@ -99,19 +98,3 @@ class TaskOutput:
     def emit_idle(self) -> None:
         """Tell the other stage not to wait for this task's watermark."""
         self.writer.broadcast_event(IDLE)
-
-    def broadcast_barrier(self, barrier: CheckpointBarrier) -> None:
-        """Send a checkpoint's barrier."""
-        self.writer.broadcast_barrier(barrier)
-
-    def channel_state(self, checkpoint: int) -> list[tuple[int, bytes]] | None:
-        """Return the rows that a checkpoint's barrier overtook, by subpartition; None while that is not known."""
-        return self.writer.take_channel_state(checkpoint)
-
-    def end_of_data(self, *, drain: bool) -> None:
-        """Announce that no row follows."""
-        self.writer.end_of_data("drain" if drain else "no_drain")
-
-    def finish(self) -> None:
-        """End the partition."""
-        self.writer.finish()
