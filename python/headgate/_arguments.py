@@ -18,6 +18,7 @@ from headgate.errors import OptionError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+N = TypeVar("N", int, float)
 #: Gets the name of an argument and its value, and raises an OptionError.
 Check: TypeAlias = Callable[[str, Any], object]
 
@@ -60,12 +61,17 @@ def size(name: str, value: object, minimum: int) -> int:
         OptionError: the value is not a size, or is too small.
     """
     takes = f'at least {minimum} bytes, written as "64m", "256k" or a number'
+    return _parsed(parse_size, name, value, minimum, takes)
+
+
+def _parsed(parse: Callable[[object], N], name: str, value: object, minimum: N, takes: str) -> N:
     try:
-        parsed = parse_size(value)
+        parsed = parse(value)
     except (TypeError, ValueError) as error:
         raise refuse(name, value, f"is {error}", takes) from None
     if parsed < minimum:
-        raise refuse(name, value, f"is below the limit of {minimum}", takes)
+        limit = minimum if isinstance(minimum, int) else f"{minimum:g}"
+        raise refuse(name, value, f"is below the limit of {limit}", takes)
     return parsed
 
 
@@ -81,12 +87,7 @@ def duration(name: str, value: object, minimum: float) -> float:
 
 
 def _seconds(name: str, value: object, minimum: float, takes: str) -> float:
-    try:
-        parsed = parse_duration(value)
-    except (TypeError, ValueError) as error:
-        raise refuse(name, value, f"is {error}", takes) from None
-    if parsed < minimum:
-        raise refuse(name, value, f"is below the limit of {minimum:g}", takes)
+    parsed = _parsed(parse_duration, name, value, minimum, takes)
     if parsed >= _LONGEST:
         raise refuse(name, value, "is longer than all time", takes)
     return parsed

@@ -61,22 +61,6 @@ def test_a_write_that_fails_leaves_no_snapshot_and_the_next_one_has_its_changes(
     assert contents(KeyedStateBackend.restore([(store, 2)]), [TOTAL]) == contents(backend, [TOTAL])
 
 
-def test_orphans_are_deleted_on_request(tmp_path):
-    backend = KeyedStateBackend(LONGS)
-    store = folder(str(tmp_path), fs.LocalFileSystem())
-    backend.set_keys(keyed(0, 50))
-    backend.get_state(TOTAL).add(np.arange(50))
-    backend.snapshot(1).write(store)
-    orphans = ["0000000002-0-0123456789abcdef.arrow", "0000000002.manifest.0123abcd.partial"]
-    for name in (*orphans, "notes.txt", "2-backup.arrow"):
-        (tmp_path / name).write_text("x")
-    deleted = SnapshotRetention(store).delete_orphans()
-    assert deleted == orphans
-    assert len(contents(KeyedStateBackend.restore([(store, 1)]), [TOTAL])["total"]) == 50
-    assert (tmp_path / "notes.txt").exists()
-    assert (tmp_path / "2-backup.arrow").exists()
-
-
 def test_retention_deletes_nothing_if_a_manifest_is_damaged(tmp_path):
     backend = KeyedStateBackend(LONGS)
     store = folder(str(tmp_path), fs.LocalFileSystem())

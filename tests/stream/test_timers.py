@@ -16,7 +16,7 @@ from headgate.stream import (
     SnapshotFolder,
     ValueStateDescriptor,
 )
-from headgate.stream.operators.operator import OperatorContext
+from headgate.stream.graph.operator import OperatorContext
 from headgate.stream.operators.process import ProcessOperator
 from headgate.stream.state.backend import wall_clock
 

@@ -30,7 +30,7 @@ from headgate.stream import (
     TumblingWindow,
     WindowOperator,
 )
-from headgate.stream.windows.kinds import NO_WATERMARK
+from headgate.stream.state.timers import NO_WATERMARK
 
 SCHEMA = pa.schema([("user", pa.string()), ("at", pa.int64()), ("price", pa.int32())])
 AGGREGATES = (
@@ -184,7 +184,7 @@ def test_windows_are_those_of_a_model_of_single_rows(name, lateness, steps):
 def test_windows_that_are_added_and_closed_in_parts(name, steps, pairs):
     with (
         patch("headgate.stream.windows.operator._PAIRS", pairs),
-        patch("headgate.stream.windows.closing.MOST_WINDOWS", pairs),
+        patch("headgate.stream.windows.base.MOST_WINDOWS", pairs),
     ):
         check_model(name, 4, steps)
 

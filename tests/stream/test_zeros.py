@@ -2,25 +2,20 @@
 
 import struct
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import fs
 from tests.stream.test_windows import WINDOWS, operator
 
-from headgate.errors import SnapshotError
 from headgate.stream import (
     Aggregate,
     KeyedStateBackend,
     MapStateDescriptor,
     ReducingStateDescriptor,
-    SnapshotFolder,
     key_groups_of,
 )
-from headgate.stream.state import backend as backends
-from headgate.stream.state.zeros import is_normalized, normalized
+from headgate.stream.state.zeros import normalized
 
 ODD_NAN = struct.unpack("<d", struct.pack("<Q", 0xFFF8_0000_0000_0123))[0]
 FLOATS = [0.0, -0.0, 1.5, -1.5, float("nan"), ODD_NAN, float("-inf")]
@@ -79,7 +74,6 @@ def test_keys_are_those_that_spark_takes_for_equal(name, pairs, offset):
     assert one.schema == batch.schema
     assert [plain(value) for value in one["k"].to_pylist()] == expected
     assert "-0.0" not in repr(one.to_pydict())
-    assert is_normalized(one)
     backend = KeyedStateBackend(batch.schema)
     count = backend.get_state(ReducingStateDescriptor("n", "count", pa.int64()))
     backend.set_keys(batch)
@@ -122,24 +116,3 @@ def test_windows_have_one_zero(kind):
     results = ours.advance_watermark(100).results
     assert "-0.0" not in repr(results["user"].to_pylist())
     assert set(results["count"].to_pylist()) == {2}
-
-
-def test_a_snapshot_with_two_zeros_is_refused(monkeypatch):
-    """Versions before this one had two keys, whose state has no one value."""
-    monkeypatch.setattr("headgate.stream.state.keys.normalized", lambda columns: columns)
-    backend = KeyedStateBackend(pa.schema([("k", pa.float64())]))
-    total = backend.get_state(ReducingStateDescriptor("total", "sum", pa.int64()))
-    backend.set_keys([pa.array([0.0, -0.0])])
-    total.add([1, 2])
-    assert total.get().to_pylist() == [1, 2]
-    store = SnapshotFolder("task", fs._MockFileSystem())
-    backend.snapshot(1).write(store)
-    monkeypatch.undo()
-    with pytest.raises(SnapshotError, match=r"state 'total' has keys with -0\.0"):
-        backends.KeyedStateBackend.restore([(store, 1)])
-
-
-def test_zeros_under_nulls_do_not_matter():
-    values = pa.array([0.0, 1.0, -0.0], mask=np.array([False, False, True]))
-    assert is_normalized(pa.record_batch({"k": values}))
-    assert not is_normalized(pa.record_batch({"k": pa.array([-0.0])}))

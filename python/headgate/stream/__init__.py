@@ -16,13 +16,9 @@ if find_spec("numpy") is None:
     )
 
 from headgate.stream.api.datastream import ConnectedStreams, DataStream, KeyedStream, stream
-from headgate.stream.api.functions import (
-    CoProcessFunction,
-    KeyedContext,
-    ProcessFunction,
-    RuntimeContext,
-)
 from headgate.stream.api.job import StreamingJob
+from headgate.stream.graph.context import KeyedContext, RuntimeContext
+from headgate.stream.graph.functions import CoProcessFunction, ProcessFunction
 from headgate.stream.job.bottleneck import Bottleneck
 from headgate.stream.job.history import CheckpointStats
 from headgate.stream.job.query import StreamingQuery

@@ -18,14 +18,15 @@ from headgate.errors import OptionError
 from headgate.source.watermark.generator import MAX_WATERMARK
 from headgate.stream import DataStream, SnapshotFolder
 from headgate.stream.api.checks import check_schema
-from headgate.stream.api.graph import MAX_PARALLELISM, Edge, StreamGraph
-from headgate.stream.operators.operator import OperatorContext
+from headgate.stream.graph.nodes import Edge, StreamGraph
+from headgate.stream.graph.operator import OperatorContext
+from headgate.stream.graph.stages import MAX_PARALLELISM
 from headgate.stream.operators.results import Results
 
 if TYPE_CHECKING:
     from headgate.batches import Rows
-    from headgate.stream.api.graph import Node
-    from headgate.stream.operators.operator import Operator
+    from headgate.stream.graph.nodes import Node
+    from headgate.stream.graph.operator import Operator
 
 
 class StreamHarness(Closing):

@@ -32,8 +32,8 @@ FOLDER = Path(os.environ["HEADGATE_STREAM_POINTS"])
 #: Where a fault of a worker can happen; each is hit before and after the call.
 OF_WORKERS = {
     "barrier": (StreamTask, "_trigger"),
-    "snapshot file": (SnapshotFolder, "_write"),
-    "snapshot": (StreamWorker, "_acknowledge"),
+    "snapshot file": (SnapshotFolder, "write"),
+    "snapshot": (Deployment, "_acknowledge"),
     "prepare": (FileStreamWriter, "prepare_commit"),
     "retention": (SnapshotRetention, "complete"),
     "discard": (SnapshotRetention, "discard"),

@@ -12,9 +12,9 @@ from headgate.control.cause import Cause
 from headgate.sink import FileSink
 from headgate.stream import JobState, Snapshot, read_savepoint
 from headgate.stream.job.commits import SinkCommits
+from headgate.stream.job.deployment import Deployment
 from headgate.stream.job.master import JobMaster
 from headgate.stream.job.store import CheckpointStore
-from headgate.stream.job.worker import StreamWorker
 from headgate.stream.runtime.task import StreamTask
 
 
@@ -39,7 +39,7 @@ def test_a_second_failure_before_the_restart_does_not_restore_under_the_next_att
         master = query._master
         if len(commits) == 2:
             # Another failure arrives while the restore is at work.
-            master.call(lambda: master._fail(Cause.of(ValueError("one more"))))
+            master.call(lambda: master.fail(Cause.of(ValueError("one more"))))
             done = threading.Event()
             master.call(done.set)
             assert done.wait(30)
@@ -150,14 +150,14 @@ def test_a_failure_while_a_job_stops_with_a_savepoint_stops_it_once(
 ):
     # Without other checkpoints, whose failure would come first.
     query = running(tmp_path)
-    asked = query._master._stop
+    begin = query._master._begin_stop
 
-    def stop(attempt, goal):
+    def begin_stop(attempt):
         once(monkeypatch, owner, name, lambda: ValueError("planned"), after=after)
-        query._master._stop = asked
-        return asked(attempt, goal)
+        query._master._begin_stop = begin
+        return begin(attempt)
 
-    query._master._stop = stop
+    query._master._begin_stop = begin_stop
     folder = query.stop(savepoint=str(tmp_path / "savepoint"), timeout=30)
     assert query.state is JobState.STOPPED
     before = check_ids(tmp_path)
@@ -187,7 +187,7 @@ def test_a_savepoint_that_waits_for_a_checkpoint_is_given_up_with_the_attempt(
     again = master.request(JobState.RUNNING, path)
     with pytest.raises(errors.CheckpointError, match="is being taken"):
         again.result(30)
-    master.call(lambda: master._fail(Cause.of(ValueError("planned"))))
+    master.call(lambda: master.fail(Cause.of(ValueError("planned"))))
     with pytest.raises(errors.CheckpointError, match=r"was given up: .*planned"):
         answer.result(30)
     held.set()
@@ -197,7 +197,7 @@ def test_a_savepoint_that_waits_for_a_checkpoint_is_given_up_with_the_attempt(
 
 def test_a_snapshot_that_cannot_be_acknowledged_is_declined(tmp_path, monkeypatch):
     query = running(tmp_path, tolerable_failures=3)
-    told = StreamWorker._tell
+    told = Deployment._tell
 
     def too_large(self, kind, **fields):
         if kind == "ACKNOWLEDGED" and not failed:
@@ -206,7 +206,7 @@ def test_a_snapshot_that_cannot_be_acknowledged_is_declined(tmp_path, monkeypatc
         return told(self, kind, **fields)
 
     failed = []
-    monkeypatch.setattr(StreamWorker, "_tell", too_large)
+    monkeypatch.setattr(Deployment, "_tell", too_large)
     wait_for(query, lambda: any(one.status == "failed" for one in query.status.checkpoints))
     wrong = next(one for one in query.status.checkpoints if one.status == "failed")
     assert "planned: too large" in wrong.reason

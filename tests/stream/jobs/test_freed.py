@@ -43,10 +43,11 @@ OURS = (
 )
 #: A graph is the user's, with the functions in it; figures and options are small.
 SMALL = (
-    "headgate.stream.api.graph",
+    "headgate.stream.graph.nodes",
+    "headgate.stream.graph.stages",
     "headgate.stream.job.status",
     "headgate.stream.job.history",
-    "headgate.stream.operators.limits",
+    "headgate.stream.graph.limits",
     "headgate.stream.windows.kinds",
     "headgate.stream.windows.aggregates.Aggregate",
 )

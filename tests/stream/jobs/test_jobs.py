@@ -322,7 +322,7 @@ def test_the_status_counts_rows():
     ("make", "message"),
     [
         (lambda: kit.numbers(1).key_by(), "without columns"),
-        (lambda: kit.numbers(1).key_by("kye"), "no single column 'kye'"),
+        (lambda: kit.numbers(1).key_by("kye"), "there is no column 'kye'"),
         (lambda: kit.numbers(1).side_output("x"), "no side output 'x'"),
         (lambda: kit.numbers(1).map(lambda b: b, name="numbers"), "two operators are named"),
         (

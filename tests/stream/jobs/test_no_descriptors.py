@@ -35,7 +35,8 @@ def test_a_job_that_runs_out_of_descriptors_goes_on_when_there_are_some(tmp_path
         .start(
             parallelism=2,
             checkpoint=str(tmp_path / "checkpoints"),
-            interval=0.1,
+            # Long enough for a row to come before the next checkpoint, which could not be written either.
+            interval=0.5,
             restarts=0,
             restart_delay=0.1,
         )

@@ -11,7 +11,7 @@ from headgate import decode_channel_state
 from headgate.sink import FileSink, FunctionSink
 from headgate.source import NumberSequenceSource
 from headgate.stream import ProcessFunction, stream
-from headgate.stream.operators.limits import BatchLimits, least
+from headgate.stream.graph.limits import BatchLimits, least
 from headgate.stream.runtime.channel_state import encoded
 
 ROWS = 600

@@ -5,7 +5,7 @@ import pytest
 
 from headgate import CheckpointAborted, CheckpointBarrier
 from headgate.data_types import EndOfDataStatus
-from headgate.stream.operators.limits import UNLIMITED
+from headgate.stream.graph.limits import UNLIMITED
 from headgate.stream.runtime.inputs import TaskInput
 from headgate.stream.runtime.task import StreamTask
 
@@ -113,6 +113,7 @@ def everything(act, batches=(), recovered=()):
     """Run a task to which something is posted before it starts; return what happened."""
     log = []
     task = StreamTask(
+        (0, 0),
         "task",
         Operators(log),
         [Output(log)],

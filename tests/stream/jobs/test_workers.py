@@ -96,3 +96,20 @@ def test_a_process_that_never_reached_the_coordinator_ends_with_the_job():
     pool.stop()
     # Not killed: it has seen the end of its standard input.
     assert pool.processes[0].returncode == 1
+
+
+def test_the_coordinator_of_an_idle_job_sleeps(tmp_path, monkeypatch):
+    """It wakes for the figures that workers send each second, and to look whether they live."""
+    job = kit.numbers(10, rate=0.001).sink(FileSink(str(tmp_path / "out")))
+    with job.start(checkpoint=str(tmp_path / "checkpoints"), interval="1h") as query:
+        loop, wakes = query._master._loop, []
+        run_once = loop._run_once
+
+        def elapsed():
+            return max((one.get("elapsed_ms", 0) for one in query._master.figures()), default=0)
+
+        wait_until(elapsed, "the tasks run", 30)
+        begin = elapsed()
+        monkeypatch.setattr(loop, "_run_once", lambda: (wakes.append(1), run_once()))
+        wait_until(lambda: elapsed() >= begin + 2000, "two reports have come", 30)
+        assert 2 <= len(wakes) <= 12

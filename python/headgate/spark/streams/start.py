@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headgate.spark.driver.scheduler.slots import Slots
     from headgate.spark.streams.workers import SparkWorkers
-    from headgate.stream.api.graph import JobGraph
+    from headgate.stream.graph.stages import JobGraph
 
 
 def spark_workers(

@@ -17,7 +17,7 @@ from headgate.errors import PeerLostError
 from headgate.spark.confs import is_gone
 from headgate.spark.driver.scheduler.placed import executors, row_at, submitted
 from headgate.spark.portable import portable
-from headgate.spark.tasks.stream_worker import StreamTask
+from headgate.spark.tasks.stream_worker import WorkerTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -169,7 +169,7 @@ class SparkWorkers:
             before.future.cancel(False)
             self._cancelled.append(before)
         if self._function is None:
-            self._function = portable(StreamTask(place, self._job), _BODY, self._words)
+            self._function = portable(WorkerTask(place, self._job), _BODY, self._words)
         executor = self._least_loaded()
         rdd = row_at(self._context, number, executor)
         if self._profile is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamTask:
+class WorkerTask:
     """A worker of a streaming job.
 
     Attributes:
@@ -29,7 +29,7 @@ class StreamTask:
     job: bytes
 
 
-def run(task: StreamTask, numbers: Iterable[int]) -> Iterator[bytes]:
+def run(task: WorkerTask, numbers: Iterable[int]) -> Iterator[bytes]:
     """Run the worker whose number is the only row; yield the cause of its end as JSON, if it was not stopped.
 
     A Spark task is one life of a worker: the coordinator, which has lost it, starts another task. So Spark's own

@@ -8,15 +8,14 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._arguments import function, refuse, text, whole_number
+from headgate._arguments import Check, arrow_schema, function, instance, refuse, text, whole
 from headgate._kinds import kind_of, parameters_taken
 from headgate._matches import close_matches
 from headgate.errors import StreamError
-from headgate.sink.api import chosen_name
 from headgate.sink.stream_api import StreamSink
 from headgate.source import Source, WatermarkStrategy
-from headgate.stream.windows.aggregates import Aggregate, column_index
-from headgate.stream.windows.input import no_rows
+from headgate.stream.state.types import column_index, no_rows
+from headgate.stream.windows.aggregates import Aggregate
 from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow, times_of
 
 #: Most tasks of an operator: the most key groups.
@@ -56,59 +55,21 @@ class _NoSuchCall(StreamError, AttributeError):
     """So that ``hasattr`` and ``copy`` work on streams."""
 
 
-def check_operator(name: Any, parallelism: Any, *, is_sink: bool = False) -> None:
-    """Check the name and the number of tasks of an operator.
-
-    Raises:
-        OptionError: one of them is none.
-    """
-    if name is not None:
-        text("name", name)
-        if is_sink:
-            chosen_name("name", name)
-    if parallelism is not None:
-        whole_number("parallelism", parallelism, 1, MOST_TASKS)
-
-
-def check_source(source: Any, watermarks: Any) -> None:
-    """Check that a source can be read.
-
-    Raises:
-        OptionError: it is none, or the watermarks are no strategy.
-    """
-    if not isinstance(source, Source):
-        raise refuse(
-            "source",
-            source,
-            f"is {kind_of(source)}, which is no source",
-            "a Source of record batches",
-            'stream(FileSource("clicks/*.parquet")) · stream(RateSource(1000))',
-        )
-    if watermarks is not None and not isinstance(watermarks, WatermarkStrategy):
-        raise refuse(
-            "watermarks",
-            watermarks,
-            f"is {kind_of(watermarks)}",
-            "a WatermarkStrategy",
-            'WatermarkStrategy.for_bounded_out_of_orderness(5000).with_timestamp_assigner("at")',
-        )
-
-
-def check_schema(option: str, schema: Any) -> pa.Schema:
-    """Return a schema without metadata.
-
-    Raises:
-        OptionError: it is none.
-    """
-    if not isinstance(schema, pa.Schema):
-        raise refuse(
-            option,
-            schema,
-            f"is {kind_of(schema)}",
-            "a pyarrow.Schema",
-            f'{option}=pa.schema([("user", pa.string()), ("n", pa.int64())])',
-        )
-    return schema.remove_metadata()
+#: Checks of what each operator takes.
+OPERATOR: Final[dict[str, Check]] = {"name": text, "parallelism": whole(1, MOST_TASKS)}
+SOURCE: Final[dict[str, Check]] = {
+    "source": instance(
+        "a Source of record batches",
+        Source,
+        remedy='stream(FileSource("clicks/*.parquet")) · stream(RateSource(1000))',
+    ),
+    "watermarks": instance(
+        "a WatermarkStrategy",
+        WatermarkStrategy,
+        remedy='WatermarkStrategy.for_bounded_out_of_orderness(5000).with_timestamp_assigner("at")',
+    ),
+    **OPERATOR,
+}
 
 
 def check_side_outputs(given: Any) -> dict[str, pa.Schema]:
@@ -127,7 +88,9 @@ def check_side_outputs(given: Any) -> dict[str, pa.Schema]:
             "a dict of schemas by name",
             'side_outputs={"late": schema}',
         )
-    return {name: check_schema(f"side_outputs[{name!r}]", one) for name, one in given.items()}
+    for name, schema in given.items():
+        arrow_schema(f"side_outputs[{name!r}]", schema)
+    return {name: schema.remove_metadata() for name, schema in given.items()}
 
 
 def check_predicate(predicate: Any, schema: pa.Schema) -> None:

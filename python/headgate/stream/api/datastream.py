@@ -9,33 +9,32 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headgate._arguments import function as check_function
-from headgate._arguments import span, text
+from headgate._arguments import arrow_schema, calls, span, takes, text
 from headgate.errors import StreamError
+from headgate.sink.api import chosen_name
 from headgate.stream.api.checks import (
+    OPERATOR,
+    SOURCE,
     check_keys,
-    check_operator,
     check_predicate,
     check_process,
-    check_schema,
     check_side_outputs,
     check_sink,
-    check_source,
     check_window,
     no_such_call,
     wrong_stream,
 )
 from headgate.stream.api.event_time import check_watermarks
-from headgate.stream.api.functions import CoProcessFunction, ProcessFunction
-from headgate.stream.api.graph import Edge, Shipping, StreamGraph, check_columns
 from headgate.stream.api.job import StreamingJob
+from headgate.stream.graph.functions import CoProcessFunction, ProcessFunction
+from headgate.stream.graph.limits import UNLIMITED, BatchLimits, batch_limits
+from headgate.stream.graph.nodes import Edge, Shipping, StreamGraph
 from headgate.stream.operators.connected import (
     CoProcessOperator,
     SideOperator,
     key_names,
     side_schema,
 )
-from headgate.stream.operators.limits import UNLIMITED, BatchLimits, batch_limits
 from headgate.stream.operators.process import ProcessOperator
 from headgate.stream.operators.results import learned
 from headgate.stream.operators.sinks import SinkOperator
@@ -43,15 +42,16 @@ from headgate.stream.operators.stateless import FilterOperator, MapOperator
 from headgate.stream.operators.windowed import LATE, WindowedOperator
 from headgate.stream.state.groups import check_keys as check_key_types
 from headgate.stream.state.types import check_columns as check_types
-from headgate.stream.windows.input import no_rows
+from headgate.stream.state.types import column_index, no_rows
 
 if TYPE_CHECKING:
     from headgate.source import Source, WatermarkStrategy
-    from headgate.stream.api.functions import Made
+    from headgate.stream.graph.context import Made
     from headgate.stream.windows.aggregates import Aggregate, WindowFunction
     from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow
 
 
+@takes(**SOURCE)
 def stream(
     source: Source[Any, Any, Any],
     *,
@@ -79,8 +79,6 @@ def stream(
         >>> numbers.schema.names
         ['id']
     """
-    check_source(source, watermarks)
-    check_operator(name, parallelism)
     schema = source.schema
     if schema is None:
         raise StreamError(
@@ -116,6 +114,9 @@ class DataStream:
         """Schema of the batches."""
         return self._edges[0].schema
 
+    @takes(
+        function=calls(1, "def f(batch): ..., which returns rows"), schema=arrow_schema, **OPERATOR
+    )
     def map(
         self,
         function: Callable[[pa.RecordBatch], Made],
@@ -142,14 +143,14 @@ class DataStream:
             UserFunctionError: the function failed without rows.
             SchemaMismatchError: the function returned no rows without rows, such as None.
         """
-        check_function("function", function, 1, "def f(batch): ..., which returns rows")
         if schema is None:
             schema = learned("map()", function, no_rows(self.schema))
-        schema = check_schema("schema", schema)
+        schema = schema.remove_metadata()
         make = partial(MapOperator, function, schema)
         limits = batch_limits(batch_rows, batch_bytes)
         return self._then("map", name, make, schema, parallelism, limits=limits)
 
+    @takes(**OPERATOR)
     def filter(
         self, predicate: Any, *, parallelism: int | None = None, name: str | None = None
     ) -> DataStream:
@@ -170,6 +171,7 @@ class DataStream:
         make = partial(FilterOperator, predicate)
         return self._then("filter", name, make, self.schema, parallelism)
 
+    @takes(schema=arrow_schema, **OPERATOR)
     def process(
         self,
         function: Callable[[], ProcessFunction] | ProcessFunction,
@@ -196,12 +198,13 @@ class DataStream:
             OptionError: an argument has a value that it does not take.
         """
         check_process(function, ProcessFunction, ("open", "process", "close"))
-        schema, outputs = check_schema("schema", schema), check_side_outputs(side_outputs)
+        schema, outputs = schema.remove_metadata(), check_side_outputs(side_outputs)
         key_schema = pa.schema([self.schema.field(key) for key in self._keys])
         make = partial(ProcessOperator, function, self._keys, key_schema, schema, outputs)
         limits = batch_limits(batch_rows, batch_bytes)
         return self._then("process", name, make, schema, parallelism, outputs, limits=limits)
 
+    @takes(name=text)
     def side_output(self, name: str) -> DataStream:
         """Return a side output of the operator that made this stream.
 
@@ -209,7 +212,6 @@ class DataStream:
             StreamError: it has no such output.
             OptionError: the name is not a text.
         """
-        text("name", name)
         node = self._edges[0].node
         if len(self._edges) != 1 or name not in node.side_outputs:
             raise StreamError(
@@ -231,7 +233,8 @@ class DataStream:
             StreamError: no key, or one that is not a name.
         """
         check_keys(keys)
-        check_columns(keys, self.schema)
+        for key in keys:
+            column_index(self.schema, key, "key_by({})")
         check_key_types(pa.schema([self.schema.field(key) for key in keys]))
         edges = [Edge(e.node, e.output, Shipping.HASH, keys) for e in self._edges]
         return KeyedStream(self._graph, keys, *edges)
@@ -265,6 +268,7 @@ class DataStream:
             edges += other._edges  # noqa: SLF001 - of this class
         return DataStream(self._graph, *edges)
 
+    @takes(name=chosen_name)
     def sink(
         self,
         sink: Any,
@@ -315,7 +319,6 @@ class DataStream:
         is_sink: bool = False,
         limits: BatchLimits = UNLIMITED,
     ) -> DataStream:
-        check_operator(name, parallelism, is_sink=is_sink)
         node = self._graph.add(
             kind,
             name,
@@ -342,6 +345,7 @@ class KeyedStream(DataStream):
         """Names of the key columns."""
         return self._keys
 
+    @takes(**OPERATOR)
     def window(
         self,
         window: TumblingWindow | SlidingWindow | SessionWindow,
@@ -373,8 +377,16 @@ class KeyedStream(DataStream):
         """
         check_watermarks(name or "window()", self._edges)
         of_rows = check_window(window, time, aggregates, function, self.schema)
-        arguments = (window, self.schema, self._keys, time, of_rows, function)
-        make = partial(WindowedOperator, *arguments, span("allowed_lateness", allowed_lateness))
+        make = partial(
+            WindowedOperator,
+            self.schema,
+            function,
+            window=window,
+            keys=self._keys,
+            time=time,
+            aggregates=of_rows,
+            allowed_lateness=span("allowed_lateness", allowed_lateness),
+        )
         schema = make().result_schema()
         make = partial(make, schema)
         late = {LATE: self.schema}
@@ -409,6 +421,7 @@ class ConnectedStreams:
             )
         self._first, self._second = first, second
 
+    @takes(schema=arrow_schema, **OPERATOR)
     def process(
         self,
         function: Callable[[], CoProcessFunction] | CoProcessFunction,
@@ -423,9 +436,8 @@ class ConnectedStreams:
         """Apply a :class:`CoProcessFunction`; arguments as for :meth:`DataStream.process`."""
         methods = ("open", "process_first", "process_second", "close")
         check_process(function, CoProcessFunction, methods)
-        schema, outputs = check_schema("schema", schema), check_side_outputs(side_outputs)
+        schema, outputs = schema.remove_metadata(), check_side_outputs(side_outputs)
         limits = batch_limits(batch_rows, batch_bytes)
-        check_operator(name, parallelism)
         first, second = self._first, self._second
         for one in (first, second):
             check_types(one.schema)

@@ -1,15 +1,19 @@
-"""The sources whose watermarks close the windows of an operator."""
+"""Which sources close the windows of an operator, and runs that read what is there and then end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from headgate.errors import StreamError
+from headgate.errors import OptionError, StreamError
 from headgate.source.api import Boundedness
 
 if TYPE_CHECKING:
-    from headgate.stream.api.graph import Edge, Node
+    from headgate.stream.graph.nodes import Edge, Node
+    from headgate.stream.graph.stages import JobGraph
+
+Until: TypeAlias = Literal["now"]
 
 
 def check_watermarks(operator: str, inputs: Sequence[Edge], *, stays_open: bool = False) -> None:
@@ -56,3 +60,35 @@ def _sources(inputs: Sequence[Edge]) -> Iterator[Node]:
             waiting += [edge.node for edge in node.inputs]
             if node.source is not None:
                 yield node
+
+
+def until_now(graph: JobGraph, until: Until, checkpoint: str | None) -> JobGraph:
+    """Return a job whose sources end when they have read what is there at their start.
+
+    Args:
+        graph: the stages; they get sources that end.
+        until: the option.
+        checkpoint: the folder that says what was read before.
+
+    Raises:
+        OptionError: the option has another value, there is no folder, or a source cannot tell what is there now.
+        StreamError: windows over sources without watermarks, which such a run never closes.
+    """
+    if until != "now":
+        raise OptionError(f"until={until!r} is unknown", have='"now" or None', remedy='until="now"')
+    if checkpoint is None:
+        raise OptionError(
+            'until="now" needs a folder that says what earlier runs have read',
+            asked="start(until='now', checkpoint=None)",
+            remedy='start(until="now", checkpoint="folder")',
+        )
+    for stage in graph.stages:
+        for node in stage.operators:
+            if node.has_windows:
+                check_watermarks(node.uid, node.inputs, stays_open=True)
+        if stage.head.source is not None:
+            # The graph of the streams, which may be started again, keeps its source.
+            head = replace(stage.head, source=stage.head.source.until_now())
+            stage.operators[stage.operators.index(stage.head)] = head
+            stage.head = head
+    return replace(graph, ends_open=True)

@@ -11,14 +11,24 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from headgate import _options
-from headgate._arguments import flag, milliseconds, path, refuse, whole_number
+from headgate._arguments import (
+    flag,
+    instance,
+    milliseconds,
+    one_of,
+    path,
+    refuse,
+    takes,
+    whole,
+)
 from headgate._kinds import kind_of
 from headgate.errors import OptionError, StreamError
 from headgate.key_groups import MAX_KEY_GROUPS
 from headgate.observe.runs import RUNS
 from headgate.sink.api import chosen_name
-from headgate.stream.api.graph import MAX_PARALLELISM, JobGraph, Shipping, plan
-from headgate.stream.api.until import Until, until_now
+from headgate.stream.api.event_time import Until, until_now
+from headgate.stream.graph.nodes import Shipping
+from headgate.stream.graph.stages import MAX_PARALLELISM, JobGraph, plan
 from headgate.stream.job.at_exit import wait_at_exit
 from headgate.stream.job.checkpoints import CheckpointConfig
 from headgate.stream.job.config import (
@@ -38,7 +48,7 @@ from headgate.stream.job.store import CheckpointStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headgate.stream.api.graph import Node, StreamGraph
+    from headgate.stream.graph.nodes import Node, StreamGraph
     from headgate.stream.job.pool import WorkerPool
 
 
@@ -61,6 +71,19 @@ class StreamingJob:
         """
         return plan(self._graph, self._sink.job, parallelism, max_parallelism)
 
+    @takes(
+        name=chosen_name,
+        checkpoint=path,
+        savepoint=path,
+        workers=whole(0, MAX_KEY_GROUPS),
+        restore=one_of(*RESTORES),
+        alignment=one_of(*ALIGNMENTS),
+        retained=whole(1),
+        restarts=whole(),
+        tolerable_failures=whole(),
+        allow_dropped_state=flag,
+        options=instance("a dict", Mapping, remedy='options={"memory": "256m"}'),
+    )
     def start(
         self,
         *,
@@ -134,13 +157,6 @@ class StreamingJob:
         A script that ends while the job runs waits for the end of the job, says so, and exits with 1 if the job failed.
         An interrupt ends both.
         """
-        durations = {
-            "checkpoint_timeout": milliseconds("checkpoint_timeout", checkpoint_timeout),
-            "min_pause": milliseconds("min_pause", min_pause, 0),
-            "aligned_timeout": milliseconds("aligned_timeout", aligned_timeout),
-            "restart_delay": milliseconds("restart_delay", restart_delay, 0),
-            "heartbeat_timeout": milliseconds("heartbeat_timeout", heartbeat_timeout),
-        }
         if checkpoint is None:
             _refuse_without_checkpoints(
                 interval=interval,
@@ -153,46 +169,27 @@ class StreamingJob:
         every = None if interval is None else milliseconds("interval", interval)
         checkpoint = None if checkpoint is None else path("checkpoint", checkpoint)
         savepoint = None if savepoint is None else path("savepoint", savepoint)
-        kept = whole_number("retained", retained, 1)
-        store = None if checkpoint is None else CheckpointStore(checkpoint, kept)
+        store = None if checkpoint is None else CheckpointStore(checkpoint, retained)
         config = JobConfig(
-            name=_name(checkpoint, store, savepoint, restore)
-            if name is None
-            else chosen_name("name", name),
+            name=name or _name(checkpoint, store, savepoint, restore),
             checkpoints=CheckpointConfig(
                 None if checkpoint is None else every,
-                durations["checkpoint_timeout"],
-                durations["min_pause"],
-                whole_number("tolerable_failures", tolerable_failures, 0),
+                milliseconds("checkpoint_timeout", checkpoint_timeout),
+                milliseconds("min_pause", min_pause, 0),
+                tolerable_failures,
             ),
             alignment=alignment,
-            aligned_timeout=durations["aligned_timeout"],
-            restarts=whole_number("restarts", restarts, 0),
-            restart_delay=durations["restart_delay"] / 1000,
+            aligned_timeout=milliseconds("aligned_timeout", aligned_timeout),
+            restarts=restarts,
+            restart_delay=milliseconds("restart_delay", restart_delay, 0) / 1000,
             savepoint=savepoint,
             restore=restore,
-            allow_dropped_state=flag("allow_dropped_state", allow_dropped_state),
-            retained=kept,
-            heartbeat_timeout=durations["heartbeat_timeout"] / 1000,
+            allow_dropped_state=allow_dropped_state,
+            retained=retained,
+            heartbeat_timeout=milliseconds("heartbeat_timeout", heartbeat_timeout) / 1000,
         )
-        if alignment not in ALIGNMENTS:
-            raise OptionError(
-                f"alignment={alignment!r} is unknown",
-                remedy=" · ".join(f'"{known}"' for known in ALIGNMENTS),
-            )
-        if restore is not None and restore not in RESTORES:
-            raise OptionError(
-                f"restore={restore!r} is unknown",
-                remedy=" · ".join(f'restore="{known}"' for known in RESTORES),
-            )
-        if workers is not None:
-            whole_number("workers", workers, 0, MAX_KEY_GROUPS)
         if spark is not None and type(spark).__name__ != "SparkSession":
             raise refuse("spark", spark, f"is {kind_of(spark)}", "a SparkSession")
-        if options is not None and not isinstance(options, Mapping):
-            raise refuse(
-                "options", options, f"is {kind_of(options)}", "a dict", 'options={"memory": "256m"}'
-            )
         graph = self.plan(parallelism, max_parallelism)
         if until is not None:
             graph = until_now(graph, until, checkpoint)

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 from headgate.stream.job.bottleneck import Shares, shares
 
 if TYPE_CHECKING:
+    from headgate.stream.graph.stages import JobGraph, TaskId
     from headgate.stream.job.checkpoints import CheckpointCoordinator
     from headgate.stream.job.messages import StreamMessage
     from headgate.stream.job.sources import JobSources
     from headgate.stream.job.store import Completed
-
-#: Stage and index of a task.
-TaskId = tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -36,8 +34,6 @@ class Attempt:
         cancelling: workers that still have to cancel their tasks.
         figures: last report of each task.
         shares: what each task did between its last two reports.
-        last_savepoint: folder of the savepoint that the last checkpoint is.
-        is_last_asked: True once the last checkpoint was asked for.
         is_over: True once its tasks were told to end.
     """
 
@@ -54,8 +50,6 @@ class Attempt:
     cancelling: set[int] = field(default_factory=set)
     figures: dict[TaskId, Mapping[str, Any]] = field(default_factory=dict)
     shares: dict[TaskId, Shares] = field(default_factory=dict)
-    last_savepoint: str | None = None
-    is_last_asked: bool = False
     is_over: bool = False
 
     @property
@@ -79,3 +73,21 @@ class Attempt:
         self.figures[task] = figures
         if before is not None and (found := shares(before, figures)) is not None:
             self.shares[task] = found
+
+    def inputs(self, graph: JobGraph) -> dict[int, list[Any]]:
+        """Return for each worker its tasks with their channels, when all workers have made their partitions."""
+        partitions: dict[TaskId, list[list[Any]]] = {}
+        for message in self.deployed.values():
+            host, port, process = message["host"], message["port"], message["process"]
+            for stage, index, ids in message["partitions"]:
+                partitions[stage, index] = [[host, port, partition, process] for partition in ids]
+        inputs: dict[int, list[Any]] = {worker: [] for worker in self.deployed}
+        for (number, at), worker in self.placed.items():
+            channels = [
+                [host, port, partition, at, process]
+                for sender, edge in graph.inputs_of(number)
+                for index in range(sender.parallelism)
+                for host, port, partition, process in [partitions[sender.number, index][edge]]
+            ]
+            inputs[worker].append([number, at, channels])
+        return inputs

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from headgate.stream.api.graph import JobGraph
+    from headgate.stream.graph.stages import JobGraph, TaskId
 
 #: Part of the time that senders must have waited for a stage before it is called a bottleneck.
 _WAITED: Final = 0.1
@@ -73,7 +73,7 @@ def shares(before: Mapping[str, int], now: Mapping[str, int]) -> Shares | None:
     return Shares(max(0.0, working - blocked), blocked)
 
 
-def find_bottleneck(graph: JobGraph, tasks: Mapping[tuple[int, int], Shares]) -> Bottleneck | None:
+def find_bottleneck(graph: JobGraph, tasks: Mapping[TaskId, Shares]) -> Bottleneck | None:
     """Return the stage that others wait for and that waits for no other; None if nobody waits.
 
     A stage that is blocked passes on the waits of a later one, so the last one in a chain of waits is named.
@@ -100,5 +100,5 @@ def find_bottleneck(graph: JobGraph, tasks: Mapping[tuple[int, int], Shares]) ->
     return max(found, key=lambda one: one.busy, default=None)
 
 
-def _most_blocked(stage: int, tasks: Mapping[tuple[int, int], Shares]) -> float:
+def _most_blocked(stage: int, tasks: Mapping[TaskId, Shares]) -> float:
     return max((s.blocked for (number, _), s in tasks.items() if number == stage), default=0.0)

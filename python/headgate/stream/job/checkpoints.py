@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-#: Stage and index of a task.
-TaskId: TypeAlias = "tuple[int, int]"
+if TYPE_CHECKING:
+    from headgate.stream.graph.stages import TaskId
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import HeadgateError, InternalError, SinkError, StreamError
 from headgate.sink.stream_api import StreamSink
 from headgate.stream.job.metadata import committables_of
+from headgate.stream.operators.results import calling
 from headgate.stream.operators.sinks import SinkOperator
 
 if TYPE_CHECKING:
-    from headgate.stream.api.graph import JobGraph
+    from headgate.stream.graph.stages import JobGraph
     from headgate.stream.job.store import Completed
 
 
@@ -31,6 +31,9 @@ class SinkCommits:
         self.names = {uid: sink.name for uid, sink in self._sinks.items() if hasattr(sink, "name")}
         self._name = name
         self._committers: dict[str, Any] = {}
+        #: True while the committers are those that :meth:`check` has made, for this checkpoint.
+        self._is_checked = False
+        self._checkpoint: int | None = None
 
     def check_new_files(self) -> None:
         """Check that no source reads what a sink of the job writes.
@@ -55,10 +58,10 @@ class SinkCommits:
             SinkError: a sink does not, such as one that has rows behind the savepoint.
         """
         self._start(restored_checkpoint)
-        self.close()
+        self._is_checked = True
 
     def restore(self, restored: Completed | None, attempt: str | None) -> None:
-        """Make new committers, and commit again what a checkpoint has: the last driver may have died before.
+        """Make new committers, unless :meth:`check` has, and commit again what a checkpoint has: the last driver may have died.
 
         Args:
             restored: what the job continues from.
@@ -67,9 +70,12 @@ class SinkCommits:
         Raises:
             SinkError: a sink cannot be used.
         """
-        self._start(None if restored is None else restored.checkpoint)
+        checkpoint = None if restored is None else restored.checkpoint
+        if not self._is_checked or self._checkpoint != checkpoint:
+            self._start(checkpoint)
+        self._is_checked = False
         for uid, committer in self._committers.items():
-            with _committing(uid):
+            with calling(uid, "the committer", SinkError, HeadgateError):
                 # A savepoint of a job that went on has output that this one has committed.
                 if restored is not None and restored.number is not None:
                     committer.commit(restored.checkpoint, committables_of(restored.fields, uid))
@@ -82,13 +88,14 @@ class SinkCommits:
             SinkError: a commit failed; it is repeated after a restart.
         """
         for uid, committer in self._committers.items():
-            with _committing(uid):
+            with calling(uid, "the committer", SinkError, HeadgateError):
                 committer.commit(checkpoint, committables_of(fields, uid))
 
     def _start(self, checkpoint: int | None) -> None:
         self.close()
+        self._checkpoint = checkpoint
         for uid, sink in self._sinks.items():
-            with _committing(uid):
+            with calling(uid, "the committer", SinkError, HeadgateError):
                 committer = sink.create_stream_committer(f"{self._name}.{uid}")
                 self._committers[uid] = committer
                 committer.start(checkpoint)
@@ -97,7 +104,7 @@ class SinkCommits:
         """Close the committers."""
         committers, self._committers = self._committers, {}
         for uid, committer in committers.items():
-            with _committing(uid):
+            with calling(uid, "the committer", SinkError, HeadgateError):
                 committer.close()
 
 
@@ -112,16 +119,3 @@ def _sinks_of(graph: JobGraph) -> dict[str, Any]:
                     raise InternalError(f"{node.uid} is no operator of a sink")
                 found[node.uid] = operator.sink
     return found
-
-
-@contextmanager
-def _committing(uid: str) -> Iterator[None]:
-    """Name the sink in errors of a committer's own code."""
-    try:
-        yield
-    except HeadgateError:
-        raise
-    except Exception as error:
-        raise SinkError(
-            f"the committer of {uid} failed: {type(error).__name__}: {error}"
-        ) from error

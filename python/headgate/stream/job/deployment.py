@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.address import ChannelAddress
+from headgate.control.cause import Cause
 from headgate.environment import ShuffleEnvironment
-from headgate.errors import CancelledError, HeadgateError
+from headgate.errors import CancelledError
 from headgate.key_groups import key_group_range
 from headgate.source.runtime import LocalReaderContext, SourceOperator
+from headgate.stream.graph.limits import UNLIMITED
+from headgate.stream.graph.operator import OperatorContext
 from headgate.stream.job.messages import StreamMessage, data, text
-from headgate.stream.job.naming import safe
-from headgate.stream.operators.limits import UNLIMITED
-from headgate.stream.operators.operator import OperatorContext
+from headgate.stream.job.snapshots import TaskSnapshots
 from headgate.stream.runtime.chain import OperatorChain, limits_of
-from headgate.stream.runtime.channel_state import InFlight, is_channels
+from headgate.stream.runtime.channel_state import InFlight
 from headgate.stream.runtime.inputs import GateInput, SourceInput, TaskInput
 from headgate.stream.runtime.outputs import TaskOutput
-from headgate.stream.runtime.task import StreamTask, TaskListener, TaskSnapshot
+from headgate.stream.runtime.task import StreamTask, TaskSnapshot
 from headgate.stream.state.backend import wall_clock
 from headgate.stream.state.files import SnapshotFolder
-from headgate.stream.state.locations import TASKS, below
-from headgate.stream.state.retention import SnapshotRetention
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     import pyarrow as pa
 
     from headgate.control.place import Place
-    from headgate.stream.api.graph import JobGraph, Stage
+    from headgate.stream.graph.stages import JobGraph, Stage, TaskId
 
-TaskKey = tuple[int, int]
+_LOG: Final = logging.getLogger("headgate.stream")
 #: Bytes up to which small pages become one batch.
 _BATCH_BYTES: Final = 256 * 1024
 
-
-class SourceListener(TaskListener, Protocol):
-    """What tasks and readers tell their worker."""
-
-    def tell_of_source(self, attempt: int, kind: str, task: TaskKey, **fields: Any) -> None:
-        """Send a message of a source's reader to the coordinator."""
+#: Sends a message to the coordinator: kind, and fields.
+Send = Callable[..., None]
 
 
 class Deployment:
@@ -55,7 +53,8 @@ class Deployment:
         place: of the coordinator, whose secret the data plane shares.
         options: of the environment.
         message: the DEPLOY message: the tasks, and what they continue from.
-        listener: the worker.
+        send: sends a message to the coordinator, from any thread.
+        writers: write snapshots.
     """
 
     def __init__(
@@ -66,26 +65,28 @@ class Deployment:
         place: Place,
         options: Mapping[str, Any],
         message: StreamMessage,
-        listener: SourceListener,
+        send: Send,
+        writers: ThreadPoolExecutor,
     ) -> None:
         self.attempt = attempt
-        self.tasks: dict[TaskKey, StreamTask] = {}
+        self.tasks: dict[TaskId, StreamTask] = {}
         self._graph = graph
         self._name = name
-        self._listener = listener
+        self._send = send
+        self._writers = writers
+        self._reporting = threading.Lock()
+        #: True once the tasks were told to end: what they say counts no more.
+        self._is_cancelled = False
         self._mode = message["mode"]
         #: True if a snapshot knows no row from behind its barrier. Else its watermark may be ahead of rows that come again.
-        self.is_exactly_once = message["mode"] == "exactly_once"
+        self._is_exactly_once = message["mode"] == "exactly_once"
         self._restored: int | None = message["restored"]
         self._deployed = {tuple(one["task"]): one for one in message["tasks"]}
-        self._outputs: dict[TaskKey, list[TaskOutput]] = {}
-        self._keys: dict[int, TaskKey] = {}
+        self._snapshots = {key: TaskSnapshots(one) for key, one in self._deployed.items()}
+        self._outputs: dict[TaskId, list[TaskOutput]] = {}
         self._started = time.monotonic()
-        #: Complete checkpoints by task, for the threads that write snapshots.
-        self._completed: dict[TaskKey, list[int]] = {}
-        self._retention: dict[tuple[TaskKey, str], SnapshotRetention] = {}
         #: Snapshots that are not acknowledged, which keep the state that they are of.
-        self.being_written: list[TaskSnapshot] = []
+        self._being_written: list[TaskSnapshot] = []
         self.environment = ShuffleEnvironment(
             secret=place.secret, exchange_id=place.exchange_id, epoch=attempt, **options
         )
@@ -127,42 +128,45 @@ class Deployment:
             ]
             for stage, index, found in inputs
         }
+        tasks: dict[TaskId, StreamTask] = {}
         for key in self._deployed:
             stage = self._graph.stages[key[0]]
             make_input = partial(self._make_input, key, stage, channels.get(key, []))
             task = StreamTask(
+                key,
                 f"{stage.name} ({key[1] + 1}/{stage.parallelism})",
                 OperatorChain(stage, self._outputs[key], partial(self._context, key, stage)),
                 self._outputs[key],
-                self._listener,
+                self,
                 make_input,
                 self._in_flight(key, stage),
             )
-            self.tasks[key] = task
-            self._keys[id(task)] = key
+            tasks[key] = task
         self._started = time.monotonic()
-        for task in self.tasks.values():
+        # At once, since another thread may be counting.
+        self.tasks = tasks
+        for task in tasks.values():
             task.start()
 
     def _make_input(
-        self, key: TaskKey, stage: Stage, channels: list[ChannelAddress], task: StreamTask
+        self, key: TaskId, stage: Stage, channels: list[ChannelAddress], task: StreamTask
     ) -> TaskInput:
         source = stage.head.source
         if source is not None:
-            tell = partial(self._listener.tell_of_source, self.attempt)
+            tell = partial(self._tell, task=list(key))
             context = LocalReaderContext(
                 key[1],
                 stage.parallelism,
-                lambda host: tell("SPLIT_REQUEST", key, host=host),
-                lambda one: tell("SOURCE_EVENT", key, name=one.name, payload=text(one.payload)),
+                lambda host: tell("SPLIT_REQUEST", host=host),
+                lambda one: tell("SOURCE_EVENT", name=one.name, payload=text(one.payload)),
             )
             operator: SourceOperator[Any] = SourceOperator(
                 source,
                 context,
                 task.mailbox.signal,
                 watermarks=stage.head.watermarks,
-                report_watermark=lambda ms: tell("WATERMARK", key, ms=ms),
-                report_finished=lambda ids: tell("SPLITS_FINISHED", key, ids=list(ids)),
+                report_watermark=lambda ms: tell("WATERMARK", ms=ms),
+                report_finished=lambda ids: tell("SPLITS_FINISHED", ids=list(ids)),
                 ends_open=self._graph.ends_open,
             )
             version, splits = self._deployed[key]["splits"]
@@ -174,7 +178,7 @@ class Deployment:
         batch_bytes = _BATCH_BYTES if limits_of(stage) == UNLIMITED else 0
         return GateInput(gate, schema, task, task.mailbox, batch_bytes, self._mode)
 
-    def _in_flight(self, key: TaskKey, stage: Stage) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def _in_flight(self, key: TaskId, stage: Stage) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield operators of a task, and the rows that were on their way to them at the checkpoint."""
         schemas = {node.uid: node.inputs[0].schema for node in stage.operators if node.inputs}
         groups = key_group_range(key[1], stage.parallelism, self._graph.max_parallelism)
@@ -183,7 +187,7 @@ class Deployment:
 
     def _context(
         self,
-        key: TaskKey,
+        key: TaskId,
         stage: Stage,
         uid: str,
         emit: Callable[[pa.RecordBatch, str | None], None],
@@ -208,63 +212,90 @@ class Deployment:
             ],
         )
 
-    def key_of(self, task: StreamTask) -> TaskKey:
-        """Return stage and index of a task."""
-        return self._keys[id(task)]
-
-    def has(self, task: StreamTask) -> bool:
-        """Return True if the task is of this attempt."""
-        return id(task) in self._keys
-
     def tasks_of(self, stage: int) -> list[StreamTask]:
         """Return the tasks of a stage that run here."""
         return [task for key, task in self.tasks.items() if key[0] == stage]
 
-    def folder(self, key: TaskKey, uid: str, snapshot: TaskSnapshot) -> SnapshotFolder | None:
-        """Return the folder for an operator's snapshot; None if the job keeps no checkpoints."""
-        if snapshot.savepoint:
-            return SnapshotFolder(
-                below(snapshot.savepoint, f"{TASKS}/{key[0]}-{key[1]}-{safe(uid)}")
-            )
-        path = self._deployed[key]["folders"].get(uid)
-        if path is None:
-            return None
-        folder = SnapshotFolder(path)
-        if (key, uid) not in self._retention:
-            retained = self._deployed[key]["retained"]
-            self._retention[key, uid] = SnapshotRetention(folder, retained)
-        return folder
+    def discard(self, checkpoint: int) -> None:
+        """Delete the snapshots of an aborted checkpoint that were written."""
+        for snapshots in self._snapshots.values():
+            self._in_writer(snapshots.discard, checkpoint)
 
-    def channel_folder(self, key: TaskKey) -> SnapshotFolder:
-        """Return the folder for a task's rows in flight."""
-        return SnapshotFolder(self._deployed[key]["channels"])
+    # What tasks tell, on their threads.
 
-    def delete_old(self, key: TaskKey, checkpoint: int) -> None:
-        """Delete the task's snapshots and rows in flight that a complete checkpoint replaces."""
-        path = self._deployed[key]["channels"]
-        if path is not None:
-            folder = SnapshotFolder(path)
-            with suppress(HeadgateError):  # it is tried again after the next checkpoint
-                retained = self._deployed[key]["retained"]
-                completed = [*self._completed.get(key, ()), checkpoint]
-                kept = self._completed[key] = completed[-retained:]
-                for name in folder.names():
-                    if is_channels(name) and name < f"{kept[0]:010d}-":
-                        folder.delete(name)
-        for (owner, uid), retention in list(self._retention.items()):
-            if owner == key:
-                with suppress(HeadgateError):  # it is tried again after the next checkpoint
-                    retention.complete(checkpoint, self.tasks[key].files_in_flight(uid))
+    def on_snapshot(self, task: StreamTask, snapshot: TaskSnapshot) -> None:
+        """Write a snapshot in another thread, then acknowledge the checkpoint."""
+        self._being_written.append(snapshot)
+        self._in_writer(self._acknowledge_or_decline, task, snapshot)
 
-    def discard(self, key: TaskKey, checkpoint: int) -> None:
-        """Delete the task's snapshot of an aborted checkpoint, if it was written."""
-        for (owner, _), retention in list(self._retention.items()):
-            if owner == key:
-                with suppress(HeadgateError):  # the folder goes with its attempt
-                    retention.discard(checkpoint)
+    def on_complete(self, task: StreamTask, checkpoint: int) -> None:
+        """Delete what a complete checkpoint replaces: later snapshots of the task build on this one."""
+        self._in_writer(self._snapshots[task.key].complete, checkpoint, task.files_in_flight)
 
-    def figures(self) -> list[dict[str, Any]]:
-        """Return the figures of all tasks."""
+    def on_declined(self, task: StreamTask, checkpoint: int, reason: str) -> None:
+        """Tell the coordinator."""
+        self._tell("DECLINED", task=list(task.key), checkpoint=checkpoint, reason=reason)
+
+    def on_end(self, task: StreamTask) -> None:
+        """Tell the coordinator, with the last figures."""
+        self.tell_figures()
+        self._tell("ENDED", task=list(task.key))
+
+    def on_finished(self, task: StreamTask, error: BaseException | None) -> None:
+        """Tell the coordinator how the task ended, with the last figures: rows come until a stop too."""
+        if error is None:
+            self.tell_figures()
+            self._tell("FINISHED", task=list(task.key))
+        else:
+            self._tell("FAILED", cause=Cause.of(error, where=f"task {task.name}").fields())
+
+    def tell_figures(self) -> None:
+        """Send the figures of all tasks, in the order in which they were taken."""
+        with self._reporting:
+            self._tell("METRICS", tasks=self._figures())
+
+    def _tell(self, kind: str, **fields: Any) -> None:
+        if not self._is_cancelled:
+            self._send(kind, attempt=self.attempt, **fields)
+
+    def _in_writer(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Make a call in another thread; an error there is logged."""
+
+        def run() -> None:
+            try:
+                call(*arguments)
+            except Exception:  # noqa: BLE001 - logged; there is nobody to raise to
+                _LOG.warning("%s failed", call.__name__, exc_info=True)
+
+        if not self._is_cancelled:
+            self._writers.submit(run)
+
+    def _acknowledge_or_decline(self, task: StreamTask, snapshot: TaskSnapshot) -> None:
+        try:
+            self._acknowledge(task, snapshot)
+        except Exception as error:  # noqa: BLE001 - declined
+            reason = f"the snapshot of {task.name} cannot be written: {error}"
+            self.on_declined(task, snapshot.checkpoint, reason)
+        finally:
+            self._being_written.remove(snapshot)
+
+    def _acknowledge(self, task: StreamTask, snapshot: TaskSnapshot) -> None:
+        started = time.monotonic()
+        state = self._snapshots[task.key].write(snapshot, has_watermarks=self._is_exactly_once)
+        state |= {
+            "in_flight": snapshot.channels.size,
+            "sync": snapshot.sync_ms,
+            "start_delay": snapshot.start_delay,
+            "async": int((time.monotonic() - started) * 1000),
+            "alignment": task.metrics.alignment_ms,
+        }
+        if snapshot.splits is not None:
+            version, splits = snapshot.splits
+            state["splits"] = [version, [[split_id, text(body)] for split_id, body in splits]]
+        checkpoint = snapshot.checkpoint
+        self._tell("ACKNOWLEDGED", task=list(task.key), checkpoint=checkpoint, state=state)
+
+    def _figures(self) -> list[dict[str, Any]]:
         return [
             {
                 "task": list(key),
@@ -281,13 +312,16 @@ class Deployment:
 
     def cancel(self, timeout: float) -> list[str]:
         """End all tasks and release everything; return the names of tasks that do not end."""
+        self._is_cancelled = True
         for task in self.tasks.values():
             task.cancel()
         self.environment.abort(CancelledError("the task was cancelled"))
         late = [task.name for task in self.tasks.values() if not task.join(timeout)]
-        for snapshot in list(self.being_written):
+        for snapshot in list(self._being_written):
             for part in snapshot.operators.values():
                 if part.state is not None:
                     part.state.cancel()
         self.environment.close()
+        # They refer to this object, which hears of them.
+        self.tasks = {}
         return late

@@ -27,7 +27,7 @@ from headgate.stream.job.worker import StreamWorker
 
 if TYPE_CHECKING:
     from headgate.control.place import Place
-    from headgate.stream.api.graph import JobGraph
+    from headgate.stream.graph.stages import JobGraph
 
 _LOG: Final = logging.getLogger("headgate.stream")
 #: Seconds in which workers have to end once they were told to.

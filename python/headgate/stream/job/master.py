@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.cause import Cause
 from headgate.errors import CheckpointError, HeadgateError, ProtocolError
-from headgate.stream.job.attempt import Attempt, TaskId
+from headgate.stream.job.attempt import Attempt
 from headgate.stream.job.bottleneck import Bottleneck, Shares, find_bottleneck
-from headgate.stream.job.completion import Checkpointing
+from headgate.stream.job.checkpointing import Checkpointing
 from headgate.stream.job.crew import Crew
 from headgate.stream.job.metadata import restored_tasks
 from headgate.stream.job.notices import FAILED, Notices, after_restarts
 from headgate.stream.job.reports import OF_READERS, check_report
 from headgate.stream.job.sources import JobSources
 from headgate.stream.job.status import EndedAttempt, JobState, WorkerStatus
+from headgate.stream.job.stop import Stop
 
 if TYPE_CHECKING:
-    from headgate.stream.api.graph import JobGraph
+    from headgate.stream.graph.stages import JobGraph, TaskId
     from headgate.stream.job.checkpoints import Trigger
     from headgate.stream.job.config import JobConfig
     from headgate.stream.job.history import CheckpointStats
@@ -37,9 +38,11 @@ if TYPE_CHECKING:
     from headgate.stream.job.store import CheckpointStore, Completed
 
 _LOG: Final = logging.getLogger("headgate.stream")
-#: Seconds between two looks at the clock, and between two looks at the workers.
-_TICK: Final = 0.02
-_LOOK: Final = 0.2
+#: Seconds between two looks at the workers: while one is missing, and while all are there.
+_LOOK_FOR: Final = 0.2
+_LOOK_AT: Final = 2.5
+#: Looks within the time after which a silent worker is lost.
+_LOOKS: Final = 4
 #: Seconds in which workers have to answer that they cancelled their tasks.
 _CANCEL: Final = 40.0
 #: Seconds between two looks at a job that is waited for, so that Ctrl-C is answered.
@@ -82,20 +85,18 @@ class JobMaster:
         # They end with this object, not with a garbage collection: a job may hold much, such as its functions.
         own: JobMaster = weakref.proxy(self)
         self._crew = Crew(pool, config.heartbeat_timeout, own)
-        self._checkpointing = Checkpointing(graph, config, store, own)
+        self._stop = Stop()
+        self._loop = asyncio.new_event_loop()
+        self._checkpointing = Checkpointing(graph, config, store, self._stop, self._loop, own)
         self._attempt: Attempt | None = None
         self._attempts = 0
         #: Failures since the last complete checkpoint.
         self._failures = 0
         #: True from the wish for an attempt until it is deployed or its restore has failed: one at a time.
         self._is_deploying = False
-        #: What the user wants the job to become, and with which savepoint.
-        self._goal: JobState | None = None
-        self._savepoint: str | None = None
-        self._last_answer: Future[str] | None = None
-        self._answers: list[Future[str]] = []
+        #: Answers that somebody waits for.
+        self._unanswered: set[Future[str]] = set()
         self._done = threading.Event()
-        self._loop = asyncio.new_event_loop()
         self._over = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="headgate-stream", daemon=True)
 
@@ -108,7 +109,7 @@ class JobMaster:
             CheckpointError: the checkpoints cannot be used.
         """
         try:
-            self._checkpointing.claim()
+            self._checkpointing.completed.claim()
         except BaseException:
             self._crew.discard()
             self._loop.close()
@@ -126,7 +127,8 @@ class JobMaster:
     def request(self, goal: JobState, savepoint: str | None) -> Future[str]:
         """Stop, drain (FINISHED), cancel, or take a savepoint (RUNNING); the future gets the savepoint's folder."""
         answer: Future[str] = Future()
-        self._answers.append(answer)
+        self._unanswered.add(answer)
+        answer.add_done_callback(self._unanswered.discard)
         self.call(lambda: self._requested(goal, savepoint, answer))
         if self._done.is_set():
             self._answer_ended(answer)
@@ -183,7 +185,7 @@ class JobMaster:
         try:
             action()
         except Exception as error:  # noqa: BLE001 - fails the job
-            self._fail(cause := Cause.of(error), is_final=not cause.is_shortage)
+            self.fail(cause := Cause.of(error), is_final=not cause.is_shortage)
 
     # The thread.
 
@@ -201,30 +203,24 @@ class JobMaster:
             self._loop.close()
             self._checkpointing.close()
             self._done.set()
-            for answer in self._answers:
+            for answer in tuple(self._unanswered):
                 self._answer_ended(answer)
             self.when_over()
 
     async def _main(self) -> None:
         try:
             await self._crew.open()
-            looked = 0.0
-            while not self._over.is_set():
-                self.guarded(self._tick)
-                now = self._loop.time()
-                if now - looked >= _LOOK:
-                    looked = now
-                    self.guarded(self._crew.look)
-                try:
-                    await asyncio.wait_for(self._over.wait(), _TICK)
-                except TimeoutError:
-                    continue
+            self._look()
+            await self._over.wait()
         finally:
             await self._crew.close()
 
-    def _tick(self) -> None:
-        if self._attempt is not None:
-            self._checkpointing.tick(self._attempt)
+    def _look(self) -> None:
+        """Look at the workers, now and from time to time until the job is over."""
+        if not self._over.is_set():
+            self.guarded(self._crew.look)
+            often = _LOOK_AT if self._crew.is_complete else _LOOK_FOR
+            self._loop.call_later(min(often, self._config.heartbeat_timeout / _LOOKS), self._look)
 
     # Of the workers.
 
@@ -237,8 +233,7 @@ class JobMaster:
         attempt = self._attempt
         if attempt is not None:
             attempt.cancelling.discard(worker)
-        if attempt is None or not attempt.is_over:
-            self._fail(cause)
+        self.fail(cause, attempt)
         self._deploy_if_ready()
 
     def on_message(self, worker: int, message: StreamMessage) -> None:
@@ -270,9 +265,6 @@ class JobMaster:
             attempt.note(tuple(one["task"]), one)
             self.notices.note(one.get("dropped", {}))
 
-    def _failed(self, _: Attempt, __: int, message: StreamMessage) -> None:
-        self._fail(Cause.from_fields(message["cause"]))
-
     def _ended(self, attempt: Attempt, _: int, message: StreamMessage) -> None:
         attempt.ended.add(tuple(message["task"]))
         if attempt.has_ended:
@@ -281,7 +273,7 @@ class JobMaster:
     def _finished(self, attempt: Attempt, _: int, message: StreamMessage) -> None:
         attempt.finished.add(tuple(message["task"]))
         if attempt.has_finished:
-            self._end(self._goal or JobState.FINISHED)
+            self._end(self._stop.end)
 
     def _acknowledged(self, attempt: Attempt, _: int, message: StreamMessage) -> None:
         task = tuple(message["task"])
@@ -301,8 +293,14 @@ class JobMaster:
         self._is_deploying = True
         delay = 0.0 if attempt is None else self._config.restart_delay
         number = self._attempts + 1
-        restore = lambda: self._checkpointing.restore(number, self._deploy)  # noqa: E731
-        self._loop.call_later(delay, lambda: self.guarded(restore))
+        self._loop.call_later(delay, lambda: self.guarded(lambda: self._restore(number)))
+
+    def _restore(self, attempt: int) -> None:
+        def failed(cause: Cause, is_final: bool) -> None:
+            self._is_deploying = False
+            self.fail(cause, is_final=is_final)
+
+        self._checkpointing.restore(attempt, self._deploy, failed)
 
     def _deploy(self, restored: Completed | None) -> None:
         """Have all workers make their tasks."""
@@ -310,12 +308,12 @@ class JobMaster:
         if self.state not in {JobState.STARTING, JobState.RESTARTING}:
             return
         if self._checkpointing.is_final(restored):
-            self._end(self._goal or JobState.FINISHED)
+            self._end(self._stop.end)
             return
         if not self._crew.is_complete:
             return  # Lost meanwhile: its HELLO deploys.
         self._attempts += 1
-        name = self._checkpointing.name(self._attempts)
+        name = self._checkpointing.completed.name(self._attempts)
         size = self._crew.size
         placed = {task: at % size for at, task in enumerate(self.graph.tasks)}
         fields, base = (None, "") if restored is None else (restored.fields, restored.base)
@@ -323,54 +321,34 @@ class JobMaster:
             self.graph,
             fields,
             lambda kind, task, more: self.call(lambda: self._to_task(attempt, kind, task, more)),
-            lambda error: self.call(lambda: self.fail(attempt, Cause.of(error))),
+            lambda error: self.call(lambda: self.fail(Cause.of(error), attempt)),
         )
         attempt = self._attempt = Attempt(self._attempts, name, restored, placed, sources)
         tasks: dict[int, list[Any]] = {worker: [] for worker in range(size)}
         for stage in self.graph.stages:
-            for at, own in enumerate(restored_tasks(self.graph, stage, fields, base)):
-                own |= {
+            for at, task in enumerate(restored_tasks(self.graph, stage, fields, base)):
+                task |= {
                     "task": [stage.number, at],
                     "attempt": name,
                     "retained": self._config.retained,
                     "allow_dropped_state": self._config.allow_dropped_state,
-                    **self._checkpointing.folders(name, stage.number, at),
+                    **self._checkpointing.completed.folders(name, stage.number, at),
                 }
-                tasks[placed[stage.number, at]].append(own)
+                tasks[placed[stage.number, at]].append(task)
         checkpoint = None if restored is None else restored.checkpoint
-        for worker, own_tasks in tasks.items():
-            self._crew.send(
-                worker,
-                "DEPLOY",
-                attempt=attempt.number,
-                mode=self._config.mode,
-                restored=checkpoint,
-                tasks=own_tasks,
-            )
+        about = {"mode": self._config.mode, "restored": checkpoint}
+        for worker, deployed in tasks.items():
+            self._crew.send(worker, "DEPLOY", attempt=attempt.number, tasks=deployed, **about)
 
     def _connect(self, attempt: Attempt) -> None:
         """Tell each task where its channels are, and start the enumerators."""
-        partitions: dict[TaskId, list[list[Any]]] = {}
-        for message in attempt.deployed.values():
-            host, port, process = message["host"], message["port"], message["process"]
-            for stage, index, found in message["partitions"]:
-                partitions[stage, index] = [[host, port, one, process] for one in found]
-        inputs: dict[int, list[Any]] = {worker: [] for worker in range(self._crew.size)}
-        for (number, at), worker in attempt.placed.items():
-            channels = [
-                [host, port, partition, at, process]
-                for sender, edge in self.graph.inputs_of(number)
-                for index in range(sender.parallelism)
-                for host, port, partition, process in [partitions[sender.number, index][edge]]
-            ]
-            inputs[worker].append([number, at, channels])
-        for worker, own in inputs.items():
-            self._crew.send(worker, "CONNECT", attempt=attempt.number, inputs=own)
+        for worker, inputs in attempt.inputs(self.graph).items():
+            self._crew.send(worker, "CONNECT", attempt=attempt.number, inputs=inputs)
         attempt.sources.start(lambda task: self._crew.host(attempt.placed[task]))
         self._checkpointing.begin(attempt)
         self.state = JobState.RUNNING
-        if self._goal is not None:
-            self._stop(attempt, self._goal)
+        if self._stop.goal is not None:
+            self._begin_stop(attempt)
 
     def _to_task(self, attempt: Attempt, kind: str, task: TaskId, fields: dict[str, Any]) -> None:
         if attempt is self._attempt and not attempt.is_over:
@@ -381,23 +359,22 @@ class JobMaster:
         """Send a message about an attempt to all workers."""
         self._crew.send_all(kind, attempt=attempt.number, **fields)
 
-    def fail(self, attempt: Attempt | None, cause: Cause, *, is_final: bool = False) -> None:
-        """Handle an error of files, sinks or enumerators: of an attempt, or None while the next one is prepared."""
-        if attempt is None:
-            self._is_deploying = False
-        if is_final or attempt is None or not attempt.is_over:
-            self._fail(cause, is_final=is_final)
+    def fail(self, cause: Cause, attempt: Attempt | None = None, *, is_final: bool = False) -> None:
+        """End the attempt because of a failure; start another one unless there were too many.
 
-    def _fail(self, cause: Cause, *, is_final: bool = False) -> None:
-        """End the attempt because of a failure; start another one unless there were too many."""
-        if self._over.is_set():
+        Args:
+            cause: of the failure.
+            attempt: that failed. If it is over, only a final failure counts. None for whatever runs.
+            is_final: True if each attempt would fail so.
+        """
+        if self._over.is_set() or (attempt is not None and attempt.is_over and not is_final):
             return
         number, name = self._attempts, self._config.name
         if self.state is JobState.FINISHING and not is_final:
             # All output is committed. There is nothing that a new attempt could do.
             words = "%s has ended, though attempt %d failed: %s"
             _LOG.warning(words, name, number, cause.summary, extra={"job": name, "attempt": number})
-            self._end(self._goal or JobState.FINISHED)
+            self._end(self._stop.end)
             return
         about = {"job": name, "attempt": number}
         left = max(0, self._config.restarts - self._failures)
@@ -405,7 +382,9 @@ class JobMaster:
         self.ended_attempts.append(EndedAttempt(number, cause.code, cause.summary))
         self._close_attempt(cause.summary)
         self._failures += not cause.is_shortage
-        is_lasting = is_final or cause.error().is_final or not self._checkpointing.can_restore
+        is_lasting = (
+            is_final or cause.error().is_final or not self._checkpointing.completed.can_restore
+        )
         if is_lasting or self._failures > self._config.restarts:
             self.failure = cause.error()
             if not is_lasting:
@@ -445,45 +424,40 @@ class JobMaster:
             self.tell(attempt, "FINISH")
 
     def on_stop_failed(self, attempt: Attempt) -> None:
-        """Let the job go on; one that is drained ends without the savepoint."""
-        self._savepoint = self._last_answer = None
-        if self._goal is not JobState.FINISHED:
-            self._goal = None
-        attempt.last_savepoint = None
-        attempt.is_last_asked = False
+        """Let the job go on, or end it without its savepoint."""
+        self._stop.give_up()
         if not attempt.is_over and attempt.has_ended:
             self._last_checkpoint(attempt)
 
     # Requests.
 
     def _requested(self, goal: JobState, savepoint: str | None, answer: Future[str]) -> None:
-        attempt = self._attempt
+        attempt, stop = self._attempt, self._stop
         if goal is JobState.RUNNING:
             self._checkpointing.request(attempt, savepoint, stop=False, answer=answer)
             return
-        self._goal, self._savepoint = goal, savepoint
+        stop.goal, stop.savepoint = goal, savepoint
         if savepoint is None:
             answer.set_result("")
         if goal is JobState.CANCELLED:
             self._end(goal)
             return
-        self._last_answer = answer
+        stop.answer = answer
         if attempt is not None and attempt.running is not None:
-            self._stop(attempt, goal)
+            self._begin_stop(attempt)
 
-    def _stop(self, attempt: Attempt, goal: JobState) -> None:
+    def _begin_stop(self, attempt: Attempt) -> None:
         """Take the last checkpoint: at once, or when the sources have ended."""
-        attempt.last_savepoint = self._savepoint
-        if goal is JobState.FINISHED and not attempt.has_ended:
+        if self._stop.goal is JobState.FINISHED and not attempt.has_ended:
             self.tell(attempt, "DRAIN")
         else:
             self._last_checkpoint(attempt)
 
     def _last_checkpoint(self, attempt: Attempt) -> None:
-        if not attempt.is_last_asked:
-            attempt.is_last_asked = True
-            answer, savepoint = self._last_answer, attempt.last_savepoint
-            self._checkpointing.request(attempt, savepoint, stop=True, answer=answer)
+        stop = self._stop
+        if stop.attempt != attempt.number:
+            stop.attempt = attempt.number
+            self._checkpointing.request(attempt, stop.savepoint, stop=True, answer=stop.answer)
 
 
 #: Kind of a worker's message -> handles it.
@@ -491,7 +465,7 @@ _HANDLERS: Final[dict[str, Callable[[JobMaster, Attempt, int, StreamMessage], ob
     "CANCELLED": lambda *_: None,
     "DEPLOYED": JobMaster._deployed,  # noqa: SLF001 - of this file
     "METRICS": JobMaster._figures,  # noqa: SLF001
-    "FAILED": JobMaster._failed,  # noqa: SLF001
+    "FAILED": lambda master, _, __, message: master.fail(Cause.from_fields(message["cause"])),
     "ENDED": JobMaster._ended,  # noqa: SLF001
     "FINISHED": JobMaster._finished,  # noqa: SLF001
     "ACKNOWLEDGED": JobMaster._acknowledged,  # noqa: SLF001

@@ -25,15 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.errors import CheckpointError
 from headgate.key_groups import key_group_range
-from headgate.stream.api.graph import Shipping
+from headgate.stream.graph.nodes import Shipping
 from headgate.stream.job.messages import data
 from headgate.stream.state.locations import below, is_relative, relative
 
 if TYPE_CHECKING:
-    from headgate.stream.api.graph import JobGraph, Node, Stage
-
-#: Stage and index of a task.
-TaskId = tuple[int, int]
+    from headgate.stream.graph.nodes import Node
+    from headgate.stream.graph.stages import JobGraph, Stage, TaskId
 
 
 def metadata(

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
-from headgate.stream.operators.operator import EXPIRED, LATE_DROPPED, UNREAD
+from headgate.stream.graph.operator import EXPIRED, LATE_DROPPED, UNREAD
 
 #: Operator -> name of a counter -> number.
 Drops: TypeAlias = Mapping[str, Mapping[str, int]]

@@ -9,7 +9,7 @@ from headgate.errors import ProtocolError
 from headgate.stream.job.status import JobState
 
 if TYPE_CHECKING:
-    from headgate.stream.api.graph import JobGraph
+    from headgate.stream.graph.stages import JobGraph
     from headgate.stream.job.attempt import Attempt
     from headgate.stream.job.messages import StreamMessage
 

@@ -12,10 +12,10 @@ from headgate.stream.job.metadata import enumerator_of
 
 if TYPE_CHECKING:
     from headgate.errors import HeadgateError
-    from headgate.stream.api.graph import JobGraph, Stage
+    from headgate.stream.graph.stages import JobGraph, Stage, TaskId
 
 #: Sends a message to the worker of a task: kind, stage and index, fields. Called on the enumerators' thread.
-Send = Callable[[str, "tuple[int, int]", "dict[str, Any]"], None]
+Send = Callable[[str, "TaskId", "dict[str, Any]"], None]
 
 
 class _Gateway:
@@ -90,7 +90,7 @@ class JobSources:
                 )
         self._restored = restored
 
-    def start(self, host_of: Callable[[tuple[int, int]], str]) -> None:
+    def start(self, host_of: Callable[[TaskId], str]) -> None:
         """Start the enumerators and register all readers, before any reader can ask for a split."""
         for number, coordinator in self._coordinators.items():
             stage = self._stages[number]

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate._sealed import seal, unseal
 from headgate.errors import CheckpointError
 from headgate.sink.failure import UnsafeError
-from headgate.stream.job.naming import safe
-from headgate.stream.state.locations import TASKS, absolute, stored
+from headgate.stream.state.locations import TASKS, absolute, safe, stored
 
 if TYPE_CHECKING:
     from headgate.sink.storage import Entry, Storage
@@ -79,7 +78,9 @@ class CheckpointStore:
         try:
             self._storage, self.path = stored(path)
         except (OSError, ValueError) as error:
-            raise CheckpointError(f"{path} cannot be used for checkpoints: {error}") from error
+            raise CheckpointError(
+                f"{path} cannot be used for checkpoints: {_why(error)}"
+            ) from error
         self.uri = absolute(path)
         self._retained = retained
         #: Names this driver, in its entries and its attempts.
@@ -274,7 +275,7 @@ class CheckpointStore:
             fields = _checked(unseal(data))
         except (OSError, ValueError) as error:
             raise CheckpointError(
-                f"{path} is no savepoint: {error}",
+                f"{path} is no savepoint: {_why(error)}",
                 remedy="the folder that stop(savepoint=) was given",
             ) from error
         return Completed(fields["checkpoint"], number, fields, absolute(path))
@@ -389,8 +390,13 @@ def _linked(storage: Storage, path: str, content: bytes) -> bool:
     return True
 
 
+def _why(error: Exception) -> str:
+    """Return an error in one line."""
+    return getattr(error, "summary", str(error))
+
+
 def _failed(problem: str, error: Exception) -> CheckpointError:
-    return CheckpointError(f"{problem}: {error}", remedy=getattr(error, "remedy", ""))
+    return CheckpointError(f"{problem}: {_why(error)}", remedy=getattr(error, "remedy", ""))
 
 
 def _last_name(entry: Entry) -> str:

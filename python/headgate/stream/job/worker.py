@@ -6,7 +6,6 @@ import logging
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,18 +18,18 @@ from headgate.control.connection import WorkerConnection
 from headgate.errors import CoordinatorError, InternalError, ProtocolError
 from headgate.source.api.event import SourceEvent
 from headgate.stream.job.deployment import Deployment
-from headgate.stream.job.messages import CODEC, StreamMessage, data, text
+from headgate.stream.job.messages import CODEC, StreamMessage, data
 
 if TYPE_CHECKING:
     from headgate.control.place import Place
-    from headgate.stream.api.graph import JobGraph
-    from headgate.stream.runtime.task import StreamTask, TaskSnapshot
+    from headgate.stream.graph.stages import JobGraph
+    from headgate.stream.runtime.task import StreamTask
 
 _LOG: Final = logging.getLogger("headgate.stream")
 #: Addresses to listen on that are none to connect to.
 _ALL_ADDRESSES: Final = {"0.0.0.0", "::"}  # noqa: S104 - compared only
 #: Seconds between two looks at the coordinator's heartbeats while there is nothing to read.
-_LOOK: Final = 0.5
+_LOOK: Final = 1.0
 #: Seconds between two reports of figures.
 _REPORT: Final = 1.0
 #: Seconds in which cancelled tasks have to end.
@@ -65,7 +64,6 @@ class StreamWorker:
         self._options = options
         self._connection: WorkerConnection[StreamMessage] | None = None
         self._sending = threading.Lock()
-        self._reporting = threading.Lock()
         self._deployment: Deployment | None = None
         self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="headgate-snapshots")
         self._ended = threading.Event()
@@ -153,7 +151,14 @@ class StreamWorker:
         own = self._own_address()
         options = {"listen": f"{own}:0", **self._options}
         deployment = Deployment(
-            self._graph, self._name, attempt, self._place, options, message, self
+            self._graph,
+            self._name,
+            attempt,
+            self._place,
+            options,
+            message,
+            self._tell,
+            self._writers,
         )
         self._deployment = deployment
         host, port = deployment.environment.address
@@ -208,9 +213,9 @@ class StreamWorker:
             task.complete_checkpoint(checkpoint)
 
     def _abort(self, deployment: Deployment, message: StreamMessage) -> None:
-        for key, task in deployment.tasks.items():
+        for task in deployment.tasks.values():
             task.abort_checkpoint(message["checkpoint"], message["reason"])
-            self._in_writer(deployment.discard, key, message["checkpoint"])
+        deployment.discard(message["checkpoint"])
 
     def _assign(self, deployment: Deployment, message: StreamMessage) -> None:
         splits = [(split_id, data(body)) for split_id, body in message["splits"]]
@@ -247,138 +252,11 @@ class StreamWorker:
             )
         return task
 
-    # What tasks tell, on their threads.
-
-    def on_snapshot(self, task: StreamTask, snapshot: TaskSnapshot) -> None:
-        """Write a snapshot in another thread, then acknowledge the checkpoint."""
-        deployment = self._deployment
-        if deployment is not None and deployment.has(task):
-            deployment.being_written.append(snapshot)
-            self._in_writer(self._acknowledge_or_decline, deployment, task, snapshot)
-
-    def on_complete(self, task: StreamTask, checkpoint: int) -> None:
-        """Delete what a complete checkpoint replaces: later snapshots of the task build on this one."""
-        deployment = self._deployment
-        if deployment is not None and deployment.has(task):
-            key = deployment.key_of(task)
-            self._in_writer(deployment.delete_old, key, checkpoint)
-
-    def _in_writer(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Make a call in another thread; an error there is logged."""
-
-        def run() -> None:
-            try:
-                call(*arguments)
-            except Exception:  # noqa: BLE001 - logged; there is nobody to raise to
-                _LOG.warning("%s failed", call.__name__, exc_info=True)
-
-        self._writers.submit(run)
-
-    def _acknowledge_or_decline(
-        self, deployment: Deployment, task: StreamTask, snapshot: TaskSnapshot
-    ) -> None:
-        try:
-            self._acknowledge(deployment, task, snapshot)
-        except Exception as error:  # noqa: BLE001 - declined
-            self._tell(
-                "DECLINED",
-                attempt=deployment.attempt,
-                task=list(deployment.key_of(task)),
-                checkpoint=snapshot.checkpoint,
-                reason=f"the snapshot of {task.name} cannot be written: {error}",
-            )
-        finally:
-            deployment.being_written.remove(snapshot)
-
-    def _acknowledge(
-        self, deployment: Deployment, task: StreamTask, snapshot: TaskSnapshot
-    ) -> None:
-        started = time.monotonic()
-        key = deployment.key_of(task)
-        written = 0
-        operators: dict[str, Any] = {}
-        for uid, part in snapshot.operators.items():
-            found: dict[str, Any] = {}
-            if part.committables:
-                found["committables"] = [[tag, text(one)] for tag, one in part.committables]
-            if part.watermark is not None and deployment.is_exactly_once:
-                found["watermark"] = part.watermark
-            if part.state is not None:
-                folder = deployment.folder(key, uid, snapshot)
-                if folder is not None:
-                    manifest = part.state.write(folder)
-                    number = f"{snapshot.checkpoint:010d}-"
-                    files = (f for state in manifest.states for f in state.files)
-                    written += sum(f.size for f in files if f.name.startswith(number))
-                    found["state"] = [folder.uri, snapshot.checkpoint]
-                else:
-                    part.state.cancel()
-            operators[uid] = found
-        channels = None
-        if snapshot.channels.size:
-            folder = deployment.channel_folder(key)
-            channels = snapshot.channels.write(folder, snapshot.checkpoint)
-        state: dict[str, Any] = {
-            "operators": operators,
-            "channels": channels,
-            "in_flight": snapshot.channels.size,
-            "bytes": written + snapshot.channels.size,
-            "sync": snapshot.sync_ms,
-            "start_delay": snapshot.start_delay,
-            "async": int((time.monotonic() - started) * 1000),
-            "alignment": task.metrics.alignment_ms,
-        }
-        if snapshot.splits is not None:
-            version, splits = snapshot.splits
-            state["splits"] = [version, [[split_id, text(body)] for split_id, body in splits]]
-        self._tell(
-            "ACKNOWLEDGED",
-            attempt=deployment.attempt,
-            task=list(key),
-            checkpoint=snapshot.checkpoint,
-            state=state,
-        )
-
-    def on_declined(self, task: StreamTask, checkpoint: int, reason: str) -> None:
-        """Tell the coordinator."""
-        self._of_task(task, "DECLINED", checkpoint=checkpoint, reason=reason)
-
-    def on_end(self, task: StreamTask) -> None:
-        """Tell the coordinator, with the last figures."""
-        self._tell_figures()
-        self._of_task(task, "ENDED")
-
-    def on_finished(self, task: StreamTask, error: BaseException | None) -> None:
-        """Tell the coordinator how the task ended, with the last figures: rows come until a stop too."""
-        if error is None:
-            self._tell_figures()
-            self._of_task(task, "FINISHED")
-            return
-        cause = Cause.of(error, where=f"task {task.name}")
-        deployment = self._deployment
-        if deployment is not None and deployment.has(task):
-            self._tell("FAILED", attempt=deployment.attempt, cause=cause.fields())
-
-    def _of_task(self, task: StreamTask, kind: str, **fields: Any) -> None:
-        deployment = self._deployment
-        if deployment is not None and deployment.has(task):
-            key = list(deployment.key_of(task))
-            self._tell(kind, attempt=deployment.attempt, task=key, **fields)
-
-    def tell_of_source(self, attempt: int, kind: str, task: tuple[int, int], **fields: Any) -> None:
-        """Send a message of a source's reader."""
-        self._tell(kind, attempt=attempt, task=list(task), **fields)
-
     def _report(self) -> None:
         while not self._ended.wait(_REPORT):
-            self._tell_figures()
-
-    def _tell_figures(self) -> None:
-        """Send the figures of all tasks, in the order in which they were taken."""
-        with self._reporting:
             deployment = self._deployment
             if deployment is not None:
-                self._tell("METRICS", attempt=deployment.attempt, tasks=deployment.figures())
+                deployment.tell_figures()
 
 
 Handler = Callable[[StreamWorker, Deployment, StreamMessage], None]

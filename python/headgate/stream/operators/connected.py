@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.stream.operators.operator import Operator, OperatorContext
+from headgate.stream.graph.operator import Operator, OperatorContext
 from headgate.stream.operators.process import FunctionOperator
 
 _SIDES: Final = ("first", "second")
@@ -47,10 +47,6 @@ class SideOperator(Operator):
 
     def __init__(self, side: int, keys: Sequence[str], schema: pa.Schema) -> None:
         self._side, self._keys, self._schema = side, keys, schema
-
-    def open(self, context: OperatorContext) -> None:
-        """Remember the context."""
-        self._context = context
 
     def process(self, batch: pa.RecordBatch) -> None:
         """Emit the rows with nulls for the other side."""
@@ -90,6 +86,6 @@ class CoProcessOperator(FunctionOperator):
         """Call the function for the rows of each side."""
         for side, name in enumerate(_SIDES):
             rows = batch.filter(pc.equal(batch["side"], side))
-            if rows.num_rows and self._state is not None:
-                self._state.backend.set_keys(rows.columns[1 : 1 + len(self._key_schema)])
+            if rows.num_rows and self._backend is not None:
+                self._backend.set_keys(rows.columns[1 : 1 + len(self._key_schema)])
                 self._call(f"process_{name}", pa.RecordBatch.from_struct_array(rows[name]))

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.stream.operators.keyed import FunctionContext, KeyedState
-from headgate.stream.operators.operator import (
-    Operator,
-    OperatorContext,
-    OperatorSnapshot,
-    made,
-)
+from headgate.errors import StateError
+from headgate.stream.graph.context import KeyedContext
+from headgate.stream.graph.operator import OperatorContext, made
+from headgate.stream.operators.keyed import KeyedOperator
 from headgate.stream.operators.results import Results, calling
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.stream.api.functions import Made
+    from headgate.stream.graph.context import Made
 
 #: Names of the states that are timers of event time and of processing time.
 _TIMERS: Final = ("event timers", "processing timers")
@@ -25,7 +23,7 @@ _TIMERS: Final = ("event timers", "processing timers")
 _MOST_TIMERS: Final = 1 << 16
 
 
-class FunctionOperator(Operator):
+class FunctionOperator(KeyedOperator):
     """An operator that calls a user's object with batches and timers.
 
     Args:
@@ -41,49 +39,51 @@ class FunctionOperator(Operator):
         self._function: Any = None
         self._schema = schema
         self._side_outputs = side_outputs
-        self._state: KeyedState | None = None
 
     def _open(self, context: OperatorContext, key_schema: pa.Schema | None) -> None:
         self._uid = context.uid
         self._emit = context.emit
-        self._results = Results(context.uid, self._schema)
+        self._results: dict[str | None, Results] = {None: Results(context.uid, self._schema)}
+        for output, schema in self._side_outputs.items():
+            self._results[output] = Results(context.uid, schema, "side_outputs")
         if key_schema is not None:
-            self._state = KeyedState(context, key_schema)
-        self._context = FunctionContext(context, self._schema, self._side_outputs, self._state)
+            self._restore(context, key_schema)
+        # Not by a method: this object and the context would refer to each other.
+        emit = partial(_emit_rows, context, self._results)
+        self._runtime = KeyedContext(context, emit, self._backend)
         with calling(self._uid, "open"):
             function = made(self._made)
             # From here on close() calls its close(), also if open() fails.
             self._function = function
-            function.open(self._context)
-        if self._state is not None:
-            self._state.opened()
+            function.open(self._runtime)
+        self._opened(context)
 
     def _call(self, name: str, argument: pa.RecordBatch) -> None:
         with calling(self._uid, name):
-            made: Made = getattr(self._function, name)(argument, self._context)
-        for rows in self._results.batches(name, made):
+            made: Made = getattr(self._function, name)(argument, self._runtime)
+        for rows in self._results[None].batches(name, made):
             self._emit(rows, None)
 
     def advance_watermark(self, watermark: int) -> None:
         """Fire the timers of event time up to the watermark."""
-        self._context.watermark = watermark
+        self._runtime.watermark = watermark
         self._fire(0, watermark)
 
     @property
     def next_processing_timer(self) -> int | None:
         """Time of the first timer of processing time."""
-        if self._state is None or _TIMERS[1] not in self._state.backend.states:
+        if self._backend is None or _TIMERS[1] not in self._backend.states:
             return None
-        return self._state.backend.processing_timers.next_timestamp
+        return self._backend.processing_timers.next_timestamp
 
     def advance_processing_time(self, now: int) -> None:
         """Fire the timers of processing time."""
         self._fire(1, now)
 
     def _fire(self, kind: int, until: int) -> None:
-        if self._state is None or _TIMERS[kind] not in self._state.backend.states:
+        backend = self._backend
+        if backend is None or _TIMERS[kind] not in backend.states:
             return
-        backend = self._state.backend
         timers = backend.processing_timers if kind else backend.event_timers
         some = True
         # A timer's call may register timers that are due as well.
@@ -95,32 +95,6 @@ class FunctionOperator(Operator):
                     backend.set_keys(fired.select(range(fired.num_columns - 1)))
                     self._call("on_processing_timers" if kind else "on_event_timers", fired)
 
-    def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:
-        """Freeze the state."""
-        if self._state is None:
-            return None
-        return self._state.snapshot(checkpoint, savepoint=savepoint)
-
-    def complete(self, checkpoint: int) -> None:
-        """Let later snapshots build on this one."""
-        if self._state is not None:
-            self._state.complete(checkpoint)
-
-    def abort(self, checkpoint: int) -> None:
-        """Give up a snapshot."""
-        if self._state is not None:
-            self._state.abort(checkpoint)
-
-    @property
-    def dropped(self) -> Mapping[str, int]:
-        """Values of state that were dropped."""
-        return {} if self._state is None else self._state.dropped
-
-    @property
-    def files_in_flight(self) -> set[str]:
-        """Files that snapshots in flight build on."""
-        return set() if self._state is None else self._state.files_in_flight
-
     def close(self) -> None:
         """Close the function."""
         function, self._function = self._function, None
@@ -129,8 +103,7 @@ class FunctionOperator(Operator):
                 with calling(self._uid, "close"):
                     function.close()
         finally:
-            if self._state is not None:
-                self._state.close()
+            super().close()
 
 
 class ProcessOperator(FunctionOperator):
@@ -162,6 +135,20 @@ class ProcessOperator(FunctionOperator):
 
     def process(self, batch: pa.RecordBatch) -> None:
         """Call the function with a batch whose keys are set."""
-        if self._state is not None:
-            self._state.backend.set_keys(batch.select(self._keys))
+        if self._backend is not None:
+            self._backend.set_keys(batch.select(self._keys))
         self._call("process", batch)
+
+
+def _emit_rows(
+    context: OperatorContext, results: Mapping[str | None, Results], rows: Made, output: str | None
+) -> None:
+    """Emit what a function gives to its context."""
+    if output not in results:
+        raise StateError(
+            f"{context.uid} has no side output {output!r}",
+            have=", ".join(name for name in results if name) or "none",
+            remedy="side_outputs={name: schema} of process()",
+        )
+    for batch in results[output].batches("emit()", rows):
+        context.emit(batch, output)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.errors import HeadgateError, SinkError
 from headgate.sink.stream_api import StreamWriterContext
-from headgate.stream.operators.operator import Operator, OperatorContext, OperatorSnapshot
+from headgate.stream.graph.operator import Operator, OperatorContext, OperatorSnapshot
 from headgate.stream.operators.results import calling
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.stream.operators.operator import Operator, OperatorContext
+from headgate.stream.graph.operator import Operator, OperatorContext
 from headgate.stream.operators.results import Results, calling, mask_of
 
 if TYPE_CHECKING:
-    from headgate.stream.api.functions import Made
+    from headgate.stream.graph.context import Made
 
 
 class MapOperator(Operator):
@@ -28,8 +28,8 @@ class MapOperator(Operator):
         self._schema = schema
 
     def open(self, context: OperatorContext) -> None:
-        """Remember the context."""
-        self._context = context
+        """Get ready."""
+        super().open(context)
         self._results = Results(context.uid, self._schema)
 
     def process(self, batch: pa.RecordBatch) -> None:
@@ -49,10 +49,6 @@ class FilterOperator(Operator):
 
     def __init__(self, predicate: Any) -> None:
         self._predicate = predicate
-
-    def open(self, context: OperatorContext) -> None:
-        """Remember the context."""
-        self._context = context
 
     def process(self, batch: pa.RecordBatch) -> None:
         """Emit the rows for which the predicate is true."""

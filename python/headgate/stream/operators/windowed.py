@@ -2,78 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from headgate.stream.operators.keyed import KeyedState
-from headgate.stream.operators.operator import (
+from headgate.stream.graph.operator import (
     LATE_DROPPED,
-    Operator,
     OperatorContext,
     OperatorSnapshot,
 )
+from headgate.stream.operators.keyed import KeyedOperator
 from headgate.stream.operators.results import Results, calling, learned
-from headgate.stream.windows.input import no_rows
-from headgate.stream.windows.kinds import NO_WATERMARK, SessionWindow, WindowOutput
+from headgate.stream.state.timers import NO_WATERMARK
+from headgate.stream.state.types import no_rows
+from headgate.stream.windows.kinds import SessionWindow, WindowOutput
 from headgate.stream.windows.operator import WindowOperator
 from headgate.stream.windows.sessions import SessionWindowOperator
 
 if TYPE_CHECKING:
     from headgate.stream.state.backend import KeyedStateBackend
+    from headgate.stream.windows.base import Windows
 
 #: Name of the side output of late rows.
 LATE: Final = "late"
 
 
-class WindowedOperator(Operator):
+class WindowedOperator(KeyedOperator):
     """Runs a :class:`WindowOperator` or :class:`SessionWindowOperator`.
 
     Args:
-        window: the kind of windows.
         schema: of the input.
-        keys: names of the key columns.
-        time: name of the column of event times.
-        aggregates: columns of the result.
-        function: makes the result instead.
-        allowed_lateness: time in which rows still change a closed window.
+        function: makes the results, instead of aggregates.
         result: schema of the results; None until it is known.
+        arguments: of the window operator.
     """
 
     def __init__(
-        self,
-        window: Any,
-        schema: pa.Schema,
-        keys: Sequence[str],
-        time: str,
-        aggregates: Sequence[Any],
-        function: Any,
-        allowed_lateness: timedelta | str,
-        result: pa.Schema | None = None,
+        self, schema: pa.Schema, function: Any, result: pa.Schema | None = None, **arguments: Any
     ) -> None:
-        self._window = window
         self._schema = schema
-        self._keys = keys
         self._function = function
         self._result = result
-        #: None before :meth:`open`.
-        self._backend: KeyedStateBackend | None = None
-        self._fields: dict[str, Any] = {
-            "time": time,
-            "aggregates": aggregates,
-            "allowed_lateness": allowed_lateness,
-        }
+        self._arguments = arguments
+        is_session = isinstance(arguments["window"], SessionWindow)
+        self._kind: type[Windows[Any]] = SessionWindowOperator if is_session else WindowOperator
 
     def open(self, context: OperatorContext) -> None:
         """Restore the windows."""
-        self._context = context
-        key_schema = pa.schema([self._schema.field(key) for key in self._keys])
-        self._state = KeyedState(context, key_schema, self._kind.namespace)
-        self._backend = self._state.backend
-        self._operator = self._make(self._backend, context.uid)
-        self._state.opened()
+        super().open(context)
+        key_schema = pa.schema([self._schema.field(key) for key in self._arguments["keys"]])
+        backend = self._restore(context, key_schema, self._kind.namespace)
+        self._operator = self._make(backend, context.uid)
+        self._opened(context)
         if context.restored_watermark is not None:
             self._operator.watermark = context.restored_watermark
 
@@ -86,22 +66,11 @@ class WindowedOperator(Operator):
         """
         return self._make(None, "window()").advance_watermark(0).results.schema
 
-    @property
-    def _kind(self) -> type[WindowOperator | SessionWindowOperator]:
-        return SessionWindowOperator if isinstance(self._window, SessionWindow) else WindowOperator
-
     def _make(self, backend: KeyedStateBackend | None, uid: str) -> Any:
         function = None
         if self._function is not None:
             function = _WindowFunction(self._function, uid, self._result)
-        return self._kind(
-            self._schema,
-            keys=self._keys,
-            window=self._window,
-            backend=backend,
-            function=function,
-            **self._fields,
-        )
+        return self._kind(self._schema, backend=backend, function=function, **self._arguments)
 
     def process(self, batch: pa.RecordBatch) -> None:
         """Add rows to their windows."""
@@ -120,34 +89,16 @@ class WindowedOperator(Operator):
 
     def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:
         """Freeze the windows."""
-        found = self._state.snapshot(checkpoint, savepoint=savepoint)
+        found = super().snapshot(checkpoint, savepoint=savepoint)
         watermark = self._operator.watermark
         # Neither before the first one nor after the end of all rows.
         if found is not None and NO_WATERMARK < watermark < -NO_WATERMARK:
             found.watermark = watermark
         return found
 
-    def complete(self, checkpoint: int) -> None:
-        """Let later snapshots build on this one."""
-        self._state.complete(checkpoint)
-
-    def abort(self, checkpoint: int) -> None:
-        """Give up a snapshot."""
-        self._state.abort(checkpoint)
-
     def unread_counter(self, output: str | None) -> str:
         """Return the counter of late rows."""
         return LATE_DROPPED if output == LATE else super().unread_counter(output)
-
-    @property
-    def files_in_flight(self) -> set[str]:
-        """Files that snapshots in flight build on."""
-        return self._state.files_in_flight
-
-    def close(self) -> None:
-        """Free the windows."""
-        if self._backend is not None:
-            self._backend.close()
 
 
 class _WindowFunction:

@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.errors import InternalError
-from headgate.stream.operators.limits import UNLIMITED, BatchLimits, least
+from headgate.stream.graph.limits import UNLIMITED, BatchLimits, least
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.stream.api.graph import Node, Stage
-    from headgate.stream.operators.operator import Operator, OperatorContext, OperatorSnapshot
+    from headgate.stream.graph.nodes import Node
+    from headgate.stream.graph.operator import Operator, OperatorContext, OperatorSnapshot
+    from headgate.stream.graph.stages import Stage
     from headgate.stream.runtime.outputs import TaskOutput
 
 #: Takes one batch.
 Consumer = Callable[["pa.RecordBatch"], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Left:
-    """Figures of operators that are closed.
-
-    Attributes:
-        files_in_flight: files that snapshots in flight build on, by operator.
-        dropped: what each operator has dropped, by counter.
-    """
-
-    files_in_flight: dict[str, set[str]]
-    dropped: dict[str, dict[str, int]]
 
 
 class OperatorChain:
@@ -56,8 +43,8 @@ class OperatorChain:
         self._consumers: dict[tuple[str, str | None], list[Consumer]] = {}
         #: Rows of each output that nothing reads.
         self._unread: dict[tuple[str, str | None], int] = {}
-        #: None until the operators are closed.
-        self._left: _Left | None = None
+        #: Files in flight by operator, and what each has dropped; None until the operators are closed.
+        self._left: tuple[dict[str, set[str]], dict[str, dict[str, int]]] | None = None
         #: Takes the rows of the task's input.
         self.head: Consumer = self._not_open
 
@@ -130,7 +117,7 @@ class OperatorChain:
         """Rows and values that each operator has dropped, by counter. Any thread may ask."""
         operators, left = self.operators, self._left
         if left is not None:
-            return left.dropped
+            return left[1]
         found = {uid: dict(one.dropped) for uid, one in tuple(operators.items())}
         for (uid, output), rows in tuple(self._unread.items()):
             counter = operators[uid].unread_counter(output)
@@ -180,7 +167,7 @@ class OperatorChain:
     def close(self) -> None:
         """Close and forget all operators; raise the first error when all are closed."""
         in_flight = {uid: one.files_in_flight for uid, one in self.operators.items()}
-        self._left = _Left(in_flight, self.dropped)
+        self._left = in_flight, self.dropped
         errors = []
         for operator in self.operators.values():
             try:
@@ -199,7 +186,7 @@ class OperatorChain:
         operator = self.operators.get(uid)
         found = set() if operator is None else operator.files_in_flight
         left = self._left
-        return found if left is None else left.files_in_flight.get(uid, set())
+        return found if left is None else left[0].get(uid, set())
 
     @staticmethod
     def _not_open(batch: pa.RecordBatch) -> None:

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from headgate.checkpoints import CheckpointBarrier, decode_channel_state
 from headgate.environment import ShuffleEnvironment
-from headgate.errors import SnapshotError
 from headgate.stream.state.files import SnapshotFolder
 from headgate.stream.state.groups import key_groups_of
 from headgate.stream.state.locations import below, parted
@@ -68,7 +67,7 @@ class ChannelState:
             offset += len(part)
         content = b"".join(self._parts)
         name = f"{checkpoint:010d}-{secrets.token_hex(8)}.channels"
-        folder.write_file(name, content)
+        folder.write(name, content)
         file = [below(folder.uri, name), len(content), zlib.crc32(content)]
         return {"file": file, "inputs": inputs, "outputs": outputs}
 
@@ -144,11 +143,6 @@ def _read(
     content = contents.get(path)
     if content is None:
         folder, name = parted(path)
-        content = contents[path] = SnapshotFolder(folder).read_file(name)
-        if (len(content), zlib.crc32(content)) != (size, crc32):
-            raise SnapshotError(
-                f"{path} is damaged",
-                asked=f"{size} bytes, crc32 {crc32:08x}",
-                have=f"{len(content)} bytes, crc32 {zlib.crc32(content):08x}",
-            )
+        content = SnapshotFolder(folder).read_whole(name, size, crc32).to_pybytes()
+        contents[path] = content
     return content[offset : offset + length]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from headgate.selectors import BroadcastSelector, RoundRobinSelector
-from headgate.stream.api.graph import OutputEdge, Shipping
-from headgate.stream.operators.limits import UNLIMITED, BatchLimits
+from headgate.stream.graph.limits import UNLIMITED, BatchLimits
+from headgate.stream.graph.nodes import Shipping
 from headgate.stream.state.groups import key_groups_of
 from headgate.writer import RecordWriter
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from headgate.checkpoints import CheckpointBarrier
     from headgate.partition import ResultPartition
+    from headgate.stream.graph.stages import OutputEdge
 
 #: Names of the events that the tasks send each other.
 WATERMARK: Final = "watermark"
@@ -98,19 +98,3 @@ class TaskOutput:
     def emit_idle(self) -> None:
         """Tell the other stage not to wait for this task's watermark."""
         self.writer.broadcast_event(IDLE)
-
-    def broadcast_barrier(self, barrier: CheckpointBarrier) -> None:
-        """Send a checkpoint's barrier."""
-        self.writer.broadcast_barrier(barrier)
-
-    def channel_state(self, checkpoint: int) -> list[tuple[int, bytes]] | None:
-        """Return the rows that a checkpoint's barrier overtook, by subpartition; None while that is not known."""
-        return self.writer.take_channel_state(checkpoint)
-
-    def end_of_data(self, *, drain: bool) -> None:
-        """Announce that no row follows."""
-        self.writer.end_of_data("drain" if drain else "no_drain")
-
-    def finish(self) -> None:
-        """End the partition."""
-        self.writer.finish()

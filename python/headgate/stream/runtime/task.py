@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.checkpoints import CheckpointAborted, CheckpointBarrier, CheckpointComplete
-    from headgate.stream.operators.operator import OperatorSnapshot
+    from headgate.stream.graph.operator import OperatorSnapshot
+    from headgate.stream.graph.stages import TaskId
     from headgate.stream.runtime.chain import Consumer, OperatorChain
     from headgate.stream.runtime.outputs import TaskOutput
 
@@ -94,24 +95,11 @@ class TaskListener(Protocol):
         """Handle the end of the task's thread."""
 
 
-@dataclass(slots=True)
-class _State:
-    #: True once all rows were handled and the outputs know it.
-    has_ended: bool = False
-    is_finishing: bool = False
-    is_cancelled: bool = False
-    #: Newest checkpoint that was given up or taken.
-    latest: int = 0
-    aborted: set[int] = field(default_factory=set)
-    #: The snapshot of an unaligned checkpoint, until its rows in flight are known.
-    waiting: TaskSnapshot | None = None
-    has_inputs: bool = False
-
-
 class StreamTask:
     """Runs one task. Source: Flink's StreamTask.
 
     Args:
+        key: stage and index.
         name: for errors and the thread.
         chain: its operators.
         outputs: its edges.
@@ -122,6 +110,7 @@ class StreamTask:
 
     def __init__(
         self,
+        key: TaskId,
         name: str,
         chain: OperatorChain,
         outputs: Sequence[TaskOutput],
@@ -129,6 +118,7 @@ class StreamTask:
         make_input: Callable[[StreamTask], TaskInput],
         recovered: Iterable[tuple[str, pa.RecordBatch]] = (),
     ) -> None:
+        self.key = key
         self.name = name
         self.mailbox = Mailbox()
         self.metrics = TaskMetrics()
@@ -138,7 +128,16 @@ class StreamTask:
         self._make_input = make_input
         self._recovered = recovered
         self._input: TaskInput | None = None
-        self._state = _State()
+        #: True once all rows were handled and the outputs know it.
+        self._has_ended = False
+        self._is_finishing = False
+        self._is_cancelled = False
+        #: Newest checkpoint that was given up or taken, and those that were given up before they came here.
+        self._latest = 0
+        self._aborted: set[int] = set()
+        #: The snapshot of an unaligned checkpoint, until its rows in flight are known.
+        self._waiting: TaskSnapshot | None = None
+        self._has_inputs = False
         self._limits = chain.limits
         #: Parts of a batch that wait while the part before them is handled.
         self._parts: deque[pa.RecordBatch] = deque()
@@ -180,7 +179,7 @@ class StreamTask:
 
     def cancel(self) -> None:
         """End soon. The environment must be aborted as well, for a task that waits in it."""
-        self._state.is_cancelled = True
+        self._is_cancelled = True
         self.mailbox.signal()
 
     def join(self, timeout: float) -> bool:
@@ -219,15 +218,15 @@ class StreamTask:
     def _pause(self) -> None:
         """Handle what may not wait for the rest of a batch."""
         source = self._input
-        while not self._state.is_cancelled and isinstance(source, GateInput):
+        while not self._is_cancelled and isinstance(source, GateInput):
             source.advance_events()
-            if self._state.waiting is not None:
+            if self._waiting is not None:
                 self._complete_snapshot()
             full = self._full_output()
             if full is None:
                 return
             self._wait_for_room(full)
-        if self._state.is_cancelled:
+        if self._is_cancelled:
             self._parts.clear()
 
     def _handle_rest(self) -> None:
@@ -245,7 +244,7 @@ class StreamTask:
 
     def handle_watermark(self, watermark: int) -> None:
         """Pass a watermark to the operators and the outputs."""
-        if watermark == MAX_WATERMARK and not self._state.has_ended:
+        if watermark == MAX_WATERMARK and not self._has_ended:
             # It follows with the end of data, when all channels have ended.
             return
         self._handle_rest()
@@ -266,20 +265,19 @@ class StreamTask:
     def handle_aligned(self, complete: CheckpointComplete) -> None:
         """Note the alignment, and take the rows in flight of the input."""
         self.metrics.alignment_ms = complete.alignment_duration
-        waiting = self._state.waiting
+        waiting = self._waiting
         is_waited_for = waiting is not None and waiting.checkpoint == complete.checkpoint_id
         if waiting is not None and is_waited_for and isinstance(self._input, GateInput):
             inputs = self._input.take_channel_state(complete.checkpoint_id)
             channels = replace(waiting.channels, inputs=[*waiting.channels.inputs, *inputs])
-            self._state.waiting = replace(waiting, channels=channels)
-            self._state.has_inputs = True
+            self._waiting = replace(waiting, channels=channels)
+            self._has_inputs = True
             self._complete_snapshot()
 
     def handle_aborted(self, aborted: CheckpointAborted) -> None:
         """Report a checkpoint that other tasks gave up, and tell those behind this one."""
-        state = self._state
-        if aborted.checkpoint_id > state.latest:
-            state.latest = aborted.checkpoint_id
+        if aborted.checkpoint_id > self._latest:
+            self._latest = aborted.checkpoint_id
             for output in self._outputs:
                 output.writer.broadcast_cancellation(aborted.checkpoint_id)
         self._drop_waiting(aborted.checkpoint_id)
@@ -297,9 +295,9 @@ class StreamTask:
                     _LOG.debug("%s could not be closed", self.name, exc_info=True)
                 failures.append(error)
         self.mailbox.close()
-        self._state.waiting = None
+        self._waiting = None
         self._parts.clear()
-        is_failed = failures and not self._state.is_cancelled
+        is_failed = failures and not self._is_cancelled
         self._listener.on_finished(self, failures[0] if is_failed else None)
         while failures:
             _clear_frames(failures.pop())
@@ -323,22 +321,22 @@ class StreamTask:
             source.close()
 
     def _loop(self, source: TaskInput) -> None:
-        state, mailbox, chain = self._state, self.mailbox, self._chain
+        mailbox, chain = self.mailbox, self._chain
         while True:
             mailbox.clear()
             while (action := mailbox.take()) is not None:
                 action()
-            if state.is_cancelled or state.is_finishing:
+            if self._is_cancelled or self._is_finishing:
                 return
-            if state.waiting is not None:
+            if self._waiting is not None:
                 self._complete_snapshot()
             # As in Flink, timers of processing time that are not due at the end never fire: no row may follow.
-            timer = None if state.has_ended else chain.next_processing_timer
+            timer = None if self._has_ended else chain.next_processing_timer
             now = wall_clock() if timer is not None else 0
             if timer is not None and timer <= now:
                 chain.advance_processing_time(now)
                 continue
-            if state.has_ended:
+            if self._has_ended:
                 # Barriers still pass, for the last checkpoint.
                 moved = source.advance() if isinstance(source, GateInput) else False
             elif (full := self._full_output()) is not None:
@@ -355,7 +353,7 @@ class StreamTask:
 
     def _wait(self, source: TaskInput, timer: int | None, now: int) -> None:
         until = None if timer is None else max(0.0, (timer - now) / 1000)
-        if self._state.waiting is not None:
+        if self._waiting is not None:
             # Nothing tells when the last of a barrier's rows has been sent.
             until = _PATIENCE if until is None else min(until, _PATIENCE)
         source.wait(until)
@@ -372,41 +370,41 @@ class StreamTask:
 
     def _complete_snapshot(self) -> None:
         """Pass on the snapshot that waits, if its rows in flight are known."""
-        state, waiting = self._state, self._state.waiting
-        if waiting is None or not state.has_inputs:
+        waiting = self._waiting
+        if waiting is None or not self._has_inputs:
             return
         outputs: list[tuple[int, int, bytes]] = []
         for edge, output in enumerate(self._outputs):
-            found = output.channel_state(waiting.checkpoint)
+            found = output.writer.take_channel_state(waiting.checkpoint)
             if found is None:
                 return
             outputs += [(edge, subpartition, part) for subpartition, part in found]
-        state.waiting = None
+        self._waiting = None
         channels = replace(waiting.channels, outputs=outputs)
         self._listener.on_snapshot(self, replace(waiting, channels=channels))
 
     def _drop_waiting(self, checkpoint: int) -> None:
-        waiting = self._state.waiting
+        waiting = self._waiting
         if waiting is not None and waiting.checkpoint <= checkpoint:
-            self._state.waiting = None
+            self._waiting = None
 
     def _end(self, *, drain: bool) -> None:
-        self._state.has_ended = True
+        self._has_ended = True
         if drain:
             self.handle_watermark(MAX_WATERMARK)
             self._chain.end_input()
         for output in self._outputs:
-            output.end_of_data(drain=drain)
+            output.writer.end_of_data("drain" if drain else "no_drain")
         self._listener.on_end(self)
 
     def _trigger(self, barrier: CheckpointBarrier, *, stop: bool) -> None:
         savepoint = barrier.body.decode()
-        state, checkpoint = self._state, barrier.checkpoint_id
-        if checkpoint <= state.latest:
+        checkpoint = barrier.checkpoint_id
+        if checkpoint <= self._latest:
             return
-        state.latest = checkpoint
+        self._latest = checkpoint
         source = self._input
-        if checkpoint in state.aborted:
+        if checkpoint in self._aborted:
             for output in self._outputs:
                 output.writer.broadcast_cancellation(checkpoint)
             return
@@ -419,7 +417,7 @@ class StreamTask:
             source.is_stopped = stop
         self._drop_waiting(checkpoint)
         for output in self._outputs:
-            output.broadcast_barrier(barrier)
+            output.writer.broadcast_barrier(barrier)
         splits = None
         if isinstance(source, SourceInput):
             splits = source.operator.split_version, source.operator.snapshot(checkpoint)
@@ -430,8 +428,8 @@ class StreamTask:
         if is_behind_rows:
             self._listener.on_snapshot(self, snapshot)
         else:
-            state.waiting = replace(snapshot, channels=ChannelState(inputs=self._rest()))
-            state.has_inputs = isinstance(source, SourceInput)
+            self._waiting = replace(snapshot, channels=ChannelState(inputs=self._rest()))
+            self._has_inputs = isinstance(source, SourceInput)
             self._complete_snapshot()
 
     def _rest(self) -> list[tuple[int, bytes]]:
@@ -439,7 +437,7 @@ class StreamTask:
         return [(0, encoded(list(self._parts)))] if self._parts else []
 
     def _complete(self, checkpoint: int) -> None:
-        self._state.aborted = {a for a in self._state.aborted if a > checkpoint}
+        self._aborted = {a for a in self._aborted if a > checkpoint}
         for operator in self._chain.operators.values():
             operator.complete(checkpoint)
         self._listener.on_complete(self, checkpoint)
@@ -447,9 +445,9 @@ class StreamTask:
             self._input.operator.notify_checkpoint_complete(checkpoint)
 
     def _abort(self, checkpoint: int, reason: str) -> None:
-        if checkpoint > self._state.latest:
-            self._state.aborted.add(checkpoint)
-        elif checkpoint == self._state.latest and isinstance(self._input, SourceInput):
+        if checkpoint > self._latest:
+            self._aborted.add(checkpoint)
+        elif checkpoint == self._latest and isinstance(self._input, SourceInput):
             # The job goes on, unless it is told to stop again.
             self._input.is_stopped = False
         self._drop_waiting(checkpoint)
@@ -462,8 +460,8 @@ class StreamTask:
 
     def _finish(self) -> None:
         for output in self._outputs:
-            output.finish()
-        self._state.is_finishing = True
+            output.writer.finish()
+        self._is_finishing = True
 
 
 def _clear_frames(error: BaseException | None) -> None:

@@ -29,7 +29,6 @@ from headgate.stream.state.maps import MAP_KEY, MapState
 from headgate.stream.state.snapshot import Part, Snapshot, columns_of, files_in
 from headgate.stream.state.states import ReducingState, ValueState
 from headgate.stream.state.timers import Timers
-from headgate.stream.state.zeros import is_normalized
 
 State: TypeAlias = ValueState | ReducingState | ListState | MapState | Timers
 #: Names of the states that are timers.
@@ -387,11 +386,6 @@ def _are_worn(files: Sequence[ChunkFile], present: int) -> bool:
 
 def _load_rows(state: State, rows: pa.Table) -> None:
     columns = state.space.checked(columns_of(rows))
-    if not is_normalized(columns):
-        raise SnapshotError(
-            f"state {state.name!r} has keys with -0.0, which the version that wrote them kept apart from 0.0",
-            remedy="continue with that version of Headgate · begin without this state",
-        )
     batch = state.space.resolve(columns)
     values = rows["value"].combine_chunks() if "value" in rows.column_names else None
     present = np.asarray(rows["present"].to_numpy())

@@ -24,7 +24,6 @@ _FILE_BYTES: Final = 1 << 26
 #: Names of files that a snapshot may consist of, and that are deleted with it.
 _MANIFEST_NAME: Final = re.compile(r"(\d{10})\.manifest", re.ASCII)
 _CHUNK_NAME: Final = re.compile(r"\d{10}-\d+-[0-9a-f]{16}\.arrow", re.ASCII)
-_PARTIAL_NAME: Final = re.compile(r"\d{10}\.manifest\.[0-9a-f]{8}\.partial", re.ASCII)
 #: Version of the manifest.
 _FORMAT: Final = 1
 
@@ -152,13 +151,9 @@ class SnapshotFolder:
     """
 
     def __init__(self, path: str, filesystem: fs.FileSystem | None = None) -> None:
-        self._uri = below(path, "")
+        #: The path or URI that opens this folder again.
+        self.uri = below(path, "")
         self.storage, self.path = stored(path, filesystem)
-
-    @property
-    def uri(self) -> str:
-        """The path or URI that opens this folder again."""
-        return self._uri
 
     def write_chunks(self, prefix: str, batches: Iterable[pa.RecordBatch]) -> Iterator[ChunkFile]:
         """Write batches with a column ``group``, in its order, to one file or more."""
@@ -179,21 +174,28 @@ class SnapshotFolder:
         Raises:
             SnapshotError: the file is missing, or its bytes are not those that were written.
         """
-        data = self._read(file.name)
-        crc32 = zlib.crc32(data)
-        if (data.size, crc32) != (file.size, file.crc32):
+        return pa.ipc.open_file(self.read_whole(file.name, file.size, file.crc32)).read_all()
+
+    def read_whole(self, name: str, size: int, crc32: int) -> pa.Buffer:
+        """Return the content of a file that was written with this size and checksum.
+
+        Raises:
+            SnapshotError: the file is missing, or its bytes are not those that were written.
+        """
+        data = self.read(name)
+        if (data.size, found := zlib.crc32(data)) != (size, crc32):
             raise SnapshotError(
-                f"{self.path}/{file.name} is damaged",
-                asked=f"{file.size} bytes, crc32 {file.crc32:08x}",
-                have=f"{data.size} bytes, crc32 {crc32:08x}",
+                f"{self.path}/{name} is damaged",
+                asked=f"{size} bytes, crc32 {crc32:08x}",
+                have=f"{data.size} bytes, crc32 {found:08x}",
             )
-        return pa.ipc.open_file(data).read_all()
+        return data
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Write a manifest; from then on the snapshot can be read."""
         name = manifest_name(manifest.snapshot)
         partial = f"{name}.{secrets.token_hex(4)}.partial"
-        self._write(partial, manifest.to_bytes())
+        self.write(partial, manifest.to_bytes())
         try:
             self.storage.move(f"{self.path}/{partial}", f"{self.path}/{name}")
         except OSError as error:
@@ -207,7 +209,7 @@ class SnapshotFolder:
         """
         name = manifest_name(snapshot)
         try:
-            manifest = Manifest.from_bytes(self._read(name).to_pybytes())
+            manifest = Manifest.from_bytes(self.read(name).to_pybytes())
         except (ValueError, KeyError, TypeError, pa.ArrowInvalid) as error:
             raise SnapshotError(f"{self.path}/{name} is no manifest: {error}") from error
         if manifest.snapshot != snapshot:
@@ -238,22 +240,6 @@ class SnapshotFolder:
             raise _failed(f"{self.path} cannot be listed", error) from error
         return [entry.path for entry in found if entry.is_file]
 
-    def write_file(self, name: str, content: bytes) -> None:
-        """Write a file of any content.
-
-        Raises:
-            SnapshotError: it cannot be written.
-        """
-        self._write(name, content)
-
-    def read_file(self, name: str) -> bytes:
-        """Return the content of a file.
-
-        Raises:
-            SnapshotError: it cannot be read.
-        """
-        return bytes(self._read(name).to_pybytes())
-
     def delete(self, name: str) -> None:
         """Delete a file; one that is gone already is no error."""
         try:
@@ -265,11 +251,16 @@ class SnapshotFolder:
         data = chunk.finish()
         # A name of its own: after a restart, a snapshot of the same number must not replace files of an older one.
         name = f"{prefix}-{secrets.token_hex(8)}.arrow"
-        self._write(name, data)
+        self.write(name, data)
         first, last = chunk.groups
         return ChunkFile(name, data.size, zlib.crc32(data), chunk.rows, first, last)
 
-    def _write(self, name: str, data: Any) -> None:
+    def write(self, name: str, data: Any) -> None:
+        """Write a file of any content.
+
+        Raises:
+            SnapshotError: it cannot be written.
+        """
         try:
             self.storage.make_folder(self.path, parents=True)
             with self.storage.open_output(f"{self.path}/{name}") as stream:
@@ -279,7 +270,12 @@ class SnapshotFolder:
                 self.delete(name)
             raise _failed(f"{self.path}/{name} cannot be written", error) from error
 
-    def _read(self, name: str) -> pa.Buffer:
+    def read(self, name: str) -> pa.Buffer:
+        """Return the content of a file.
+
+        Raises:
+            SnapshotError: it cannot be read.
+        """
         try:
             found = self.storage.read(f"{self.path}/{name}")
             if found is None:
@@ -291,12 +287,6 @@ class SnapshotFolder:
 
 def _failed(problem: str, error: Exception) -> SnapshotError:
     return SnapshotError(f"{problem}: {error}", remedy=getattr(error, "remedy", ""))
-
-
-def is_orphan(name: str) -> bool:
-    """Return True for a name of a file that is of no use without a manifest that names it."""
-    is_partial = _PARTIAL_NAME.fullmatch(name)
-    return bool(is_partial or _CHUNK_NAME.fullmatch(name))
 
 
 def manifest_name(snapshot: int) -> str:

@@ -6,11 +6,13 @@ the same query.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyarrow import fs
 
+from headgate._locations import from_uri, is_uri
 from headgate.sink.local_storage import private_storage
 
 if TYPE_CHECKING:
@@ -25,11 +27,11 @@ def opened(path: str) -> tuple[fs.FileSystem, str]:
 
     Raises:
         OSError: the file system cannot be reached.
-        ValueError: pyarrow knows no such file system, or the URI is none.
+        OptionError: pyarrow knows no such file system, or the URI is none.
     """
-    if not _is_uri(path):
+    if not is_uri(path):
         return fs.LocalFileSystem(), absolute(path)
-    filesystem, root = fs.FileSystem.from_uri(path)
+    filesystem, root = from_uri(path)
     return filesystem, root.rstrip("/")
 
 
@@ -45,7 +47,7 @@ def stored(path: str, filesystem: fs.FileSystem | None = None) -> tuple[Storage,
 
     Raises:
         OSError: the file system cannot be reached.
-        ValueError: pyarrow knows no such file system, or the URI is none.
+        OptionError: pyarrow knows no such file system, or the URI is none.
     """
     if filesystem is None:
         filesystem, path = opened(path)
@@ -58,7 +60,7 @@ def stored(path: str, filesystem: fs.FileSystem | None = None) -> tuple[Storage,
 
 def absolute(path: str) -> str:
     """Return a path from the root, so that other processes find it as well; a URI stays as it is."""
-    return below(path, "") if _is_uri(path) else str(Path(path).absolute())
+    return below(path, "") if is_uri(path) else str(Path(path).absolute())
 
 
 def below(folder: str, name: str) -> str:
@@ -82,16 +84,17 @@ def relative(path: str, folder: str) -> str:
 
 def is_relative(path: str) -> bool:
     """Return True if :func:`relative` has made a path relative."""
-    return not _is_uri(path) and not path.startswith("/")
-
-
-def _is_uri(path: str) -> bool:
-    return "://" in path
+    return not is_uri(path) and not path.startswith("/")
 
 
 def _parts(path: str) -> tuple[str, str]:
     """Return a path or URI without its query, and the query with its question mark; a path has none."""
-    if not _is_uri(path):
+    if not is_uri(path):
         return path, ""
     short, mark, query = path.partition("?")
     return short, mark + query
+
+
+def safe(name: str) -> str:
+    """Return a name as one component of a path: other characters become ``_`` and their codes."""
+    return re.sub(r"[^A-Za-z0-9.-]", lambda found: f"_{ord(found[0]):x}_", name)

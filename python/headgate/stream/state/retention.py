@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from headgate.errors import StateError
-from headgate.stream.state.files import SnapshotFolder, is_orphan, manifest_name
+from headgate.stream.state.files import SnapshotFolder, manifest_name
 
 
 class SnapshotRetention:
     """Deletes older snapshots when a newer one is completed.
 
     A chunk file is deleted once no manifest in the folder names it. Files that a stopped task left without a
-    manifest stay, since a task that is still alive may be writing them: see :meth:`delete_orphans`.
+    manifest stay, since a task that is still alive may be writing them.
 
     Args:
         folder: the folder of one task.
@@ -76,17 +76,3 @@ class SnapshotRetention:
         self.folder.delete(manifest_name(snapshot))
         for name in sorted(names):
             self.folder.delete(name)
-
-    def delete_orphans(self) -> list[str]:
-        """Delete all files that no manifest names, and return their names. Call it only if nobody writes here.
-
-        Raises:
-            SnapshotError: a manifest is damaged, or a file cannot be deleted.
-        """
-        numbers = self.folder.snapshots()
-        kept = set().union(*(self.folder.read_manifest(n).names for n in numbers))
-        kept |= {manifest_name(n) for n in numbers}
-        orphans = [name for name in self.folder.names() if name not in kept and is_orphan(name)]
-        for name in orphans:
-            self.folder.delete(name)
-        return orphans

@@ -26,8 +26,8 @@ _GROWTH: Final = 4
 _BATCH_BYTES: Final = 1 << 25
 
 
-class FrozenState(Protocol):
-    """A state as it was at one moment."""
+class FrozenRows(Protocol):
+    """The rows of a state at one moment."""
 
     space: KeySpace
     #: The slots whose rows the snapshot has.
@@ -50,7 +50,7 @@ class Part:
     """
 
     state: StateFiles
-    frozen: FrozenState
+    frozen: FrozenRows
 
 
 class Snapshot:
@@ -156,7 +156,7 @@ class Snapshot:
             raise StateError(f"snapshot {self.number} was aborted while it was written")
 
 
-def _batches(frozen: FrozenState) -> Iterator[pa.RecordBatch]:
+def _batches(frozen: FrozenRows) -> Iterator[pa.RecordBatch]:
     """Yield the rows in order of their key groups, so that a file has few of them."""
     space = frozen.space
     groups = space.groups(frozen.slots)

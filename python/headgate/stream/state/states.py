@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headgate.stream.state.current import Current
     from headgate.stream.state.descriptors import Reduce, StateDescriptor
     from headgate.stream.state.keys import KeySpace
-    from headgate.stream.state.snapshot import FrozenState
+    from headgate.stream.state.snapshot import FrozenRows
     from headgate.stream.state.table import Changes, Mask, Slots
 
 
@@ -66,7 +66,7 @@ class ColumnState:
         self.column.evolve(descriptor.type)
         self.column.set_ttl(descriptor.ttl)
 
-    def freeze(self, snapshot: int | None, *, full: bool) -> FrozenState:
+    def freeze(self, snapshot: int | None, *, full: bool) -> FrozenRows:
         """Return the rows of a snapshot: see :meth:`Column.freeze`."""
         return self.column.freeze(snapshot, full=full)
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Name of the column of timestamps.
 TIMESTAMP: Final = "timestamp"
+#: The watermark before the first one.
+NO_WATERMARK: Final = -(1 << 62)
 #: Timers of which fewer are not worth looking at.
 _FEW: Final = 1 << 12
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.errors import StateError, UnsupportedTypeError
+from headgate._matches import close_matches
+from headgate.errors import StateError, UnknownColumnError, UnsupportedTypeError
 from headgate.stream.state.values import storage_type
 
 if TYPE_CHECKING:
@@ -50,6 +51,30 @@ def check_columns(schema: pa.Schema) -> None:
     """
     for field in schema:
         check_type(field.type, f"column {field.name!r}")
+
+
+def column_index(schema: pa.Schema, name: str, call: str = "{}") -> int:
+    """Return the position of a column.
+
+    Args:
+        schema: of the batches.
+        name: of the column.
+        call: that names it, for the error.
+
+    Raises:
+        UnknownColumnError: no column, or more than one, has the name.
+    """
+    found = schema.get_all_field_indices(name)
+    if len(found) != 1:
+        near = close_matches(name, schema.names)
+        how_many = "is no column" if not found else f"are {len(found)} columns"
+        raise UnknownColumnError(
+            f"there {how_many} {name!r}",
+            asked=call.format(repr(name)),
+            have=", ".join(schema.names),
+            remedy=" · ".join(call.format(repr(one)) for one in near),
+        )
+    return int(found[0])
 
 
 def check_reduce(reduce: str, of: pa.DataType, what: str) -> None:
@@ -97,3 +122,8 @@ def _works(of: pa.DataType, use: Callable[[pa.Array], Any]) -> bool:
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError, TypeError):
         return False
     return True
+
+
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """Return an empty batch."""
+    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
@@ -25,14 +24,6 @@ def normalized(columns: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(map(_of, columns.columns)), schema=columns.schema)
 
 
-def is_normalized(columns: pa.RecordBatch) -> bool:
-    """Return True if :func:`normalized` changes no key."""
-    leaves = [leaf for column in columns.columns for leaf in _leaves(column)]
-    return all(
-        leaf.view(_signless(leaf)).equals(_floats(leaf).view(_signless(leaf))) for leaf in leaves
-    )
-
-
 @cache
 def has_floats(of: pa.DataType) -> bool:
     """Return True if a type has floats, at any depth."""
@@ -43,24 +34,6 @@ def has_floats(of: pa.DataType) -> bool:
     if pa.types.is_dictionary(of):
         return has_floats(of.value_type)
     return any(has_floats(of.field(at).type) for at in range(of.num_fields))
-
-
-def _leaves(array: pa.Array) -> Iterator[pa.Array]:
-    of = array.type
-    if pa.types.is_floating(of):
-        yield array
-    elif has_floats(of):
-        if pa.types.is_dictionary(of):
-            array = pc.cast(array, of.value_type)
-        elif isinstance(of, pa.BaseExtensionType):
-            array = array.storage
-        parts = array.flatten() if pa.types.is_nested(array.type) else array
-        for part in parts if isinstance(parts, list) else [parts]:
-            yield from _leaves(part)
-
-
-def _signless(floats: pa.Array) -> pa.DataType:
-    return {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}[floats.type.bit_width]
 
 
 def _of(array: pa.Array) -> pa.Array:

@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._arguments import text
-from headgate._matches import close_matches
-from headgate.errors import StateError, UnknownColumnError
+from headgate.errors import StateError
 from headgate.stream.state.column import cast_to
-from headgate.stream.state.types import check_reduce
+from headgate.stream.state.types import check_reduce, column_index
 
 #: Gets a batch of closed windows: the key columns, ``window_start``, ``window_end``, and ``rows``, a list of structs
 #: with the rows of each window. Returns any batch.
@@ -104,25 +103,6 @@ class Aggregates:
     def results(self, values: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
         """Return the columns of the result from the values of the accumulators."""
         return {one.result: _result(one, values) for one in self._aggregates}
-
-
-def column_index(schema: pa.Schema, name: str) -> int:
-    """Return the position of a column.
-
-    Raises:
-        UnknownColumnError: no column, or more than one, has the name.
-    """
-    found = schema.get_all_field_indices(name)
-    if len(found) != 1:
-        near = close_matches(name, schema.names)
-        how_many = "is no column" if not found else f"are {len(found)} columns"
-        raise UnknownColumnError(
-            f"there {how_many} {name!r}",
-            asked=f"column {name!r}",
-            have=", ".join(schema.names),
-            remedy=" · ".join(map(repr, near)),
-        )
-    return int(found[0])
 
 
 def _accumulators(schema: pa.Schema, aggregate: Aggregate) -> list[Accumulator]:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from headgate.stream.state.table import Slots
 
-#: The watermark before the first one.
-NO_WATERMARK: Final = -(1 << 62)
 #: The latest time, in ms: a window and its lateness later, a time is an int64 still.
 _FARTHEST: Final = 1 << 61
 

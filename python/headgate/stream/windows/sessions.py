@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
@@ -12,15 +11,9 @@ import pyarrow as pa
 
 from headgate.stream.state.descriptors import MapStateDescriptor
 from headgate.stream.state.reducing import Reduction
-from headgate.stream.windows.closing import ClosesWindows
-from headgate.stream.windows.input import (
-    ROWS,
-    WindowInput,
-    new_or_checked,
-    no_rows,
-)
+from headgate.stream.state.types import no_rows
+from headgate.stream.windows.base import ROWS, Windows
 from headgate.stream.windows.kinds import (
-    NO_WATERMARK,
     SessionWindow,
     WindowOutput,
     merge_intervals,
@@ -28,9 +21,7 @@ from headgate.stream.windows.kinds import (
 )
 
 if TYPE_CHECKING:
-    from headgate.stream.state.backend import KeyedStateBackend
     from headgate.stream.state.table import Mask, Slots
-    from headgate.stream.windows.aggregates import Aggregate, WindowFunction
 
 _END: Final = "end"
 
@@ -63,72 +54,29 @@ class _Sessions:
         return _Sessions(self.keys[order], self.starts[order], self.values.take(pa.array(order)))
 
 
-class SessionWindowOperator(ClosesWindows):
-    """Session windows by key.
+class SessionWindowOperator(Windows[SessionWindow]):
+    """Session windows by key; see :class:`Windows`.
 
     The rows of a batch arrive at the same time: sessions are merged with all of them, and then those that are over
-    are late. The state is ``backend``, as for :class:`WindowOperator`.
-
-    Args:
-        schema: schema of the batches.
-        keys: names of the key columns.
-        time: name of the column of event times: timestamps of any unit, dates, or int64 of milliseconds since 1970.
-            They are rounded down to milliseconds, and not null.
-        window: the gap.
-        aggregates: columns of the results.
-        function: makes the results of a batch of closed windows; their rows are kept. Called for no windows, too.
-        allowed_lateness: time after the end of a session in which rows still change its result.
-        backend: a backend with the key columns, as one that is restored; new if None.
-
-    Raises:
-        UnknownColumnError: the schema has no column of a name.
-        UnsupportedTypeError: a column of a type that cannot be a key, a time or aggregated so.
-        StateError: both aggregates and a function, or neither; a negative lateness; a backend of other keys.
+    are late.
     """
 
-    #: The columns of the state beside the keys.
     namespace: ClassVar = pa.schema([])
 
-    def __init__(
-        self,
-        schema: pa.Schema,
-        *,
-        keys: Sequence[str],
-        time: str,
-        window: SessionWindow,
-        aggregates: Sequence[Aggregate] = (),
-        function: WindowFunction | None = None,
-        allowed_lateness: timedelta | str = timedelta(0),
-        backend: KeyedStateBackend | None = None,
-    ) -> None:
-        self._input = WindowInput(schema, keys, time, aggregates, function, allowed_lateness)
-        self._gap = millis(window.gap)
-        self.watermark = NO_WATERMARK
-        self.backend = new_or_checked(backend, self._input.key_schema, self.namespace)
-        self._timers = self.backend.event_timers
-        kept = [(one.name, one.type) for one in self._input.aggregates.accumulators.values()]
-        if function is not None:
-            kept = [(ROWS, pa.list_(self._input.row_type))]
+    def _declare(self) -> None:
+        self._gap = millis(self._window.gap)
+        kept = [(one.name, one.type) for one in self._aggregates.accumulators.values()]
+        if self._function is not None:
+            kept = [(ROWS, pa.list_(self._row_type))]
         self._type = pa.struct([(_END, pa.int64()), *kept])
         self._sessions = self.backend.get_state(
             MapStateDescriptor("sessions", pa.int64(), self._type)
         )
 
     def process(self, batch: pa.RecordBatch) -> WindowOutput:
-        """Add the rows of a batch to their sessions.
-
-        Args:
-            batch: rows of the operator's schema.
-
-        Returns:
-            The new results of sessions that were closed before, and the late rows.
-
-        Raises:
-            SchemaMismatchError: the batch has another schema.
-            StateError: a row has no time, or its key belongs to another task.
-        """
-        inputs, times = self._input, self._input.times(batch)
-        self.backend.set_keys(inputs.keys(batch))
+        """Add the rows of a batch to their sessions; see :meth:`Windows.process`."""
+        times = self._times_of(batch)
+        self.backend.set_keys(self._keys_of(batch))
         keys, rows = self.backend.keys, self.backend.rows.to_numpy()
         old = self._of_current_keys()
         all_keys, all_starts = np.r_[old.keys, rows], np.r_[old.starts, times]
@@ -138,7 +86,7 @@ class SessionWindowOperator(ClosesWindows):
         ends = np.maximum.reduceat(all_ends[order], first) if len(first) else all_ends
         numbers = np.empty(len(order), np.int64)
         numbers[order] = joint
-        in_time = ends - 1 + inputs.lateness > self.watermark
+        in_time = ends - 1 + self._lateness > self.watermark
         changed = np.zeros(len(first), np.bool_)
         changed[numbers[len(old.keys) :]] = True
         changed &= in_time
@@ -149,7 +97,7 @@ class SessionWindowOperator(ClosesWindows):
         begin = order[first[changed]]
         new = _Sessions(all_keys[begin], all_starts[begin], values)
         self._replace(keys, old.filter(member[: len(old.keys)]), new)
-        closed = inputs.register(self._timers, new.ends, self.watermark)
+        closed = self._register(new.ends)
         late = ~in_time[numbers[len(old.keys) :]] if len(numbers) else np.zeros(0, np.bool_)
         return WindowOutput(self._emit(keys, new.filter(closed)), batch.filter(pa.array(late)))
 
@@ -160,11 +108,11 @@ class SessionWindowOperator(ClosesWindows):
         times = fired["timestamp"].to_numpy()
         last = sessions.ends - 1
         closed = _pairs_in(sessions.keys, last, rows, times)
-        over = _pairs_in(sessions.keys, last + self._input.lateness, rows, times)
+        over = _pairs_in(sessions.keys, last + self._lateness, rows, times)
         emitted = sessions.filter(closed)
         results = self._emit(keys, emitted.take(np.argsort(emitted.ends, kind="stable")))
         self._remove(keys, sessions.filter(over))
-        yield WindowOutput(results, no_rows(self._input.schema))
+        yield WindowOutput(results, no_rows(self._schema))
 
     def _of_current_keys(self) -> _Sessions:
         maps = self._sessions.items()
@@ -175,12 +123,12 @@ class SessionWindowOperator(ClosesWindows):
         self, batch: pa.RecordBatch, old: _Sessions, numbers: Slots, member: Mask, ends: Slots
     ) -> pa.StructArray:
         """Return the values of changed sessions, from those of old sessions and from rows."""
-        inputs, count = self._input, len(ends)
+        count = len(ends)
         fields = [pa.array(ends, pa.int64())]
-        if inputs.function is not None:
+        if self._function is not None:
             lists = old.values.field(ROWS)
             owners = np.repeat(np.arange(len(lists)), np.diff(lists.offsets.to_numpy()))
-            rows = pa.concat_arrays([lists.flatten(), inputs.rows(batch)])
+            rows = pa.concat_arrays([lists.flatten(), self._structs(batch)])
             at = np.r_[owners, np.arange(len(old.keys), len(numbers))]
             at, rows = at[member[at]], rows.filter(pa.array(member[at]))
             order = np.argsort(numbers[at], kind="stable")
@@ -188,8 +136,8 @@ class SessionWindowOperator(ClosesWindows):
             offsets = pa.array(np.r_[0, np.cumsum(lengths)], pa.int32())
             fields.append(pa.ListArray.from_arrays(offsets, rows.take(pa.array(order))))
             return pa.StructArray.from_arrays(fields, fields=list(self._type))
-        taken = inputs.aggregates.inputs(batch)
-        for one in inputs.aggregates.accumulators.values():
+        taken = self._aggregates.inputs(batch)
+        for one in self._aggregates.accumulators.values():
             values = pa.concat_arrays([old.values.field(one.name), taken[one.name]])
             some = member & np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
             reduction = Reduction(one.reduce, one.type, one.name)
@@ -212,7 +160,7 @@ class SessionWindowOperator(ClosesWindows):
         names = [field.name for field in self._type][1:]
         values = {name: sessions.values.field(name) for name in names}
         columns = keys.take(pa.array(sessions.keys)).columns
-        return self._input.results(columns, sessions.starts, sessions.ends, values)
+        return self._results(columns, sessions.starts, sessions.ends, values)
 
 
 def _pairs_in(keys: Slots, times: Slots, of_keys: Slots, of_times: Slots) -> Mask:

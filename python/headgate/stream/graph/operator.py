@@ -84,9 +84,9 @@ class OperatorSnapshot:
 class Operator(ABC):
     """An operator of one task. The task's thread calls all methods: :meth:`open` first, :meth:`close` last."""
 
-    @abstractmethod
     def open(self, context: OperatorContext) -> None:
         """Get ready, and restore state."""
+        self._context = context
 
     @abstractmethod
     def process(self, batch: pa.RecordBatch) -> None:

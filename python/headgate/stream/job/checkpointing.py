@@ -1,15 +1,14 @@
-"""Carries out the checkpoints of a job: triggers, metadata, commits, savepoints, and what becomes of failed ones."""
+"""Carries out the checkpoints of a job: triggers them, has them written, and tells who waits for a savepoint."""
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headgate.control.cause import Cause
-from headgate.errors import CheckpointError, HeadgateError, OptionError
+from headgate.errors import CheckpointError, HeadgateError
 from headgate.stream.job.checkpoints import (
     Abort,
     CheckpointCoordinator,
@@ -18,27 +17,19 @@ from headgate.stream.job.checkpoints import (
     FailJob,
     Trigger,
 )
-from headgate.stream.job.commits import SinkCommits
+from headgate.stream.job.completed import CompletedCheckpoints
 from headgate.stream.job.history import CheckpointHistory
 from headgate.stream.job.messages import text
-from headgate.stream.job.metadata import check_restorable, metadata, names
-from headgate.stream.job.store import (
-    CheckpointStore,
-    Completed,
-    FencedError,
-    NotWrittenError,
-)
-from headgate.stream.state.locations import below
+from headgate.stream.job.store import CheckpointStore, Completed, FencedError
 
 if TYPE_CHECKING:
-    from headgate.stream.api.graph import JobGraph
-    from headgate.stream.job.attempt import Attempt, TaskId
+    from asyncio import AbstractEventLoop, TimerHandle
+
+    from headgate.stream.graph.stages import JobGraph, TaskId
+    from headgate.stream.job.attempt import Attempt
     from headgate.stream.job.config import JobConfig
     from headgate.stream.job.notices import Notices
-
-_LOG: Final = logging.getLogger("headgate.stream")
-#: Folder of rows in flight, beside those of operators.
-_IN_FLIGHT: Final = "rows in flight"
+    from headgate.stream.job.stop import Stop
 
 
 class Master(Protocol):
@@ -49,10 +40,13 @@ class Master(Protocol):
     def call(self, action: Callable[[], None]) -> None:
         """Call an action on the coordinator's thread; from any thread."""
 
+    def guarded(self, action: Callable[[], None]) -> None:
+        """Call an action, and let its errors fail the job."""
+
     def tell(self, attempt: Attempt, kind: str, **fields: Any) -> None:
         """Send a message to all workers."""
 
-    def fail(self, attempt: Attempt | None, cause: Cause, *, is_final: bool = False) -> None:
+    def fail(self, cause: Cause, attempt: Attempt, *, is_final: bool = False) -> None:
         """Handle an error that ends an attempt; ``is_final`` if it would end each one."""
 
     def on_complete(self, attempt: Attempt, trigger: Trigger) -> None:
@@ -72,141 +66,67 @@ class Checkpointing:
         graph: the job.
         config: its options.
         store: keeps checkpoints; None if there are none.
+        stop: how the job is to end.
+        loop: of the coordinator's thread, for what is due later.
         master: the coordinator.
 
     Attributes:
+        completed: those that are written; its methods run on the thread of files, but before the job starts.
         history: figures of the last checkpoints.
     """
 
     def __init__(
-        self, graph: JobGraph, config: JobConfig, store: CheckpointStore | None, master: Master
+        self,
+        graph: JobGraph,
+        config: JobConfig,
+        store: CheckpointStore | None,
+        stop: Stop,
+        loop: AbstractEventLoop,
+        master: Master,
     ) -> None:
         self.history = CheckpointHistory()
-        self._graph = graph
+        self.completed = CompletedCheckpoints(graph, config, store, stop, master.notices)
         self._config = config
-        self._store = store
+        self._stop = stop
+        self._loop = loop
         self._master = master
-        self._commits = SinkCommits(graph, config.name)
-        sources = {uid: source.name for uid, source in graph.sources.items()}
-        self._names = sources | self._commits.names | {"name=": config.name}
         self._files = ThreadPoolExecutor(1, thread_name_prefix="headgate-checkpoints")
-        #: Id of the last checkpoint that is complete; of the thread of files.
-        self._completed = 0
         #: Newest id that an attempt of this driver has used.
         self._latest = 0
-        #: Id of the last checkpoint of the job; it may be in the log before it is committed.
-        self._final: int | None = None
-        #: Savepoint that the job has written to stop with, which may not have come into the log.
-        self._written: str | None = None
+        #: Calls :meth:`_on_time` when the next checkpoint is due, or the pending one takes too long.
+        self._timer: TimerHandle | None = None
+        #: Who waits for a savepoint that is taken, by its folder.
         self._answers: dict[str, Future[str]] = {}
         #: Savepoints that somebody asked for while no task ran.
         self._waiting: list[tuple[str, Future[str]]] = []
 
-    def claim(self) -> None:
-        """Become the driver of the checkpoint folder; called before all others, on any thread.
-
-        Raises:
-            CheckpointError: there is a checkpoint or savepoint that the job cannot continue from.
-            OptionError: there are both, and the job does not say from which to continue.
-            StreamError: a source would read what a sink writes.
-            SinkError: a sink refuses a job that starts for the first time.
-        """
-        self._commits.check_new_files()
-        store, savepoint, restore = self._store, self._config.savepoint, self._config.restore
-        if savepoint is not None:
-            newest = None if store is None else store.newest()
-            if store is not None and newest is not None and restore is None:
-                raise OptionError(
-                    f"savepoint={savepoint!r} is not where the job would start: {store.uri} has checkpoint {newest}",
-                    remedy='restore="latest" for the checkpoint · restore="savepoint" for the savepoint · '
-                    "another folder for checkpoint=",
-                )
-            if newest is None or restore == "savepoint":
-                # Before the claim, which may be that none of the checkpoints counts any more.
-                started = CheckpointStore.savepoint(savepoint)
-                self._check(started)
-                self._commits.check(started.checkpoint)
-        is_anew = savepoint is not None and restore == "savepoint"
-        found = None if store is None else store.claim(anew=is_anew)
-        if found is None and savepoint is None:
-            self._commits.check(None)
-        if store is not None and found is not None:
-            self._check_ends(found, store.uri)
-            self._check(found)
-            for source in self._graph.sources.values() if self._graph.ends_open else ():
-                if source.until_now() is source:
-                    self._master.notices.add(
-                        f"{source.name} ends by itself: what an earlier run has read of it is all that is read"
-                    )
-            if found.fields.get("has_ended") and self._graph.is_bounded:
-                self._master.notices.add(
-                    f"an earlier run has read all rows of its sources, as the checkpoint in {store.uri} says:"
-                    ' nothing is left to do. start(until="now") reads what is new · an empty folder starts over'
-                )
-
-    @property
-    def can_restore(self) -> bool:
-        """True if a failed job can continue."""
-        return self._store is not None
-
-    def restore(self, attempt: int, then: Callable[[Completed | None], None]) -> None:
-        """Read what the attempt continues from, and commit what that has; then call a function with it."""
-
-        def read() -> Completed | None:
-            found = None
-            if self._store is not None:
-                found = self._store.latest()
-            if found is None and self._config.savepoint is not None:
-                found = CheckpointStore.savepoint(self._config.savepoint)
-            if found is not None:
-                self._check(found)
-            self._commits.restore(found, None if self._store is None else self.name(attempt))
-            self._completed = 0 if found is None else found.checkpoint
-            return found
-
-        def failed(cause: Cause, is_final: bool) -> None:
-            self._master.fail(None, cause, is_final=is_final)
-
-        self._in_files(read, then, failed)
+    def restore(
+        self,
+        attempt: int,
+        then: Callable[[Completed | None], None],
+        failed: Callable[[Cause, bool], None],
+    ) -> None:
+        """Read what the attempt continues from, and commit what that has; then call one of two functions."""
+        self._in_files(lambda: self.completed.read(attempt), then, failed)
 
     def is_final(self, restored: Completed | None) -> bool:
         """Return True if a checkpoint is the last one, whose output is committed by now: nothing is left to do."""
-        if restored is None or restored.checkpoint != self._final:
+        if restored is None or restored.checkpoint != self._stop.checkpoint:
             return False
         for savepoint in list(self._answers):
             self._answer(savepoint, None)
         return True
 
-    def folders(self, attempt: str, stage: int, index: int) -> dict[str, Any]:
-        """Return where a task writes its snapshots and its rows in flight."""
-        store = self._store
-        if store is None:
-            return {"folders": {}, "channels": None}
-        uids = [node.uid for node in self._graph.stages[stage].operators]
-        found = {
-            uid: below(store.uri, store.task_folder(attempt, stage, index, uid))
-            for uid in (*uids, _IN_FLIGHT)
-        }
-        return {"channels": found.pop(_IN_FLIGHT), "folders": found}
-
-    def name(self, attempt: int) -> str:
-        """Return the name of an attempt, which no other driver's has."""
-        return f"attempt-{attempt}" if self._store is None else self._store.attempt(attempt)
-
     def begin(self, attempt: Attempt) -> None:
         """Take checkpoints of an attempt whose tasks run."""
-        first = 1 + max(self._completed, self._latest)
+        first = 1 + max(self.completed.last, self._latest)
         attempt.checkpoints = CheckpointCoordinator(
             self._config.checkpoints, attempt.placed, first, _now()
         )
+        self._carry_out(attempt, [])
         waiting, self._waiting = self._waiting, []
         for savepoint, answer in waiting:
             self.request(attempt, savepoint, stop=False, answer=answer)
-
-    def tick(self, attempt: Attempt) -> None:
-        """Begin a checkpoint that is due, or give up one that takes too long."""
-        if attempt.running is not None:
-            self._carry_out(attempt, attempt.running.on_time(_now()))
 
     def request(
         self,
@@ -254,6 +174,7 @@ class Checkpointing:
 
     def end_attempt(self, attempt: Attempt, reason: str) -> None:
         """Give up the pending checkpoint of an attempt that ends."""
+        self._cancel_timer()
         if attempt.checkpoints is not None:
             self._latest = max(self._latest, attempt.checkpoints.next_id - 1)
             for effect in attempt.checkpoints.close(reason):
@@ -263,32 +184,7 @@ class Checkpointing:
     def close(self) -> None:
         """Wait for files and commits."""
         self._files.shutdown()
-        self._commits.close()
-
-    def _check_ends(self, found: Completed, folder: str) -> None:
-        """Check that a checkpoint is of this job, by what the job reads and writes.
-
-        Raises:
-            CheckpointError: it is not, and ``restore="latest"`` does not say that this is meant.
-        """
-        now = self._names
-        before = names(found.fields)
-        for uid in sorted(now.keys() & before.keys()):
-            if now[uid] == before[uid]:
-                continue
-            summary = f"{folder} has checkpoints of a job whose {uid} was {before[uid]}, and is {now[uid]} now"
-            if self._config.restore != "latest":
-                raise CheckpointError(
-                    summary,
-                    asked=f"checkpoint={folder!r}",
-                    have="rows that the other job has read or written count as done by this one",
-                    remedy="a folder of its own for checkpoint= · "
-                    'restore="latest" if this is the same job, with its data in another place',
-                )
-            self._master.notices.add(f"{summary}, as restore='latest' allows", logging.WARNING)
-
-    def _check(self, found: Completed) -> None:
-        check_restorable(self._graph, found.fields, allow_dropped=self._config.allow_dropped_state)
+        self.completed.close()
 
     def _carry_out(self, attempt: Attempt, effects: list[Effect]) -> None:
         for effect in effects:
@@ -304,7 +200,27 @@ class Checkpointing:
                     remedy='a longer checkpoint_timeout= · alignment="unaligned" · tolerable_failures= above '
                     f"{self._config.checkpoints.tolerable_failures} · free space in the checkpoint folder",
                 )
-                self._master.fail(attempt, Cause.of(error))
+                self._master.fail(Cause.of(error), attempt)
+        due = None if attempt.running is None else attempt.running.due
+        if self._timer is None or due is None or self._timer.when() != due / 1000:
+            self._cancel_timer()
+            if due is not None:
+                self._timer = self._loop.call_at(due / 1000, self._on_time, attempt)
+
+    def _on_time(self, attempt: Attempt) -> None:
+        """Begin a checkpoint that is due, or give up one that takes too long."""
+        self._timer = None
+
+        def begin() -> None:
+            if attempt.running is not None:
+                self._carry_out(attempt, attempt.running.on_time(_now()))
+
+        self._master.guarded(begin)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _trigger(self, attempt: Attempt, trigger: Trigger) -> None:
         checkpoint = trigger.checkpoint
@@ -312,7 +228,7 @@ class Checkpointing:
         self.history.begin(checkpoint, now, trigger.savepoint)
         attempt.enumerators[checkpoint] = {}
         # Savepoints and the last checkpoint have no rows in flight.
-        may_overtake = self._store is not None and trigger.savepoint is None and not trigger.stop
+        may_overtake = self.completed.can_restore and trigger.savepoint is None and not trigger.stop
         alignment = self._config.alignment
         if self._config.mode == "exactly_once" and not may_overtake:
             alignment = "aligned"
@@ -358,7 +274,8 @@ class Checkpointing:
         self._master.tell(attempt, "ABORT", checkpoint=effect.checkpoint, reason=effect.reason)
         attempt.sources.abort(effect.checkpoint)
         if effect.trigger.stop and effect.trigger.savepoint is not None:
-            self._stop_failed(attempt, effect.trigger.savepoint, effect.reason)
+            self._answer(effect.trigger.savepoint, effect.reason)
+            self._master.on_stop_failed(attempt)
 
     def _complete(self, attempt: Attempt, effect: Complete) -> None:
         """Write the metadata and commit, on the thread of files; then tell the tasks."""
@@ -377,61 +294,13 @@ class Checkpointing:
         def failed(cause: Cause, is_final: bool) -> None:
             # The restore of the next attempt commits what was not, if the checkpoint is in the log.
             if is_final or not attempt.is_over:
-                self._master.fail(attempt, cause, is_final=is_final)
+                self._master.fail(cause, attempt, is_final=is_final)
 
         self._in_files(
-            lambda: self._write(attempt, effect, enumerators, has_ended=has_ended), ended, failed
+            lambda: self.completed.write(attempt.name, effect, enumerators, has_ended=has_ended),
+            ended,
+            failed,
         )
-
-    def _write(
-        self, attempt: Attempt, effect: Complete, enumerators: Mapping[str, str], *, has_ended: bool
-    ) -> str | None:
-        """Write a checkpoint and commit; return None, or why the checkpoint is to be given up."""
-        checkpoint, trigger = effect.checkpoint, effect.trigger
-        base = trigger.savepoint or ("" if self._store is None else self._store.uri)
-        fields = metadata(
-            self._graph, checkpoint, effect.states, enumerators, self._completed, base
-        )
-        fields |= {"has_ended": has_ended, "sinks": self._commits.names, "name": self._config.name}
-        entry = fields
-        if trigger.savepoint is not None:
-            is_own = trigger.stop and trigger.savepoint == self._written
-            try:
-                CheckpointStore.write_savepoint(trigger.savepoint, fields, replace=is_own)
-            except CheckpointError as error:
-                return error.summary
-            if not trigger.stop:
-                return None
-            self._written = trigger.savepoint
-            entry = {"checkpoint": checkpoint, "savepoint": trigger.savepoint}
-        if trigger.stop:
-            self._final = checkpoint
-        try:
-            if self._store is not None:
-                self._store.complete(entry)
-        except NotWrittenError as error:
-            # A savepoint that is there cannot be given up: the next attempt writes its entry.
-            if trigger.savepoint is not None:
-                raise
-            return error.summary
-        self._commits.commit(checkpoint, fields)
-        self._completed = checkpoint
-        self._delete_old(attempt)
-        return None
-
-    def _stop_failed(self, attempt: Attempt, savepoint: str, reason: str) -> None:
-        """Let the job go on after a savepoint failed with which it was to stop; a drained one ends without it."""
-        self._answer(savepoint, reason)
-        self._master.on_stop_failed(attempt)
-
-    def _delete_old(self, attempt: Attempt) -> None:
-        if self._store is None:
-            return
-        try:
-            self._store.delete_old(attempt.name)
-        except CheckpointError as error:
-            # The checkpoint is complete. What is left is deleted after the next one.
-            _LOG.warning("old checkpoints were not deleted: %s", error.summary)
 
     def _completed_by(self, attempt: Attempt, trigger: Trigger) -> None:
         stats = self.history.find(trigger.checkpoint)

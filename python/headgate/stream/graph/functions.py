@@ -1,0 +1,76 @@
+"""Functions with state, called once per batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headgate.stream.graph.context import KeyedContext, Made
+
+_NO_METHOD: Final = "{} registers timers and has no {}()"
+
+
+class _KeyedFunction:
+    """What functions with state have in common; one instance per task."""
+
+    def open(self, context: KeyedContext) -> None:
+        """Declare state and open resources; called once, before any other method."""
+
+    def on_event_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> Made:
+        """Handle timers up to the watermark, in order of time; all state is about their keys.
+
+        The batch has the key columns, and ``timestamp``: int64 of ms since 1970, not null. A key with several timers has a
+        row for each. More than 65,536 timers come in several calls. A function that registers timers has this method.
+        """
+        raise NotImplementedError(_NO_METHOD.format(type(self).__name__, "on_event_timers"))
+
+    def on_processing_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> Made:
+        """Handle timers up to the wall clock's time, as :meth:`on_event_timers`."""
+        raise NotImplementedError(_NO_METHOD.format(type(self).__name__, "on_processing_timers"))
+
+    def close(self) -> None:
+        """Release resources; called once, also after a failure."""
+
+
+class ProcessFunction(_KeyedFunction):
+    """A function that keeps state; one instance per task. Override what is needed.
+
+    Source: Flink's KeyedProcessFunction, by batches. On a stream without keys there is no state by key and
+    no timer.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from headgate.stream import ProcessFunction, ReducingStateDescriptor
+        >>> class Count(ProcessFunction):
+        ...     def open(self, context):
+        ...         self.count = context.get_state(ReducingStateDescriptor("count", "count", pa.int64()))
+        ...     def process(self, batch, context):
+        ...         self.count.add(batch["price"])
+        ...         return context.keys.append_column("count", self.count.get())
+    """
+
+    def process(self, batch: pa.RecordBatch, context: KeyedContext) -> Made:
+        """Handle a batch of at least one row; all state is about its keys.
+
+        Returns:
+            Rows of the operator's schema: a batch, a table or a DataFrame, or several. ``[]`` or an empty batch for no
+            rows, also after ``context.emit()``; None is an error.
+        """
+        raise NotImplementedError
+
+
+class CoProcessFunction(_KeyedFunction):
+    """A function of two keyed streams that share their state. Source: Flink's KeyedCoProcessFunction, by batches.
+
+    Both streams have keys of the same types. In state and timers they have the first stream's names.
+    """
+
+    def process_first(self, batch: pa.RecordBatch, context: KeyedContext) -> Made:
+        """Handle a batch of the first stream; all state is about its keys."""
+        raise NotImplementedError
+
+    def process_second(self, batch: pa.RecordBatch, context: KeyedContext) -> Made:
+        """Handle a batch of the second stream; all state is about its keys."""
+        raise NotImplementedError

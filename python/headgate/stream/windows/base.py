@@ -1,0 +1,238 @@
+"""What the operators of all windows have in common: input, timers, results, and how windows that are over are closed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from headgate._arguments import span
+from headgate._times import milli_of, scale_of
+from headgate.errors import SchemaMismatchError, StateError, UnsupportedTypeError
+from headgate.stream.state.backend import KeyedStateBackend
+from headgate.stream.state.groups import check_keys
+from headgate.stream.state.timers import NO_WATERMARK
+from headgate.stream.state.types import check_columns, column_index
+from headgate.stream.windows.aggregates import (
+    WINDOW_END,
+    WINDOW_START,
+    Aggregate,
+    Aggregates,
+    WindowFunction,
+)
+from headgate.stream.windows.kinds import WindowOutput, millis, times_of
+
+if TYPE_CHECKING:
+    from headgate.stream.state.table import Mask, Slots
+
+#: Name of the column with the rows of a window.
+ROWS: Final = "rows"
+#: Most windows that are closed at once.
+MOST_WINDOWS: Final = 1 << 14
+#: The kind of windows.
+Kind = TypeVar("Kind")
+
+
+class Windows(ABC, Generic[Kind]):
+    """Windows by key. A subclass has one kind of them.
+
+    The state is ``backend``, of which snapshots are taken; an operator over a restored backend continues. Rows are
+    late, and timers fire, by the watermark that was given last; a restored operator has none.
+
+    Args:
+        schema: schema of the batches.
+        keys: names of the key columns.
+        time: name of the column of event times: timestamps of any unit, dates, or int64 of milliseconds since 1970.
+            They are rounded down to milliseconds, and not null.
+        window: the kind of windows.
+        aggregates: columns of the results.
+        function: makes the results of a batch of closed windows; their rows are kept. Called for no windows, too.
+        allowed_lateness: time after the end of a window in which rows still change its result. Each batch with such rows
+            emits the window again.
+        backend: a backend with the key columns and the namespace, as one that is restored; new if None.
+
+    Attributes:
+        watermark: the greatest so far, in ms.
+
+    Raises:
+        UnknownColumnError: the schema has no column of a name.
+        UnsupportedTypeError: a column of a type that cannot be a key, a time or aggregated so.
+        StateError: both aggregates and a function, or neither; a negative lateness; a backend of other keys.
+    """
+
+    #: The columns of the state beside the keys.
+    namespace: ClassVar[pa.Schema]
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        *,
+        keys: Sequence[str],
+        time: str,
+        window: Kind,
+        aggregates: Sequence[Aggregate] = (),
+        function: WindowFunction | None = None,
+        allowed_lateness: timedelta | str = timedelta(0),
+        backend: KeyedStateBackend | None = None,
+    ) -> None:
+        if bool(aggregates) == (function is not None):
+            raise StateError(
+                "a window has aggregates or a function",
+                have=f"{len(aggregates)} aggregates and {'a' if function else 'no'} function",
+                remedy="either aggregates= or function=",
+            )
+        check_columns(schema)
+        self._schema = schema
+        self._keys = [column_index(schema, name) for name in keys]
+        self._key_schema = pa.schema([schema.field(at) for at in self._keys])
+        check_keys(self._key_schema)
+        self._time = column_index(schema, time)
+        self._aggregates = Aggregates(schema, aggregates)
+        _check_names([*keys, WINDOW_START, WINDOW_END], aggregates)
+        self._function = function
+        self._lateness = millis(span("allowed_lateness", allowed_lateness))
+        self._row_type = pa.struct(list(schema))
+        time_type = schema.field(time).type
+        if scale_of(time_type) is None:
+            raise UnsupportedTypeError(
+                f"time={time!r} is a column of type {time_type}, which has no times",
+                have="a timestamp of any unit, a date, or int64 of milliseconds since 1970",
+                remedy='map() that casts it: pc.cast(batch["at"], pa.timestamp("ms"))',
+            )
+        zone = time_type.tz if pa.types.is_timestamp(time_type) else None
+        is_number = pa.types.is_integer(time_type)
+        self._shown = pa.int64() if is_number else pa.timestamp("ms", zone)
+
+        self._window = window
+        self.watermark = NO_WATERMARK
+        key_schema = self._key_schema
+        wanted = pa.schema([*key_schema, *self.namespace])
+        if backend is not None and not backend.space.schema.equals(wanted):
+            raise StateError(
+                "the backend has other keys than the windows",
+                asked=str(backend.space.schema.names),
+                have=str(wanted.names),
+                remedy="KeyedStateBackend(key_schema, namespace=...) as in a snapshot of this operator",
+            )
+        self.backend = backend or KeyedStateBackend(key_schema, namespace=self.namespace)
+        self._timers = self.backend.event_timers
+        self._declare()
+
+    @abstractmethod
+    def _declare(self) -> None:
+        """Declare the state."""
+
+    @abstractmethod
+    def process(self, batch: pa.RecordBatch) -> WindowOutput:
+        """Add the rows of a batch, of the operator's schema, to their windows.
+
+        Returns:
+            The new results of windows that were closed before, and the rows that are late for all windows.
+
+        Raises:
+            SchemaMismatchError: the batch has another schema.
+            StateError: a row has no time, or its key belongs to another task.
+        """
+
+    def advance_watermark(self, watermark: int) -> WindowOutput:
+        """Close the windows that end up to the watermark.
+
+        Args:
+            watermark: no row with this time or an earlier one follows; milliseconds since 1970. A smaller one than the
+                last changes nothing.
+
+        Returns:
+            The results of the windows in order of their ends. :meth:`close_until` has them in parts.
+        """
+        first, *rest = self.close_until(watermark)
+        if not rest:
+            return first
+        results = pa.concat_batches([first.results, *(output.results for output in rest)])
+        return WindowOutput(results, first.late)
+
+    def close_until(self, watermark: int) -> Iterator[WindowOutput]:
+        """Close windows as :meth:`advance_watermark`, and yield the results in parts that fit in memory, at least one.
+
+        Exhaust it before anything else is done with the operator.
+        """
+        self.watermark = max(self.watermark, milli_of(watermark))
+        for fired in self._timers.advance_in_parts(self.watermark, MOST_WINDOWS):
+            yield from self._close(fired)
+
+    @abstractmethod
+    def _close(self, fired: pa.RecordBatch) -> Iterator[WindowOutput]:
+        """Emit and remove the windows of timers that have fired; yield at least one output."""
+
+    def _keys_of(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """Return the key columns of a batch."""
+        return [batch.column(at) for at in self._keys]
+
+    def _times_of(self, batch: pa.RecordBatch) -> Slots:
+        """Return the time of each row in milliseconds.
+
+        Raises:
+            SchemaMismatchError: the batch has another schema.
+        """
+        if not batch.schema.equals(self._schema):
+            raise SchemaMismatchError(
+                "the batch has another schema than the window operator",
+                asked=str(batch.schema.types),
+                have=str(self._schema.types),
+            )
+        return times_of(batch.column(self._time))
+
+    def _register(self, ends: Slots) -> Mask:
+        """Register the timers that emit the windows of the current keys and forget them.
+
+        Args:
+            ends: exclusive ends of the windows, one per row of the current keys.
+
+        Returns:
+            The windows that are closed already. They are emitted now, so they need no timer but the one that
+            forgets them.
+        """
+        last = ends - 1
+        closed: Mask = last <= self.watermark
+        self._timers.register(np.where(closed, last + self._lateness, last))
+        if self._lateness:
+            self._timers.register(last + self._lateness)
+        return closed
+
+    def _structs(self, batch: pa.RecordBatch) -> pa.StructArray:
+        """Return the rows of a batch as structs."""
+        return pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
+
+    def _results(
+        self, keys: Sequence[pa.Array], starts: Slots, ends: Slots, values: dict[str, pa.Array]
+    ) -> pa.RecordBatch:
+        """Return the results of windows: of the accumulators, or of ``rows`` by the function."""
+        columns = {WINDOW_START: self._shown_as(starts), WINDOW_END: self._shown_as(ends)}
+        columns |= values if self._function else self._aggregates.results(values)
+        batch = pa.RecordBatch.from_arrays(
+            [*keys, *columns.values()], names=[*self._key_schema.names, *columns]
+        )
+        return batch if self._function is None else self._function(batch)
+
+    def _shown_as(self, numbers: Slots) -> pa.Array:
+        return pa.array(numbers, pa.int64()).view(self._shown)
+
+
+def _check_names(taken: Sequence[str], aggregates: Sequence[Aggregate]) -> None:
+    """Check that no column of the result replaces another one.
+
+    Raises:
+        StateError: two have one name.
+    """
+    names = set(taken)
+    for one in aggregates:
+        if one.result in names:
+            raise StateError(
+                f"two columns of the result have the name {one.result!r}",
+                have=", ".join([*taken, *(other.result for other in aggregates)]),
+                remedy=f'Aggregate({one.kind!r}, {one.column!r}, name="another")',
+            )
+        names.add(one.result)
