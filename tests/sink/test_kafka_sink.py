@@ -13,7 +13,7 @@ import stream_kit
 from tests.source.kafka_kit import Broker
 
 from headgate.errors import OptionError, SchemaMismatchError, SinkError
-from headgate.sink import CommitterContext, WriterContext
+from headgate.sink import CommitterContext, WriterContext, write
 from headgate.sink.kafka import KafkaSink
 from headgate.sink.kafka import committer as committers
 from headgate.sink.kafka.producing import records_of
@@ -79,6 +79,12 @@ def test_a_row_may_name_its_topic(broker):
         writer.prepare_commit(1)
     assert {"value": b"here"} in rows_of(broker, topics[0])
     assert {"value": b"there"} in rows_of(broker, topics[1])
+
+
+def test_a_batch_is_sent(broker):
+    topic = broker.fill(1)
+    assert write(pa.table({"value": ["x", "y"]}), KafkaSink(topic, broker.servers)).rows == 2
+    assert {"value": b"y"} in rows_of(broker, topic)
 
 
 @pytest.mark.soak

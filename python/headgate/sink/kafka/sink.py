@@ -145,7 +145,9 @@ class ProducingWriter(SinkWriter):
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Produce the rows; see :meth:`SinkWriter.write`."""
-        self._schema = _checked(batch, self._schema)
+        if self._schema is None or not batch.schema.equals(self._schema):
+            check_schema(batch.schema)
+        self._schema = batch.schema
         self._producing.produce(batch, self._topic)
 
     def prepare_commit(self, checkpoint_id: int) -> None:
@@ -157,10 +159,6 @@ class ProducingWriter(SinkWriter):
         del checkpoint_id
         self._producing.flush()
 
-    def abort(self) -> None:
-        """Drop the rows that no broker has."""
-        self._producing.close()
-
     def close(self) -> None:
         """Drop the rows that no broker has, and close the connections."""
         self._producing.close()
@@ -171,7 +169,6 @@ class CheckedWriter(FileWriter):
 
     has_checksums = True
     keeps_columns = False
-    _checked: pa.Schema | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Stage a batch.
@@ -179,12 +176,6 @@ class CheckedWriter(FileWriter):
         Raises:
             SchemaMismatchError: the batch has no column ``value``, or one that no record has.
         """
-        self._checked = _checked(batch, self._checked)
+        if self._schema is None:
+            check_schema(batch.schema)
         super().write(batch)
-
-
-def _checked(batch: pa.RecordBatch, known: pa.Schema | None) -> pa.Schema:
-    """Check a batch's schema, once for each schema in a row; return it."""
-    if known is None or not batch.schema.equals(known):
-        check_schema(batch.schema)
-    return batch.schema
