@@ -70,7 +70,7 @@ class Batch:
         """
         tasks = list(tasks)
         rows = sum(task.rows for task in tasks)
-        if rows == 0 and schema is not None:
+        if schema is not None and not any(task.rows or task.committable for task in tasks):
             tasks.append(stage(self._sink, writer_context(self.job), (), schema))
         committables = [task.committable for task in tasks if task.committable is not None]
         result = self._committer.commit(writer_context(self.job).first_checkpoint, committables)
