@@ -332,13 +332,7 @@ CALLS = [
         Call(f"FileSink.{name}", getattr(headgate.sink.FileSink(FOLDER / "out"), name), good)
         for name, good in (
             ("check_schema", lambda: {"schema": SCHEMA}),
-            ("create_committer", dict),
-            ("create_query_committer", lambda: {"query": "q"}),
-            ("create_stream_committer", lambda: {"job": "j"}),
-            (
-                "create_stream_writer",
-                lambda: {"context": headgate.sink.StreamWriterContext("j", 0, 1, "a")},
-            ),
+            ("create_committer", lambda: {"context": headgate.sink.CommitterContext("j")}),
             ("create_writer", lambda: {"context": headgate.sink.WriterContext("j")}),
         )
     ),
@@ -347,10 +341,7 @@ CALLS = [
         headgate.sink.LocalWrite,
         good=lambda: {"sink": headgate.sink.FileSink(FOLDER / "out", mode="append")},
     ),
-    new(
-        headgate.sink.StreamWriterContext,
-        good=lambda: {"job": "j", "index": 0, "parallelism": 1, "attempt": "a"},
-    ),
+    new(headgate.sink.CommitterContext, good=lambda: {"job": "j"}),
     new(headgate.sink.WriterContext, good=lambda: {"job": "j"}),
     Call(
         "write",
@@ -392,11 +383,11 @@ def test_a_wrong_argument_works_or_is_refused_in_words(call, tmp_path, monkeypat
 
 #: Public names that are no calls of users, each kind with its reason.
 OTHERS = {
-    "has no parameters": "BroadcastSelector ForwardSelector GlobalSelector",
+    "has no parameters": "BroadcastSelector ForwardSelector GlobalSelector SinkCommitter",
     "is given to users, who do not make it": (
         "Buffer ChannelAddress CheckpointAborted CheckpointBarrier CheckpointComplete Event EventAnnouncement "
         "InputGate ResultPartition TaskEvent HybridSource HybridSourceBuilder LocalRead Planned ReaderInfo "
-        "Committable QueryCommitter Recovered StagedFile WriteResult WatermarkAlignment WatermarkStrategy"
+        "Recovered WriteResult WatermarkAlignment WatermarkStrategy"
     ),
     "is an enumeration or an exception": (
         "DataType EndOfDataStatus HeadgateError HeadgateWarning Boundedness InputStatus OperatingMode"

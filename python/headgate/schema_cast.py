@@ -5,7 +5,8 @@ Batches from a function and from a source are cast before they are sent or retur
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import operator
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headgate._kinds import kind_of
 from headgate.batches import batches_of
@@ -35,6 +36,9 @@ class SchemaCast:
         option: the option that declares the schema, for the error text; empty if there is none.
         accepts: returns True if the receiver takes the first type as the second one without a cast.
     """
+
+    #: Between the producer and what is wrong with its batch, in the error text.
+    verb: ClassVar[str] = "returned"
 
     def __init__(
         self,
@@ -164,7 +168,7 @@ class SchemaCast:
         if declaration and not why and self._option:
             lines.append(f"{self._option}={declaration}")
         return SchemaMismatchError(
-            f"{self._function} returned {problem}",
+            f"{self._function} {self.verb} {problem}",
             asked=words(self._schema),
             have=words(given) + (f": {why}" if why else ""),
             remedy=" · ".join(lines),
@@ -181,6 +185,28 @@ class SchemaCast:
             fits = declared is not None and is_castable(field.type, declared.type)
             fields.append(declared if fits else field)
         return pa.schema(fields)
+
+
+class ExactCast(SchemaCast):
+    """Casts batches to the very schema: its time zones, its nullability, no metadata.
+
+    Args:
+        schema: the declared schema.
+        function: producer of the batches for the error text.
+        option: the option that declares the schema, for the error text; empty if there is none.
+    """
+
+    def __init__(self, schema: pa.Schema, function: str, option: str = "") -> None:
+        super().__init__(schema, function, option, operator.eq)
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch with the schema; see :class:`SchemaCast`."""
+        import pyarrow as pa  # noqa: PLC0415 - slow to import
+
+        batch = super().__call__(batch)
+        if batch.schema.equals(self._schema):
+            return batch
+        return pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
 
 
 def same_type(have: pa.DataType, want: pa.DataType) -> bool:
@@ -328,7 +354,7 @@ def _forbids_nulls(field: pa.Field) -> bool:
     kind = field.type
     if not field.nullable:
         return True
-    if types.is_list(kind):
+    if types.is_list(kind) or types.is_large_list(kind):
         return _forbids_nulls(kind.value_field)
     if types.is_map(kind):
         return _forbids_nulls(kind.item_field)
@@ -341,7 +367,7 @@ def _has_forbidden_null(column: pa.Array, field: pa.Field) -> bool:
     if not field.nullable and column.null_count:
         return True
     kind = field.type
-    if types.is_list(kind) and _forbids_nulls(kind.value_field):
+    if (types.is_list(kind) or types.is_large_list(kind)) and _forbids_nulls(kind.value_field):
         return _has_forbidden_null(column.flatten(), kind.value_field)
     if types.is_map(kind) and _forbids_nulls(kind.item_field):
         entries = column.drop_null()  # entries under a null map do not count

@@ -4,7 +4,7 @@ import pytest
 import sink_kit as kit
 
 from headgate.errors import SinkError
-from headgate.sink import FileSink, write
+from headgate.sink import CommitterContext, FileSink, write
 from headgate.sink.journal import Journal, Move
 
 JOB, QUERY = "f00d", "q"
@@ -23,6 +23,11 @@ def plant(path, *, name=JOB, job=JOB, moves=(), removes=(), marker=None, rows=0)
     (folder / "_commit.json").write_bytes(journal.to_json())
 
 
+def stream(path):
+    """Return the committer of a stream that replaces all rows, also by none."""
+    return FileSink(path, mode="overwrite").create_committer(CommitterContext(QUERY))
+
+
 def actions(path):
     """Return the uses of a path that look at its staging folder, by name."""
     return {
@@ -31,7 +36,7 @@ def actions(path):
             mode: lambda mode=mode: write(kit.numbers(0, 3), FileSink(path, mode=mode))
             for mode in ("error", "append", "overwrite")
         },
-        "stream": lambda: FileSink(path).create_query_committer(QUERY).commit(0, []),
+        "stream": lambda: stream(path).commit(0, []),
     }
 
 

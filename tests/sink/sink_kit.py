@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import multiprocessing
 import os
+import secrets
 import stat
 import types
 from pathlib import Path
@@ -12,8 +13,8 @@ import pyarrow as pa
 import pyarrow.dataset
 import pytest
 
-from headgate.sink import FileSink, WriterContext
-from headgate.sink.layout import is_hidden
+from headgate.sink import CommitterContext, FileSink, batch
+from headgate.sink.layout import folder_name, is_hidden
 from headgate.sink.local_storage import LocalStorage
 from headgate.sink.owner import Owner
 
@@ -137,14 +138,27 @@ def below(file, path):
     return file.relative_to(path).as_posix()
 
 
+def new_batch(name=None):
+    return CommitterContext(name or secrets.token_hex(8), is_batch=True)
+
+
+def stage(sink, job, batches, index=0):
+    """Run a task of a batch; return its committable."""
+    return batch.stage(sink, batch.writer_context(job, index), batches).committable
+
+
+def folder(committer):
+    """Return the name of the folder in which a batch stages its files."""
+    return folder_name(committer._job, 0)
+
+
 def begun(path, owner=None, **options):
-    """Start a job and stage a file; return its committer and committable."""
+    """Start a batch and stage a file; return its committer and committable."""
     sink = FileSink(path, mode="append", **options)
-    committer = sink.create_committer(owner=owner)
-    committer.start()
-    with sink.create_writer(WriterContext(committer.job)) as writer:
-        writer.write(numbers(0, 3)[0])
-        return committer, writer.prepare_commit()
+    job = new_batch()
+    committer = sink.create_committer(job, owner=owner)
+    committer.start(None)
+    return committer, stage(sink, job.job, numbers(0, 3))
 
 
 def decided(path, owner=None, **options):
@@ -153,14 +167,14 @@ def decided(path, owner=None, **options):
     storage = committer._storage
     faults = Faults()
     committer._storage = FaultyStorage(storage, faults)
-    faults.step = _crash_at_rename
+    faults.step = crash_at_rename
     with pytest.raises(Crash):
-        committer.commit([staged])
+        committer.commit(0, [staged])
     committer._storage = storage
     return committer
 
 
-def _crash_at_rename(name, path):
+def crash_at_rename(name, path):
     if name == "move" and path.endswith(".parquet"):
         raise Crash
 

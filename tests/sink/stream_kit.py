@@ -5,8 +5,10 @@ import pickle
 
 import pyarrow as pa
 import sink_kit as kit
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from headgate.sink import StreamWriterContext
+from headgate.sink import CommitterContext, WriterContext
 
 JOB = "job-1"
 
@@ -42,15 +44,15 @@ class StreamJob:
         self.position, self.carried = self.stored.position, []
         self.sink = pickle.loads(pickle.dumps(self.make_sink(None)))
         self.sink = self.make_sink(self.faults)
-        self.committer = self.sink.create_stream_committer(JOB)
+        self.committer = self.sink.create_committer(CommitterContext(JOB))
         restored = self.stored.checkpoint
         self.step("start", self.committer.start, restored)
         if restored is not None:
             self.step("commit again", self.committer.commit, restored, self.stored.committables)
         self.step("abort unknown", self.committer.abort_unknown, [])
         self.writers = [
-            self.sink.create_stream_writer(
-                StreamWriterContext(JOB, index, parallelism, f"run{self.runs}", restored)
+            self.sink.create_writer(
+                WriterContext(JOB, index, parallelism, f"run{self.runs}", restored)
             )
             for index in range(parallelism)
         ]
@@ -158,3 +160,39 @@ SCRIPT = (
     ("write", 2, 5),
     ("abort_checkpoint", 2),
 )
+
+#: Actions in any order.
+ACTION = st.one_of(
+    st.tuples(st.just("write"), st.integers(0, 2), st.integers(1, 5)),
+    st.tuples(st.just("checkpoint"), st.booleans()),
+    st.tuples(st.just("abort_checkpoint"), st.integers(0, 2)),
+    st.just(("repeat",)),
+    st.tuples(st.just("restart"), st.integers(1, 3)),
+)
+
+
+def any_script(examples, actions, steps):
+    """Return a decorator for a test of a script with a crash at a step."""
+
+    def decorate(test):
+        quiet = [HealthCheck.function_scoped_fixture]
+        chosen = settings(deadline=None, max_examples=examples, suppress_health_check=quiet)
+        return chosen(given(st.lists(ACTION, max_size=actions), st.integers(1, steps))(test))
+
+    return decorate
+
+
+def crash_everywhere(make_job, folder, every, check):
+    """Play the script with a crash before each ``every``-th step; return the kinds of steps that met one."""
+    faults = kit.Faults()
+    whole = make_job(folder / "counted", faults)
+    play(whole, SCRIPT)
+    assert whole.crashes == []
+    crashed = set()
+    for number in range(1, len(faults.seen) + 1, every):
+        path = folder / f"crash-{number}"
+        crashing = make_job(path, kit.Faults(number))
+        play(crashing, SCRIPT)
+        check(path, crashing.crashes)
+        crashed.update(crashing.crashes)
+    return crashed

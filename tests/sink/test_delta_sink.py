@@ -10,11 +10,9 @@ import pytest
 import sink_kit as kit
 import stream_kit
 from deltalake import DeltaTable, write_deltalake
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from headgate.errors import NotBuiltError, OptionError, SchemaMismatchError, SinkError
-from headgate.sink import StreamWriterContext
+from headgate.sink import CommitterContext, WriterContext, write
 from headgate.sink.delta import DeltaSink
 
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -55,51 +53,31 @@ def listed(path):
 
 
 def context(restored=None, name="job", attempt="a", index=0):
-    return StreamWriterContext(name, index, 1, attempt, restored)
+    return WriterContext(name, index, 1, attempt, restored)
 
 
 def staged(sink, numbers, checkpoint, restored=None, name="job"):
-    with sink.create_stream_writer(context(restored, name)) as writer:
+    with sink.create_writer(context(restored, name)) as writer:
         writer.write(pa.record_batch({"n": pa.array(numbers, pa.int64())}))
         return writer.prepare_commit(checkpoint)
 
 
 def started(path, restored=None, name="job"):
     sink = DeltaSink(path, schema=SCHEMA)
-    committer = sink.create_stream_committer(name)
+    committer = sink.create_committer(CommitterContext(name))
     committer.start(restored)
     return sink, committer
 
 
 @pytest.mark.soak
 def test_a_crash_at_every_step(tmp_path):
-    faults = kit.Faults()
-    whole = job(tmp_path / "counted", faults)
-    stream_kit.play(whole, stream_kit.SCRIPT)
-    assert whole.crashes == []
-    crashed = set()
-    for number in range(1, len(faults.seen) + 1, 2):
-        path = tmp_path / f"crash-{number}"
-        crashing = job(path, kit.Faults(number))
-        stream_kit.play(crashing, stream_kit.SCRIPT)
-        assert files(path) == listed(path), crashing.crashes
-        crashed.update(crashing.crashes)
-    assert len(crashed) > 15
+    def check(path, crashes):
+        assert files(path) == listed(path), crashes
+
+    assert len(stream_kit.crash_everywhere(job, tmp_path, 2, check)) > 15
 
 
-ACTION = st.one_of(
-    st.tuples(st.just("write"), st.integers(0, 2), st.integers(1, 5)),
-    st.tuples(st.just("checkpoint"), st.booleans()),
-    st.tuples(st.just("abort_checkpoint"), st.integers(0, 2)),
-    st.just(("repeat",)),
-    st.tuples(st.just("restart"), st.integers(1, 3)),
-)
-
-
-@given(st.lists(ACTION, max_size=12), st.integers(1, 120))
-@settings(
-    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@stream_kit.any_script(examples=25, actions=12, steps=120)
 def test_any_job_with_a_crash_at_any_step(tmp_path_factory, script, at):
     path = tmp_path_factory.mktemp("delta") / "table"
     stream_kit.play(job(path, kit.Faults(at)), script)
@@ -109,7 +87,7 @@ def test_two_committers_commit_the_same_checkpoint(tmp_path, monkeypatch):
     sink, committer = started(tmp_path)
     one = staged(sink, [1, 2], 1)
     before = DeltaTable(tmp_path)
-    other = sink.create_stream_committer("job")
+    other = sink.create_committer(CommitterContext("job"))
     committer.commit(1, [one])
     # The other one has looked at the table before that commit.
     monkeypatch.setattr(DeltaSink, "table", lambda self: before)
@@ -125,7 +103,7 @@ def test_rows_get_the_types_of_the_table(tmp_path):
         [("at", pa.timestamp("us", "UTC")), ("name", pa.string()), ("n", pa.int32())]
     )
     sink = DeltaSink(tmp_path, schema=schema)
-    committer = sink.create_stream_committer("job")
+    committer = sink.create_committer(CommitterContext("job"))
     committer.start(None)
     time = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     columns = {
@@ -133,7 +111,7 @@ def test_rows_get_the_types_of_the_table(tmp_path):
         "name": pa.array(["x"], pa.large_string()),
         "at": pa.array([time], pa.timestamp("ms", "UTC")),
     }
-    with sink.create_stream_writer(context()) as writer:
+    with sink.create_writer(context()) as writer:
         writer.write(pa.record_batch(columns))
         committer.commit(1, [writer.prepare_commit(1)])
     assert DeltaTable(tmp_path).to_pyarrow_table().to_pylist() == [
@@ -144,22 +122,22 @@ def test_rows_get_the_types_of_the_table(tmp_path):
 def test_an_existing_table_is_appended_to_and_keeps_its_schema(tmp_path):
     write_deltalake(str(tmp_path), pa.table({"n": [1]}))
     sink = DeltaSink(tmp_path)
-    committer = sink.create_stream_committer("job")
+    committer = sink.create_committer(CommitterContext("job"))
     committer.start(None)
     committer.commit(4, [staged(sink, [2], 4)])
     assert rows(tmp_path) == [1, 2]
     assert DeltaTable(tmp_path).transaction_version("headgate-job") == 4
     with (
-        sink.create_stream_writer(context(4)) as writer,
-        pytest.raises(SchemaMismatchError, match="other columns"),
+        sink.create_writer(context(4)) as writer,
+        pytest.raises(SchemaMismatchError, match="no column 'n'"),
     ):
         writer.write(pa.record_batch({"m": [1]}))
 
 
 def test_a_null_where_the_table_takes_none_is_refused(tmp_path):
     sink = DeltaSink(tmp_path, schema=pa.schema([pa.field("n", pa.int64(), nullable=False)]))
-    sink.create_stream_committer("job").start(None)
-    with sink.create_stream_writer(context()) as writer, pytest.raises(SchemaMismatchError):
+    sink.create_committer(CommitterContext("job")).start(None)
+    with sink.create_writer(context()) as writer, pytest.raises(SchemaMismatchError):
         writer.write(pa.record_batch({"n": pa.array([1, None])}))
 
 
@@ -168,7 +146,7 @@ def test_tables_with_rules_that_files_would_break_are_refused(tmp_path):
     write_deltalake(str(tmp_path / "rules"), pa.table({"n": [1]}))
     DeltaTable(tmp_path / "rules").alter.add_constraint({"positive": "n > 0"})
     for name, rule in (("parts", "day"), ("rules", "delta.constraints.positive")):
-        committer = DeltaSink(tmp_path / name).create_stream_committer("job")
+        committer = DeltaSink(tmp_path / name).create_committer(CommitterContext("job"))
         with pytest.raises(NotBuiltError) as caught:
             committer.start(None)
         assert rule in caught.value.have
@@ -211,16 +189,12 @@ def test_damaged_files_and_committables_are_errors(tmp_path):
     (tmp_path / file).write_bytes(b"short")
     with pytest.raises(SinkError, match="missing or has changed"):
         committer.commit(1, [one])
-    with pytest.raises(SinkError, match="another job"):
-        sink.create_stream_committer("other").commit(1, [one])
-    with pytest.raises(SinkError, match="later checkpoint"):
-        committer.commit(-1, [one])
     assert rows(tmp_path) == []
 
 
 def test_without_a_table_or_a_path_the_error_says_so(tmp_path):
     with pytest.raises(SinkError, match="cannot be read as a Delta table"):
-        DeltaSink(tmp_path / "none").create_stream_committer("job").start(None)
+        DeltaSink(tmp_path / "none").create_committer(CommitterContext("job")).start(None)
     with pytest.raises(OptionError, match="is not a path"):
         DeltaSink(3)
     sink = DeltaSink(tmp_path, storage_options={"key": "secret"})
@@ -255,3 +229,20 @@ def test_a_committable_that_an_earlier_checkpoint_committed_is_left_out(tmp_path
     committer.commit(3, [first, second, third])
     committer.commit(4, [third])
     assert rows(tmp_path) == [1, 2, 3]
+
+
+def test_a_batch_is_one_version_of_the_table(tmp_path):
+    sink = DeltaSink(tmp_path, schema=SCHEMA)
+    for numbers in (range(3), range(3, 5), range(0)):
+        table = pa.table({"n": pa.array(numbers, pa.int64())})
+        assert write(table, sink).rows == len(numbers)
+
+    def failing():
+        yield pa.record_batch({"n": pa.array([7], pa.int64())})
+        raise KeyError("planned")
+
+    with pytest.raises(KeyError, match="planned"):
+        write(failing(), sink)
+    assert DeltaTable(tmp_path).version() == 2
+    assert rows(tmp_path) == list(range(5))
+    assert files(tmp_path) == listed(tmp_path)

@@ -13,15 +13,15 @@ import stream_kit
 from tests.source.kafka_kit import Broker
 
 from headgate.errors import OptionError, SchemaMismatchError, SinkError
-from headgate.sink import StreamWriterContext
-from headgate.sink.api import Committable
+from headgate.sink import CommitterContext, WriterContext, write
 from headgate.sink.kafka import KafkaSink
 from headgate.sink.kafka import committer as committers
 from headgate.sink.kafka.producing import records_of
+from headgate.sink.staging import Committable
 from headgate.source import read
 from headgate.source.kafka import KafkaOffsets, KafkaSource
 
-CONTEXT = StreamWriterContext("job", 0, 1, "a")
+CONTEXT = WriterContext("job", 0, 1, "a")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -39,8 +39,8 @@ def rows_of(broker, topic, columns=("value",)):
 class Numbered(KafkaSink):
     """Takes the column n of the kit as values."""
 
-    def create_stream_writer(self, context, schema=None):
-        writer = super().create_stream_writer(context, schema)
+    def create_writer(self, context, schema=None):
+        writer = super().create_writer(context, schema)
         write = writer.write
         writer.write = lambda batch: write(
             pa.record_batch([batch["n"].cast(pa.string())], names=["value"])
@@ -59,7 +59,7 @@ def test_what_is_written_is_what_the_source_reads(broker):
             "headers": pa.array([[{"key": "a", "value": b"1"}], None, []], HEADERS),
         }
     )
-    with KafkaSink(topic, broker.servers).create_stream_writer(CONTEXT) as writer:
+    with KafkaSink(topic, broker.servers).create_writer(CONTEXT) as writer:
         writer.write(batch)
         writer.flush(end_of_input=True)
         assert writer.prepare_commit(1) is None
@@ -74,11 +74,17 @@ def test_what_is_written_is_what_the_source_reads(broker):
 
 def test_a_row_may_name_its_topic(broker):
     topics = [broker.fill(1), broker.fill(1)]
-    with KafkaSink(topics[0], broker.servers).create_stream_writer(CONTEXT) as writer:
+    with KafkaSink(topics[0], broker.servers).create_writer(CONTEXT) as writer:
         writer.write(pa.record_batch({"value": ["here", "there"], "topic": [None, topics[1]]}))
         writer.prepare_commit(1)
     assert {"value": b"here"} in rows_of(broker, topics[0])
     assert {"value": b"there"} in rows_of(broker, topics[1])
+
+
+def test_a_batch_is_sent(broker):
+    topic = broker.fill(1)
+    assert write(pa.table({"value": ["x", "y"]}), KafkaSink(topic, broker.servers)).rows == 2
+    assert {"value": b"y"} in rows_of(broker, topic)
 
 
 @pytest.mark.soak
@@ -102,11 +108,11 @@ def test_rows_of_complete_checkpoints_are_there_at_least_once(broker):
 def test_a_checkpoint_fails_if_a_row_is_not_delivered():
     broker = Broker()
     topic = broker.fill(1)
-    with KafkaSink(topic, broker.servers).create_stream_writer(CONTEXT) as writer:
+    with KafkaSink(topic, broker.servers).create_writer(CONTEXT) as writer:
         writer.write(pa.record_batch({"value": ["a"]}))
         writer.prepare_commit(1)
     hasty = {"delivery.timeout.ms": 1000, "linger.ms": 0}
-    writer = KafkaSink(topic, broker.servers, properties=hasty).create_stream_writer(CONTEXT)
+    writer = KafkaSink(topic, broker.servers, properties=hasty).create_writer(CONTEXT)
     del broker
     writer.write(pa.record_batch({"value": ["b"]}))
     with pytest.raises(SinkError, match="was not delivered"):
@@ -142,17 +148,17 @@ def test_what_cannot_be_a_record_is_refused_before_it_is_written(columns, tmp_pa
     for options in ({}, {"delivery": "exactly_once", "staging": str(tmp_path)}):
         sink = KafkaSink("topic", "127.0.0.1:1", **options)
         with (
-            sink.create_stream_writer(CONTEXT) as writer,
+            sink.create_writer(CONTEXT) as writer,
             pytest.raises(SchemaMismatchError, match="cannot write these columns"),
         ):
             writer.write(batch)
         with pytest.raises(SchemaMismatchError, match="cannot write these columns"):
-            sink.create_stream_writer(CONTEXT, batch.schema)
+            sink.create_writer(CONTEXT, batch.schema)
 
 
 def test_a_committer_without_a_broker_says_so(tmp_path):
     options = {"delivery": "exactly_once", "staging": str(tmp_path), "timeout": 0.2}
-    committer = KafkaSink("t", "127.0.0.1:1", **options).create_stream_committer("job")
+    committer = KafkaSink("t", "127.0.0.1:1", **options).create_committer(CommitterContext("job"))
     with pytest.raises(SinkError, match="cannot start"):
         committer.start(None)
     committer.close()
@@ -197,10 +203,10 @@ def test_a_call_that_hangs_is_left_behind():
 def test_a_changed_byte_of_staged_rows_is_an_error(tmp_path):
     sink = KafkaSink("t", "b", delivery="exactly_once", staging=str(tmp_path))
     batch = pa.record_batch({"value": [f"row {n} of many" for n in range(50)], "key": ["k"] * 50})
-    with sink.create_stream_writer(CONTEXT) as writer:
+    with sink.create_writer(CONTEXT) as writer:
         writer.write(batch)
-        found = Committable.from_json(writer.prepare_commit(1).decode())
-    committer = sink.create_stream_committer("job")
+        found = Committable.from_bytes(writer.prepare_commit(1))
+    committer = sink.create_committer(CommitterContext("job"))
     (file,) = tmp_path.rglob("part-*")
     whole = file.read_bytes()
     assert list(committer._rows(found)) == [batch]

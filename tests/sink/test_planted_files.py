@@ -1,19 +1,21 @@
 """A sink follows no link and obeys no journal that another user put below its path."""
 
 import contextlib
+import dataclasses
 import os
 import stat
 import sys
 
 import pytest
 import sink_kit as kit
-from planting import ACTIONS, JOB, PART, QUERY, STAGED, TEXT, actions, move, plant, refused
+from planting import ACTIONS, JOB, PART, QUERY, STAGED, TEXT, actions, move, plant, refused, stream
 from pyarrow import fs
 
 from headgate.errors import HeadgateWarning, OptionError, SinkError
-from headgate.sink import Committable, FileSink, Recovered, StagedFile, WriterContext, write
+from headgate.sink import CommitterContext, FileSink, Recovered, WriterContext, write
 from headgate.sink.journal import Journal
 from headgate.sink.recovery import JobFacts
+from headgate.sink.staging import Committable, StagedFile
 
 
 @pytest.fixture
@@ -105,11 +107,9 @@ def test_object_stores_do_not_obey_it_either(escape):
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", "..", "", ".hidden", "a" * 201, 7])
-def test_names_that_lead_elsewhere_are_refused(path, name):
-    sink = FileSink(path)
+def test_names_that_lead_elsewhere_are_refused(name):
     for call in (
-        lambda: sink.create_committer(name or " "),
-        lambda: sink.create_query_committer(name),
+        lambda: CommitterContext(name),
         lambda: WriterContext(name),
         lambda: WriterContext("job", attempt=name),
     ):
@@ -121,16 +121,18 @@ def test_a_committable_that_leads_elsewhere_is_not_committed(tmp_path, path, pri
     committer, found = kit.begun(path)
     file = kit.staged(path)
     before = kit.snapshot(tmp_path)
+    right = Committable.from_bytes(found)
     for attempt, name in (
         ("../../../private", "a.txt"),
-        (found.attempt, "../../../../private/a.txt"),
+        (right.attempt, "../../../../private/a.txt"),
     ):
-        wrong = Committable(committer.job, 0, attempt, (StagedFile(name, 3, len(TEXT)),))
+        files = (StagedFile(name, 3, len(TEXT)),)
+        wrong = dataclasses.replace(right, attempt=attempt, files=files).to_bytes()
         with pytest.raises(SinkError) as caught:
-            committer.commit([wrong])
+            committer.commit(0, [wrong])
         assert "the commit is decided" not in str(caught.value)
         assert kit.snapshot(tmp_path) == before
-    assert committer.commit([found]).rows == 3
+    assert committer.commit(0, [found]).rows == 3
     assert not file.exists()
 
 
@@ -207,11 +209,11 @@ def test_a_staged_file_that_is_none_is_not_committed(tmp_path, path, private, ki
     replace(file, kind, private)
     before = kit.snapshot(tmp_path)
     with pytest.raises(SinkError, match=KINDS[kind]) as caught:
-        committer.commit([found])
+        committer.commit(0, [found])
     assert str(file) in str(caught.value)
     assert "the commit is decided" not in str(caught.value)
     assert kit.snapshot(tmp_path) == before
-    committer.abort()
+    committer.abort_unknown([])
     assert not path.exists()
     assert (private / "a.txt").read_bytes() == file_bytes(before, "private/a.txt")
 
@@ -389,13 +391,13 @@ def test_a_marker_that_is_no_file_hides_no_batch(tmp_path, path, private, kind):
 def test_a_staged_file_is_made_and_not_found(path, private, kind):
     """A stream's writer makes the folders of its job, so another user could have been first."""
     sink = FileSink(path, mode="append")
-    folder = path / "_staging" / JOB / "a1"
+    folder = path / "_staging" / f"{JOB}-0" / "a1-0"
     folder.mkdir(parents=True)
     put(folder / "part-00000.parquet", kind, private / "a.txt")
     before = kit.snapshot(private)
     with (
         pytest.raises(SinkError, match=r"cannot write .*File exists"),
-        sink.create_writer(WriterContext(JOB, attempt="a1"), make_job=True) as writer,
+        sink.create_writer(WriterContext(JOB, attempt="a1")) as writer,
     ):
         writer.write(kit.numbers(0, 3)[0])
     assert kit.snapshot(private) == before
@@ -432,11 +434,9 @@ def test_the_path_itself_may_have_links(tmp_path, path):
 def test_others_cannot_write_into_the_folders_of_a_job(path):
     umask = os.umask(0)
     try:
-        sink = FileSink(path, mode="append")
         kit.begun(path)
         file = kit.staged(path)
-        committer = sink.create_query_committer(QUERY)
-        committer.commit(0, [])
+        stream(path).commit(0, [])
     finally:
         os.umask(umask)
     folders = [file.parent, file.parent.parent, path / "_staging", path / "_headgate/commits/q"]

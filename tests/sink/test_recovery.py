@@ -47,14 +47,14 @@ def test_a_living_job_is_left_alone(path):
     committer, staged = kit.begun(path, stale_after=0)
     assert FileSink(path, stale_after=0).recover() == Recovered()
     write(kit.numbers(10, 13), FileSink(path, mode="overwrite", stale_after=0))
-    assert committer.commit([staged]).rows == 3
+    assert committer.commit(0, [staged]).rows == 3
     assert kit.rows(path) == [0, 1, 2, 10, 11, 12]
     assert kit.left(path) == []
 
 
 def test_a_dead_job_is_removed(path):
     committer, _ = kit.begun(path, kit.dead_owner())
-    assert FileSink(path).recover() == Recovered((), (committer.job,))
+    assert FileSink(path).recover() == Recovered((), (kit.folder(committer),))
     assert not path.exists()
 
 
@@ -67,14 +67,14 @@ def test_a_job_that_cannot_be_seen_is_removed_when_it_is_old(path):
     os.utime(staged)
     assert FileSink(path, stale_after="30min").recover() == Recovered(), "one file has changed"
     make_old(path, 3600)
-    assert FileSink(path, stale_after="30min").recover() == Recovered((), (committer.job,))
+    assert FileSink(path, stale_after="30min").recover() == Recovered((), (kit.folder(committer),))
     assert not path.exists()
 
 
 def test_a_decided_job_is_completed(path):
     committer = kit.decided(path, kit.dead_owner())
     assert kit.rows(path) == []
-    assert FileSink(path).recover() == Recovered((committer.job,), ())
+    assert FileSink(path).recover() == Recovered((kit.folder(committer),), ())
     assert kit.rows(path) == [0, 1, 2]
     assert (path / "_SUCCESS").exists()
     assert kit.left(path) == []
@@ -82,9 +82,9 @@ def test_a_decided_job_is_completed(path):
 
 def test_a_decided_job_is_not_aborted(path):
     committer = kit.decided(path)
-    committer.abort()
+    committer.abort_unknown([])
     assert FileSink(path).recover() == Recovered(), "its process lives"
-    assert committer.commit([]).rows == 3
+    assert committer.commit(0, []).rows == 3
     assert kit.rows(path) == [0, 1, 2]
 
 

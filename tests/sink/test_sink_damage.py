@@ -8,8 +8,9 @@ import sink_kit as kit
 from pyarrow import parquet
 
 from headgate.errors import SinkError
-from headgate.sink import Committable, FileSink, Recovered, StagedFile, WriterContext, write
+from headgate.sink import FileSink, Recovered, write
 from headgate.sink.journal import Journal, Move
+from headgate.sink.staging import Committable, StagedFile
 
 
 def damaged(text):
@@ -56,17 +57,17 @@ def test_every_bit_of_the_facts_of_a_job(path):
         facts.write_bytes(wrong)
         assert FileSink(path).recover() == Recovered(), wrong
         assert file.exists(), wrong
-    assert committer.commit([found]).rows == 3
+    assert committer.commit(0, [found]).rows == 3
     assert kit.rows(path) == [0, 1, 2]
     assert kit.left(path) == []
 
 
 def test_every_bit_of_a_committable():
-    found = Committable("job", 3, "attempt", (StagedFile("part-00000.arrow", 5, 100),))
-    assert Committable.from_json(found.to_json()) == found
-    for wrong in damaged(found.to_json().encode()):
+    found = Committable("job", 7, 3, "attempt", (StagedFile("part-00000.arrow", 5, 100),))
+    assert Committable.from_bytes(found.to_bytes()) == found
+    for wrong in damaged(found.to_bytes()):
         with pytest.raises(SinkError, match="this is no committable"):
-            Committable.from_json(wrong.decode("latin-1"))
+            Committable.from_bytes(wrong)
 
 
 @pytest.mark.parametrize("compression", ["snappy", "none"])
@@ -74,13 +75,7 @@ def test_every_bit_of_the_pages_of_a_staged_parquet_file(path, compression):
     """Readers that verify the checksums of pages see it; the footer has no checksum."""
     sink = FileSink(path, compression=compression)
     table = pa.table({"n": pa.array(range(12), pa.int64()), "s": [f"row {n}" for n in range(12)]})
-    committer = sink.create_committer()
-    committer.start()
-    with sink.create_writer(WriterContext(committer.job)) as writer:
-        for batch in table.to_batches():
-            writer.write(batch)
-        found = writer.prepare_commit()
-    committer.commit([found])
+    write(table, sink)
     (file,) = path.glob("part-*")
     text = file.read_bytes()
     end = len(text) - 8 - int.from_bytes(text[-8:-4], "little")

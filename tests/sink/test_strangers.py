@@ -4,7 +4,7 @@ import os
 
 import pytest
 import sink_kit as kit
-from planting import ACTIONS, JOB, QUERY, actions, move, plant, refused
+from planting import ACTIONS, JOB, QUERY, actions, move, plant, refused, stream
 
 from headgate.errors import HeadgateWarning, SinkError
 from headgate.sink import FileSink, Recovered, write
@@ -49,7 +49,7 @@ def test_an_earlier_batch_of_another_user_stays_and_stops_no_later_one(path, giv
     folder = path / "_staging" / f"{QUERY}-0"
     give_away(folder)
     before = kit.snapshot(folder)
-    committer = FileSink(path, mode="append").create_query_committer(QUERY)
+    committer = stream(path)
     with pytest.warns(HeadgateWarning, match=f"another user's job are left: .*{SAID}"):
         committer.commit(1, [])
     assert committer.latest() == 1
@@ -74,7 +74,7 @@ def test_a_staged_file_of_another_user_is_not_committed(tmp_path, path, give_awa
     give_away(file if what == "file" else file.parent)
     before = kit.snapshot(tmp_path)
     with pytest.raises(SinkError, match=SAID) as caught:
-        committer.commit([found])
+        committer.commit(0, [found])
     assert "the commit is decided" not in str(caught.value)
     assert kit.snapshot(tmp_path) == before
 
@@ -111,7 +111,7 @@ def test_markers_of_another_user_hide_no_batch(tmp_path, path, give_away, name):
     before = kit.snapshot(tmp_path)
     refused(path, "stream", SAID)
     with pytest.raises(SinkError, match=SAID):
-        FileSink(path).create_query_committer(QUERY).latest()
+        stream(path).latest()
     assert kit.snapshot(tmp_path) == before
 
 

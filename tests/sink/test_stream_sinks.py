@@ -3,11 +3,17 @@
 import pytest
 import sink_kit as kit
 import stream_kit
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from headgate.errors import OptionError, SinkError, UserFunctionError
-from headgate.sink import FileSink, FunctionSink, StreamWriterContext, write
+from headgate.sink import (
+    CommitterContext,
+    FileSink,
+    FunctionSink,
+    SinkWriter,
+    WriterContext,
+    WriteResult,
+    write,
+)
 
 
 def job(path, faults=None, **options):
@@ -20,9 +26,9 @@ def job(path, faults=None, **options):
 def committed(path, numbers=((0, 5),), name=stream_kit.JOB):
     """Write a checkpoint for each range; return the last checkpoint and its committables."""
     sink = FileSink(path)
-    committer = sink.create_stream_committer(name)
+    committer = sink.create_committer(CommitterContext(name))
     committer.start(None)
-    writer = sink.create_stream_writer(StreamWriterContext(name, 0, 1, "a"))
+    writer = sink.create_writer(WriterContext(name, 0, 1, "a"))
     for checkpoint, (start, stop) in enumerate(numbers, 1):
         writer.write(kit.numbers(start, stop, stop)[0])
         found = [writer.prepare_commit(checkpoint)]
@@ -32,38 +38,19 @@ def committed(path, numbers=((0, 5),), name=stream_kit.JOB):
 
 @pytest.mark.soak
 def test_a_crash_at_every_step_of_the_file_sink(tmp_path):
-    faults = kit.Faults()
-    whole = job(tmp_path / "counted", faults, max_rows_per_file=2)
-    stream_kit.play(whole, stream_kit.SCRIPT)
-    assert whole.crashes == []
-    assert len(faults.seen) > 200
-    crashed = set()
-    for number in range(1, len(faults.seen) + 1, 5):
-        path = tmp_path / f"crash-{number}"
-        crashing = job(path, kit.Faults(number), max_rows_per_file=2)
-        stream_kit.play(crashing, stream_kit.SCRIPT)
-        assert kit.left(path) == [], crashing.crashes
-        crashed.update(crashing.crashes)
-    assert len(crashed) > 40
+    def check(path, crashes):
+        assert kit.left(path) == [], crashes
+
+    def make(path, faults):
+        return job(path, faults, max_rows_per_file=2)
+
+    assert len(stream_kit.crash_everywhere(make, tmp_path, 5, check)) > 40
 
 
-ACTION = st.one_of(
-    st.tuples(st.just("write"), st.integers(0, 2), st.integers(1, 5)),
-    st.tuples(st.just("checkpoint"), st.booleans()),
-    st.tuples(st.just("abort_checkpoint"), st.integers(0, 2)),
-    st.just(("repeat",)),
-    st.tuples(st.just("restart"), st.integers(1, 3)),
-)
-
-
-@given(st.lists(ACTION, max_size=25), st.integers(1, 400))
-@settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@stream_kit.any_script(examples=60, actions=25, steps=400)
 def test_any_job_with_a_crash_at_any_step(tmp_path_factory, script, at):
     path = tmp_path_factory.mktemp("stream")
-    crashing = job(path, kit.Faults(at))
-    stream_kit.play(crashing, script)
+    stream_kit.play(job(path, kit.Faults(at)), script)
     assert kit.left(path) == []
 
 
@@ -85,7 +72,7 @@ def test_a_function_gets_each_row_at_least_once():
 
 def test_an_exception_of_the_function_fails_the_write():
     sink = FunctionSink(lambda batch: 1 / 0)
-    writer = sink.create_stream_writer(StreamWriterContext("job", 0, 1, "a"))
+    writer = sink.create_writer(WriterContext("job", 0, 1, "a"))
     writer.write(kit.numbers(0, 1)[0].slice(1))
     with pytest.raises(
         UserFunctionError, match="the function of sink job failed: ZeroDivisionError"
@@ -95,30 +82,55 @@ def test_an_exception_of_the_function_fails_the_write():
         FunctionSink(3)
 
 
+def test_a_batch_takes_any_sink():
+    seen = []
+    result = write(
+        kit.numbers(0, 9), FunctionSink(lambda batch: seen.extend(batch["n"].to_pylist()))
+    )
+    assert result == WriteResult(9, 0, ())
+    assert seen == list(range(9))
+
+
+def test_committables_without_a_committer_are_an_error():
+    class Writer(SinkWriter):
+        def write(self, batch):
+            pass
+
+        def prepare_commit(self, checkpoint_id):
+            return b"rows"
+
+    class Forgetful(FunctionSink):
+        def create_writer(self, context, schema=None):
+            return Writer()
+
+    with pytest.raises(SinkError, match="no committer makes the rows of checkpoint 0 visible"):
+        write(kit.numbers(0, 9), Forgetful(print))
+
+
 def test_a_job_that_continues_from_before_its_last_commit_is_refused(path):
     committed(path, [(0, 5), (5, 8)])
     for restored in (None, 1):
-        again = FileSink(path, mode="append").create_stream_committer(stream_kit.JOB)
+        again = FileSink(path, mode="append").create_committer(CommitterContext(stream_kit.JOB))
         with pytest.raises(SinkError, match="would write again"):
             again.start(restored)
-    FileSink(path).create_stream_committer(stream_kit.JOB).start(2)
+    FileSink(path).create_committer(CommitterContext(stream_kit.JOB)).start(2)
 
 
 def test_the_mode_is_about_the_first_start(path):
     write(kit.numbers(0, 3), FileSink(path))
     with pytest.raises(SinkError, match="holds data already"):
-        FileSink(path).create_stream_committer("new").start(None)
-    FileSink(path, mode="append").create_stream_committer("new").start(None)
+        FileSink(path).create_committer(CommitterContext("new")).start(None)
+    FileSink(path, mode="append").create_committer(CommitterContext("new")).start(None)
     with pytest.raises(OptionError, match="overwrite"):
-        FileSink(path, mode="overwrite").create_stream_committer("new").start(None)
+        FileSink(path, mode="overwrite").create_committer(CommitterContext("new")).start(None)
 
 
 def test_committables_of_others_are_refused(path):
     checkpoint, found = committed(path)
-    committer = FileSink(path).create_stream_committer("other")
+    committer = FileSink(path).create_committer(CommitterContext("other"))
     with pytest.raises(SinkError, match="another job"):
         committer.commit(checkpoint, found)
-    mine = FileSink(path).create_stream_committer(stream_kit.JOB)
+    mine = FileSink(path).create_committer(CommitterContext(stream_kit.JOB))
     with pytest.raises(SinkError, match="later checkpoint"):
         mine.commit(-1, found)
     with pytest.raises(SinkError, match="no committable"):
@@ -127,12 +139,12 @@ def test_committables_of_others_are_refused(path):
 
 def test_known_committables_survive_the_cleaning(path):
     sink = FileSink(path)
-    committer = sink.create_stream_committer(stream_kit.JOB)
+    committer = sink.create_committer(CommitterContext(stream_kit.JOB))
     committer.start(None)
     made = []
     for index in range(2):
-        context = StreamWriterContext(stream_kit.JOB, index, 2, "a")
-        writer = sink.create_stream_writer(context)
+        context = WriterContext(stream_kit.JOB, index, 2, "a")
+        writer = sink.create_writer(context)
         writer.write(kit.numbers(index * 4, index * 4 + 4)[0])
         made.append(writer.prepare_commit(1))
     committer.abort_unknown(made[:1])
@@ -142,7 +154,7 @@ def test_known_committables_survive_the_cleaning(path):
 
 
 def test_the_numbers_of_checkpoints_grow(path):
-    writer = FileSink(path).create_stream_writer(StreamWriterContext("job", 0, 1, "a", 7))
+    writer = FileSink(path).create_writer(WriterContext("job", 0, 1, "a", 7))
     assert writer.prepare_commit(9) is None
     with pytest.raises(SinkError, match="in the order of their numbers"):
         writer.prepare_commit(9)
@@ -151,17 +163,11 @@ def test_the_numbers_of_checkpoints_grow(path):
 def test_jobs_do_not_know_each_other(path):
     committed(path, name="a")
     sink = FileSink(path, mode="append")
-    other = sink.create_stream_committer("b")
+    other = sink.create_committer(CommitterContext("b"))
     other.start(None)
-    with sink.create_stream_writer(StreamWriterContext("b", 0, 1, "x")) as writer:
+    with sink.create_writer(WriterContext("b", 0, 1, "x")) as writer:
         writer.write(kit.numbers(5, 9)[0])
         staged = writer.prepare_commit(1)
-    sink.create_stream_committer("a").abort_unknown([])
+    sink.create_committer(CommitterContext("a")).abort_unknown([])
     other.commit(1, [staged])
     assert kit.rows(path) == list(range(9))
-
-
-def test_names_must_fit_into_a_path():
-    for job, attempt in (("../up", "a"), ("job", "a/b")):
-        with pytest.raises(OptionError, match="is no valid name"):
-            StreamWriterContext(job, 0, 1, attempt)

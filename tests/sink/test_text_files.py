@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import OptionError, SchemaMismatchError, UnsupportedTypeError
-from headgate.sink import FileSink, StreamWriterContext, write
+from headgate.sink import CommitterContext, FileSink, WriterContext, write
 from headgate.source import CsvOptions, FileSource, NumberSequenceSource, read
 from headgate.stream import stream
 
@@ -224,9 +224,9 @@ def test_an_option_that_the_format_does_not_take(path, options):
 @pytest.mark.parametrize("kind", ["csv", "json"])
 def test_a_streaming_job_writes_text(path, kind):
     sink = FileSink(path, format=kind)
-    committer = sink.create_stream_committer("job")
+    committer = sink.create_committer(CommitterContext("job"))
     committer.start(None)
-    writer = sink.create_stream_writer(StreamWriterContext("job", 0, 1, "a"))
+    writer = sink.create_writer(WriterContext("job", 0, 1, "a"))
     schema = pa.schema({"n": pa.int64(), "s": pa.string()})
     for checkpoint in (1, 2):
         writer.write(pa.record_batch([[checkpoint, 7], ["a\n", None]], schema=schema))

@@ -1,8 +1,25 @@
-"""The interfaces of a sink: writers in the tasks, and one committer on the driver.
+"""The interfaces of a sink: a writer in each task, and one committer. Decision: ADR 0035.
 
-Parts and names are those of Flink's two-phase sinks (FLIP-143, FLIP-191). A writer stages its
-batches and finally returns a committable, which lists the staged files. The committer gets the
-committables of exactly one attempt of every task and makes all of their files visible, or none.
+Names and steps are those of Flink's Sink V2 (FLIP-191), per checkpoint::
+
+    task                                            coordinator
+    writer.write(batch) ...
+    the barrier of checkpoint n:
+        writer.flush(end_of_input=False)
+        writer.prepare_commit(n) -> committable -->  stored in checkpoint n
+                                                    checkpoint n is complete
+                                                    committer.commit(n, committables)
+
+The committables of a checkpoint that is aborted belong to the next one that completes: they are
+stored in that checkpoint, and passed to its commit together with its own. A task that has not heard yet
+that a checkpoint is complete does the same with that one's, so a commit leaves out what is committed.
+
+After a restart from checkpoint n, before any writer is made: ``committer.start(n)``, then
+``committer.commit(n, ...)`` again with what checkpoint n stored, then
+``committer.abort_unknown([], before=attempt)``.
+
+A batch is a stream of one checkpoint: ``start(None)``, the writers of all tasks, and ``commit`` with the
+committables of one attempt of each task; or ``abort_unknown([])``, if a task failed.
 """
 
 from __future__ import annotations
@@ -10,18 +27,20 @@ from __future__ import annotations
 import re
 import secrets
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
 
-from headgate._arguments import whole_number
+from headgate._arguments import flag, whole_number
 from headgate._closing import Aborting
-from headgate._sealed import seal, unseal
 from headgate.errors import OptionError, SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pyarrow as pa
+    from pyarrow import fs
+
+Delivery = Literal["exactly_once", "at_least_once"]
+DELIVERIES: Final = ("exactly_once", "at_least_once")
 
 #: Valid names of jobs, attempts and staged files: one component of a path, never "..".
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
@@ -32,9 +51,14 @@ class WriterContext:
     """The identity of a writer.
 
     Attributes:
-        job: the job's name, from the committer.
-        index: the task's number within the job; orders the files, and need not be unique.
-        attempt: id of the attempt, unique within the job, among all writers and attempts.
+        job: the name of the job at this sink: no other job or sink of this job has it, and it is the
+            same after a restart.
+        index: the task's number, from 0.
+        parallelism: number of writers of a streaming job.
+        attempt: id of this run of the task, which no earlier run had. In a job with checkpoints, ids of later runs sort
+            behind it as text.
+        restored_checkpoint: the checkpoint that the job continues from; None at its first start.
+        is_batch: True if the only checkpoint is at the end.
 
     Raises:
         OptionError: a name cannot be a part of a path.
@@ -42,90 +66,54 @@ class WriterContext:
 
     job: str
     index: int = 0
+    parallelism: int = 1
     attempt: str = field(default_factory=lambda: secrets.token_hex(8))
+    restored_checkpoint: int | None = None
+    is_batch: bool = False
 
     def __post_init__(self) -> None:
         """Check the fields."""
         whole_number("index", self.index, 0)
+        whole_number("parallelism", self.parallelism, 1)
+        if self.restored_checkpoint is not None:
+            whole_number("restored_checkpoint", self.restored_checkpoint, 0)
         chosen_name("job", self.job)
         chosen_name("attempt", self.attempt)
+        flag("is_batch", self.is_batch)
+
+    @property
+    def first_checkpoint(self) -> int:
+        """The number of the first checkpoint that the writer can see."""
+        return 0 if self.restored_checkpoint is None else self.restored_checkpoint + 1
 
 
 @dataclass(frozen=True, slots=True)
-class StagedFile:
-    """A file that waits for its commit.
+class CommitterContext:
+    """The identity of a committer.
 
     Attributes:
-        name: the file's name within the folder of its attempt.
-        rows: rows in the file.
-        bytes: size of the file.
-        crc32: checksum of the file, for sinks that read it again; None for others.
-    """
+        job: the name of the job at this sink, as in the writers' contexts.
+        is_batch: True if the only checkpoint is at the end.
 
-    name: str
-    rows: int
-    bytes: int
-    crc32: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Committable:
-    """The staged files of one attempt; travels between processes as JSON.
-
-    Attributes:
-        job: the job of the attempt.
-        index: the task's number.
-        attempt: the attempt.
-        files: the staged files; empty if the attempt got no rows.
+    Raises:
+        OptionError: the name cannot be a part of a path.
     """
 
     job: str
-    index: int
-    attempt: str
-    files: tuple[StagedFile, ...] = ()
+    is_batch: bool = False
 
-    @property
-    def rows(self) -> int:
-        """Rows in all files."""
-        return sum(file.rows for file in self.files)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all files."""
-        return sum(file.bytes for file in self.files)
-
-    def to_json(self) -> str:
-        """Return the JSON."""
-        return seal(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Committable:
-        """Return the committable that :meth:`to_json` wrote.
-
-        Raises:
-            SinkError: the text is not a committable, or has changed.
-        """
-        try:
-            fields = unseal(text)
-            files = tuple(StagedFile(**file) for file in fields["files"])
-            found = cls(fields["job"], fields["index"], fields["attempt"], files)
-            for name in (found.job, found.attempt, *(file.name for file in files)):
-                check_name(name)
-            numbers = [found.index, *(n for file in files for n in (file.rows, file.bytes))]
-            numbers += [file.crc32 for file in files if file.crc32 is not None]
-            if any(type(n) is not int or n < 0 for n in numbers):
-                raise ValueError("its index, or a file's rows, bytes or checksum, is no number")
-        except (ValueError, KeyError, TypeError) as error:
-            raise SinkError(f"this is no committable: {error}", have=repr(text[:200])) from error
-        return found
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        chosen_name("job", self.job)
+        flag("is_batch", self.is_batch)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """The files that a committed job made visible.
+    """The rows that a commit made visible.
 
     Attributes:
-        rows: rows in all files.
+        rows: number of rows.
         bytes: size of all files.
         files: paths of the files, relative to the sink's path, in the order of the tasks.
     """
@@ -136,70 +124,116 @@ class WriteResult:
 
 
 class SinkWriter(Aborting):
-    """The writer of one attempt. Used by one thread; a context manager that aborts on errors."""
+    """The writer of one task. Used by one thread; a context manager that aborts on errors."""
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
-        """Stage a batch.
+        """Take a batch.
 
         Raises:
-            SchemaMismatchError: the batch has other columns than the sink.
+            SchemaMismatchError: the batch has other columns than the sink takes.
             SinkError: the batch could not be written.
         """
 
-    @abstractmethod
-    def prepare_commit(self) -> Committable:
-        """Make all written batches durable and return the committable.
+    def flush(self, end_of_input: bool) -> None:
+        """Handle the end of the rows before a barrier; called before each :meth:`prepare_commit`.
 
-        Afterwards the writer takes no further batch, and :meth:`close` keeps the staged files.
-
-        Raises:
-            SinkError: a file could not be written.
+        Args:
+            end_of_input: True if no batch follows.
         """
 
-    @abstractmethod
+    def prepare_commit(self, checkpoint_id: int) -> bytes | None:  # noqa: ARG002 - overridden
+        """Make all batches since the last call durable and return their committable.
+
+        Args:
+            checkpoint_id: the number of the checkpoint, greater than that of the last call.
+
+        Returns:
+            What the committer needs to make these rows visible, small: it is stored in the checkpoint.
+            None if there is nothing to commit.
+
+        Raises:
+            SinkError: a batch could not be made durable.
+        """
+        return None
+
     def abort(self) -> None:
-        """Remove the staged files of this attempt, if there are any."""
+        """Remove what was written since the last :meth:`prepare_commit`, if that is possible."""
 
-    @abstractmethod
     def close(self) -> None:
-        """Release all resources; abort unless :meth:`prepare_commit` was called."""
+        """Release all resources, and abort what is not prepared. May be called twice."""
 
 
-class Committer(ABC):
-    """The driver's part of a job."""
+class SinkCommitter:
+    """The coordinator's part of a sink. Used by one thread at a time; its methods may block.
+
+    This one is for sinks whose writers leave nothing to commit.
+    """
+
+    def start(self, restored_checkpoint: int | None) -> None:
+        """Check the sink and prepare it; called once, before any writer is made.
+
+        Args:
+            restored_checkpoint: the checkpoint that the job continues from; None at its first start.
+
+        Raises:
+            SinkError: the sink cannot be written to, or has rows of a later checkpoint of this job,
+                which would be repeated.
+        """
+
+    def commit(self, checkpoint_id: int, committables: Iterable[bytes]) -> WriteResult | None:
+        """Make the rows of a complete checkpoint visible.
+
+        May be called again with the same checkpoint and committables, after an error or a restart, and
+        may get committables of earlier checkpoints: rows that are visible already are not repeated.
+
+        Returns:
+            What became visible; None if nothing did, or the sink does not count it.
+
+        Raises:
+            SinkError: the commit failed; call it again.
+        """
+        if any(True for _ in committables):
+            raise SinkError(
+                f"no committer makes the rows of checkpoint {checkpoint_id} visible",
+                remedy="create_committer() that returns one · prepare_commit() that returns None",
+            )
+        return None
+
+    def abort_unknown(self, known: Collection[bytes], before: str | None = None) -> None:
+        """Remove staged rows of this job that no checkpoint names.
+
+        Called before any writer is made, and for a batch that failed.
+
+        Args:
+            known: committables that may still be committed.
+            before: rows of a writer whose ``attempt`` sorts behind this text stay: a newer driver of the
+                job has staged them. None if there can be no other driver.
+        """
+
+    def close(self) -> None:
+        """Release all resources. May be called twice."""
+
+
+class Sink(ABC):
+    """A target for the rows of a job. Picklable: writers are made in other processes."""
+
+    @property
+    def name(self) -> str:
+        """The name of the target, by which a job notices that it continues with another one."""
+        return type(self).__name__
+
+    @property
+    def new_file(self) -> tuple[fs.FileSystem, str] | None:
+        """File system and path of a file as a job makes them; None if the target is no folder of files."""
+        return None
 
     @property
     @abstractmethod
-    def job(self) -> str:
-        """The job's name, for the writers' contexts."""
+    def delivery(self) -> Delivery:
+        """``"exactly_once"`` if a row is visible once after any restart, else ``"at_least_once"``."""
 
-    @abstractmethod
-    def start(self) -> None:
-        """Check the sink and prepare it for writers; called once per job, before any writer.
-
-        Raises:
-            SinkError: the job must not or cannot write to the sink.
-        """
-
-    @abstractmethod
-    def commit(self, committables: Iterable[Committable]) -> WriteResult:
-        """Make the files of the committables visible, and remove those of all other attempts.
-
-        Raises:
-            SinkError: the commit failed. No file is visible, unless the error says that the commit
-                is decided.
-        """
-
-    @abstractmethod
-    def abort(self) -> None:
-        """Remove the job's staged files, unless its commit is decided already."""
-
-
-class AnySchema:
-    """The part of a sink that knows which columns it can take."""
-
-    def check_schema(self, schema: pa.Schema) -> None:
+    def check_schema(self, schema: pa.Schema) -> None:  # noqa: B027 - overridden by some
         """Check that the sink can take rows with these columns; called before a job starts.
 
         Takes all schemas unless a sink overrides it.
@@ -208,22 +242,18 @@ class AnySchema:
             HeadgateError: the sink cannot.
         """
 
-
-class Sink(AnySchema, ABC):
-    """A target for the rows of a job. Picklable, because writers are made in other processes."""
-
-    @abstractmethod
-    def create_committer(self, job: str | None = None) -> Committer:
-        """Return the committer of a job; of a new job if there is no name."""
-
     @abstractmethod
     def create_writer(self, context: WriterContext, schema: pa.Schema | None = None) -> SinkWriter:
-        """Return a writer of a started job.
+        """Return a writer; called in the process that uses it.
 
         Args:
             context: the identity of the writer.
             schema: the schema of the batches; by default the first batch's.
         """
+
+    def create_committer(self, context: CommitterContext) -> SinkCommitter:  # noqa: ARG002 - overridden
+        """Return the committer of a job; by default one that has nothing to commit."""
+        return SinkCommitter()
 
 
 def chosen_name(option: str, name: object) -> str:

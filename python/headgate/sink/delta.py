@@ -1,44 +1,26 @@
-"""A sink that appends the rows of a streaming job to a Delta table, exactly once. Decision: ADR 0038."""
+"""A sink that appends rows to a Delta table, exactly once. Decision: ADR 0038."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import time
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headgate._error import masked
 from headgate._locations import MaskedPath
-from headgate.errors import (
-    ClosedError,
-    NotBuiltError,
-    PackageNotFound,
-    SchemaMismatchError,
-    SinkError,
-)
-from headgate.sink.api import Committable, StagedFile
-from headgate.sink.encoding import Encoding
-from headgate.sink.failure import FAULTS, failing
-from headgate.sink.file_writer import conform
-from headgate.sink.layout import batch_job
+from headgate.errors import NotBuiltError, PackageNotFound, SinkError
+from headgate.sink.api import CommitterContext, Delivery, Sink, WriterContext
+from headgate.sink.failure import failing
+from headgate.sink.file_options import FileSinkOptions
+from headgate.sink.file_writer import FileWriter
 from headgate.sink.local_storage import storage_of
-from headgate.sink.record_file import RecordFile
-from headgate.sink.staging import committables_of, number_of
-from headgate.sink.stream_api import (
-    Delivery,
-    StreamSink,
-    StreamSinkCommitter,
-    StreamSinkWriter,
-    StreamWriterContext,
-    first_checkpoint,
-    refuse_older,
-)
+from headgate.sink.staging import Committable, StagedCommitter, StagedFile
 
 if find_spec("deltalake") is None:
     raise PackageNotFound(
@@ -52,12 +34,9 @@ if TYPE_CHECKING:
 
     from headgate.sink.storage import Storage
 
-#: Bytes after which a new file is started.
-_TARGET: Final = 512 << 20
-
 
 @dataclass(frozen=True, slots=True)
-class DeltaSink(StreamSink):
+class DeltaSink(Sink):
     """Appends to a Delta table: one version of the table per checkpoint, with all of its rows.
 
     Tasks write Parquet files into the table's folder. No reader sees them before the committer has
@@ -97,20 +76,19 @@ class DeltaSink(StreamSink):
         """``"exactly_once"``."""
         return "exactly_once"
 
-    def create_stream_writer(
-        self, context: StreamWriterContext, schema: pa.Schema | None = None
-    ) -> StreamSinkWriter:
+    def create_writer(self, context: WriterContext, schema: pa.Schema | None = None) -> DeltaWriter:
         """Return a writer, which casts rows to the schema of the table.
 
         Raises:
             SinkError: there is no table; the committer makes it when it starts.
         """
         del schema
-        return DeltaWriter(context, self._storage(), arrow_schema(self.table()))
+        options = FileSinkOptions(self.path, filesystem=self.filesystem)
+        return DeltaWriter(options, self._storage(), context, arrow_schema(self.table()))
 
-    def create_stream_committer(self, job: str) -> StreamSinkCommitter:
+    def create_committer(self, context: CommitterContext) -> DeltaCommitter:
         """Return the committer of a job."""
-        return DeltaCommitter(self, self._storage(), job)
+        return DeltaCommitter(self, self._storage(), context.job)
 
     def table(self) -> Any:
         """Return the table as it is now.
@@ -161,100 +139,29 @@ class DeltaSink(StreamSink):
         return storage_of(self.path, self.filesystem)
 
 
-class DeltaWriter(StreamSinkWriter):
-    """Writes Parquet files into the table's folder.
+class DeltaWriter(FileWriter):
+    """Writes Parquet files into the table's folder, where no reader sees those that its log does not list."""
 
-    Args:
-        context: the identity of the writer.
-        storage: the table's folder.
-        schema: of the table.
-    """
+    keeps_columns = False
 
-    def __init__(self, context: StreamWriterContext, storage: Storage, schema: pa.Schema) -> None:
-        self._context = context
-        self._storage = storage
-        self._schema = schema
-        self._next = first_checkpoint(context.restored_checkpoint)
-        self._files: list[StagedFile] = []
-        self._file: RecordFile | None = None
-        self._name = ""
-        self._is_closed = False
+    @property
+    def _folder(self) -> str:
+        return self._storage.root
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write a batch.
+    @property
+    def _name(self) -> str:
+        parts = f"{self._number}-{self._attempt}-{len(self._files)}"
+        return f"{prefix(self._context.job)}{parts}.parquet"
 
-        Raises:
-            SchemaMismatchError: it has other columns than the table, or a null where none may be.
-            SinkError: it could not be written.
-        """
-        if self._is_closed:
-            raise ClosedError("the writer of the table is closed")
-        rows = conform(batch, self._schema)
-        for column, known in zip(rows.columns, self._schema, strict=True):
-            if column.null_count and not known.nullable:
-                raise SchemaMismatchError(
-                    f"column {known.name!r} has a null, and the table takes none there"
-                )
-        if rows.num_rows == 0:
-            return
-        file = self._file or self._open()
-        with failing("write", self._name):
-            file.write(rows)
-            if file.bytes >= _TARGET:
-                file.flush()
-        if file.bytes >= _TARGET:
-            self._finish(file)
+    def _make_folder(self) -> None:
+        """Do nothing: the committer made the table."""
 
-    def prepare_commit(self, checkpoint_id: int) -> bytes | None:
-        """Finish the files; see :meth:`StreamSinkWriter.prepare_commit`."""
-        if self._file is not None:
-            self._finish(self._file)
-        files, self._files = tuple(self._files), []
-        if files:
-            with failing("write", self._storage.root):
-                self._storage.sync(self._storage.root)
-        mine, number = self._context, self._next
-        self._next = checkpoint_id + 1
-        if not files:
-            return None
-        found = Committable(batch_job(mine.job, number), mine.index, mine.attempt, files)
-        return found.to_json().encode()
-
-    def abort(self) -> None:
-        """Remove the files that are not prepared, if that is possible."""
-        names = [file.name for file in self._files]
-        if self._file is not None:
-            self._file.discard()
-            names.append(self._name)
-        self._file, self._files = None, []
+    def _remove(self, names: list[str]) -> None:
         for name in names:
-            # An error here must not hide the one that led to the abort; abort_unknown() tries again.
-            with suppress(*FAULTS):
-                self._storage.delete_file(self._storage.at(name))
-
-    def close(self) -> None:
-        """Remove the files that are not prepared."""
-        self.abort()
-        self._is_closed = True
-
-    def _open(self) -> RecordFile:
-        mine = self._context
-        parts = f"{self._next}-{mine.attempt}-{mine.index}-{len(self._files)}"
-        self._name = f"{prefix(mine.job)}{parts}.parquet"
-        with failing("write", self._name):
-            stream = self._storage.open_output(self._storage.at(self._name))
-            self._file = RecordFile(stream, self._schema, Encoding())
-        return self._file
-
-    def _finish(self, file: RecordFile) -> None:
-        with failing("write", self._name):
-            size = file.finish()
-            self._storage.sync(self._storage.at(self._name))
-        self._file = None
-        self._files.append(StagedFile(self._name, file.rows, size))
+            self._storage.delete_file(self._storage.at(name))
 
 
-class DeltaCommitter(StreamSinkCommitter):
+class DeltaCommitter(StagedCommitter):
     """Lists the files of a checkpoint in the table's log, with the checkpoint's number.
 
     Args:
@@ -264,46 +171,39 @@ class DeltaCommitter(StreamSinkCommitter):
     """
 
     def __init__(self, sink: DeltaSink, storage: Storage, job: str) -> None:
+        super().__init__(storage, job, sink.address)
         self._sink = sink
-        self._storage = storage
-        self._job = job
         self._app = f"headgate-{job}"
 
     def start(self, restored_checkpoint: int | None) -> None:
-        """Make or check the table; see :meth:`StreamSinkCommitter.start`.
+        """Make or check the table; see :meth:`SinkCommitter.start`.
 
         Raises:
             NotBuiltError: the table has partitions, constraints or computed columns.
         """
         self._sink.make()
-        table = self._sink.table()
-        _check(table)
-        committed = table.transaction_version(self._app)
-        refuse_older(restored_checkpoint, committed, self._job, self._sink.address)
+        _check(self._sink.table())
+        super().start(restored_checkpoint)
 
-    def commit(self, checkpoint_id: int, committables: Iterable[bytes]) -> None:
-        """Append the files; see :meth:`StreamSinkCommitter.commit`."""
+    def latest(self) -> int | None:
+        """Return the number of the application's last transaction."""
+        return _version(self._sink.table(), self._app)
+
+    def commit_staged(self, checkpoint_id: int, staged: list[Committable]) -> None:
+        """Append the files; see :meth:`SinkCommitter.commit`."""
         from deltalake import CommitProperties, Transaction  # noqa: PLC0415 - optional
         from deltalake.exceptions import DeltaError  # noqa: PLC0415
         from deltalake.transaction import AddAction  # noqa: PLC0415
 
-        found = committables_of(list(committables))
-        last = max((number_of(one, self._job) for one in found), default=-1)
-        if last > checkpoint_id:
-            raise SinkError(
-                "a committable of a later checkpoint",
-                asked=f"checkpoint {checkpoint_id}",
-                have=f"job {batch_job(self._job, last)}",
-            )
         table = self._sink.table()
-        committed = table.transaction_version(self._app)
+        committed = _version(table, self._app)
         # A task that has not heard of a commit yet passes its committable again with the next checkpoint.
-        found = [one for one in found if committed is None or number_of(one, self._job) > committed]
-        if not found or (committed is not None and committed >= checkpoint_id):
+        new = [one for one in staged if committed is None or one.number > committed]
+        if not new or (committed is not None and committed >= checkpoint_id):
             return
         now = time.time_ns() // 1_000_000
         actions = []
-        for file in (file for one in found for file in one.files):
+        for file in (file for one in new for file in one.files):
             self._check_file(file)
             stats = json.dumps({"numRecords": file.rows})
             actions.append(AddAction(file.name, file.bytes, {}, now, True, stats))
@@ -324,22 +224,18 @@ class DeltaCommitter(StreamSinkCommitter):
 
         A file of an earlier checkpoint may belong to an old version of the table.
         """
-        kept = {file.name for one in committables_of(known) for file in one.files}
-        committed = self._sink.table().transaction_version(self._app)
-        own = prefix(self._job)
+        named = {file.name for data in known for file in Committable.from_bytes(data).files}
+        committed, start = self.latest(), prefix(self._job)
         with failing("clean up", self._storage.root):
             for info in self._storage.list(self._storage.root):
                 name = info.path.rpartition("/")[2]
-                if not name.startswith(own) or name in kept:
+                if not name.startswith(start) or name in named:
                     continue
-                number, _, attempt = name.removeprefix(own).partition("-")
+                number, _, attempt = name.removeprefix(start).partition("-")
                 if before is not None and attempt >= before:
                     continue
                 if number.isdecimal() and (committed is None or int(number) > committed):
                     self._storage.delete_file(info.path)
-
-    def close(self) -> None:
-        """Do nothing."""
 
     def _check_file(self, file: StagedFile) -> None:
         path = self._storage.at(file.name)
@@ -352,6 +248,11 @@ class DeltaCommitter(StreamSinkCommitter):
                 have=f"{info.size} bytes" if info.is_file else "no file",
                 details={"path": path},
             )
+
+
+def _version(table: Any, app: str) -> int | None:
+    version: int | None = table.transaction_version(app)
+    return version
 
 
 def prefix(job: str) -> str:

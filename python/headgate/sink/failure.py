@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -66,6 +66,19 @@ def failing(doing: str, path: str, *, decided: bool = False) -> Iterator[None]:
             details={"path": path, "errno": code},
         )
         raise (mark_decided(failure) if decided else failure) from error
+
+
+@contextmanager
+def aborting(abort: Callable[[], None]) -> Iterator[None]:
+    """Abort a job because of an error; note a failure of the abort in that error."""
+    try:
+        yield
+    except BaseException as error:
+        try:
+            abort()
+        except SinkError as more:
+            error.add_note(f"the job's staged files are left: {more}")
+        raise
 
 
 def mark_decided(error: SinkError) -> SinkError:

@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headgate._arguments import arrow_schema, flag, instance, takes
+from headgate._arguments import arrow_schema, instance, takes
 from headgate._error import masked
-from headgate.sink.api import Sink, WriterContext, chosen_name
+from headgate.sink.api import CommitterContext, Delivery, Sink, WriterContext
 from headgate.sink.file_committer import FileCommitter
 from headgate.sink.file_options import FileSinkOptions
-from headgate.sink.file_stream import FileStreamCommitter, FileStreamWriter
-from headgate.sink.file_writer import FileSinkWriter
+from headgate.sink.file_writer import FileWriter
 from headgate.sink.local_storage import storage_of
 from headgate.sink.owner import Owner
-from headgate.sink.query_committer import QueryCommitter
 from headgate.sink.record_file import RecordFile
 from headgate.sink.recovery import Recovered, recover
-from headgate.sink.stream_api import Delivery, StreamSink, StreamWriterContext
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -28,11 +25,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class FileSink(FileSinkOptions, Sink, StreamSink):
+class FileSink(FileSinkOptions, Sink):
     """A folder of files, written in two phases.
 
-    Tasks stage their files in ``<path>/_staging``. When all tasks are done, the driver renames the
-    files into ``path``; no file is visible before. A failed job removes its staged files. Those of
+    Tasks stage their files in ``<path>/_staging``. When all tasks are done, or a checkpoint of a streaming
+    job is complete, the driver renames the files into ``path``; no file is visible before. A failed job removes its staged files. Those of
     a killed job are invisible, because readers ignore names that start with "_"; the next job with
     this path, or :meth:`recover`, completes or removes them. The steps are described at
     :class:`~headgate.sink.file_committer.FileCommitter`.
@@ -80,27 +77,6 @@ class FileSink(FileSinkOptions, Sink, StreamSink):
         """
         RecordFile(pa.BufferOutputStream(), schema, self.encoding).discard()
 
-    @takes(owner=instance("an Owner", Owner))
-    def create_committer(
-        self, job: str | None = None, *, owner: Owner | None = None
-    ) -> FileCommitter:
-        """Return the committer of a job.
-
-        Args:
-            job: the job's name; a new one if it is None.
-            owner: the process whose end is the job's end; this process if it is None.
-        """
-        return FileCommitter(self, self.storage(), job, owner)
-
-    @takes(query=chosen_name)
-    def create_query_committer(self, query: str) -> QueryCommitter:
-        """Return the committer of a streaming query of Spark.
-
-        Args:
-            query: the query's id, the same after a restart.
-        """
-        return QueryCommitter(self, self.storage(), query)
-
     @property
     def name(self) -> str:
         """The folder."""
@@ -117,39 +93,29 @@ class FileSink(FileSinkOptions, Sink, StreamSink):
         """``"exactly_once"``."""
         return "exactly_once"
 
-    @takes(context=instance("a StreamWriterContext", StreamWriterContext), schema=arrow_schema)
-    def create_stream_writer(
-        self, context: StreamWriterContext, schema: pa.Schema | None = None
-    ) -> FileStreamWriter:
-        """Return the writer of a task of a streaming job.
+    @takes(context=instance("a WriterContext", WriterContext), schema=arrow_schema)
+    def create_writer(self, context: WriterContext, schema: pa.Schema | None = None) -> FileWriter:
+        """Return the writer of a task.
 
         Args:
             context: the identity of the writer.
             schema: the schema that batches are cast to; the first batch's if it is None.
         """
-        return FileStreamWriter(self, self.storage(), context, schema)
+        return FileWriter(self, self.storage(), context, schema)
 
-    @takes(job=chosen_name)
-    def create_stream_committer(self, job: str) -> FileStreamCommitter:
-        """Return the committer of a streaming job.
-
-        Args:
-            job: the job's name, the same after a restart.
-        """
-        return FileStreamCommitter(self, self.storage(), job)
-
-    @takes(context=instance("a WriterContext", WriterContext), schema=arrow_schema, make_job=flag)
-    def create_writer(
-        self, context: WriterContext, schema: pa.Schema | None = None, *, make_job: bool = False
-    ) -> FileSinkWriter:
-        """Return a writer of a job.
+    @takes(
+        context=instance("a CommitterContext", CommitterContext), owner=instance("an Owner", Owner)
+    )
+    def create_committer(
+        self, context: CommitterContext, *, owner: Owner | None = None
+    ) -> FileCommitter:
+        """Return the committer of a job.
 
         Args:
-            context: the identity of the writer.
-            schema: the schema that batches are cast to; the first batch's if it is None.
-            make_job: True to make the job's folder too: for streams, whose jobs are not started.
+            context: the identity of the committer.
+            owner: the process whose end is the end of a batch; this process if it is None.
         """
-        return FileSinkWriter(self, self.storage(), context, schema, make_job=make_job)
+        return FileCommitter(self, self.storage(), context, owner)
 
     def recover(self) -> Recovered:
         """Complete decided commits at the path, and remove the staged files of dead jobs.

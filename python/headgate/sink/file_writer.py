@@ -1,39 +1,44 @@
-"""The writer of a file sink: stages files in the folder of its attempt."""
+"""The writer of a file sink: stages the files of a task, new ones for each checkpoint."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-import pyarrow as pa
-
-from headgate.errors import ClosedError, SchemaMismatchError
-from headgate.schema_cast import cast, is_lossless
-from headgate.sink.api import Committable, SinkWriter, StagedFile, WriterContext
+from headgate.errors import ClosedError, SchemaMismatchError, SinkError
+from headgate.schema_cast import ExactCast
+from headgate.sink.api import SinkWriter, WriterContext
 from headgate.sink.failure import FAULTS, failing
-from headgate.sink.layout import STAGING
+from headgate.sink.layout import STAGING, folder_name
 from headgate.sink.nested import without_hidden_nulls
 from headgate.sink.record_file import Checksummed, RecordFile
+from headgate.sink.staging import Committable, StagedFile
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headgate.sink.file_options import FileSinkOptions
     from headgate.sink.storage import Storage
 
 
-class FileSinkWriter(SinkWriter):
-    """Writes the files of one attempt.
+class FileWriter(SinkWriter):
+    """Stages the rows of one task.
 
-    The writer with index 0 and a schema makes one empty file if it gets no rows, so that even an
-    empty result has a schema. The committer drops that file if there are rows elsewhere.
+    Rows are staged before the number of their checkpoint is known, so they have the number
+    of the first one that they can belong to. The commit of a later checkpoint commits them under it.
 
     Args:
         sink: the options of the sink.
         storage: the sink's folder.
         context: the identity of the writer.
         schema: the schema of the batches; the first batch's if it is None.
-        make_job: True to make the job's folder too: for streams, whose jobs are not started.
-        has_checksums: True to put a checksum of each file into the committable.
     """
+
+    #: True to put a checksum of each file into the committable, for sinks that read the files again.
+    has_checksums: ClassVar[bool] = False
+    #: True if the first task of a batch without rows makes a file, so that the result has its columns.
+    #: The committer drops that file if there are rows elsewhere.
+    keeps_columns: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -41,28 +46,26 @@ class FileSinkWriter(SinkWriter):
         storage: Storage,
         context: WriterContext,
         schema: pa.Schema | None = None,
-        *,
-        make_job: bool = False,
-        has_checksums: bool = False,
     ) -> None:
         self._sink = sink
         self._storage = storage
         self._context = context
         self._schema = schema
-        self._make_job = make_job
-        self._has_checksums = has_checksums
-        self._folder = storage.at(STAGING, context.job, context.attempt)
-        self._has_folder = False
+        self._cast: SinkCast | None = None
+        self._attempt = f"{context.attempt}-{context.index}"
+        self._number = context.first_checkpoint
+        self._has_folder = self._is_closed = False
         self._files: list[StagedFile] = []
         self._file: RecordFile | None = None
-        self._state = "open"
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Stage a batch; see :meth:`SinkWriter.write`."""
         self._check_open()
         if self._schema is None:
             self._schema = batch.schema
-        batch = conform(batch, self._schema)
+        if self._cast is None:
+            self._cast = SinkCast(self._schema)
+        batch = self._cast(batch)
         limit = self._sink.max_rows_per_file
         while batch.num_rows:
             file = self._file or self._open(self._schema)
@@ -74,47 +77,75 @@ class FileSinkWriter(SinkWriter):
             if full:
                 self._finish(file)
 
-    def prepare_commit(self) -> Committable:
+    def prepare_commit(self, checkpoint_id: int) -> bytes | None:
         """Finish the files; see :meth:`SinkWriter.prepare_commit`."""
         self._check_open()
-        is_first = self._context.index == 0
-        if self._file is None and not self._files and is_first and self._schema is not None:
-            self._open(self._schema)
+        if checkpoint_id < self._number:
+            raise SinkError(
+                "the checkpoints of a writer come in the order of their numbers",
+                asked=f"checkpoint {checkpoint_id}",
+                have=f"at least {self._number}",
+            )
+        mine, schema = self._context, self._schema
+        is_first = self.keeps_columns and mine.is_batch and mine.index == 0
+        if self._file is None and not self._files and is_first and schema is not None:
+            self._open(schema)
         if self._file is not None:
             self._finish(self._file)
-        if self._has_folder:
+        committable = None
+        if self._files:
             with failing("write", self._folder):
                 self._storage.sync(self._folder)
-        self._state = "prepared"
-        context = self._context
-        return Committable(context.job, context.index, context.attempt, tuple(self._files))
+            files = tuple(self._files)
+            committable = Committable(mine.job, self._number, mine.index, self._attempt, files)
+        self._has_folder, self._files = False, []
+        self._number = checkpoint_id + 1
+        return None if committable is None else committable.to_bytes()
 
     def abort(self) -> None:
-        """Remove this attempt's folder if possible; the committer removes the job's folder."""
-        self._state = "closed"
+        """Remove the files that are not prepared, if that is possible."""
+        names = [file.name for file in self._files]
         if self._file is not None:
+            names.append(self._name)
             self._file.discard()
-            self._file = None
-        if self._has_folder:
-            self._has_folder = False
-            # An error here must not hide the one that led to the abort.
-            with contextlib.suppress(*FAULTS):
-                self._storage.delete_tree(self._folder)
+        self._file, self._files = None, []
+        # An error here must not hide the one that led to the abort; the committer tries again.
+        with contextlib.suppress(*FAULTS):
+            self._remove(names)
 
     def close(self) -> None:
-        """Close the writer; see :meth:`SinkWriter.close`."""
-        if self._state == "open":
-            self.abort()
-        self._state = "closed"
+        """Remove the files that are not prepared."""
+        self.abort()
+        self._is_closed = True
+
+    @property
+    def _folder(self) -> str:
+        """The folder of the files for the next checkpoint."""
+        staged = folder_name(self._context.job, self._number)
+        return self._storage.at(STAGING, staged, self._attempt)
+
+    @property
+    def _name(self) -> str:
+        """The name of the file that is open, or that will be the next one."""
+        return f"part-{len(self._files):05d}{self._sink.suffix}"
 
     @property
     def _path(self) -> str:
-        number = len(self._files)
-        return f"{self._folder}/part-{number:05d}{self._sink.suffix}"
+        return f"{self._folder}/{self._name}"
+
+    def _make_folder(self) -> None:
+        # Without parents in a batch: an attempt that outlives its job must not restore its folder.
+        self._storage.make_folder(self._folder, parents=not self._context.is_batch)
+
+    def _remove(self, names: list[str]) -> None:  # noqa: ARG002 - overridden
+        """Remove files of these names, and the folder that was made for them."""
+        if self._has_folder:
+            self._has_folder = False
+            self._storage.delete_tree(self._folder)
 
     def _check_open(self) -> None:
-        if self._state != "open":
-            raise ClosedError("the sink's writer is closed or has prepared its commit")
+        if self._is_closed:
+            raise ClosedError("the sink's writer is closed")
 
     def _is_large(self, file: RecordFile) -> bool:
         # Pending rows count with their bytes in memory; encode them if the limit seems near.
@@ -130,79 +161,34 @@ class FileSinkWriter(SinkWriter):
             )
         with failing("write", self._path):
             if not self._has_folder:
-                # Without parents: an attempt that outlives its job must not restore its folder.
-                self._storage.make_folder(self._folder, parents=self._make_job)
+                self._make_folder()
                 self._has_folder = True
             stream = self._storage.open_output(self._path)
-            if self._has_checksums:
+            if self.has_checksums:
                 stream = Checksummed(stream)
             self._file = RecordFile(stream, schema, self._sink.encoding)
         return self._file
 
     def _finish(self, file: RecordFile) -> None:
-        path = self._path
-        with failing("write", path):
+        with failing("write", self._path):
             size = file.finish()
-            self._storage.sync(path)
-        self._file = None
-        name = path.rpartition("/")[2]
+            self._storage.sync(self._path)
+        self._file, name = None, self._name
         self._files.append(StagedFile(name, file.rows, size, file.crc32))
 
 
-def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the batch with the columns, the order and the types of a schema.
+class SinkCast(ExactCast):
+    """Casts batches to the schema of a sink.
 
-    Raises:
-        SchemaMismatchError: the batch has other columns, or a value that cannot be cast.
+    Args:
+        schema: of the sink.
     """
-    batch = _without_hidden_nulls(batch, schema)
-    if batch.schema.equals(schema):
-        return batch
-    have, want = batch.schema.names, schema.names
-    if sorted(have) != sorted(want):
-        raise SchemaMismatchError(
-            "a batch for the sink has other columns than the sink",
-            asked=", ".join(want),
-            have=", ".join(have) or "none",
-        )
-    columns = []
-    for field in schema:
-        column = batch.column(field.name)
-        try:
-            if column.null_count and not field.nullable:
-                raise pa.ArrowInvalid("it has nulls, but is not null in the schema")
-            columns.append(_exact(column, field.type))
-        except pa.ArrowException as error:
-            raise SchemaMismatchError(
-                f"a batch for the sink does not fit its schema: column {field.name!r}: {error}",
-                asked=f"{field.name}: {field.type}",
-                have=f"{field.name}: {column.type}",
-                remedy="cast the column before the sink",
-                details={"column": field.name},
-            ) from error
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
+    verb = "has"
 
-def _without_hidden_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    for at, name in enumerate(batch.schema.names):
-        column = batch.column(at)
-        known = schema.get_all_field_indices(name)
-        if pa.types.is_nested(column.type) and len(known) == 1:
-            found = without_hidden_nulls(column, schema.field(known[0]).type, name)
-            if found is not column:
-                batch = batch.set_column(at, name, found)
-    return batch
+    def __init__(self, schema: pa.Schema) -> None:
+        super().__init__(schema, "a batch for the sink")
 
-
-def _exact(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast a column.
-
-    Raises:
-        ArrowInvalid: a value would change.
-        ArrowNotImplementedError: pyarrow lacks the cast.
-    """
-    if column.type.equals(kind):
-        return column
-    if not is_lossless(column.type, kind):
-        raise pa.ArrowInvalid(f"values of {column.type} may change as {kind}")
-    return cast(column, kind)
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch with the schema; see :class:`SchemaCast`."""
+        return super().__call__(without_hidden_nulls(batch, self._schema))

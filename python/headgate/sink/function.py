@@ -1,28 +1,22 @@
-"""A sink that calls a function with each batch of a streaming job."""
+"""A sink that calls a function with each batch."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate._kinds import kind_of
 from headgate.errors import OptionError, StreamError, UserFunctionError
-from headgate.sink.stream_api import (
-    Delivery,
-    StreamSink,
-    StreamSinkCommitter,
-    StreamSinkWriter,
-    StreamWriterContext,
-)
+from headgate.sink.api import Delivery, Sink, SinkWriter, WriterContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionSink(StreamSink):
+class FunctionSink(Sink):
     """Calls a function with each batch, in the task and its thread: at least once after a restart.
 
     An exception of the function fails the task. What it returns does not matter.
@@ -66,22 +60,13 @@ class FunctionSink(StreamSink):
         """``"at_least_once"``."""
         return "at_least_once"
 
-    def create_stream_writer(
-        self,
-        context: StreamWriterContext,
-        schema: pa.Schema | None = None,
-    ) -> StreamSinkWriter:
+    def create_writer(self, context: WriterContext, schema: pa.Schema | None = None) -> SinkWriter:
         """Return a writer that calls the function."""
         del schema
         return FunctionWriter(self.function, context.job)
 
-    def create_stream_committer(self, job: str) -> StreamSinkCommitter:
-        """Return a committer that does nothing."""
-        del job
-        return NoCommitter()
 
-
-class FunctionWriter(StreamSinkWriter):
+class FunctionWriter(SinkWriter):
     """Calls a function with each batch.
 
     Args:
@@ -107,28 +92,3 @@ class FunctionWriter(StreamSinkWriter):
             raise UserFunctionError(
                 f"the function of sink {self._job} failed: {type(error).__name__}: {error}"
             ) from error
-
-    def prepare_commit(self, checkpoint_id: int) -> None:
-        """Return None: there is nothing to commit."""
-
-    def abort(self) -> None:
-        """Do nothing: what the function did cannot be undone."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class NoCommitter(StreamSinkCommitter):
-    """The committer of a sink whose writers leave nothing to commit."""
-
-    def start(self, restored_checkpoint: int | None) -> None:
-        """Do nothing."""
-
-    def commit(self, checkpoint_id: int, committables: Iterable[bytes]) -> None:
-        """Do nothing."""
-
-    def abort_unknown(self, known: Collection[bytes], before: str | None = None) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""

@@ -2,12 +2,12 @@
 
 ::
 
-    part-<job>-<task>-<n>.parquet              visible data
-    _SUCCESS                                   marks a complete commit of the last job
-    _staging/<job>/_job.json                   the owner of the job
-    _staging/<job>/_commit.json                the journal of the job's decided commit
-    _staging/<job>/<attempt>/part-<n>.parquet  a staged file
-    _headgate/commits/<query>/<batch>          marks a committed batch of a streaming query
+    part-<job>-<c>-<task>-<n>.parquet              visible data of checkpoint c; a batch has only 0
+    _SUCCESS                                       marks a complete commit of the last batch
+    _staging/<job>-<c>/_job.json                   the owner of a batch
+    _staging/<job>-<c>/_commit.json                the journal of the checkpoint's decided commit
+    _staging/<job>-<c>/<attempt>/part-<n>.parquet  a staged file
+    _headgate/commits/<job>/<c>                    marks a committed checkpoint of a stream
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ COMMITS: Final = f"{MARKERS}/commits"
 PARTIAL: Final = ".partial"
 
 
-def staged_path(job: str, attempt: str, name: str) -> str:
+def folder_name(job: str, number: int) -> str:
+    """Return the name of the folder in which the files of a job's checkpoint are staged."""
+    return f"{job}-{number}"
+
+
+def staged_path(folder: str, attempt: str, name: str) -> str:
     """Return the path of a staged file."""
-    return f"{STAGING}/{job}/{attempt}/{name}"
+    return f"{STAGING}/{folder}/{attempt}/{name}"
 
 
-def target_path(job: str, number: int, name: str) -> str:
+def target_path(folder: str, number: int, name: str) -> str:
     """Return the path at which a staged file becomes visible."""
-    return f"part-{job}-{number:05d}-{name.rpartition('-')[2]}"
+    return f"part-{folder}-{number:05d}-{name.rpartition('-')[2]}"
 
 
-def marker_path(query: str, batch: int | str) -> str:
-    """Return the path of the marker of a streaming query's batch."""
-    return f"{COMMITS}/{query}/{batch}"
+def marker_path(job: str, number: int | str) -> str:
+    """Return the path of the marker of a job's checkpoint."""
+    return f"{COMMITS}/{job}/{number}"
 
 
-def batch_job(query: str, batch: int) -> str:
-    """Return the name of the job of a streaming query's batch."""
-    return f"{query}-{batch}"
-
-
-def marker_of(job: str) -> str | None:
-    """Return the path of the marker of a batch's job; None if it is no such job."""
-    query, _, number = job.rpartition("-")
-    return marker_path(query, number) if is_name(query) and number.isdecimal() else None
+def marker_of(folder: str) -> str | None:
+    """Return the path of the marker of a folder's checkpoint; None if it is no such folder."""
+    job, _, number = folder.rpartition("-")
+    return marker_path(job, number) if is_name(job) and number.isdecimal() else None
 
 
 def is_hidden(path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,8 +11,8 @@ import pyarrow as pa
 from headgate._arguments import arrow_schema, instance, refuse, takes
 from headgate._kinds import kind_of
 from headgate.errors import ClosedError
-from headgate.sink.api import Sink, SinkWriter, WriterContext, WriteResult
-from headgate.sink.commit import abort_after
+from headgate.sink.api import Sink, SinkWriter, WriteResult
+from headgate.sink.batch import Batch, Staged, writer_context
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -37,7 +38,9 @@ class LocalWrite:
     def __init__(self, sink: Sink, schema: pa.Schema | None = None) -> None:
         self._sink = sink
         self._schema = schema
-        self._committer = sink.create_committer()
+        self._batch = Batch(sink)
+        self._open = ExitStack()
+        self._rows = 0
         self._writer: SinkWriter | None = None
         self._result: WriteResult | None = None
 
@@ -63,6 +66,7 @@ class LocalWrite:
         if self._writer is None:
             raise ClosedError("a LocalWrite writes inside its with block")
         self._writer.write(batch)
+        self._rows += batch.num_rows
 
     def __enter__(self) -> Self:
         """Start the job.
@@ -71,10 +75,11 @@ class LocalWrite:
             SinkError: the job must not or cannot write to the sink.
             UnsupportedTypeError: the sink cannot take a column of the schema.
         """
-        if self._schema is not None:
-            self._sink.check_schema(self._schema)
-        self._committer.start()
-        self._writer = self._sink.create_writer(WriterContext(self._committer.job), self._schema)
+        with ExitStack() as opened:
+            opened.enter_context(self._batch.running(self._schema))
+            context = writer_context(self._batch.job)
+            self._writer = opened.enter_context(self._sink.create_writer(context, self._schema))
+            self._open = opened.pop_all()
         return self
 
     def __exit__(
@@ -85,18 +90,14 @@ class LocalWrite:
     ) -> None:
         """Commit, or abort if there was an error."""
         writer, self._writer = self._writer, None
-        if writer is None:
+        if writer is None or error is not None:
+            self._open.__exit__(kind, error, trace)
             return
-        try:
-            with writer:
-                if error is not None:
-                    raise error
-                committable = writer.prepare_commit()
-            self._result = self._committer.commit([committable])
-        except BaseException as cause:
-            abort_after(cause, self._committer.abort)
-            if cause is not error:
-                raise
+        with self._open:
+            writer.flush(end_of_input=True)
+            staged = Staged(writer.prepare_commit(0), self._rows)
+            writer.close()
+            self._result = self._batch.commit([staged])
 
 
 @takes(sink=instance("a Sink", Sink, remedy='FileSink("out")'), schema=arrow_schema)

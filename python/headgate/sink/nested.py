@@ -8,57 +8,47 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.errors import SchemaMismatchError
+
+def without_hidden_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch whose nulls below null structs are other values, where a schema takes no null there."""
+    for place, name in enumerate(batch.schema.names):
+        column, fields = batch.column(place), schema.get_all_field_indices(name)
+        filled = _filled(column, schema.field(fields[0]).type) if len(fields) == 1 else column
+        if filled is not column:
+            batch = batch.set_column(place, name, filled)
+    return batch
 
 
-def without_hidden_nulls(array: pa.Array, data_type: pa.DataType, name: str) -> pa.Array:
-    """Return an array whose nulls below null structs are other values, where a type takes no null there.
-
-    Args:
-        array: of a type with the same names and nesting.
-        data_type: says which fields take no null.
-        name: of the column, for errors.
-
-    Raises:
-        SchemaMismatchError: there is a null in a struct whose field takes none.
-    """
+def _filled(array: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Return an array of a type with the same names and nesting."""
     t = pa.types
     if not _has_strict_fields(data_type) or not len(array):
         return array
     if array.offset:
         array = pa.concat_arrays([array])
     if t.is_struct(data_type) and t.is_struct(array.type):
-        return _struct(array, data_type, name)
+        return _struct(array, data_type)
     if t.is_map(data_type) and t.is_map(array.type):
-        items = without_hidden_nulls(array.items, data_type.item_type, f"{name}.value")
-        made = pa.MapArray.from_arrays(array.offsets, array.keys, items)
-        return _with_nulls_of(made, array)
+        items = _filled(array.items, data_type.item_type)
+        return _with_nulls_of(pa.MapArray.from_arrays(array.offsets, array.keys, items), array)
     if _is_list(data_type) and _is_list(array.type):
-        values = without_hidden_nulls(array.values, data_type.value_type, f"{name}.element")
+        values = _filled(array.values, data_type.value_type)
         return _with_nulls_of(type(array).from_arrays(array.offsets, values), array)
     return array
 
 
-def _struct(array: pa.StructArray, data_type: pa.StructType, name: str) -> pa.StructArray:
-    is_there = array.is_valid()
-    wanted = {field.name: field for field in data_type}
+def _struct(array: pa.StructArray, data_type: pa.StructType) -> pa.StructArray:
+    strict = {field.name: field for field in data_type}
     children = []
-    for at, own in enumerate(array.type):
-        field, child = wanted.get(own.name), array.field(at)
+    for place, child_field in enumerate(array.type):
+        field, child = strict.get(child_field.name), array.field(place)
         if field is not None:
             if not field.nullable and child.null_count:
-                child = pc.if_else(is_there, child, _any_value(child.type))
-            if not field.nullable and child.null_count:
-                raise SchemaMismatchError(
-                    f"{name}.{own.name} has a null, and takes none",
-                    remedy="fill the nulls · a schema whose field may be null",
-                )
-            child = without_hidden_nulls(child, field.type, f"{name}.{own.name}")
+                child = pc.if_else(array.is_valid(), child, _any_value(child.type))
+            child = _filled(child, field.type)
         children.append(child)
-    fields = [
-        pa.field(own.name, child.type) for own, child in zip(array.type, children, strict=True)
-    ]
-    return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
+    names = [field.name for field in array.type]
+    return pa.StructArray.from_arrays(children, names=names, mask=array.is_null())
 
 
 def _with_nulls_of(made: pa.Array, array: pa.Array) -> pa.Array:

@@ -1,23 +1,164 @@
-"""Staged files of a streaming job or query: one folder per checkpoint or batch, to be cleaned up."""
+"""Files that wait for their commit: what a checkpoint stores of them, and their committers' common part. ADR 0035."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from headgate._sealed import seal, unseal
 from headgate.errors import SinkError
 from headgate.sink import journal as journals
-from headgate.sink.api import Committable
+from headgate.sink.api import SinkCommitter, WriteResult, check_name
 from headgate.sink.failure import failing
-from headgate.sink.layout import STAGING, batch_job
+from headgate.sink.layout import STAGING, folder_name
 from headgate.sink.recovery import is_ours
 
 if TYPE_CHECKING:
     from headgate.sink.storage import Storage
 
 
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A file that waits for its commit.
+
+    Attributes:
+        name: the file's name within the folder of its attempt.
+        rows: rows in the file.
+        bytes: size of the file.
+        crc32: checksum of the file, for sinks that read it again; None for others.
+    """
+
+    name: str
+    rows: int
+    bytes: int
+    crc32: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committable:
+    """The files that one attempt has staged for a checkpoint.
+
+    Attributes:
+        job: the job of the attempt.
+        number: of the first checkpoint that the rows can belong to; they are staged under it.
+        index: the task's number.
+        attempt: the attempt.
+        files: the staged files.
+    """
+
+    job: str
+    number: int
+    index: int
+    attempt: str
+    files: tuple[StagedFile, ...]
+
+    def to_bytes(self) -> bytes:
+        """Return the JSON."""
+        return seal(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Committable:
+        """Return the committable that :meth:`to_bytes` wrote.
+
+        Raises:
+            SinkError: the bytes are not a committable, or have changed.
+        """
+        try:
+            fields = unseal(data)
+            files = tuple(StagedFile(**file) for file in fields.pop("files"))
+            committable = cls(**fields, files=files)
+            for name in (committable.job, committable.attempt, *(file.name for file in files)):
+                check_name(name)
+            numbers = [committable.number, committable.index]
+            numbers += [number for file in files for number in (file.rows, file.bytes)]
+            numbers += [file.crc32 for file in files if file.crc32 is not None]
+            if any(type(number) is not int or number < 0 for number in numbers):
+                raise ValueError("its number, or a file's rows, bytes or checksum, is no number")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise SinkError(f"this is no committable: {error}", have=repr(data[:200])) from error
+        return committable
+
+
+class StagedCommitter(SinkCommitter, ABC):
+    """Commits staged files, by the numbers in their committables.
+
+    Args:
+        storage: the folder of the staged files.
+        job: the job's name.
+        target: where the rows become visible, for errors.
+    """
+
+    def __init__(self, storage: Storage, job: str, target: str) -> None:
+        self._storage = storage
+        self._job = job
+        self._target = target
+
+    @abstractmethod
+    def latest(self) -> int | None:
+        """Return the number of the last committed checkpoint; None before the first one."""
+
+    @abstractmethod
+    def commit_staged(self, checkpoint_id: int, staged: list[Committable]) -> WriteResult | None:
+        """Make files visible, sorted by their numbers; see :meth:`SinkCommitter.commit`."""
+
+    def start(self, restored_checkpoint: int | None) -> None:
+        """Check that the job does not continue from before its last commit.
+
+        Raises:
+            SinkError: the sink has a later checkpoint of the job, whose rows would come again.
+        """
+        committed, restored = self.latest(), restored_checkpoint
+        if committed is None or (restored is not None and committed <= restored):
+            return
+        raise SinkError(
+            f"{self._target} has rows of job {self._job} that the job would write again",
+            asked="a first start" if restored is None else f"a restart from checkpoint {restored}",
+            have=f"checkpoint {committed}, which is committed",
+            remedy="restart from the last checkpoint · another name for the job, to write them again",
+            details={"job": self._job, "committed": committed},
+        )
+
+    def commit(self, checkpoint_id: int, committables: Iterable[bytes]) -> WriteResult | None:
+        """Make the files visible; see :meth:`SinkCommitter.commit`.
+
+        Raises:
+            SinkError: the commit failed, or a committable is of another job or a later checkpoint.
+        """
+        staged = sorted(map(Committable.from_bytes, committables), key=lambda one: one.number)
+        other = next((one.job for one in staged if one.job != self._job), None)
+        if other is not None:
+            raise SinkError("a committable of another job", asked=f"job {self._job}", have=other)
+        if staged and staged[-1].number > checkpoint_id:
+            raise SinkError(
+                "a committable of a later checkpoint",
+                asked=f"checkpoint {checkpoint_id}",
+                have=f"checkpoint {staged[-1].number}",
+            )
+        return self.commit_staged(checkpoint_id, staged)
+
+    def abort_unknown(self, known: Collection[bytes], before: str | None = None) -> None:
+        """Remove staged files, and complete decided commits; see :meth:`SinkCommitter.abort_unknown`."""
+        committables = map(Committable.from_bytes, known)
+        named = {(one.number, one.attempt) for one in committables if one.job == self._job}
+        storage = self._storage
+        with failing("clean up", storage.at(STAGING)):
+            for number in staged_numbers(storage, self._job):
+                folder = folder_name(self._job, number)
+                journal = journals.read(storage, folder)
+                if journal is not None:
+                    journals.roll_forward(storage, journal)
+                inside = storage.list(storage.at(STAGING, folder))
+                attempts = {info.path.rpartition("/")[2] for info in inside}
+                unnamed = {name for name in attempts if (number, name) not in named}
+                if before is not None:
+                    unnamed = {name for name in unnamed if name < before}
+                journals.clean(storage, folder, attempts=unnamed)
+
+
 def staged_numbers(storage: Storage, job: str) -> Iterator[int]:
-    """Yield the numbers of the job's checkpoints, or the query's batches, that have a folder."""
+    """Yield the numbers of the job's checkpoints that have a folder."""
     for info in storage.list(storage.at(STAGING)):
         name, _, number = info.path.rpartition("/")[2].rpartition("-")
         if name == job and number.isdecimal() and is_ours(storage, info.path):
@@ -29,54 +170,4 @@ def clean_until(storage: Storage, job: str, last: int) -> None:
     with failing("clean up", storage.at(STAGING)):
         for number in staged_numbers(storage, job):
             if number <= last:
-                journals.clean(storage, batch_job(job, number))
-
-
-def clean_unknown(
-    storage: Storage, job: str, known: Collection[bytes], before: str | None = None
-) -> None:
-    """Remove the job's staged files but those of known committables; complete decided commits.
-
-    Args:
-        storage: the sink's folder.
-        job: its name.
-        known: committables whose files stay.
-        before: files of attempts that sort behind it stay.
-    """
-    kept = {(one.job, one.attempt) for one in committables_of(known)}
-    with failing("clean up", storage.at(STAGING)):
-        for number in staged_numbers(storage, job):
-            name = batch_job(job, number)
-            journal = journals.read(storage, name)
-            if journal is not None:
-                journals.roll_forward(storage, journal)
-            inside = storage.list(storage.at(STAGING, name))
-            attempts = {info.path.rpartition("/")[2] for info in inside}
-            gone = {attempt for attempt in attempts if (name, attempt) not in kept}
-            if before is not None:
-                gone = {attempt for attempt in gone if attempt < before}
-            journals.clean(storage, name, attempts=gone)
-
-
-def committables_of(texts: Collection[bytes]) -> list[Committable]:
-    """Return committables from their bytes.
-
-    Raises:
-        SinkError: bytes are no committable.
-    """
-    try:
-        return [Committable.from_json(text.decode()) for text in texts]
-    except UnicodeDecodeError as error:
-        raise SinkError(f"this is no committable: {error}") from error
-
-
-def number_of(committable: Committable, job: str) -> int:
-    """Return the number under which a committable of a job is staged.
-
-    Raises:
-        SinkError: it is of another job.
-    """
-    name, _, number = committable.job.rpartition("-")
-    if name != job or not number.isdecimal():
-        raise SinkError("a committable of another job", asked=f"job {job}", have=committable.job)
-    return int(number)
+                journals.clean(storage, folder_name(job, number))

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headgate.batches import Batches, BatchFunction
-    from headgate.sink import Committable, Sink, WriteResult
+    from headgate.sink import Sink, WriteResult
     from headgate.source import Source
     from headgate.spark.options import ExchangeOptions
     from headgate.spark.request import By
 
-#: The columns that a task returns: one row with its committable, as JSON.
-MANIFEST: Final = "committable string"
+#: The columns that a task returns: one row with what it has staged.
+MANIFEST: Final = "committable binary, rows long"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class WriteTask:
 
     Attributes:
         sink: the sink.
-        job: name of the job that the committer commits.
+        job: name of the batch.
         schema: the schema that batches are cast to; None for that of the first batch.
     """
 
@@ -63,7 +63,8 @@ def write(
     The call runs a Spark job and returns when the rows are visible. With a DataFrame and no other
     argument, the tasks of the DataFrame write its rows. With a source, or with an argument of
     :func:`~headgate.spark.exchange`, the rows go through an exchange, and its consumers write them
-    without the JVM. Spark may run a task several times; the rows of exactly one attempt are kept.
+    without the JVM. Spark may run a task several times; the rows of exactly one attempt are kept, unless
+    the sink's ``delivery`` is ``"at_least_once"``.
 
     Four consumers, each with all rows of its users, write one Parquet file or more each::
 
@@ -104,9 +105,8 @@ def write(
         Exception: Spark's exception for a job that failed, also if ``map`` or ``reduce`` raised. No
             row is visible then.
     """
-    from headgate.sink import Committable  # noqa: PLC0415 - imports pyarrow
-    from headgate.sink import Sink as SinkClass  # noqa: PLC0415
-    from headgate.sink.commit import abort_after  # noqa: PLC0415
+    from headgate.sink import Sink as SinkClass  # noqa: PLC0415 - imports pyarrow
+    from headgate.sink.batch import Batch, Staged  # noqa: PLC0415
     from headgate.sink.file_options import MODES  # noqa: PLC0415
 
     if not isinstance(sink, SinkClass):
@@ -129,51 +129,33 @@ def write(
         "parallelism": parallelism,
     }
     given = {name: value for name, value in given.items() if value is not None}
-    committer = sink.create_committer()
+    batch = Batch(sink)
     if _is_alone(df, by, map, reduce, schema, given):
         table: Any = df
         check_workers(table.sparkSession)
         columns = file_schema(table.schema)
-        manifests = _written(table, WriteTask(sink, committer.job, None))
+        manifests = _written(table, WriteTask(sink, batch.job, None))
     else:
         columns = file_schema(_result(df, by, map, reduce, schema, given))
-        task = WriteTask(sink, committer.job, columns)
+        task = WriteTask(sink, batch.job, columns)
         manifests = _exchanged(df, task, by, map, reduce, schema, given)
-    sink.check_schema(columns)
-    committer.start()
-    try:
+    with batch.running(columns):
         # Spark returns one row of each task: that of the attempt that succeeded.
-        rows = manifests.collect()
-        found = [Committable.from_json(row["committable"]) for row in rows]
-        if not any(committable.files for committable in found):
-            found.append(empty(sink, committer.job, columns))
-        return committer.commit(found)
-    except BaseException as error:
-        abort_after(error, committer.abort)
-        raise
+        tasks = [Staged(row["committable"], row["rows"]) for row in manifests.collect()]
+        return batch.commit(tasks, columns)
 
 
 def run(task: WriteTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write the batches of a task; yield a batch with its committable."""
+    """Write the batches of a task; yield a batch with what it has staged."""
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
-    from headgate.sink import WriterContext  # noqa: PLC0415
+    from headgate.sink.batch import stage, writer_context  # noqa: PLC0415
+    from headgate.spark.tasks.task import here  # noqa: PLC0415
 
-    # Each writer draws a random attempt id: Spark may run a task twice, even at the same time.
-    context = WriterContext(task.job, _partition())
-    with task.sink.create_writer(context, task.schema) as writer:
-        for batch in batches:
-            writer.write(batch)
-        committable = writer.prepare_commit()
-    yield pa.RecordBatch.from_pydict({"committable": [committable.to_json()]})
-
-
-def empty(sink: Sink, job: str, schema: pa.Schema) -> Committable:
-    """Stage one file without rows, so that an empty result has its columns."""
-    from headgate.sink import WriterContext  # noqa: PLC0415 - imports pyarrow
-
-    with sink.create_writer(WriterContext(job), schema) as writer:
-        return writer.prepare_commit()
+    context = writer_context(task.job, here().partition)
+    staged = stage(task.sink, context, batches, task.schema)
+    columns = {"committable": pa.array([staged.committable], pa.binary()), "rows": [staged.rows]}
+    yield pa.RecordBatch.from_pydict(columns)
 
 
 def file_schema(schema: StructType) -> pa.Schema:
@@ -260,10 +242,3 @@ def _result(
         return check(df, session, by, map_, reduce, schema, options, sort_within=order).result
     data, session = source_input(df), session_of(spark)
     return check(data, session, by, map_, reduce, schema, options, sort_within=order).result
-
-
-def _partition() -> int:
-    from pyspark import TaskContext  # noqa: PLC0415 - only where Spark is
-
-    context = TaskContext.get()
-    return 0 if context is None else context.partitionId()

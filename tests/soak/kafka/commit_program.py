@@ -9,6 +9,7 @@ import sys
 
 from tests.soak.kafka.crashing import crashing
 
+from headgate.sink import CommitterContext
 from headgate.sink.kafka import KafkaSink
 
 JOB = "killed"
@@ -24,7 +25,7 @@ def main():
             os.kill(os.getpid(), signal.SIGKILL)
 
     sink = KafkaSink(topic, servers, delivery="exactly_once", staging=staging)
-    committer = sink.create_stream_committer(JOB)
+    committer = sink.create_committer(CommitterContext(JOB))
     crashing(committer, count)
     committer.start(1)
     committer.commit(1, [one.encode() for one in committables])

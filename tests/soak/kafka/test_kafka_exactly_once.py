@@ -19,7 +19,7 @@ from tests.soak.kafka.broker import ANSWER
 from tests.soak.kafka.crashing import crashing
 
 from headgate.errors import SinkError
-from headgate.sink import StreamWriterContext
+from headgate.sink import CommitterContext, WriterContext
 from headgate.sink.kafka import KafkaSink
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -32,8 +32,8 @@ class Steady(KafkaSink):
 
     faults = None
 
-    def create_stream_writer(self, context, schema=None):
-        writer = super().create_stream_writer(context, schema)
+    def create_writer(self, context, schema=None):
+        writer = super().create_writer(context, schema)
         write = writer.write
         writer.write = lambda batch: write(
             pa.record_batch(
@@ -43,8 +43,8 @@ class Steady(KafkaSink):
         )
         return writer
 
-    def create_stream_committer(self, job):
-        committer = super().create_stream_committer(job)
+    def create_committer(self, context):
+        committer = super().create_committer(context)
         if self.faults is not None:
             crashing(committer, lambda name: self.faults.step(name, ""))
         return committer
@@ -118,7 +118,7 @@ def test_random_jobs_with_random_crashes(broker, staging):
 
 
 def stage(sink, numbers, name, checkpoint=1, restored=None):
-    writer = sink.create_stream_writer(StreamWriterContext(name, 0, 1, "a", restored))
+    writer = sink.create_writer(WriterContext(name, 0, 1, "a", restored))
     with writer:
         writer.write(pa.record_batch({"value": [str(n) for n in numbers]}))
         return writer.prepare_commit(checkpoint)
@@ -137,7 +137,7 @@ def test_a_committer_that_is_killed_at_any_step(broker, staging):
         sink = KafkaSink(
             topic, broker.servers, delivery="exactly_once", staging=str(staging / topic)
         )
-        first = sink.create_stream_committer(commit_program.JOB)
+        first = sink.create_committer(CommitterContext(commit_program.JOB))
         first.start(None)
         first.close()
         staged = stage(sink, range(3), commit_program.JOB).decode()
@@ -153,7 +153,7 @@ def test_a_committer_that_is_killed_at_any_step(broker, staging):
         seen.append(done.returncode)
         # What a killed transaction left is no row, before and after its end.
         assert values(broker, topic) in ([], [0, 1, 2])
-        again = sink.create_stream_committer(commit_program.JOB)
+        again = sink.create_committer(CommitterContext(commit_program.JOB))
         again.start(1)
         again.commit(1, [staged.encode()])
         again.commit(1, [staged.encode()])
@@ -165,10 +165,10 @@ def test_a_committer_that_is_killed_at_any_step(broker, staging):
 def test_an_older_committer_is_locked_out(broker, staging):
     topic, name = broker.create(), f"job-{uuid.uuid4().hex[:6]}"
     sink = KafkaSink(topic, broker.servers, delivery="exactly_once", staging=str(staging))
-    old = sink.create_stream_committer(name)
+    old = sink.create_committer(CommitterContext(name))
     old.start(None)
     staged = [stage(sink, range(5), name)]
-    new = sink.create_stream_committer(name)
+    new = sink.create_committer(CommitterContext(name))
     new.start(1)
     with pytest.raises(SinkError, match="transaction"):
         old.commit(1, staged)
@@ -184,14 +184,14 @@ def test_an_older_committer_is_locked_out(broker, staging):
 def test_a_marker_that_kafka_forgot_is_an_error(broker, staging):
     topic, name = broker.create(), f"job-{uuid.uuid4().hex[:6]}"
     sink = KafkaSink(topic, broker.servers, delivery="exactly_once", staging=str(staging))
-    committer = sink.create_stream_committer(name)
+    committer = sink.create_committer(CommitterContext(name))
     committer.start(None)
     committer.commit(1, [stage(sink, range(5), name)])
     committer.close()
     group = f"headgate-{name}-{topic}"
     (answer,) = broker.admin.delete_consumer_groups([group]).values()
     answer.result(ANSWER)
-    late = sink.create_stream_committer(name)
+    late = sink.create_committer(CommitterContext(name))
     with pytest.raises(SinkError, match="does not know any more"):
         late.start(1)
     late.close()
@@ -200,12 +200,12 @@ def test_a_marker_that_kafka_forgot_is_an_error(broker, staging):
 def test_a_job_that_continues_from_before_its_last_commit_is_refused(broker, staging):
     topic, name = broker.create(), f"job-{uuid.uuid4().hex[:6]}"
     sink = KafkaSink(topic, broker.servers, delivery="exactly_once", staging=str(staging))
-    committer = sink.create_stream_committer(name)
+    committer = sink.create_committer(CommitterContext(name))
     committer.start(None)
     committer.commit(2, [stage(sink, range(5), name, checkpoint=2)])
     committer.close()
     for restored in (None, 1):
-        again = sink.create_stream_committer(name)
+        again = sink.create_committer(CommitterContext(name))
         with pytest.raises(SinkError, match="would write again"):
             again.start(restored)
         again.close()
@@ -214,7 +214,7 @@ def test_a_job_that_continues_from_before_its_last_commit_is_refused(broker, sta
 def test_staged_rows_that_are_gone_are_an_error_and_no_row_is_shown(broker, staging):
     topic, name = broker.create(), f"job-{uuid.uuid4().hex[:6]}"
     sink = KafkaSink(topic, broker.servers, delivery="exactly_once", staging=str(staging))
-    committer = sink.create_stream_committer(name)
+    committer = sink.create_committer(CommitterContext(name))
     committer.start(None)
     staged = [stage(sink, range(5), name), stage(sink, [], name)]
     staged = [one for one in staged if one]
@@ -236,7 +236,7 @@ def test_a_broker_that_dies_in_a_transaction(broker, staging, call):
     sink = KafkaSink(
         topic, broker.servers, delivery="exactly_once", staging=str(staging), timeout=15
     )
-    committer = sink.create_stream_committer(name)
+    committer = sink.create_committer(CommitterContext(name))
     deaths, committed = [], []
 
     def step(name):
@@ -270,7 +270,7 @@ def test_the_marker_is_an_offset_of_a_group_of_its_own(broker, staging):
 
     topic, name = broker.create(), f"job-{uuid.uuid4().hex[:6]}"
     sink = KafkaSink(topic, broker.servers, delivery="exactly_once", staging=str(staging))
-    committer = sink.create_stream_committer(name)
+    committer = sink.create_committer(CommitterContext(name))
     committer.start(None)
     committer.commit(7, [stage(sink, range(2), name, checkpoint=7)])
     committer.close()
@@ -282,7 +282,7 @@ def test_the_marker_is_an_offset_of_a_group_of_its_own(broker, staging):
 def test_a_committable_that_an_earlier_checkpoint_committed_is_left_out(broker, staging):
     topic, name = broker.create(), f"job-{uuid.uuid4().hex[:6]}"
     sink = KafkaSink(topic, broker.servers, delivery="exactly_once", staging=str(staging))
-    committer = sink.create_stream_committer(name)
+    committer = sink.create_committer(CommitterContext(name))
     committer.start(None)
     first = stage(sink, [1], name)
     committer.commit(1, [first])

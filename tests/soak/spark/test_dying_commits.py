@@ -30,7 +30,7 @@ class Dying(Writing):
             os._exit(9)
 
         def dying(messages, batchId):  # noqa: N803 - Spark's name
-            from headgate.sink import journal, query_committer
+            from headgate.sink import file_committer, journal
             from headgate.sink.local_storage import LocalStorage
 
             flag = f"{path}.died"
@@ -44,7 +44,7 @@ class Dying(Writing):
                 elif step == "between-the-files":
                     LocalStorage.move = _after(LocalStorage.move, ".parquet", die)
                 elif step == "before-the-cleaning":
-                    query_committer.QueryCommitter._clean = die
+                    file_committer.FileCommitter._clean = die
                 else:
                     real, writer.commit = commit, die
                     real(messages, batchId)

@@ -16,8 +16,8 @@ import time
 from functools import wraps
 from pathlib import Path
 
-from headgate.sink import journal, query_committer
-from headgate.sink.file_stream import FileStreamWriter
+from headgate.sink import file_committer, journal
+from headgate.sink.file_writer import FileWriter
 from headgate.source.batch_source import BatchEnumerator
 from headgate.stream.job.commits import SinkCommits
 from headgate.stream.job.deployment import Deployment
@@ -34,7 +34,7 @@ OF_WORKERS = {
     "barrier": (StreamTask, "_trigger"),
     "snapshot file": (SnapshotFolder, "write"),
     "snapshot": (Deployment, "_acknowledge"),
-    "prepare": (FileStreamWriter, "prepare_commit"),
+    "prepare": (FileWriter, "prepare_commit"),
     "retention": (SnapshotRetention, "complete"),
     "discard": (SnapshotRetention, "discard"),
     "read state": (KeyedStateBackend, "restore"),
@@ -161,5 +161,5 @@ for point, (owner, method) in {**OF_WORKERS, **OF_DRIVER}.items():
     _around(owner, method, point)
 StreamWorker.run = _remembered(StreamWorker.run)
 journal.roll_forward = _visible(journal.roll_forward)
-assert query_committer.journals is journal
+assert file_committer.journals is journal
 faulthandler.register(signal.SIGUSR1, all_threads=True)

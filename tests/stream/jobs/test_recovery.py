@@ -14,9 +14,9 @@ from kit import wait_for_a_checkpoint, wait_until
 from headgate import errors
 from headgate.sink import (
     FileSink,
-    StreamSink,
-    StreamSinkCommitter,
-    StreamSinkWriter,
+    Sink,
+    SinkCommitter,
+    SinkWriter,
 )
 from headgate.source import NumberSequenceSource
 from headgate.stream import JobState, read_savepoint, stream
@@ -222,7 +222,7 @@ def test_an_entry_of_a_newer_driver_ends_the_job_however_much_is_tolerated(tmp_p
     assert query.status.restarts == 0
 
 
-class SlowWriter(StreamSinkWriter):
+class SlowWriter(SinkWriter):
     def write(self, batch):
         pass
 
@@ -246,18 +246,18 @@ class Refusing(SlowWriter):
         raise self.error
 
 
-class Refused(StreamSink):
+class Refused(Sink):
     delivery = "exactly_once"
 
     def __init__(self, error, committer=None):
         self.error, self.committer = error, committer
 
-    def create_stream_writer(self, context, schema=None):
+    def create_writer(self, context, schema=None):
         writer = Refusing() if self.error else SlowWriter()
         writer.error = self.error
         return writer
 
-    def create_stream_committer(self, job):
+    def create_committer(self, context):
         return self.committer or SlowCommitter(SlowlyCommitted())
 
 
@@ -296,7 +296,7 @@ def test_an_exception_of_a_committer_is_one_of_the_sink(tmp_path):
         made.start(checkpoint=str(tmp_path / "checkpoints"))
 
 
-class SlowlyCommitted(StreamSink):
+class SlowlyCommitted(Sink):
     """A sink whose commits take longer than several intervals; it notes how many checkpoints are pending."""
 
     def __init__(self):
@@ -304,14 +304,14 @@ class SlowlyCommitted(StreamSink):
 
     delivery = "exactly_once"
 
-    def create_stream_writer(self, context, schema=None):
+    def create_writer(self, context, schema=None):
         return SlowWriter()
 
-    def create_stream_committer(self, job):
+    def create_committer(self, context):
         return SlowCommitter(self)
 
 
-class SlowCommitter(StreamSinkCommitter):
+class SlowCommitter(SinkCommitter):
     def __init__(self, sink):
         self.sink = sink
 

@@ -209,10 +209,10 @@ def test_an_error_of_the_function_of_a_sink_is_the_users():
 
 def test_an_error_of_a_sink_of_a_user_names_the_sink():
     class Broken(FunctionSink):
-        def create_stream_writer(self, context, schema=None):
+        def create_writer(self, context, schema=None):
             raise ZeroDivisionError("planned")
 
-    with pytest.raises(errors.SinkError, match="create_stream_writer of mine failed: ZeroDivision"):
+    with pytest.raises(errors.SinkError, match="create_writer of mine failed: ZeroDivision"):
         rows().sink(Broken(print), name="mine").run(restarts=0)
 
 

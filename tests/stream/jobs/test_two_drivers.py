@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from headgate.errors import CheckpointError
-from headgate.sink import FileSink, StreamWriterContext
+from headgate.sink import FileSink, WriterContext
 from headgate.stream.job.commits import SinkCommits
 from headgate.stream.job.messages import text
 from headgate.stream.job.store import CheckpointStore
@@ -250,8 +250,8 @@ class Committing:
     def __init__(self, sink, before_step):
         self.sink, self.before_step = sink, before_step
 
-    def create_stream_committer(self, job):
-        committer = self.sink.create_stream_committer(job)
+    def create_committer(self, context):
+        committer = self.sink.create_committer(context)
 
         def stepping(name):
             call = getattr(committer, name)
@@ -280,8 +280,8 @@ def test_an_older_driver_that_restores_removes_no_rows_that_a_newer_one_has_stag
 
     def stage(store, n, checkpoint, restored, index=0):
         attempt = f"{store.attempt(1)}-0-{index}"
-        context = StreamWriterContext("job.sink", index, 2, attempt, restored)
-        with sink.create_stream_writer(context) as writer:
+        context = WriterContext("job.sink", index, 2, attempt, restored)
+        with sink.create_writer(context) as writer:
             writer.write(pa.record_batch({"n": [n]}))
             found = writer.prepare_commit(checkpoint)
         committables = [[checkpoint, text(found)]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,12 +16,10 @@ from headgate._kafka import LOG, said
 from headgate.errors import SinkError
 from headgate.sink.failure import failing
 from headgate.sink.kafka.producing import Producing
-from headgate.sink.layout import staged_path
-from headgate.sink.staging import clean_unknown, clean_until, committables_of, number_of
-from headgate.sink.stream_api import StreamSinkCommitter, refuse_older
+from headgate.sink.layout import folder_name, staged_path
+from headgate.sink.staging import Committable, StagedCommitter, clean_until
 
 if TYPE_CHECKING:
-    from headgate.sink.api import Committable
     from headgate.sink.storage import Storage
 
 #: Seconds after which a commit without rows renews the marker: brokers forget offsets after days.
@@ -30,7 +28,7 @@ _RENEW: Final = 3600.0
 _PAUSE: Final = 0.2
 
 
-class KafkaCommitter(StreamSinkCommitter):
+class KafkaCommitter(StagedCommitter):
     """Produces the rows of each checkpoint in one transaction, which also commits a marker.
 
     The marker is an offset of a consumer group of its own: the number of the checkpoint plus one, at
@@ -54,10 +52,9 @@ class KafkaCommitter(StreamSinkCommitter):
         job: str,
         timeout: float,
     ) -> None:
+        super().__init__(storage, job, topic)
         self._topic = topic
         self._properties = dict(properties)
-        self._storage = storage
-        self._job = job
         self._timeout = timeout
         self._id = f"headgate-{job}-{topic}"
         self._producing: Producing | None = None
@@ -66,38 +63,27 @@ class KafkaCommitter(StreamSinkCommitter):
         self._marked_at = 0.0
 
     def start(self, restored_checkpoint: int | None) -> None:
-        """Lock out an older committer, and check the marker; see :meth:`StreamSinkCommitter.start`."""
-        marker = self._open()
-        if marker is None:
+        """Lock out an older committer, and check the marker; see :meth:`SinkCommitter.start`."""
+        if self._open() is None:
             if restored_checkpoint is not None:
                 raise self._forgotten(restored_checkpoint)
             self._in_transaction([], 0)
-        committed = marker - 1 if marker else None
-        refuse_older(restored_checkpoint, committed, self._job, self._topic)
+        super().start(restored_checkpoint)
 
-    def commit(self, checkpoint_id: int, committables: Iterable[bytes]) -> None:
-        """Produce the rows unless they are there; see :meth:`StreamSinkCommitter.commit`."""
-        found = committables_of(list(committables))
-        last = max((number_of(one, self._job) for one in found), default=-1)
-        if last > checkpoint_id:
-            raise SinkError(
-                "a committable of a later checkpoint",
-                asked=f"checkpoint {checkpoint_id}",
-                have=f"job {self._job}-{last}",
-            )
+    def latest(self) -> int | None:
+        """Return the checkpoint before the marker."""
+        return self._marker - 1 if self._marker else None
+
+    def commit_staged(self, checkpoint_id: int, staged: list[Committable]) -> None:
+        """Produce the rows unless they are there; see :meth:`SinkCommitter.commit`."""
         if self._producing is None and self._open() is None:
             raise self._forgotten(checkpoint_id)
         # A task that has not heard of a commit yet passes its committable again with the next checkpoint.
-        new = [one for one in found if number_of(one, self._job) >= self._marker]
-        is_new = checkpoint_id >= self._marker
+        new = [one for one in staged if one.number >= self._marker]
         is_old = time.monotonic() - self._marked_at > _RENEW
-        if is_new and (any(one.files for one in new) or is_old):
+        if checkpoint_id >= self._marker and (new or is_old):
             self._in_transaction(new, checkpoint_id + 1)
         clean_until(self._storage, self._job, checkpoint_id)
-
-    def abort_unknown(self, known: Collection[bytes], before: str | None = None) -> None:
-        """Remove staged rows; see :meth:`StreamSinkCommitter.abort_unknown`."""
-        clean_unknown(self._storage, self._job, known, before)
 
     def close(self) -> None:
         """Close the clients; an open transaction is aborted by the next committer or its timeout."""
@@ -210,7 +196,8 @@ class KafkaCommitter(StreamSinkCommitter):
 
     def _rows(self, committable: Committable) -> Iterable[pa.RecordBatch]:
         for file in committable.files:
-            path = self._storage.at(staged_path(committable.job, committable.attempt, file.name))
+            folder = folder_name(committable.job, committable.number)
+            path = self._storage.at(staged_path(folder, committable.attempt, file.name))
             with failing("read", path):
                 data = self._storage.read(path)
                 # A committable without a checksum is none of this sink's.

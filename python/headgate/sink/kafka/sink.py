@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate._kafka import checked_properties, checked_servers
 from headgate._units import parse_duration
 from headgate.errors import OptionError
+from headgate.sink.api import (
+    DELIVERIES,
+    CommitterContext,
+    Delivery,
+    Sink,
+    SinkCommitter,
+    SinkWriter,
+    WriterContext,
+)
 from headgate.sink.file_sink import FileSink
-from headgate.sink.file_stream import FileStreamWriter
-from headgate.sink.function import NoCommitter
+from headgate.sink.file_writer import FileWriter
 from headgate.sink.kafka.committer import KafkaCommitter
 from headgate.sink.kafka.producing import Producing, check_schema
-from headgate.sink.stream_api import (
-    DELIVERIES,
-    Delivery,
-    StreamSink,
-    StreamSinkCommitter,
-    StreamSinkWriter,
-    StreamWriterContext,
-)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +38,7 @@ _STAGED: Final = "64m"
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaSink(StreamSink):
+class KafkaSink(Sink):
     """Writes each row as a record.
 
     The batches have a column ``value`` (binary or string; null for a tombstone), and may have ``key``, ``topic``,
@@ -100,9 +100,7 @@ class KafkaSink(StreamSink):
         """The topic."""
         return f"KafkaSink({self.topic})"
 
-    def create_stream_writer(
-        self, context: StreamWriterContext, schema: pa.Schema | None = None
-    ) -> StreamSinkWriter:
+    def create_writer(self, context: WriterContext, schema: pa.Schema | None = None) -> SinkWriter:
         """Return a writer that produces, or one that stages.
 
         Raises:
@@ -115,12 +113,12 @@ class KafkaSink(StreamSink):
         files = self._files()
         return CheckedWriter(files, files.storage(), context, schema)
 
-    def create_stream_committer(self, job: str) -> StreamSinkCommitter:
+    def create_committer(self, context: CommitterContext) -> SinkCommitter:
         """Return the committer, which does something with ``"exactly_once"`` only."""
         if self.delivery == "at_least_once":
-            return NoCommitter()
-        seconds = parse_duration(self.timeout)
-        return KafkaCommitter(self.topic, self._settings(), self._files().storage(), job, seconds)
+            return SinkCommitter()
+        seconds, storage = parse_duration(self.timeout), self._files().storage()
+        return KafkaCommitter(self.topic, self._settings(), storage, context.job, seconds)
 
     def _settings(self) -> dict[str, Any]:
         ours = {"bootstrap.servers": self.bootstrap_servers, "enable.idempotence": True}
@@ -132,7 +130,7 @@ class KafkaSink(StreamSink):
         return FileSink(staging, format="arrow", filesystem=self.filesystem, **options)
 
 
-class ProducingWriter(StreamSinkWriter):
+class ProducingWriter(SinkWriter):
     """Produces rows at once, and waits for the brokers at each checkpoint.
 
     Args:
@@ -146,8 +144,10 @@ class ProducingWriter(StreamSinkWriter):
         self._schema: pa.Schema | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Produce the rows; see :meth:`StreamSinkWriter.write`."""
-        self._schema = _checked(batch, self._schema)
+        """Produce the rows; see :meth:`SinkWriter.write`."""
+        if self._schema is None or not batch.schema.equals(self._schema):
+            check_schema(batch.schema)
+        self._schema = batch.schema
         self._producing.produce(batch, self._topic)
 
     def prepare_commit(self, checkpoint_id: int) -> None:
@@ -159,20 +159,16 @@ class ProducingWriter(StreamSinkWriter):
         del checkpoint_id
         self._producing.flush()
 
-    def abort(self) -> None:
-        """Drop the rows that no broker has."""
-        self._producing.close()
-
     def close(self) -> None:
         """Drop the rows that no broker has, and close the connections."""
         self._producing.close()
 
 
-class CheckedWriter(FileStreamWriter):
+class CheckedWriter(FileWriter):
     """Stages rows that can be records, with checksums of the files."""
 
     has_checksums = True
-    _known: pa.Schema | None = None
+    keeps_columns = False
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Stage a batch.
@@ -180,12 +176,6 @@ class CheckedWriter(FileStreamWriter):
         Raises:
             SchemaMismatchError: the batch has no column ``value``, or one that no record has.
         """
-        self._known = _checked(batch, self._known)
+        if self._schema is None:
+            check_schema(batch.schema)
         super().write(batch)
-
-
-def _checked(batch: pa.RecordBatch, known: pa.Schema | None) -> pa.Schema:
-    """Check a batch's schema, once for each schema in a row; return it."""
-    if known is None or not batch.schema.equals(known):
-        check_schema(batch.schema)
-    return batch.schema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.errors import OptionError, SchemaMismatchError
+from headgate.errors import OptionError
 from headgate.spark.schema import arrow_schema_in_utc
 
 if TYPE_CHECKING:
@@ -35,34 +35,18 @@ def spark_schema(source: Source[Any, Any, Any]) -> StructType:
 
 
 def converter(schema: StructType) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Return a function that converts batches to exactly the Arrow schema that Spark expects.
+    """Return a function that casts batches to exactly the Arrow schema that Spark expects.
 
     It finds columns by name and leaves out those that Spark did not ask for.
     """
-    import pyarrow as pa  # noqa: PLC0415 - slow to import
+    from headgate.schema_cast import ExactCast  # noqa: PLC0415 - slow to import
 
     target = arrow_schema_in_utc(schema)
+    cast, names = ExactCast(target, "the source"), set(target.names)
 
     def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.schema.equals(target):
             return batch
-        columns, names = [], set(batch.schema.names)
-        for field in target:
-            if field.name not in names:
-                raise SchemaMismatchError(
-                    f"a batch of the source has no column {field.name!r}",
-                    asked=", ".join(target.names),
-                    have=", ".join(batch.schema.names),
-                )
-            column = batch.column(field.name)
-            try:
-                columns.append(column if column.type == field.type else column.cast(field.type))
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise SchemaMismatchError(
-                    f"column {field.name!r} of the source does not fit the schema",
-                    asked=str(field.type),
-                    have=str(column.type),
-                ) from error
-        return pa.RecordBatch.from_arrays(columns, schema=target)
+        return cast(batch.select([name for name in batch.schema.names if name in names]))
 
     return convert

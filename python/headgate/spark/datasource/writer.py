@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import datasource as api
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from headgate._matches import close_matches
-from headgate._values import parse_bool
 from headgate.errors import OptionError, SinkError
-from headgate.sink import Committable, FileSink, WriterContext
-from headgate.sink.layout import batch_job
+from headgate.sink import CommitterContext, FileSink, WriterContext
+from headgate.sink.batch import Batch, Staged, stage, writer_context
 from headgate.sink.local_storage import storage_of
 from headgate.sink.owner import Owner
-from headgate.spark.write import empty, file_schema
+from headgate.source.arguments import Texts
+from headgate.spark.write import file_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,14 +27,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-#: Options of the sink by their names, of which ``sep`` is Spark's.
-_TEXTS: Final = {
-    name: name for name in ("format", "compression", "target_file_size", "stale_after", "delimiter")
-} | {"sep": "delimiter"}
-_NUMBERS: Final = {"max_rows_per_file": "max_rows_per_file"}
-_FLAGS: Final = {"header": "header"}
-#: Options that Spark passes to every sink.
-_SPARKS: Final = frozenset({"path", "checkpointlocation"})
+#: Options of a sink; ``sep`` is Spark's name of the delimiter, and Spark passes the checkpoint's location.
+_OPTIONS: Final = (
+    *("path", "format", "compression", "targetFileSize", "staleAfter", "maxRowsPerFile"),
+    *("header", "delimiter", "sep", "checkpointLocation"),
+)
 
 #: Local properties that Spark sets in the tasks of a streaming query.
 _QUERY: Final = "sql.streaming.queryId"
@@ -53,9 +49,10 @@ _ROWS: Final = 10_000
 
 @dataclass
 class FileCommitMessage(WriterCommitMessage):
-    """The committable of one task, as JSON."""
+    """What one task has staged, and the streaming query that it belongs to."""
 
-    committable: str
+    staged: Staged
+    query: str = ""
 
 
 def batch_writer(
@@ -80,8 +77,8 @@ def stream_writer(
     Raises:
         OptionError: an unknown option, or an invalid value.
     """
-    known = {name.lower(): value for name, value in options.items()}
-    return FileStreamWriter(_sink(options, overwrite), schema, known.get("checkpointlocation"))
+    checkpoint = _texts(options).text("checkpointLocation")
+    return FileStreamWriter(_sink(options, overwrite), schema, checkpoint)
 
 
 class FileBatchWriter(DataSourceArrowWriter):
@@ -97,28 +94,27 @@ class FileBatchWriter(DataSourceArrowWriter):
         self._schema = schema
         # This process ends after planning. The driver's JVM, its ancestor, lasts for the whole job.
         self._owner = Owner.of_ancestor("java")
-        self._job = sink.create_committer().job
+        self._job = Batch(sink).job
 
     def start(self) -> None:
         """Prepare the sink for the job."""
         self._sink.check_schema(file_schema(self._schema))
-        self._sink.create_committer(self._job, owner=self._owner).start()
+        context = CommitterContext(self._job, is_batch=True)
+        self._sink.create_committer(context, owner=self._owner).start(None)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FileCommitMessage:
         """Stage a task's rows."""
-        context = WriterContext(self._job, _task().partitionId())
-        return _stage(self._sink, context, iterator, make_job=False)
+        context = writer_context(self._job, _task().partitionId())
+        return FileCommitMessage(stage(self._sink, context, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit the job, which makes its files visible."""
-        found = _committables(messages)
-        if not any(committable.files for committable in found):
-            found.append(empty(self._sink, self._job, file_schema(self._schema)))
-        self._sink.create_committer(self._job).commit(found)
+        tasks = [message.staged for message in _of_tasks(messages)]
+        Batch(self._sink, self._job).commit(tasks, file_schema(self._schema))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
         """Remove the staged files of the job, unless its commit is already decided."""
-        self._sink.create_committer(self._job).abort()
+        Batch(self._sink, self._job).abort()
 
 
 class FileStreamWriter(_StreamBase):
@@ -145,88 +141,57 @@ class FileStreamWriter(_StreamBase):
                 have=f"{_QUERY}={query!r}, {_BATCH}={batch!r}",
                 remedy="a classic micro-batch query · df.write in foreachBatch",
             )
-        context = WriterContext(batch_job(query, int(batch)), task.partitionId())
+        last = int(batch) - 1 if int(batch) else None
+        context = WriterContext(query, task.partitionId(), restored_checkpoint=last)
         batches = iterator if _HAS_ARROW else _batches(iterator, self._schema)
-        return _stage(self._sink, context, batches, make_job=True)
+        return FileCommitMessage(stage(self._sink, context, batches), query)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Commit the batch. Do nothing if it is committed already."""
-        committables = _committables(messages)
-        queries = {found.job.rpartition("-")[0] for found in committables}
+        tasks = _of_tasks(messages)
+        queries = {message.query for message in tasks}
         if len(queries) > 1:
             raise SinkError("a batch has rows of several queries", have=", ".join(sorted(queries)))
         for query in queries:
-            self._sink.create_query_committer(query).commit(batchId, committables)
+            staged = [message.staged.committable for message in tasks]
+            committables = [committable for committable in staged if committable is not None]
+            self._sink.create_committer(CommitterContext(query)).commit(batchId, committables)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Remove the staged files of the batch, or leave them to the next batch of the query.
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """Remove the query's staged files, or leave them to its next batch.
 
         It leaves them if neither a task nor the checkpoint has the query's id.
         """
-        queries = {found.job.rpartition("-")[0] for found in _committables(messages)}
+        queries = {message.query for message in _of_tasks(messages)}
         for query in queries or _query_of(self._checkpoint):
-            self._sink.create_query_committer(query).abort(batchId)
+            self._sink.create_committer(CommitterContext(query)).abort_unknown([])
 
 
 def _sink(options: Mapping[str, str], overwrite: bool) -> FileSink:
-    given = {name.lower(): value for name, value in options.items()}
-    known = {**_TEXTS, **_NUMBERS, **_FLAGS}
-    chosen: dict[str, Any] = {}
-    for name, value in given.items():
-        plain = name.replace("_", "")
-        option = next((o for o in known if o.replace("_", "") == plain), None)
-        if option is None and name not in _SPARKS:
-            near = close_matches(name, known) or sorted(known)
-            raise OptionError(
-                f"{name!r} is no option of the sink",
-                asked=f'.option("{name}", "{value}")',
-                remedy=" · ".join(f'.option("{n}", ...)' for n in near),
-            )
-        if option in _NUMBERS:
-            if not value.isdecimal():
-                raise OptionError(
-                    f"{option}={value!r} is not a whole number",
-                    asked=f'.option("{name}", "{value}")',
-                    remedy=f'.option("{option}", "1000000")',
-                )
-            chosen[option] = int(value)
-        elif option in _FLAGS:
-            chosen[option] = _flag(option, value)
-        elif option is not None:
-            chosen[_TEXTS[option]] = value
-    if not given.get("path"):
+    texts = _texts(options)
+    path = texts.text("path")
+    if not path:
         raise OptionError("the sink needs a path", remedy=".save(path) · .start(path)")
-    return FileSink(given["path"], mode="overwrite" if overwrite else "append", **chosen)
+    arguments = {
+        "format": texts.text("format"),
+        "compression": texts.text("compression"),
+        "target_file_size": texts.text("targetFileSize"),
+        "stale_after": texts.text("staleAfter"),
+        "max_rows_per_file": texts.integer("maxRowsPerFile"),
+        "header": texts.boolean("header", default=True),
+        "delimiter": texts.text("sep", texts.text("delimiter")),
+    }
+    chosen = {name: value for name, value in arguments.items() if value is not None}
+    return FileSink(path, mode="overwrite" if overwrite else "append", **chosen)
 
 
-def _flag(option: str, value: str) -> bool:
-    try:
-        return parse_bool(value)
-    except ValueError as error:
-        raise OptionError(
-            f"{option}={value!r} is {error}",
-            asked=f'.option("{option}", "{value}")',
-            remedy=f'.option("{option}", "true")',
-        ) from None
+def _texts(options: Mapping[str, str]) -> Texts:
+    return Texts("the sink", {n.replace("_", ""): text for n, text in options.items()}, _OPTIONS)
 
 
-def _stage(
-    sink: FileSink,
-    context: WriterContext,
-    batches: Iterator[pa.RecordBatch],
-    *,
-    make_job: bool,
-) -> FileCommitMessage:
-    with sink.create_writer(context, make_job=make_job) as writer:
-        for batch in batches:
-            writer.write(batch)
-        return FileCommitMessage(writer.prepare_commit().to_json())
-
-
-def _committables(messages: Iterable[WriterCommitMessage | None]) -> list[Committable]:
+def _of_tasks(messages: Iterable[WriterCommitMessage | None]) -> list[FileCommitMessage]:
     # None stands for a task that failed.
-    ours = (message for message in messages if isinstance(message, FileCommitMessage))
-    return [Committable.from_json(message.committable) for message in ours]
+    return [message for message in messages if isinstance(message, FileCommitMessage)]
 
 
 def _batches(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:

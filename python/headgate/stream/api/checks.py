@@ -12,7 +12,7 @@ from headgate._arguments import Check, arrow_schema, function, instance, refuse,
 from headgate._kinds import kind_of, parameters_taken
 from headgate._matches import close_matches
 from headgate.errors import StreamError
-from headgate.sink.stream_api import StreamSink
+from headgate.sink.api import Sink, chosen_name
 from headgate.source import Source, WatermarkStrategy
 from headgate.stream.state.types import column_index, no_rows
 from headgate.stream.windows.aggregates import Aggregate
@@ -164,17 +164,15 @@ def check_sink(sink: Any, schema: pa.Schema) -> None:
         OptionError: it is none.
         HeadgateError: it cannot take the columns.
     """
-    makes = ("create_stream_writer", "create_stream_committer")
-    if isinstance(sink, type) or not all(callable(getattr(sink, name, None)) for name in makes):
+    if not isinstance(sink, Sink):
         raise refuse(
             "sink",
             sink,
-            f"is {kind_of(sink)}, which cannot write streams",
-            "a StreamSink",
+            f"is {kind_of(sink)}, not a headgate.sink.Sink",
+            "a Sink",
             'FileSink("out", mode="append") · FunctionSink(lambda batch: ...)',
         )
-    if isinstance(sink, StreamSink):
-        sink.check_schema(schema)
+    sink.check_schema(schema)
 
 
 def check_window(

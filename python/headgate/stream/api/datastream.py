@@ -280,7 +280,7 @@ class DataStream:
         """Write the rows, and return the job: all sinks since the last start of a job of these streams.
 
         Args:
-            sink: one that can write streams, such as ``headgate.sink.FileSink``.
+            sink: such as ``headgate.sink.FileSink``.
             name: of the operator, which also names the sink's state.
             batch_rows: most rows of a batch, for a sink that is slow: barriers may pass between batches.
             batch_bytes: most bytes of a batch, about, such as ``"64k"``.

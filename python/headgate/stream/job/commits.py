@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import HeadgateError, InternalError, SinkError, StreamError
-from headgate.sink.stream_api import StreamSink
+from headgate.sink.api import CommitterContext
 from headgate.stream.job.metadata import committables_of
 from headgate.stream.operators.results import calling
 from headgate.stream.operators.sinks import SinkOperator
@@ -28,7 +28,7 @@ class SinkCommits:
         self._sinks = _sinks_of(graph)
         self._graph = graph
         #: Name of each sink, by uid.
-        self.names = {uid: sink.name for uid, sink in self._sinks.items() if hasattr(sink, "name")}
+        self.names = {uid: sink.name for uid, sink in self._sinks.items()}
         self._name = name
         self._committers: dict[str, Any] = {}
         #: True while the committers are those that :meth:`check` has made, for this checkpoint.
@@ -42,7 +42,7 @@ class SinkCommits:
             StreamError: one would, in this run or in the next one.
         """
         for uid, sink in self._sinks.items():
-            new_file = sink.new_file if isinstance(sink, StreamSink) else None
+            new_file = sink.new_file
             for source in self._graph.sources.values():
                 if new_file is not None and source.would_list(*new_file):
                     folder = new_file[1].rpartition("/")[0]
@@ -96,7 +96,8 @@ class SinkCommits:
         self._checkpoint = checkpoint
         for uid, sink in self._sinks.items():
             with calling(uid, "the committer", SinkError, HeadgateError):
-                committer = sink.create_stream_committer(f"{self._name}.{uid}")
+                context = CommitterContext(f"{self._name}.{uid}")
+                committer = sink.create_committer(context)
                 self._committers[uid] = committer
                 committer.start(checkpoint)
 

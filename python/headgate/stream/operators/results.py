@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,7 +9,7 @@ import pyarrow as pa
 from headgate._kinds import kind_of
 from headgate.batches import returned, schema_of
 from headgate.errors import HeadgateError, SchemaMismatchError, UserFunctionError
-from headgate.schema_cast import SchemaCast
+from headgate.schema_cast import ExactCast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,7 +67,7 @@ class Results:
         self._uid = uid
         self._schema = schema
         self._option = option
-        self._casts: dict[str, SchemaCast] = {}
+        self._casts: dict[str, ExactCast] = {}
 
     def batches(self, what: str, made: Any) -> Iterator[pa.RecordBatch]:
         """Yield the batches that have rows.
@@ -84,7 +83,7 @@ class Results:
         cast = self._casts.get(what)
         name = f"{what} of {self._uid}"
         if cast is None:
-            cast = self._casts[what] = exact_cast(self._schema, name, self._option)
+            cast = self._casts[what] = ExactCast(self._schema, name, self._option)
         batches = cast.all(returned(name, made))
         while True:
             with calling(self._uid, what):
@@ -92,7 +91,7 @@ class Results:
             if batch is None:
                 return
             if batch.num_rows:
-                yield of_schema(batch, self._schema)
+                yield batch
 
 
 def learned(
@@ -134,18 +133,6 @@ def learned(
     plain = {"string_view": pa.string(), "binary_view": pa.binary()}
     fields = [field.with_type(plain.get(str(field.type), field.type)) for field in schema]
     return pa.schema(fields)
-
-
-def exact_cast(schema: pa.Schema, name: str, option: str = "") -> SchemaCast:
-    """Return a cast that leaves no column with a type that only Spark takes for the declared one."""
-    return SchemaCast(schema, name, option, operator.eq)
-
-
-def of_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch whose columns have the right types with the very schema: its nullability, no metadata."""
-    if batch.schema.equals(schema):
-        return batch
-    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 def mask_of(uid: str, made: Any, rows: int) -> pa.Array | pa.ChunkedArray:

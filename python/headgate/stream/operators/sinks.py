@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import HeadgateError, SinkError
-from headgate.sink.stream_api import StreamWriterContext
+from headgate.sink.api import WriterContext
 from headgate.stream.graph.operator import Operator, OperatorContext, OperatorSnapshot
 from headgate.stream.operators.results import calling
 
@@ -30,15 +30,15 @@ class SinkOperator(Operator):
     def open(self, context: OperatorContext) -> None:
         """Make the writer."""
         self._uid = context.uid
-        own = StreamWriterContext(
+        own = WriterContext(
             job=f"{context.job}.{context.uid}",
             index=context.index,
             parallelism=context.parallelism,
             attempt=context.attempt,
             restored_checkpoint=context.restored_checkpoint,
         )
-        with self._calling("create_stream_writer"):
-            self._writer = self.sink.create_stream_writer(own)
+        with self._calling("create_writer"):
+            self._writer = self.sink.create_writer(own)
 
     def process(self, batch: pa.RecordBatch) -> None:
         """Write a batch."""

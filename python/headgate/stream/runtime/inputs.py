@@ -16,8 +16,8 @@ from headgate.checkpoints import (
 from headgate.data_types import EndOfDataStatus
 from headgate.errors import HeadgateError, SourceError
 from headgate.reader import Event, RecordReader
+from headgate.schema_cast import ExactCast
 from headgate.source.watermark.generator import MAX_WATERMARK, MIN_WATERMARK
-from headgate.stream.operators.results import exact_cast, of_schema
 from headgate.stream.runtime.outputs import IDLE, WATERMARK, watermark_of
 from headgate.stream.runtime.watermarks import StatusWatermarkValve
 
@@ -102,8 +102,7 @@ class SourceInput(TaskInput):
         back_pressured_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         self.operator = operator
-        self._schema = schema
-        self._cast = exact_cast(schema, "the source")
+        self._cast = ExactCast(schema, "the source")
         self._handler = handler
         self._mailbox = mailbox
         self._restored = restored
@@ -160,7 +159,7 @@ class SourceInput(TaskInput):
 
     def _checked(self, record: Any) -> pa.RecordBatch:
         try:
-            return of_schema(self._cast(record), self._schema)
+            return self._cast(record)
         except AttributeError as error:
             raise SourceError(
                 f"the source emitted a {type(record).__name__} instead of a RecordBatch",
