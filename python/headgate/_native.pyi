@@ -16,6 +16,9 @@ def decode_channel_state(parts: bytes, schema: pa.Schema | None = None) -> list[
 def hash_partition_ids(batch: Any, columns: Sequence[str], num_partitions: int) -> pa.UInt32Array:
     """Return the subpartition of each row by Spark's hash partitioning."""
 
+def key_groups_of_state(keys: Any, max_parallelism: int) -> pa.UInt32Array:
+    """Return the key group of each row of a batch, whose key is all columns."""
+
 def key_groups(keys: Any, max_parallelism: int) -> pa.UInt32Array:
     """Return Flink's key group of each key."""
 

@@ -29,8 +29,9 @@ from headgate.flink.record_writer import FlinkRecordWriter
 from headgate.partition import ResultPartition
 from headgate.schemas import same_schema
 from headgate.selectors import (
-    BuiltIn,
+    KeyedStateSelector,
     HashSelector,
+    NativeSelector,
     KeyGroupSelector,
     RoundRobinSelector,
     Selector,
@@ -101,7 +102,7 @@ class RecordWriter(FlinkRecordWriter):
         partition: ResultPartition,
         schema: pa.Schema | None = None,
         *,
-        selector: Selector | None = None,
+        selector: Selector | KeyedStateSelector | None = None,
         serializer: Serializer = "arrow",
         buffer_timeout: str | float | None = None,
     ) -> None:
@@ -113,7 +114,7 @@ class RecordWriter(FlinkRecordWriter):
         #: Columns that need a copy before the native writer may read them.
         self._at_risk: list[int] = []
         # A callable passes its numbers with each record, so the native selector is never asked.
-        built_in = selector if isinstance(selector, BuiltIn) else RoundRobinSelector()
+        built_in = selector if isinstance(selector, NativeSelector) else RoundRobinSelector()
         choice = native_choice(built_in, partition.num_subpartitions)
         timeout = partition._buffer_timeout  # noqa: SLF001 - one package
         if buffer_timeout is not None:
@@ -125,7 +126,7 @@ class RecordWriter(FlinkRecordWriter):
                 raise OptionError("a writer of Arrow batches needs schema=")
             same_schema(partition._schema, expected, "the partition was created for")  # noqa: SLF001
             self._at_risk = columns_at_risk(expected)
-        elif isinstance(selector, (HashSelector, KeyGroupSelector)):
+        elif isinstance(selector, (HashSelector, KeyGroupSelector, KeyedStateSelector)):
             raise SelectorError(f"{serializer} records have no columns to hash")
         self._native = _native.RecordWriter(
             partition._native,  # noqa: SLF001 - one package
@@ -389,8 +390,8 @@ class RecordWriter(FlinkRecordWriter):
             self.fail(f"{type(exc).__name__}: {exc}")
 
 
-def _custom(selector: Selector) -> Callable[[Any], Any] | None:
-    if isinstance(selector, BuiltIn):
+def _custom(selector: Selector | KeyedStateSelector) -> Callable[[Any], Any] | None:
+    if isinstance(selector, NativeSelector):
         return None
     if callable(selector):
         return selector
