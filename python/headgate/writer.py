@@ -22,17 +22,16 @@ from headgate._arguments import (
 from headgate._option_table import OPTIONS
 from headgate._options import parse
 from headgate._slices import columns_at_risk, unsliced
-from headgate.checkpoints import CheckpointBarrier, checked, checked_id
+from headgate.checkpoints import CheckpointBarrier, check_barrier, checked_id
 from headgate.data_types import DataType
 from headgate.errors import OptionError, SelectorError
-from headgate.flink.record_writer import FlinkRecordWriter
 from headgate.partition import ResultPartition
 from headgate.schemas import same_schema
 from headgate.selectors import (
-    KeyedStateSelector,
     HashSelector,
-    NativeSelector,
+    KeyedStateSelector,
     KeyGroupSelector,
+    NativeSelector,
     RoundRobinSelector,
     Selector,
     native_choice,
@@ -54,7 +53,7 @@ class WriterStats(NamedTuple):
     buffers: int
 
 
-class RecordWriter(FlinkRecordWriter):
+class RecordWriter:
     """The one writer of a result partition.
 
     As a context manager it finishes the partition at the end of the block, or fails it with the
@@ -110,6 +109,8 @@ class RecordWriter(FlinkRecordWriter):
         self._choose = _custom(selector)
         self._num_chosen = 0
         self._partition = partition
+        #: Of task events, by name. Most partitions have none, and their records cost nothing.
+        self._handlers = partition._handlers  # noqa: SLF001 - one package
         self._serializer = serializer
         #: Columns that need a copy before the native writer may read them.
         self._at_risk: list[int] = []
@@ -162,7 +163,8 @@ class RecordWriter(FlinkRecordWriter):
             RecordTooLargeError: a row above ``max_record_size``.
             ClosedError: after :meth:`end_of_data` or :meth:`finish`.
         """
-        self._partition.process_task_events()
+        if self._handlers:
+            self._partition.process_task_events()
         if self._choose is not None:
             self._emit_chosen(self._choose, record)
             return
@@ -234,7 +236,7 @@ class RecordWriter(FlinkRecordWriter):
         if _native.is_reserved_event(name):
             raise OptionError(
                 f"name={name!r} is the name of an event of Headgate: readers could not tell them apart",
-                remedy="another name · end_of_data() and end_of_superstep() send those events",
+                remedy="another name · end_of_data() sends that event",
             )
         if is_priority and is_barrier:
             raise OptionError("is_priority=True and is_barrier=True", remedy="one of them")
@@ -266,7 +268,8 @@ class RecordWriter(FlinkRecordWriter):
             ClosedError: a blocking or hybrid partition, or after :meth:`finish`.
             RecordTooLargeError: a body that does not fit a segment.
         """
-        self._native.broadcast_barrier(checked(barrier))
+        check_barrier(barrier)
+        self._native.broadcast_barrier(barrier)
 
     def broadcast_cancellation(self, checkpoint_id: int) -> None:
         """Tell all consumers, after all records so far, that a checkpoint was given up.
@@ -315,7 +318,8 @@ class RecordWriter(FlinkRecordWriter):
 
     def flush(self) -> None:
         """Send everything emitted so far, in pages that are not full."""
-        self._partition.process_task_events()
+        if self._handlers:
+            self._partition.process_task_events()
         self._native.flush()
 
     def finish(self) -> None:
@@ -325,7 +329,8 @@ class RecordWriter(FlinkRecordWriter):
             SpillError: the last data of a blocking partition does not fit the disk. The partition
                 fails.
         """
-        self._partition.process_task_events()
+        if self._handlers:
+            self._partition.process_task_events()
         self._native.finish()
 
     def fail(self, cause: BaseException | str) -> None:

@@ -162,8 +162,8 @@ impl RecordWriter {
         locked!(self, py, broadcast_event_as(&event, data_type))
     }
 
-    fn broadcast_barrier(&self, py: Python<'_>, fields: checkpoints::Fields) -> PyResult<()> {
-        let barrier = checkpoints::barrier(fields)?;
+    fn broadcast_barrier(&self, py: Python<'_>, barrier: checkpoints::PyBarrier) -> PyResult<()> {
+        let barrier = checkpoints::barrier(barrier)?;
         locked!(self, py, broadcast_barrier(&barrier, &self.environment))
     }
 
@@ -185,10 +185,6 @@ impl RecordWriter {
     fn end_of_data(&self, py: Python<'_>, drain: bool) -> PyResult<()> {
         let mode = if drain { StopMode::Drain } else { StopMode::NoDrain };
         locked!(self, py, end_of_data(mode))
-    }
-
-    fn end_of_superstep(&self, py: Python<'_>) -> PyResult<()> {
-        locked!(self, py, broadcast_event(&Event::EndOfSuperstep))
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {

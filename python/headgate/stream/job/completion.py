@@ -314,7 +314,7 @@ class Checkpointing:
         # Savepoints and the last checkpoint have no rows in flight.
         may_overtake = self._store is not None and trigger.savepoint is None and not trigger.stop
         alignment = self._config.alignment
-        if self._config.mode == "exactly_once" and not may_overtake:
+        if alignment != "at_least_once" and not may_overtake:
             alignment = "aligned"
         fields = {
             "checkpoint": checkpoint,

@@ -74,9 +74,8 @@ class Deployment:
         self._graph = graph
         self._name = name
         self._listener = listener
-        self._mode = message["mode"]
         #: True if a snapshot knows no row from behind its barrier. Else its watermark may be ahead of rows that come again.
-        self.is_exactly_once = message["mode"] == "exactly_once"
+        self.is_exactly_once = message["alignment"] != "at_least_once"
         self._restored: int | None = message["restored"]
         self._deployed = {tuple(one["task"]): one for one in message["tasks"]}
         self._outputs: dict[TaskKey, list[TaskOutput]] = {}
@@ -168,7 +167,7 @@ class Deployment:
         schema = stage.head.inputs[0].schema
         gate = self.environment.create_input_gate(channels, schema=schema)
         batch_bytes = _BATCH_BYTES if limits_of(stage) == UNLIMITED else 0
-        return GateInput(gate, schema, task, task.mailbox, batch_bytes, self._mode)
+        return GateInput(gate, schema, task, task.mailbox, batch_bytes)
 
     def _in_flight(self, key: TaskKey, stage: Stage) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield operators of a task, and the rows that were on their way to them at the checkpoint."""

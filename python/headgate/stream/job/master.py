@@ -343,7 +343,7 @@ class JobMaster:
                 worker,
                 "DEPLOY",
                 attempt=attempt.number,
-                mode=self._config.mode,
+                alignment=self._config.alignment,
                 restored=checkpoint,
                 tasks=own_tasks,
             )
