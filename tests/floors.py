@@ -4,7 +4,7 @@
 FLOORS = {
     "memory": {"memory"},
     "protocol": {"protocol"},
-    "record": {"record"},
+    "record": {"record", "protocol"},
     "exchange": {"exchange", "record", "memory", "protocol"},
     "state": {"state"},
     "bindings": {"bindings", "exchange", "record", "state"},
@@ -178,7 +178,7 @@ APART = {
 }
 
 #: Modules above all layers, which may import everything, also optional packages.
-APPLICATIONS = ("headgate.demo", "headgate.__main__", "headgate.testing")
+APPLICATIONS = ("headgate.demo", "headgate.__main__", "headgate.flink", "headgate.testing")
 #: Imports a library only if a user's function asks for its objects.
 ON_REQUEST = "headgate.functions.libraries"
 #: Computes with numpy, which every Python worker of mapInArrow has; nothing else of the package imports it.

@@ -109,6 +109,16 @@ def the_protocol_is_pure(root: Path) -> Findings:
     return looked, wrong
 
 
+def nothing_needs_the_parts_that_only_flink_has(root: Path) -> Findings:
+    looked, wrong = 0, []
+    for path in sources(root, "rust_core/exchange/src", suffix=".rs"):
+        if "flink" not in path.relative_to(root).parts:
+            looked += 1
+            lines = [number for number, code in rust_code(path) if "crate::flink" in code]
+            wrong += [f"{path}:{number}: imports flink" for number in lines]
+    return looked, wrong
+
+
 def native_classes_are_frozen(root: Path) -> Findings:
     looked, wrong = 0, []
     for path in sources(root, "rust_core/bindings", suffix=".rs"):
@@ -257,6 +267,12 @@ RULES: list[tuple[Callable[[Path], Findings], int, str, str | dict[str, str]]] =
         10,
         "rust_core/protocol/src/frame.rs",
         "let now = Instant::now(); // the time\n",
+    ),
+    (
+        nothing_needs_the_parts_that_only_flink_has,
+        100,
+        "rust_core/exchange/src/reader.rs",
+        "use crate::flink::UnionInputGate;\n",
     ),
     (
         native_classes_are_frozen,

@@ -21,8 +21,6 @@ from headgate.checkpoints import (
 from headgate.data_types import DataType, EndOfDataStatus
 from headgate.environment import ShuffleEnvironment
 from headgate.errors import HeadgateError, HeadgateWarning
-from headgate.flink.mutable_reader import MutableRecordReader
-from headgate.flink.union import UnionInputGate
 from headgate.functions.per_key import per_groups, per_key
 from headgate.gate import InputGate
 from headgate.partition import ResultPartition, TaskEvent
@@ -60,7 +58,6 @@ __all__ = [
     "HeadgateWarning",
     "InputGate",
     "KeyGroupSelector",
-    "MutableRecordReader",
     "RebalanceSelector",
     "RecordReader",
     "RecordWriter",
@@ -70,7 +67,6 @@ __all__ = [
     "ShuffleEnvironment",
     "ShuffleSelector",
     "TaskEvent",
-    "UnionInputGate",
     "__version__",
     "decode_channel_state",
     "per_groups",

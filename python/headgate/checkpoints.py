@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from headgate import _native
 from headgate._arguments import (
     arrow_schema,
     flag,
     octets,
-    one_of,
     optional,
     takes,
     whole_number,
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Alignment: TypeAlias = Literal["aligned", "unaligned", "timeoutable", "at_least_once"]
-#: Guarantee for records after a recovery.
-CheckpointingMode: TypeAlias = Literal["exactly_once", "at_least_once"]
 #: Numbers that travel have 64 bits.
 _LARGEST = 2**63 - 1
 
@@ -162,13 +159,13 @@ def decode_channel_state(parts: bytes, schema: pa.Schema | None) -> list[Any]:
     return _native.decode_channel_state(parts, schema)
 
 
-def checked(barrier: CheckpointBarrier) -> tuple[int, int, Alignment, int, bytes]:
-    """Return the fields of a barrier for the native writer.
+def check_barrier(barrier: CheckpointBarrier) -> None:
+    """Refuse a barrier that cannot be sent.
 
     Raises:
         OptionError: a field that no barrier can have.
     """
-    checkpoint_id, timestamp, alignment, timeout, body = barrier
+    alignment, timeout = barrier.alignment, barrier.timeout
     if alignment not in get_args(Alignment):
         raise OptionError(
             f"alignment={alignment!r} is unknown",
@@ -182,7 +179,7 @@ def checked(barrier: CheckpointBarrier) -> tuple[int, int, Alignment, int, bytes
             f"timeout={timeout} of a barrier that is {alignment}",
             remedy="1 ms or more for a timeoutable one, 0 for others",
         )
-    return (checked_id(checkpoint_id), timestamp, alignment, timeout, body)
+    checked_id(barrier.checkpoint_id)
 
 
 def checked_id(checkpoint_id: int) -> int:
@@ -194,50 +191,34 @@ def checked_id(checkpoint_id: int) -> int:
     return whole_number("checkpoint_id", checkpoint_id, 0, _LARGEST)
 
 
-def is_of_checkpoint(native: tuple[Any, ...]) -> bool:
-    """Return True for what the native reader tells of a checkpoint, False for an event."""
-    return isinstance(native[0], str)
-
-
-def notice(native: tuple[Any, ...]) -> CheckpointBarrier | CheckpointComplete | CheckpointAborted:
-    """Return what the native reader tells of a checkpoint."""
-    kinds: dict[str, type[CheckpointBarrier | CheckpointComplete | CheckpointAborted]] = {
-        "trigger": CheckpointBarrier,
-        "complete": CheckpointComplete,
-        "aborted": CheckpointAborted,
-    }
-    return kinds[native[0]](*native[1:])
+#: The progress of checkpoints, as a reader gives it to ``on_event``.
+NOTICES: Final = (CheckpointBarrier, CheckpointComplete, CheckpointAborted)
 
 
 class Checkpointed:
-    """Checkpoints, for :class:`headgate.InputGate` and :class:`headgate.UnionInputGate`."""
+    """Checkpoints, for :class:`headgate.InputGate` and unions of gates."""
 
     _native: Any
 
-    @takes(mode=one_of(*get_args(CheckpointingMode)), after_finish=flag)
-    def enable_checkpointing(
-        self, *, mode: CheckpointingMode = "exactly_once", after_finish: bool = True
-    ) -> None:
+    @takes(after_finish=flag)
+    def enable_checkpointing(self, *, after_finish: bool = True) -> None:
         """Have the reader handle the barriers of checkpoints.
 
         From now on ``on_event`` of :class:`RecordReader` gets :class:`CheckpointBarrier`,
         :class:`CheckpointComplete` and :class:`CheckpointAborted`. The reader blocks and resumes
-        channels by itself. Source: Flink's ``CheckpointedInputGate``.
+        channels by itself. The alignment of the first barrier says how: those ``"at_least_once"`` are only
+        counted, so records behind some may be in the snapshot, and come again after a recovery. The reader
+        raises at a barrier of the other kind. Source: Flink's ``CheckpointedInputGate``.
 
         Args:
-            mode: ``"exactly_once"``: barriers wait for each other or overtake, so a snapshot has the
-                records before its barriers and no other. ``"at_least_once"``: they are only counted, and
-                block nothing. The snapshot is due at the last one, so records behind the others may be in
-                it, and come again after a recovery. Barriers must be of that mode.
             after_finish: count a channel that ends as one whose barrier has arrived. If False, its
                 end aborts the checkpoint.
 
         Raises:
-            OptionError: no such mode.
             ClosedError: a channel can still be added, the gate was read before, or it was called
                 before. The gates of a union take no checkpoints of their own.
         """
-        self._native.enable_checkpointing(mode == "at_least_once", after_finish)
+        self._native.enable_checkpointing(after_finish)
 
     @takes(reason=words)
     def abort_checkpoint(self, checkpoint_id: int, reason: str) -> None:

@@ -26,7 +26,7 @@ _ADDRESS = instance("a ChannelAddress, from ResultPartition.address()", ChannelA
 
 
 class DataInput(Protocol):
-    """Input of a reader: an :class:`InputGate`, or a :class:`~headgate.UnionInputGate`."""
+    """Input of a reader: an :class:`InputGate`, or a a union of several."""
 
     @property
     def _native(self) -> NativeInput: ...

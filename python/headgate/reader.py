@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from headgate import _native
-from headgate._arguments import arrow_schema, flag, function, octets, one_of, takes, words
+from headgate._arguments import arrow_schema, function, one_of
 from headgate._option_table import OPTIONS
 from headgate._options import parse
 from headgate._polling import Pollable
-from headgate.checkpoints import CheckpointBarrier, checked_id, is_of_checkpoint, notice
+from headgate.checkpoints import NOTICES, CheckpointBarrier, checked_id
 from headgate.data_types import DataType
 from headgate.errors import OptionError, SchemaMismatchError
-from headgate.flink.record_reader import FlinkRecordReader
 from headgate.schemas import same_schema
 
 if TYPE_CHECKING:
@@ -115,104 +114,7 @@ class Buffer(NamedTuple):
     sequence_number: int = 0
 
 
-class AbstractReader(FlinkRecordReader):
-    """Base of the readers of records: the gate, events and totals.
-
-    Use :class:`RecordReader` or :class:`MutableRecordReader`.
-    """
-
-    def __init__(
-        self,
-        gate: DataInput,
-        *,
-        schema: pa.Schema | None,
-        serializer: str,
-        serializers: tuple[str, ...],
-        on_event: Callable[[Any], object] | None,
-        iterative: bool,
-        batch_bytes: int = 0,
-    ) -> None:
-        one_of(*serializers)("serializer", serializer)
-        flag("iterative", iterative)
-        if on_event is not None:
-            function("on_event", on_event, 1, "def heard(event): ...")
-        if schema is not None:
-            arrow_schema("schema", schema)
-        self._serializer = serializer
-        self._on_event = on_event
-        expected = None
-        if serializer == "arrow":
-            expected = gate.schema if schema is None else schema
-            if expected is None:
-                raise OptionError(
-                    "the schema of the batches is unknown",
-                    remedy=f"{type(self).__name__}(gate, schema=...) · "
-                    "env.create_result_partition(n, schema=...) before address()",
-                )
-            same_schema(gate.schema, expected, "the gate reads")
-        self._schema = expected
-        self._native = _native.RecordReader(
-            gate._native,  # noqa: SLF001 - one package
-            expected,
-            iterative,
-            batch_bytes,
-        )
-
-    def totals(self) -> tuple[int, int]:
-        """Return rows (or records) and bytes read so far."""
-        return self._native.totals()
-
-    def take_channel_state(self, checkpoint_id: int) -> list[tuple[int, bytes]]:
-        """Take the records in flight that belong to a complete checkpoint: the input's part of it.
-
-        These are the records before the barriers that the task had not processed when it took its
-        snapshot. They are returned by this reader too, after the snapshot. An aligned checkpoint has
-        none. :func:`decode_channel_state` reads the bytes.
-
-        Returns:
-            The channels that have such records, each with its bytes.
-
-        Raises:
-            ClosedError: the newest :class:`CheckpointComplete` is of another checkpoint, or it was
-                taken.
-            OptionError: no number of a checkpoint.
-        """
-        return self._native.take_channel_state(checked_id(checkpoint_id))
-
-    def next_timer_ms(self) -> int | None:
-        """Return when a poll is due although no data arrives, in ms since 1970; None for never.
-
-        Barriers with a timeout set the time. Iterating and :meth:`wait_available` heed it.
-        """
-        return self._native.next_timer_ms()
-
-    def _handle(self, native: tuple[Any, ...]) -> None:
-        if is_of_checkpoint(native):
-            self._handle_checkpoint(native)
-            return
-        if self._on_event is None:
-            return
-        event = Event(*native[:3])
-        # A fourth field is the sequence number of an announced barrier.
-        is_announced = len(native) > 3
-        self._on_event(
-            EventAnnouncement(event.channel, native[3], event) if is_announced else event
-        )
-
-    def _handle_checkpoint(self, native: tuple[Any, ...]) -> None:
-        if self._on_event is None:
-            raise OptionError(
-                "the gate takes checkpoints, and nobody hears of them",
-                remedy=f"{type(self).__name__}(gate, on_event=...)",
-            )
-        heard = notice(native)
-        self._on_event(heard)
-        if isinstance(heard, CheckpointBarrier):
-            # Not after an exception: without a snapshot nothing behind the barrier may be read.
-            self._native.snapshot_taken(heard.checkpoint_id)
-
-
-class RecordReader(AbstractReader, Pollable[Any]):
+class RecordReader(Pollable[Any]):
     """Iterates over the records of a gate. Channels take turns; each channel stays in order.
 
     Batches are views of the segments they arrived in. Keeping any number of them is safe: when
@@ -241,16 +143,13 @@ class RecordReader(AbstractReader, Pollable[Any]):
     >>> env.close()
 
     Args:
-        gate: an :class:`InputGate`, or a :class:`UnionInputGate`, without another reader.
+        gate: an :class:`InputGate`, or a union of them, without another reader.
         schema: schema of the batches; the gate's if not given.
         serializer: serializer of the writers: ``"arrow"``, ``"bytes"`` or ``"pickle"``.
             ``"pickle"`` runs code that the writers choose.
         on_event: called with each :class:`Event` and :class:`EventAnnouncement`, which are dropped
             if it is not given. If the gate takes checkpoints, also with :class:`CheckpointBarrier`,
             :class:`CheckpointComplete` and :class:`CheckpointAborted`.
-        iterative: stop iterating at the end of each superstep, once every channel has reached it;
-            ``start_next_superstep`` continues. A reader that is not iterative raises at the end
-            of a superstep.
         batch_bytes: join pages into batches of up to this size, as ``"1m"`` or a number of bytes; 0
             returns each page as a batch. A batch may have rows of several channels, those of each
             channel in order. Joined pages are copied to ordinary memory, which frees their segments
@@ -271,9 +170,13 @@ class RecordReader(AbstractReader, Pollable[Any]):
         schema: pa.Schema | None = None,
         serializer: Literal["arrow", "bytes", "pickle"] = "arrow",
         on_event: Callable[[Any], object] | None = None,
-        iterative: bool = False,
         batch_bytes: int | str = 0,
     ) -> None:
+        one_of("arrow", "bytes", "pickle")("serializer", serializer)
+        if on_event is not None:
+            function("on_event", on_event, 1, "def heard(event): ...")
+        if schema is not None:
+            arrow_schema("schema", schema)
         # docs/adr/0020-batches-put-together.md
         size: int = parse(OPTIONS["batch_bytes"], batch_bytes)
         if size and serializer != "arrow":
@@ -282,18 +185,16 @@ class RecordReader(AbstractReader, Pollable[Any]):
                 f'serializer="{serializer}" are not batches',
                 remedy="leave batch_bytes out",
             )
-        AbstractReader.__init__(
-            self,
-            gate,
-            schema=schema,
-            serializer=serializer,
-            serializers=("arrow", "bytes", "pickle"),
-            on_event=on_event,
-            iterative=iterative,
-            batch_bytes=size,
-        )
-        Pollable.__init__(self, gate, self._native)
+        self._serializer = serializer
         self._loads = _unpickled if serializer == "pickle" else None
+        self._on_event = on_event
+        self._schema = _schema_of(gate, schema) if serializer == "arrow" else None
+        self._native = _native.RecordReader(
+            gate._native,  # noqa: SLF001 - one package
+            self._schema,
+            size,
+        )
+        super().__init__(gate, self._native)
 
     def __iter__(self) -> Iterator[Any]:
         """Return the reader itself."""
@@ -303,8 +204,7 @@ class RecordReader(AbstractReader, Pollable[Any]):
         """Return the next record: a ``pyarrow.RecordBatch``, bytes, or an object.
 
         Raises:
-            StopIteration: all channels have ended and their totals match, or all have reached the
-                end of the superstep.
+            StopIteration: all channels have ended and their totals match.
             PeerLostError: the connection to a producer was lost.
             ProducerFailedError: a producer failed; the text is the producer's.
             IntegrityError: bytes, order or totals differ from those that were sent.
@@ -321,8 +221,7 @@ class RecordReader(AbstractReader, Pollable[Any]):
     def poll_next(self, default: Any = None) -> Any:
         """Return the next record, or `default` if there is none yet or any more; never blocks.
 
-        ``is_finished`` and ``has_reached_end_of_superstep`` distinguish the two. Raises the
-        errors of iterating.
+        ``is_finished`` distinguishes the two. Raises the errors of iterating.
         """
         return self._poll(self._native.poll_next, default)
 
@@ -346,9 +245,6 @@ class RecordReader(AbstractReader, Pollable[Any]):
     def _until_timer(self) -> float | None:
         due = self.next_timer_ms()
         return None if due is None else max(0.0, due / 1000 - time.time())
-
-    def _is_over(self) -> bool:
-        return self.is_finished or self.has_reached_end_of_superstep
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a pyarrow reader of the remaining batches; it reads through this object.
@@ -380,10 +276,55 @@ class RecordReader(AbstractReader, Pollable[Any]):
         """Return an Arrow stream of the remaining batches, as for ``polars.from_arrow(reader)``."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
-    @takes(name=words, body=octets())
-    def send_task_event(self, name: str, body: bytes = b"") -> None:
-        """Send an event to the producers; see :meth:`InputGate.send_task_event`."""
-        self._gate.send_task_event(name, body)
+    def totals(self) -> tuple[int, int]:
+        """Return rows (or records) and bytes read so far."""
+        return self._native.totals()
+
+    def take_channel_state(self, checkpoint_id: int) -> list[tuple[int, bytes]]:
+        """Take the records in flight that belong to a complete checkpoint: the input's part of it.
+
+        These are the records before the barriers that the task had not processed when it took its
+        snapshot. They are returned by this reader too, after the snapshot. An aligned checkpoint has
+        none. :func:`decode_channel_state` reads the bytes.
+
+        Returns:
+            The channels that have such records, each with its bytes.
+
+        Raises:
+            ClosedError: the newest :class:`CheckpointComplete` is of another checkpoint, or it was
+                taken.
+            OptionError: no number of a checkpoint.
+        """
+        return self._native.take_channel_state(checked_id(checkpoint_id))
+
+    def next_timer_ms(self) -> int | None:
+        """Return when a poll is due although no data arrives, in ms since 1970; None for never.
+
+        Barriers with a timeout set the time. Iterating and :meth:`wait_available` heed it.
+        """
+        return self._native.next_timer_ms()
+
+    def _handle(self, heard: tuple[Any, ...]) -> None:
+        if isinstance(heard, NOTICES):
+            self._handle_checkpoint(heard)
+        elif self._on_event is not None:
+            event = Event(*heard[:3])
+            # A fourth field is the sequence number of an announced barrier.
+            is_announced = len(heard) > 3
+            self._on_event(
+                EventAnnouncement(event.channel, heard[3], event) if is_announced else event
+            )
+
+    def _handle_checkpoint(self, notice: Any) -> None:
+        if self._on_event is None:
+            raise OptionError(
+                "the gate takes checkpoints, and nobody hears of them",
+                remedy="RecordReader(gate, on_event=...)",
+            )
+        self._on_event(notice)
+        if isinstance(notice, CheckpointBarrier):
+            # Not after an exception: without a snapshot nothing behind the barrier may be read.
+            self._native.snapshot_taken(notice.checkpoint_id)
 
 
 class BufferReader(Pollable[Buffer]):
@@ -400,7 +341,7 @@ class BufferReader(Pollable[Buffer]):
     >>> env.close()
 
     Args:
-        gate: an :class:`InputGate`, or a :class:`UnionInputGate`, without another reader.
+        gate: an :class:`InputGate`, or a union of them, without another reader.
     """
 
     def __init__(self, gate: DataInput) -> None:
@@ -428,6 +369,18 @@ class BufferReader(Pollable[Buffer]):
         """Return the next :class:`Buffer`, or `default` if there is none yet; never blocks."""
         buffer = self._native.poll_next()
         return default if buffer is None else _buffer(*buffer)
+
+
+def _schema_of(gate: DataInput, schema: pa.Schema | None) -> pa.Schema:
+    expected = gate.schema if schema is None else schema
+    if expected is None:
+        raise OptionError(
+            "the schema of the batches is unknown",
+            remedy="RecordReader(gate, schema=...) · "
+            "env.create_result_partition(n, schema=...) before address()",
+        )
+    same_schema(gate.schema, expected, "the gate reads")
+    return expected
 
 
 def _unpickled(record: bytes) -> Any:

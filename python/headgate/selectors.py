@@ -220,6 +220,25 @@ class KeyGroupSelector:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyedStateSelector:
+    """Sends each row to the task of a streaming job that owns its key.
+
+    Unlike :class:`KeyGroupSelector` it takes several columns, of all types that can be keys, and nulls. Source:
+    Flink's KeyGroupStreamPartitioner.
+
+    >>> KeyedStateSelector(("user", "day"), max_parallelism=128)
+    KeyedStateSelector(columns=('user', 'day'), max_parallelism=128)
+
+    Attributes:
+        columns: names of the key columns.
+        max_parallelism: number of key groups, from the number of subpartitions to 32768.
+    """
+
+    columns: tuple[str, ...]
+    max_parallelism: int
+
+
+@dataclass(frozen=True, slots=True)
 class BroadcastSelector:
     """Sends every record to every subpartition; in memory there is one copy of it.
 
@@ -240,6 +259,8 @@ BuiltIn: TypeAlias = (
     | BroadcastSelector
 )
 Selector: TypeAlias = BuiltIn | Callable[[Any], Any]
+#: Selectors that the native writer computes.
+NativeSelector: TypeAlias = BuiltIn | KeyedStateSelector
 
 #: Selectors whose choice depends on the records before.
 PLACED_BY_ORDER: Final = (RoundRobinSelector, RebalanceSelector, RescaleSelector, ShuffleSelector)
@@ -248,7 +269,7 @@ PLACED_BY_ORDER: Final = (RoundRobinSelector, RebalanceSelector, RescaleSelector
 _SEEDS: Final = 2**64
 
 
-def native_choice(selector: BuiltIn, num_subpartitions: int) -> tuple[str, tuple[Any, ...]]:
+def native_choice(selector: NativeSelector, num_subpartitions: int) -> tuple[str, tuple[Any, ...]]:
     """Return the kind and the arguments of a selector, for the native writer."""
     n = num_subpartitions
     values: tuple[Any, ...]
@@ -270,6 +291,9 @@ def native_choice(selector: BuiltIn, num_subpartitions: int) -> tuple[str, tuple
         case KeyGroupSelector():
             groups = selector.max_parallelism or default_max_parallelism(n)
             kind, values = "key_group", (selector.column, check_max_parallelism(groups, n))
+        case KeyedStateSelector():
+            groups = check_max_parallelism(selector.max_parallelism, n)
+            kind, values = "key_group_of_state", (list(selector.columns), groups)
         case BroadcastSelector():
             kind, values = "broadcast", ()
     return kind, values

@@ -22,16 +22,16 @@ from headgate._arguments import (
 from headgate._option_table import OPTIONS
 from headgate._options import parse
 from headgate._slices import columns_at_risk, unsliced
-from headgate.checkpoints import CheckpointBarrier, checked, checked_id
+from headgate.checkpoints import CheckpointBarrier, check_barrier, checked_id
 from headgate.data_types import DataType
 from headgate.errors import OptionError, SelectorError
-from headgate.flink.record_writer import FlinkRecordWriter
 from headgate.partition import ResultPartition
 from headgate.schemas import same_schema
 from headgate.selectors import (
-    BuiltIn,
     HashSelector,
+    KeyedStateSelector,
     KeyGroupSelector,
+    NativeSelector,
     RoundRobinSelector,
     Selector,
     native_choice,
@@ -53,7 +53,7 @@ class WriterStats(NamedTuple):
     buffers: int
 
 
-class RecordWriter(FlinkRecordWriter):
+class RecordWriter:
     """The one writer of a result partition.
 
     As a context manager it finishes the partition at the end of the block, or fails it with the
@@ -101,7 +101,7 @@ class RecordWriter(FlinkRecordWriter):
         partition: ResultPartition,
         schema: pa.Schema | None = None,
         *,
-        selector: Selector | None = None,
+        selector: Selector | KeyedStateSelector | None = None,
         serializer: Serializer = "arrow",
         buffer_timeout: str | float | None = None,
     ) -> None:
@@ -109,11 +109,13 @@ class RecordWriter(FlinkRecordWriter):
         self._choose = _custom(selector)
         self._num_chosen = 0
         self._partition = partition
+        #: Of task events, by name. Most partitions have none, and their records cost nothing.
+        self._handlers = partition._handlers  # noqa: SLF001 - one package
         self._serializer = serializer
         #: Columns that need a copy before the native writer may read them.
         self._at_risk: list[int] = []
         # A callable passes its numbers with each record, so the native selector is never asked.
-        built_in = selector if isinstance(selector, BuiltIn) else RoundRobinSelector()
+        built_in = selector if isinstance(selector, NativeSelector) else RoundRobinSelector()
         choice = native_choice(built_in, partition.num_subpartitions)
         timeout = partition._buffer_timeout  # noqa: SLF001 - one package
         if buffer_timeout is not None:
@@ -125,7 +127,7 @@ class RecordWriter(FlinkRecordWriter):
                 raise OptionError("a writer of Arrow batches needs schema=")
             same_schema(partition._schema, expected, "the partition was created for")  # noqa: SLF001
             self._at_risk = columns_at_risk(expected)
-        elif isinstance(selector, (HashSelector, KeyGroupSelector)):
+        elif isinstance(selector, (HashSelector, KeyGroupSelector, KeyedStateSelector)):
             raise SelectorError(f"{serializer} records have no columns to hash")
         self._native = _native.RecordWriter(
             partition._native,  # noqa: SLF001 - one package
@@ -161,7 +163,8 @@ class RecordWriter(FlinkRecordWriter):
             RecordTooLargeError: a row above ``max_record_size``.
             ClosedError: after :meth:`end_of_data` or :meth:`finish`.
         """
-        self._partition.process_task_events()
+        if self._handlers:
+            self._partition.process_task_events()
         if self._choose is not None:
             self._emit_chosen(self._choose, record)
             return
@@ -233,7 +236,7 @@ class RecordWriter(FlinkRecordWriter):
         if _native.is_reserved_event(name):
             raise OptionError(
                 f"name={name!r} is the name of an event of Headgate: readers could not tell them apart",
-                remedy="another name · end_of_data() and end_of_superstep() send those events",
+                remedy="another name · end_of_data() sends that event",
             )
         if is_priority and is_barrier:
             raise OptionError("is_priority=True and is_barrier=True", remedy="one of them")
@@ -265,7 +268,8 @@ class RecordWriter(FlinkRecordWriter):
             ClosedError: a blocking or hybrid partition, or after :meth:`finish`.
             RecordTooLargeError: a body that does not fit a segment.
         """
-        self._native.broadcast_barrier(checked(barrier))
+        check_barrier(barrier)
+        self._native.broadcast_barrier(barrier)
 
     def broadcast_cancellation(self, checkpoint_id: int) -> None:
         """Tell all consumers, after all records so far, that a checkpoint was given up.
@@ -314,7 +318,8 @@ class RecordWriter(FlinkRecordWriter):
 
     def flush(self) -> None:
         """Send everything emitted so far, in pages that are not full."""
-        self._partition.process_task_events()
+        if self._handlers:
+            self._partition.process_task_events()
         self._native.flush()
 
     def finish(self) -> None:
@@ -324,7 +329,8 @@ class RecordWriter(FlinkRecordWriter):
             SpillError: the last data of a blocking partition does not fit the disk. The partition
                 fails.
         """
-        self._partition.process_task_events()
+        if self._handlers:
+            self._partition.process_task_events()
         self._native.finish()
 
     def fail(self, cause: BaseException | str) -> None:
@@ -389,8 +395,8 @@ class RecordWriter(FlinkRecordWriter):
             self.fail(f"{type(exc).__name__}: {exc}")
 
 
-def _custom(selector: Selector) -> Callable[[Any], Any] | None:
-    if isinstance(selector, BuiltIn):
+def _custom(selector: Selector | KeyedStateSelector) -> Callable[[Any], Any] | None:
+    if isinstance(selector, NativeSelector):
         return None
     if callable(selector):
         return selector

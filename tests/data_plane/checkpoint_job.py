@@ -5,6 +5,7 @@ import time
 from plane import wait_until
 
 import headgate as hg
+from headgate import flink
 
 LONG = 3_600_000
 
@@ -20,19 +21,17 @@ def barrier(number, alignment="aligned", **fields):
 class Job:
     """Writers, a task that reads all of them by polling, and what it read and heard."""
 
-    def __init__(
-        self, link, writers=2, *, union=False, mode="exactly_once", after_finish=True, **reader
-    ):
+    def __init__(self, link, writers=2, *, union=False, after_finish=True, **reader):
         self.producer, self.consumer = link()
         partitions = [self.producer.create_result_partition(1) for _ in range(writers)]
         self.writers = [hg.RecordWriter(one, serializer="bytes") for one in partitions]
         addresses = [one.address(0) for one in partitions]
         if union:
             gates = [self.consumer.create_input_gate([address]) for address in addresses]
-            self.gate = hg.UnionInputGate(gates)
+            self.gate = flink.UnionInputGate(gates)
         else:
             self.gate = self.consumer.create_input_gate(addresses)
-        self.gate.enable_checkpointing(mode=mode, after_finish=after_finish)
+        self.gate.enable_checkpointing(after_finish=after_finish)
         self.got = []
         self.triggered = []
         self.reader = hg.RecordReader(

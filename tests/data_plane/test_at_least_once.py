@@ -2,14 +2,10 @@
 
 import checkpoint_job
 import pytest
+from checkpoint_job import Job
 from plane import wait_until
 
 import headgate as hg
-
-
-class Job(checkpoint_job.Job):
-    def __init__(self, link, writers=2, **options):
-        super().__init__(link, writers, mode="at_least_once", **options)
 
 
 def barrier(number, **fields):
@@ -90,26 +86,34 @@ def test_a_checkpoint_that_the_coordinator_gave_up_never_completes(link):
 
 
 @pytest.mark.parametrize("alignment", ["aligned", "unaligned", "timeoutable"])
-def test_a_barrier_that_would_block_or_overtake_is_refused(link, alignment):
+def test_a_barrier_that_would_block_or_overtake_is_refused_behind_one_that_is_counted(
+    link, alignment
+):
     job = Job(link, 2)
     timeout = checkpoint_job.LONG if alignment == "timeoutable" else 0
-    job.send(0, b"a", checkpoint_job.barrier(1, alignment, timeout=timeout), b"b")
-    with pytest.raises(hg.errors.HeadgateError, match="checkpoint 1 is for exactly once"):
+    for writer in (0, 1):
+        job.send(writer, barrier(1))
+    job.expect(*complete(1))
+    job.send(0, b"a", checkpoint_job.barrier(2, alignment, timeout=timeout), b"b")
+    with pytest.raises(hg.errors.HeadgateError, match="checkpoint 2 is for exactly once"):
         wait_until(lambda: job.poll() and False)
 
 
 def test_a_barrier_that_is_only_counted_is_refused_where_each_record_counts_once(link):
-    job = checkpoint_job.Job(link, 2)
-    job.send(0, b"a", barrier(1), b"b")
-    with pytest.raises(hg.errors.HeadgateError, match="checkpoint 1 is for at least once"):
+    job = Job(link, 2)
+    job.send(1, b"a", checkpoint_job.barrier(1))
+    wait_until(lambda: job.poll() or job.got == [b"a"])
+    job.send(0, b"b", barrier(2), b"c")
+    with pytest.raises(hg.errors.HeadgateError, match="checkpoint 2 is for at least once"):
         wait_until(lambda: job.poll() and False)
-    assert job.got == [b"a"]
+    assert job.got == [b"a", b"b"]
 
 
-def test_other_modes_are_refused(link):
-    producer, consumer = link()
-    partition = producer.create_result_partition(1)
-    gate = consumer.create_input_gate([partition.address(0)])
-    with pytest.raises(hg.errors.OptionError, match="mode='at_most_once' is unknown"):
-        gate.enable_checkpointing(mode="at_most_once")
-    gate.enable_checkpointing(mode="at_least_once")
+@pytest.mark.parametrize("alignment", ["aligned", "at_least_once"])
+def test_a_checkpoint_that_was_cancelled_before_any_barrier_never_begins(link, alignment):
+    job = Job(link, 2)
+    job.writers[0].broadcast_cancellation(1)
+    wait_until(lambda: job.poll() or job.got == [("aborted", 1)])
+    for writer in (0, 1):
+        job.send(writer, checkpoint_job.barrier(1, alignment), checkpoint_job.barrier(2, alignment))
+    job.expect(("aborted", 1), ("barrier", 2, alignment), ("complete", 2))

@@ -12,6 +12,7 @@ import pytest
 from plane import wait_until
 
 import headgate as hg
+from headgate import flink
 
 READERS = 2
 #: Ms; no test takes as long.
@@ -72,7 +73,7 @@ class Reader:
         addresses = [writer.partition.address(number) for writer in writers]
         if union:
             gates = [environment.create_input_gate([address]) for address in addresses]
-            self.gate = hg.UnionInputGate(gates)
+            self.gate = flink.UnionInputGate(gates)
         else:
             self.gate = environment.create_input_gate(addresses)
         self.gate.enable_checkpointing()

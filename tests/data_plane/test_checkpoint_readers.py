@@ -7,6 +7,7 @@ from checkpoint_job import Job, barrier
 from plane import Task, wait_until
 
 import headgate as hg
+from headgate import flink
 
 
 def test_other_events_are_heard_as_before(link):
@@ -78,7 +79,7 @@ def test_readers_that_cannot_take_a_snapshot_are_refused(environment):
     with pytest.raises(hg.errors.ClosedError, match="reader of records"):
         next(hg.BufferReader(gates[0]))
     with pytest.raises(hg.errors.ClosedError, match="reader of records"):
-        hg.UnionInputGate(gates)
+        flink.UnionInputGate(gates)
     writer = hg.RecordWriter(partitions[0], serializer="bytes")
     writer.broadcast_barrier(barrier(1))
     with pytest.raises(hg.errors.OptionError, match="nobody hears"):
@@ -89,7 +90,7 @@ def test_gates_of_a_union_take_no_checkpoints_of_their_own(environment):
     env = environment()
     partitions = [env.create_result_partition(1) for _ in range(2)]
     gates = [env.create_input_gate([one.address(0)]) for one in partitions]
-    union = hg.UnionInputGate(gates)
+    union = flink.UnionInputGate(gates)
     with pytest.raises(hg.errors.ClosedError, match="on the union"):
         gates[0].enable_checkpointing()
     union.enable_checkpointing()
@@ -127,7 +128,7 @@ def test_a_reader_into_memory_takes_checkpoints_too(environment):
     gate = env.create_input_gate([partition.address(0)])
     gate.enable_checkpointing()
     heard = []
-    reader = hg.MutableRecordReader(gate, serializer="bytes", on_event=heard.append)
+    reader = flink.MutableRecordReader(gate, serializer="bytes", on_event=heard.append)
     with hg.RecordWriter(partition, serializer="bytes") as writer:
         writer.emit(b"one")
         writer.broadcast_barrier(barrier(1))
@@ -225,7 +226,9 @@ def test_a_reader_into_memory_returns_the_rows_it_has_before_a_snapshot(environm
     gate = env.create_input_gate([partition.address(0)])
     gate.enable_checkpointing()
     got = []
-    reader = hg.MutableRecordReader(gate, on_event=lambda event: got.append(type(event).__name__))
+    reader = flink.MutableRecordReader(
+        gate, on_event=lambda event: got.append(type(event).__name__)
+    )
     with hg.RecordWriter(partition) as writer:
         writer.emit(batch)
         writer.broadcast_barrier(barrier(1))

@@ -137,45 +137,6 @@ def test_all_ways_of_reading(environment):
     assert pl.from_arrow(reader().to_reader()).height == 500
 
 
-def test_supersteps(environment):
-    env = environment(**ROOM)
-    partition = env.create_result_partition(1, schema=NUMBERS)
-    reader = hg.RecordReader(*open_gates(partition, env), iterative=True, batch_bytes=1024)
-    with hg.RecordWriter(partition, buffer_timeout=-1) as writer:
-        for superstep in range(2):
-            for start in range(0, 130, 10):
-                writer.emit(numbers(10, 1000 * superstep + start))
-                writer.flush()
-            writer.end_of_superstep()
-    for superstep in range(2):
-        assert next(reader).num_rows == 112
-        assert not reader.has_reached_end_of_superstep
-        with pytest.raises(errors.ClosedError, match="read them before the next superstep"):
-            reader.start_next_superstep()
-        [rest] = reader
-        assert rest.column(0).to_pylist() == list(
-            range(1000 * superstep + 112, 1000 * superstep + 130)
-        )
-        assert reader.has_reached_end_of_superstep
-        reader.start_next_superstep()
-    assert list(reader) == []
-
-
-def test_a_failure_comes_behind_the_rows_before_it(environment):
-    env = environment()
-    partition = env.create_result_partition(1, schema=NUMBERS)
-    reader = hg.RecordReader(*open_gates(partition, env), batch_bytes="64k")
-    writer = hg.RecordWriter(partition, buffer_timeout=-1)
-    for _ in range(3):
-        writer.emit(numbers(10))
-        writer.flush()
-    writer.end_of_superstep()
-    assert next(reader).num_rows == 30
-    with pytest.raises(errors.ClosedError, match="iterative"):
-        next(reader)
-    writer.finish()
-
-
 def test_a_waiting_reader_gets_the_next_page_at_once(link):
     producer, consumer = link()
     partition = producer.create_result_partition(1, schema=NUMBERS)

@@ -9,6 +9,7 @@ from plane import NUMBERS, Task, numbers, open_gates, wait_until
 from test_waiting_requests import LATER, address_of
 
 import headgate as hg
+from headgate import flink
 
 SEGMENT = 64 << 10
 
@@ -79,7 +80,7 @@ def test_spec_12_05_a_wish_is_a_byte_at_least(environment, size):
     env = environment()
     partition = env.create_result_partition(1, schema=NUMBERS)
     gates = [env.create_input_gate([partition.address(0)]), env.create_input_gate()]
-    for gate in [gates[0], hg.UnionInputGate(gates)]:
+    for gate in [gates[0], flink.UnionInputGate(gates)]:
         with pytest.raises(hg.errors.OptionError, match=f"size={size} is less than 1 byte"):
             gate.announce_buffer_size(size)
 
@@ -139,7 +140,7 @@ def test_a_wish_goes_to_the_producers_of_all_gates_of_a_union(link):
     create = producer.create_result_partition
     partitions = [create(1, schema=NUMBERS, on_task_event=noted) for _ in range(2)]
     gates = [consumer.create_input_gate([partition.address(0)]) for partition in partitions]
-    union = hg.UnionInputGate(gates)
+    union = flink.UnionInputGate(gates)
     union.announce_buffer_size(2048)
     union.send_task_event("said")
     reading = Task(lambda: sizes_of(hg.RecordReader(union)))

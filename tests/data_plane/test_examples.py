@@ -6,19 +6,21 @@ import importlib
 import pytest
 
 import headgate as hg
-from headgate import key_groups
+from headgate import flink, key_groups
 
 CLASSES = [
     value
-    for value in (getattr(hg, name) for name in hg.__all__)
+    for module in (hg, flink)
+    for value in (getattr(module, name) for name in module.__all__)
     if isinstance(value, type) and not issubclass(value, (Exception, Warning))
 ]
+FUNCTIONS = {"headgate.flink.emitting", key_groups.__name__}
 TESTING = {"headgate.testing.check", "headgate.testing.run"}
 STREAM = {
     f"headgate.stream.{name}"
     for name in ("state.descriptors", "windows.aggregates", "windows.kinds")
 }
-MODULES = sorted({one.__module__ for one in CLASSES} | {key_groups.__name__} | TESTING | STREAM)
+MODULES = sorted({one.__module__ for one in CLASSES} | FUNCTIONS | TESTING | STREAM)
 
 
 @pytest.mark.parametrize("public", CLASSES, ids=lambda one: one.__name__)

@@ -9,6 +9,7 @@ import pytest
 from plane import NUMBERS, Task, numbers, open_gates, wait_until
 
 import headgate as hg
+from headgate import flink
 
 COLUMNS = {
     "i8": (pa.int8(), "i1"),
@@ -66,7 +67,7 @@ def reading(link, batches, schema=SCHEMA, finish=True, **options):
         writer.flush()
     if finish:
         writer.finish()
-    return hg.MutableRecordReader(gate, **options), writer
+    return flink.MutableRecordReader(gate, **options), writer
 
 
 def physical(array, name):
@@ -190,7 +191,7 @@ def test_arrays_that_do_not_fit_are_refused_before_anything_is_read(environment,
     partition = env.create_result_partition(1, schema=schema)
     with hg.RecordWriter(partition) as writer:
         writer.emit(pa.record_batch([[7], ["a"]], schema=schema))
-    reader = hg.MutableRecordReader(*open_gates(partition, env))
+    reader = flink.MutableRecordReader(*open_gates(partition, env))
     with pytest.raises(hg.errors.OptionError, match=says):
         reader.read_into(out, masks=masks)
     good = {"n": np.zeros(4, np.int64)}
@@ -203,7 +204,7 @@ def test_bytes_records_go_into_the_callers_bytes(link, kind):
     producer, consumer = link()
     partition = producer.create_result_partition(1)
     [gate] = open_gates(partition, consumer)
-    reader = hg.MutableRecordReader(gate, serializer="bytes")
+    reader = flink.MutableRecordReader(gate, serializer="bytes")
     records = [b"one", b"", bytes(range(100)), b"x" * 200_000, b"last"]
 
     def produce():
@@ -242,7 +243,7 @@ def test_a_refused_buffer_loses_no_record(environment, out):
     partition = env.create_result_partition(1)
     with hg.RecordWriter(partition, serializer="bytes") as writer:
         writer.emit(b"kept")
-    reader = hg.MutableRecordReader(*open_gates(partition, env), serializer="bytes")
+    reader = flink.MutableRecordReader(*open_gates(partition, env), serializer="bytes")
     with pytest.raises(BufferError):
         reader.read_into(out)
     buffer = bytearray(4)
@@ -250,37 +251,33 @@ def test_a_refused_buffer_loses_no_record(environment, out):
     assert buffer == b"kept"
 
 
-def test_events_and_supersteps_between_rows(link):
+def test_events_are_heard_between_rows(link):
     producer, consumer = link()
     partition = producer.create_result_partition(1, schema=NUMBERS)
     [gate] = open_gates(partition, consumer)
     events = []
-    reader = hg.MutableRecordReader(gate, on_event=events.append, iterative=True)
+    reader = flink.MutableRecordReader(gate, on_event=events.append)
     with hg.RecordWriter(partition) as writer:
         writer.emit(numbers(2))
         writer.broadcast_event("mine", b"1")
-        writer.end_of_superstep()
         writer.emit(numbers(2, 2))
     out = {"n": np.zeros(8, np.int64)}
 
-    def read_step():
+    def read():
         rows = []
         while count := reader.read_into(out):
             rows += out["n"][:count].tolist()
         return rows
 
-    assert Task(read_step).result() == [0, 1]
-    assert reader.has_reached_end_of_superstep
+    assert Task(read).result() == [0, 1, 2, 3]
     assert [event.name for event in events] == ["mine"]
-    reader.start_next_superstep()
-    assert Task(read_step).result() == [2, 3]
     assert reader.is_finished
 
 
 def test_an_error_after_rows_comes_with_the_next_call(environment):
     env = environment()
     partition = env.create_result_partition(1, schema=NUMBERS)
-    reader = hg.MutableRecordReader(*open_gates(partition, env))
+    reader = flink.MutableRecordReader(*open_gates(partition, env))
     writer = hg.RecordWriter(partition)
     writer.emit(numbers(3))
     writer.flush()

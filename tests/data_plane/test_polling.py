@@ -10,6 +10,7 @@ import pytest
 from plane import NUMBERS, PATIENCE, Task, numbers, open_gates, wait_until
 
 import headgate as hg
+from headgate import flink
 
 
 def pair(link, **options):
@@ -311,7 +312,7 @@ def test_all_ways_of_reading_against_one_model(link, read, union, seed):
     if union:
         cut = rng.randrange(1, count)
         parts = addresses[:cut], addresses[cut:]
-        gate = hg.UnionInputGate([consumer.create_input_gate(part) for part in parts])
+        gate = flink.UnionInputGate([consumer.create_input_gate(part) for part in parts])
     else:
         gate = consumer.create_input_gate(addresses)
     assert gate.num_channels == count

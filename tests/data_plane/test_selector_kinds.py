@@ -8,6 +8,7 @@ import pytest
 from plane import NUMBERS, emit_all, exchange, numbers
 
 import headgate as hg
+from headgate import flink
 
 N = 4
 
@@ -139,11 +140,11 @@ def test_random_emit_goes_to_one_and_reaches_all(link, kind):
     def write(to):
         for turn in range(200):
             if kind == "arrow":
-                to.random_emit(
-                    pa.Table.from_batches([numbers(1, 2 * turn), numbers(1, 2 * turn + 1)])
+                flink.random_emit(
+                    to, pa.Table.from_batches([numbers(1, 2 * turn), numbers(1, 2 * turn + 1)])
                 )
             else:
-                to.random_emit(turn.to_bytes(1) if kind == "bytes" else turn)
+                flink.random_emit(to, turn.to_bytes(1) if kind == "bytes" else turn)
 
     got = exchange(
         producer, consumer, write, n=3, schema=schema, selector=hg.BroadcastSelector(), **options

@@ -11,6 +11,7 @@ import wire
 from plane import SECRET, Task, wait_until
 
 import headgate as hg
+from headgate import flink
 
 
 def opened(link, n=1, **options):
@@ -36,8 +37,7 @@ def test_handlers_run_on_the_writers_thread_in_order(link):
     note = lambda event: seen.append((threading.get_ident(), *event))  # noqa: E731
     partition.on_task_event("go", note)
     partition.on_task_event("stop", note)
-    reader = hg.RecordReader(gate, serializer="bytes")
-    Task(reader.send_task_event, "go", b"1").result()
+    Task(gate.send_task_event, "go", b"1").result()
     Task(gate.send_task_event, "stop", b"2" * 50_000).result()
     came(partition)
     time.sleep(0.05)
@@ -193,7 +193,7 @@ def test_a_union_sends_to_the_producers_of_all_its_gates(link):
     for partition in partitions:
         partition.on_task_event("x", print)
     gates = [consumer.create_input_gate([partition.address(0)]) for partition in partitions]
-    hg.RecordReader(hg.UnionInputGate(gates), serializer="bytes").send_task_event("x")
+    flink.UnionInputGate(gates).send_task_event("x")
     for partition in partitions:
         came(partition)
 
@@ -231,3 +231,16 @@ def test_a_task_event_on_the_wire(environment, damage):
             channel, code = struct.unpack(">IH", answer[9:15])
             connection = (0xFFFFFFFF, 3005)
             assert (channel, code) == (connection if damage == "crc" else (0, 3009))
+
+
+def test_a_record_asks_for_task_events_only_if_a_handler_is_registered(environment):
+    partition = environment().create_result_partition(1)
+    writer = hg.RecordWriter(partition, serializer="bytes")
+    asked = []
+    partition.process_task_events = lambda: asked.append(len(asked))
+    writer.emit(b"one")
+    writer.flush()
+    assert asked == []
+    partition.on_task_event("x", print)
+    writer.emit(b"two")
+    assert asked == [0]

@@ -7,6 +7,7 @@ import pytest
 from plane import NUMBERS, SECRET, Task, drain, numbers, wait_until
 
 import headgate as hg
+from headgate import flink
 
 
 def bytes_partition(producer, *records):
@@ -21,7 +22,7 @@ def test_a_union_reads_its_gates_to_the_end_of_all(link):
     producer, consumer = link()
     partitions = [bytes_partition(producer, b"%d" % number) for number in range(3)]
     gates = [consumer.create_input_gate([partition.address(0)]) for partition in partitions]
-    union = hg.UnionInputGate(gates)
+    union = flink.UnionInputGate(gates)
     assert union.num_channels == 3
     assert union.gates == gates
     reader = hg.RecordReader(union, serializer="bytes")
@@ -35,7 +36,7 @@ def test_a_failed_gate_fails_the_union_again_and_again(link):
     producer, consumer = link()
     good, bad = (producer.create_result_partition(1) for _ in range(2))
     gates = [consumer.create_input_gate([partition.address(0)]) for partition in (good, bad)]
-    reader = hg.RecordReader(hg.UnionInputGate(gates), serializer="bytes")
+    reader = hg.RecordReader(flink.UnionInputGate(gates), serializer="bytes")
     bad.fail("broken")
     for _ in range(3):
         error = Task(next, reader).error()
@@ -49,7 +50,7 @@ def test_a_union_answers_the_channels_that_its_events_name(link):
     partitions = [producer.create_result_partition(1) for _ in range(3)]
     first, second, third = (partition.address(0) for partition in partitions)
     gates = [consumer.create_input_gate(addresses) for addresses in ([first, second], [third])]
-    union = hg.UnionInputGate(gates)
+    union = flink.UnionInputGate(gates)
     writers = [hg.RecordWriter(partition, serializer="bytes") for partition in partitions]
     for writer in writers:
         writer.emit(b"before")
@@ -90,7 +91,7 @@ def test_a_union_acknowledges_to_the_producer_of_a_channel(link):
     producer, consumer = link()
     partitions = [producer.create_result_partition(1) for _ in range(3)]
     gates = [consumer.create_input_gate([partition.address(0)]) for partition in partitions]
-    union = hg.UnionInputGate(gates)
+    union = flink.UnionInputGate(gates)
     writers = [hg.RecordWriter(partition, serializer="bytes") for partition in partitions]
     ended = []
     reading = Task(list, hg.RecordReader(union, serializer="bytes", on_event=ended.append))
@@ -119,7 +120,7 @@ def test_a_union_acknowledges_to_the_producer_of_a_channel(link):
         (
             lambda env: [
                 env.create_input_gate(),
-                hg.UnionInputGate([env.create_input_gate(), env.create_input_gate()]),
+                flink.UnionInputGate([env.create_input_gate(), env.create_input_gate()]),
             ],
             hg.errors.OptionError,
         ),
@@ -135,13 +136,13 @@ def test_a_union_acknowledges_to_the_producer_of_a_channel(link):
 )
 def test_invalid_unions(environment, gates, error):
     with pytest.raises(error):
-        hg.UnionInputGate(gates(environment()))
+        flink.UnionInputGate(gates(environment()))
 
 
 def test_a_union_is_of_one_environment(environment):
     gates = [environment().create_input_gate(), environment().create_input_gate()]
     with pytest.raises(hg.errors.ClosedError, match="one environment"):
-        hg.UnionInputGate(gates)
+        flink.UnionInputGate(gates)
 
 
 def test_spec_8_16_a_sealed_gate_waits_for_unknown_channels(link):
@@ -203,17 +204,17 @@ def test_supersteps_are_counted_across_channels(link, union):
     addresses = [partition.address(0) for partition in partitions]
     if union:
         parts = addresses[:1], addresses[1:]
-        gate = hg.UnionInputGate([consumer.create_input_gate(part) for part in parts])
+        gate = flink.UnionInputGate([consumer.create_input_gate(part) for part in parts])
     else:
         gate = consumer.create_input_gate(addresses)
-    reader = hg.RecordReader(gate, iterative=True)
+    reader = flink.SuperstepReader(gate)
 
     def produce(index):
         with hg.RecordWriter(partitions[index]) as writer:
             # The first channel ends one superstep early; the last superstep does not wait for it.
             for step in range(4 if index else 3):
                 writer.emit(numbers(2, 100 * step + 10 * index))
-                writer.end_of_superstep()
+                flink.end_of_superstep(writer)
 
     writing = [Task(produce, index) for index in range(3)]
 
@@ -239,26 +240,39 @@ def test_supersteps_are_counted_across_channels(link, union):
     assert steps == [*expected, last, []]
 
 
-def test_a_reader_that_is_not_iterative_says_so(link):
+def test_another_reader_gets_the_end_of_a_superstep_as_an_event_and_resumes_the_channel(link):
     producer, consumer = link()
     partition = producer.create_result_partition(1, schema=NUMBERS)
     gate = consumer.create_input_gate([partition.address(0)])
+    heard = []
+
+    def resume(event):
+        heard.append(event.name)
+        gate.resume_consumption(event.channel)
+
     with hg.RecordWriter(partition) as writer:
-        writer.end_of_superstep()
-    error = Task(drain, gate).error()
-    assert isinstance(error, hg.errors.ClosedError)
-    assert "iterative=True" in str(error)
-    gate.close()
+        writer.emit(numbers(2))
+        flink.end_of_superstep(writer)
+        writer.emit(numbers(2, 2))
+    reader = hg.RecordReader(gate, on_event=resume)
+    assert Task(reader.read_all).result()["n"].to_pylist() == [0, 1, 2, 3]
+    assert heard == ["headgate.flink.end_of_superstep"]
+
+
+def test_supersteps_need_a_gate_to_which_no_channel_is_added(environment):
+    gate = environment().create_input_gate(sealed=False)
+    with pytest.raises(hg.errors.ClosedError, match="sealed"):
+        flink.SuperstepReader(gate)
 
 
 def test_a_poll_ends_with_the_superstep(link):
     producer, consumer = link(secret=SECRET)
     partition = producer.create_result_partition(1)
     gate = consumer.create_input_gate([partition.address(0)])
-    reader = hg.RecordReader(gate, serializer="bytes", iterative=True)
+    reader = flink.SuperstepReader(gate, serializer="bytes")
     writer = hg.RecordWriter(partition, serializer="bytes")
     writer.emit(b"one")
-    writer.end_of_superstep()
+    flink.end_of_superstep(writer)
     got = []
 
     def poll():
@@ -268,7 +282,6 @@ def test_a_poll_ends_with_the_superstep(link):
 
     wait_until(poll)
     assert got == [b"one"]
-    assert reader.is_available
     assert reader.poll_next() is None
     reader.start_next_superstep()
     assert not reader.has_reached_end_of_superstep

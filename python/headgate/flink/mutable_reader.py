@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from headgate.checkpoints import is_of_checkpoint
+from headgate._arguments import one_of
+from headgate.checkpoints import NOTICES
 from headgate.errors import HeadgateError, OptionError, RecordTooLargeError
-from headgate.reader import AbstractReader
+from headgate.reader import RecordReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _ORDER = "<" if sys.byteorder == "little" else ">"
 
 
-class MutableRecordReader(AbstractReader):
+class MutableRecordReader:
     """Fills arrays of the caller again and again, and allocates nothing per record.
 
     Rows go into a one-dimensional numpy structured array, or into a dict of column names and numpy
@@ -30,10 +31,11 @@ class MutableRecordReader(AbstractReader):
     Flink's ``MutableRecordReader``.
 
     >>> import headgate as hg, numpy as np, pyarrow as pa
+    >>> from headgate.flink import MutableRecordReader
     >>> schema = pa.schema([("user", pa.int64()), ("score", pa.float32())])
     >>> env = hg.ShuffleEnvironment(memory="1m", segment_size="32k")
     >>> partition = env.create_result_partition(1, schema=schema)
-    >>> reader = hg.MutableRecordReader(env.create_input_gate([partition.address(0)]))
+    >>> reader = MutableRecordReader(env.create_input_gate([partition.address(0)]))
     >>> with hg.RecordWriter(partition) as writer:
     ...     writer.emit(pa.record_batch([[7, 8, 9], [0.5, 1.5, 2.5]], schema=schema))
     >>> rows = np.zeros(2, [("user", "i8"), ("score", "f4")])
@@ -44,11 +46,10 @@ class MutableRecordReader(AbstractReader):
     >>> env.close()
 
     Args:
-        gate: an :class:`InputGate`, or a :class:`UnionInputGate`, without another reader.
+        gate: an :class:`~headgate.InputGate`, or a :class:`UnionInputGate`, without another reader.
         schema: schema of the batches; the gate's if not given.
         serializer: ``"arrow"``, or ``"bytes"`` for writers of bytes records.
-        on_event: as in :class:`RecordReader`.
-        iterative: as in :class:`RecordReader`.
+        on_event: as in :class:`~headgate.RecordReader`.
 
     Raises:
         OptionError: an Arrow reader without a schema.
@@ -61,17 +62,13 @@ class MutableRecordReader(AbstractReader):
         schema: pa.Schema | None = None,
         serializer: Literal["arrow", "bytes"] = "arrow",
         on_event: Callable[[Any], object] | None = None,
-        iterative: bool = False,
     ) -> None:
-        super().__init__(
-            gate,
-            schema=schema,
-            serializer=serializer,
-            serializers=("arrow", "bytes"),
-            on_event=on_event,
-            iterative=iterative,
-        )
-        self._gate = gate
+        one_of("arrow", "bytes")("serializer", serializer)
+        #: Handles events; its native reader is read from here.
+        self._reader = RecordReader(gate, schema=schema, serializer=serializer, on_event=on_event)
+        self._native = self._reader._native  # noqa: SLF001 - one package
+        self._handle = self._reader._handle  # noqa: SLF001 - one package
+        self._schema = self._reader._schema  # noqa: SLF001 - one package
         #: Rows of the last batch that found no room.
         self._rest: pa.RecordBatch | None = None
         #: Raised by the next call, because the last one had filled some rows.
@@ -98,8 +95,8 @@ class MutableRecordReader(AbstractReader):
                 array. As in ``numpy.ma``, True marks a null, whose value in `out` is undefined.
 
         Returns:
-            The number of rows, or bytes, filled in; None at the end of all channels or of the
-            superstep. A bytes record may have 0 bytes.
+            The number of rows, or bytes, filled in; None at the end of all channels. A bytes record
+            may have 0 bytes.
 
         Raises:
             OptionError: arrays of other types, lengths or names than can be filled; or a null in a
@@ -142,7 +139,7 @@ class MutableRecordReader(AbstractReader):
         read = self._native.next if block else self._native.poll_next
         while (record := read()) is not None:
             if isinstance(record, tuple):
-                if not block and is_of_checkpoint(record):
+                if not block and isinstance(record, NOTICES):
                     # The caller must have the rows that were filled in before it takes a snapshot.
                     self._notice = record
                     return None
@@ -162,10 +159,18 @@ class MutableRecordReader(AbstractReader):
             )
         return length
 
+    def totals(self) -> tuple[int, int]:
+        """Return rows (or records) and bytes read so far."""
+        return self._reader.totals()
+
+    def take_channel_state(self, checkpoint_id: int) -> list[tuple[int, bytes]]:
+        """Take a complete checkpoint's records in flight; see :meth:`headgate.RecordReader.take_channel_state`."""
+        return self._reader.take_channel_state(checkpoint_id)
+
     def close(self) -> None:
         """Close the gate, so that the producers stop sending. A union's gates stay open."""
         self._rest = None
-        self._gate.close()
+        self._reader.close()
 
 
 def _columns(out: Any, schema: pa.Schema) -> tuple[dict[str, Any], int]:

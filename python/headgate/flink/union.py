@@ -25,13 +25,14 @@ class UnionInputGate(Checkpointed):
     ``UnionInputGate``.
 
     >>> import headgate as hg
+    >>> from headgate.flink import UnionInputGate
     >>> env = hg.ShuffleEnvironment(memory="1m", segment_size="32k")
     >>> partitions = [env.create_result_partition(1) for _ in range(2)]
     >>> for number, partition in enumerate(partitions):
     ...     with hg.RecordWriter(partition, serializer="bytes") as writer:
     ...         writer.emit(b"from %d" % number)
     >>> gates = [env.create_input_gate([partition.address(0)]) for partition in partitions]
-    >>> list(hg.RecordReader(hg.UnionInputGate(gates), serializer="bytes"))
+    >>> list(hg.RecordReader(UnionInputGate(gates), serializer="bytes"))
     [b'from 0', b'from 1']
     >>> env.close()
 

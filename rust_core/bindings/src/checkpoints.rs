@@ -1,11 +1,11 @@
-//! Checkpoints of a gate and its reader, as tuples for `headgate.checkpoints`.
+//! Checkpoints of a gate and its reader, as objects of `headgate.checkpoints`.
 
 use bytes::Bytes;
 use headgate_exchange::{
     Alignment, Barrier, ChannelRecord, ChannelStates, CheckpointId, CheckpointNotice,
-    CheckpointOptions, CheckpointingMode, CheckpointingOptions, DataInput, ShuffleEnvironment,
+    CheckpointOptions, DataInput, ShuffleEnvironment,
 };
-use pyo3::IntoPyObjectExt;
+use pyo3::call::PyCallArgs;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -15,65 +15,73 @@ use crate::batches::ToPyarrow;
 use crate::interrupt::blocking;
 use crate::schema::page_schema;
 
-/// The fields of `headgate.CheckpointBarrier`, in their order.
-pub(crate) type Fields = (i64, i64, String, u64, Vec<u8>);
+/// A `headgate.CheckpointBarrier`, which is a tuple.
+pub(crate) type PyBarrier = (i64, i64, String, u64, Vec<u8>);
 
-pub(crate) fn barrier(fields: Fields) -> PyResult<Barrier> {
-    let (id, timestamp, alignment, timeout, body) = fields;
-    let alignment = match alignment.as_str() {
-        "aligned" => Alignment::Aligned,
-        "timeoutable" => Alignment::Timeoutable { timeout },
-        "unaligned" => Alignment::Unaligned,
-        "at_least_once" => Alignment::AtLeastOnce,
-        other => return Err(PyValueError::new_err(format!("{other} is no alignment"))),
-    };
+/// The alignment of a barrier with this timeout.
+type OfTimeout = fn(u64) -> Alignment;
+
+/// The alignments by the names that `headgate.CheckpointBarrier` has for them, each from its timeout.
+const ALIGNMENTS: [(&str, OfTimeout); 4] = [
+    ("aligned", |_| Alignment::Aligned),
+    ("at_least_once", |_| Alignment::AtLeastOnce),
+    ("timeoutable", |timeout| Alignment::Timeoutable { timeout }),
+    ("unaligned", |_| Alignment::Unaligned),
+];
+
+pub(crate) fn barrier(barrier: PyBarrier) -> PyResult<Barrier> {
+    let (id, timestamp, name, timeout, body) = barrier;
+    let alignment = ALIGNMENTS.iter().find(|(known, _)| *known == name);
+    let unknown = || PyValueError::new_err(format!("{name} is no alignment"));
+    let alignment = alignment.ok_or_else(unknown)?.1(timeout);
     let options = CheckpointOptions { alignment, snapshot: Bytes::from(body) };
     Ok(Barrier { id: CheckpointId(id), timestamp, options })
 }
 
-/// Returns a tuple whose first field is the kind of notice. The tuple of an event begins with a number.
-pub(crate) fn notice_tuple(py: Python<'_>, notice: CheckpointNotice) -> PyResult<Bound<'_, PyAny>> {
+/// Returns the object of `headgate.checkpoints` that says the same.
+pub(crate) fn notice(py: Python<'_>, notice: CheckpointNotice) -> PyResult<Bound<'_, PyAny>> {
     match notice {
         CheckpointNotice::Trigger(barrier) => {
-            let (alignment, timeout) = match barrier.options.alignment {
-                Alignment::Aligned => ("aligned", 0),
-                Alignment::Timeoutable { timeout } => ("timeoutable", timeout),
-                Alignment::Unaligned => ("unaligned", 0),
-                Alignment::AtLeastOnce => ("at_least_once", 0),
+            let CheckpointOptions { alignment, snapshot } = barrier.options;
+            let timeout = match alignment {
+                Alignment::Timeoutable { timeout } => timeout,
+                Alignment::Aligned | Alignment::AtLeastOnce | Alignment::Unaligned => 0,
             };
-            let body = PyBytes::new(py, &barrier.options.snapshot);
-            ("trigger", barrier.id.0, barrier.timestamp, alignment, timeout, body)
-                .into_bound_py_any(py)
+            let known = ALIGNMENTS.iter().find(|(_, of)| of(timeout) == alignment);
+            let (name, _) = known.expect("each alignment has a name");
+            let body = PyBytes::new(py, &snapshot);
+            let fields = (barrier.id.0, barrier.timestamp, *name, timeout, body);
+            new(py, "CheckpointBarrier", fields)
         }
         CheckpointNotice::Complete { checkpoint, metrics, bytes_in_alignment, persisted_bytes } => {
             let durations = (metrics.alignment_duration, metrics.start_delay);
-            (
-                "complete",
-                checkpoint.0,
-                durations.0,
-                durations.1,
-                bytes_in_alignment,
-                persisted_bytes,
-            )
-                .into_bound_py_any(py)
+            let fields =
+                (checkpoint.0, durations.0, durations.1, bytes_in_alignment, persisted_bytes);
+            new(py, "CheckpointComplete", fields)
         }
         CheckpointNotice::Aborted { checkpoint, reason } => {
-            ("aborted", checkpoint.0, reason).into_bound_py_any(py)
+            new(py, "CheckpointAborted", (checkpoint.0, reason))
         }
     }
+}
+
+fn new<'py>(
+    py: Python<'py>,
+    class: &str,
+    fields: impl PyCallArgs<'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    py.import("headgate.checkpoints")?.getattr(class)?.call1(fields)
 }
 
 pub(crate) fn enable(
     py: Python<'_>,
     environment: &ShuffleEnvironment,
     input: &dyn DataInput,
-    (at_least_once, after_finish): (bool, bool),
+    after_finish: bool,
 ) -> PyResult<()> {
-    let mode =
-        if at_least_once { CheckpointingMode::AtLeastOnce } else { CheckpointingMode::ExactlyOnce };
     blocking(py, |_| {
         environment.check()?;
-        input.enable_checkpointing(CheckpointingOptions { mode, after_finish })
+        input.enable_checkpointing(after_finish)
     })
 }
 

@@ -36,6 +36,17 @@ pub(crate) fn status(input: &dyn DataInput) -> u8 {
     }
 }
 
+pub(crate) fn num_ended(
+    py: Python<'_>,
+    environment: &ShuffleEnvironment,
+    input: &dyn DataInput,
+) -> PyResult<usize> {
+    blocking(py, |_| {
+        environment.check_fork()?;
+        Ok(input.checkpointed_channels()?.ended.len())
+    })
+}
+
 #[pymethods]
 impl InputGate {
     #[pyo3(signature = (host, port, process, partition, subpartition, schema=None))]
@@ -114,6 +125,11 @@ impl InputGate {
         })
     }
 
+    /// Counts the channels that have ended, of a gate to which none can be added.
+    fn num_ended_channels(&self, py: Python<'_>) -> PyResult<usize> {
+        num_ended(py, &self.environment, &*self.inner)
+    }
+
     fn send_task_event(&self, py: Python<'_>, name: String, body: Vec<u8>) -> PyResult<()> {
         blocking(py, |_| {
             self.environment.check()?;
@@ -166,13 +182,8 @@ impl InputGate {
         })
     }
 
-    fn enable_checkpointing(
-        &self,
-        py: Python<'_>,
-        at_least_once: bool,
-        after_finish: bool,
-    ) -> PyResult<()> {
-        checkpoints::enable(py, &self.environment, &*self.inner, (at_least_once, after_finish))
+    fn enable_checkpointing(&self, py: Python<'_>, after_finish: bool) -> PyResult<()> {
+        checkpoints::enable(py, &self.environment, &*self.inner, after_finish)
     }
 
     fn abort_checkpoint(&self, py: Python<'_>, checkpoint: i64, reason: String) -> PyResult<()> {

@@ -56,7 +56,7 @@ mod _native {
     #[pymodule_export]
     use crate::reader::{BufferReader, RecordReader};
     #[pymodule_export]
-    use crate::schema::{check_schema, hash_partition_ids, key_groups};
+    use crate::schema::{check_schema, hash_partition_ids, key_groups, key_groups_of_state};
     #[pymodule_export]
     use crate::state::{Chains, KeyIndex, TimerQueue};
     #[pymodule_export]

@@ -18,7 +18,7 @@ use pyo3::types::{PyBytes, PyMemoryView, PySlice};
 use pyo3_arrow::PySchema;
 
 use crate::batches::ToPyarrow;
-use crate::checkpoints::{PyStates, notice_tuple, to_python};
+use crate::checkpoints::{self, PyStates, to_python};
 use crate::errors::to_py;
 use crate::exclusive::Exclusive;
 use crate::input::AnyGate;
@@ -122,7 +122,7 @@ impl RecordReader {
             Some(Out::Batch(batch)) => self.batch(py, batch),
             Some(Out::Bytes(bytes)) => Ok(PyBytes::new(py, &bytes).into_any()),
             Some(Out::Event(channel, event)) => event_tuple(py, channel, event),
-            Some(Out::Checkpoint(notice)) => notice_tuple(py, notice),
+            Some(Out::Checkpoint(notice)) => checkpoints::notice(py, notice),
         }
     }
 
@@ -150,12 +150,11 @@ impl RecordReader {
 #[pymethods]
 impl RecordReader {
     #[new]
-    #[pyo3(signature = (gate, schema=None, iterative=false, batch_bytes=0))]
+    #[pyo3(signature = (gate, schema=None, batch_bytes=0))]
     fn new(
         py: Python<'_>,
         gate: AnyGate<'_>,
         schema: Option<PySchema>,
-        iterative: bool,
         batch_bytes: usize,
     ) -> PyResult<Self> {
         let batches = schema.as_ref().map(|schema| ToPyarrow::new(py, schema)).transpose()?;
@@ -165,9 +164,6 @@ impl RecordReader {
         let copies = Arc::clone(environment.copies());
         let input = gate.input();
         let mut reader = Inner::new(Arc::clone(&input), schema, spanning, copies);
-        if iterative {
-            reader = reader.iterative();
-        }
         if batch_bytes > 0 {
             reader = reader.with_batch_bytes(batch_bytes);
         }
@@ -177,9 +173,8 @@ impl RecordReader {
     }
 
     /// Returns a pyarrow `RecordBatch`, `bytes`, or a tuple `(channel, name, body)` for an event. An
-    /// announced event has its sequence number as a fourth field. The progress of a checkpoint is a
-    /// tuple whose first field is its kind. `None` is the end of the input or
-    /// of the superstep.
+    /// announced event has its sequence number as a fourth field. The progress of a checkpoint is an
+    /// object of `headgate.checkpoints`, also a tuple. `None` is the end of the input.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let record = blocking(py, |interrupt| {
             self.environment.check()?;
@@ -252,7 +247,7 @@ impl RecordReader {
                 length.into_bound_py_any(py)
             }
             Some(Record::Event { channel, event }) => event_tuple(py, channel, event),
-            Some(Record::Checkpoint(notice)) => notice_tuple(py, notice),
+            Some(Record::Checkpoint(notice)) => checkpoints::notice(py, notice),
             Some(Record::Batch(batch)) => self.batch(py, batch),
         }
     }
@@ -315,21 +310,6 @@ impl RecordReader {
 
     fn is_finished(&self, py: Python<'_>) -> PyResult<bool> {
         self.ask(py, |state| state.reader.is_finished(), |input| input.is_finished())
-    }
-
-    fn has_reached_end_of_superstep(&self, py: Python<'_>) -> PyResult<bool> {
-        let of_reader = |state: &State| state.reader.has_reached_end_of_superstep();
-        self.ask(py, of_reader, |input| input.has_reached_end_of_superstep())
-    }
-
-    fn start_next_superstep(&self, py: Python<'_>) -> PyResult<()> {
-        blocking(py, |_| {
-            self.environment.check()?;
-            match self.inner.try_lock() {
-                Some(state) => state.reader.start_next_superstep(),
-                None => self.input.start_next_superstep(),
-            }
-        })
     }
 
     fn open_descriptor(&self, py: Python<'_>) -> PyResult<RawFd> {

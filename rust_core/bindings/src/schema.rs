@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow_schema::{Field, Schema};
-use headgate_record::{HashError, PageSchema, hash, key_group, partition_ids};
+use headgate_record::key_group::Key;
+use headgate_record::{HashError, PageSchema, hash, partition_ids};
 use pyo3::prelude::*;
 use pyo3_arrow::{PyArray, PySchema};
 
@@ -52,9 +53,25 @@ pub(crate) fn key_groups<'py>(
     let keys = keys.into_inner();
     let groups = released(py, || {
         let batch = one_column(keys);
-        let column = key_group::resolve_key(&batch.schema(), KEYS)?;
         let mut groups = Vec::new();
-        key_group::key_groups(&batch, column, max_parallelism, &mut groups)?;
+        Key::flink(&batch.schema(), KEYS)?.groups(&batch, max_parallelism, &mut groups)?;
+        Ok(groups)
+    });
+    numbers(py, groups)
+}
+
+/// Returns the key group of each row, whose key is all columns.
+#[pyfunction]
+pub(crate) fn key_groups_of_state<'py>(
+    py: Python<'py>,
+    keys: Batch,
+    max_parallelism: u32,
+) -> PyResult<Bound<'py, PyAny>> {
+    let keys = keys.into_inner();
+    let groups = released(py, || {
+        let columns: Vec<_> = (0..keys.num_columns()).collect();
+        let mut groups = Vec::new();
+        Key::of_state(&keys.schema(), &columns)?.groups(&keys, max_parallelism, &mut groups)?;
         Ok(groups)
     });
     numbers(py, groups)

@@ -1,4 +1,4 @@
-//! `UnionInputGate`; nothing on Spark uses it.
+//! `UnionInputGate`, for `headgate.flink`.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use headgate_exchange::{ExchangeError, ShuffleEnvironment, UnionInputGate as Inn
 use pyo3::prelude::*;
 
 use crate::checkpoints;
-use crate::gate::{InputGate, status};
+use crate::gate::{InputGate, num_ended, status};
 use crate::interrupt::{blocking, released};
 
 #[pyclass(frozen, module = "headgate._native")]
@@ -37,6 +37,10 @@ impl UnionInputGate {
         self.inner.num_channels()
     }
 
+    fn num_ended_channels(&self, py: Python<'_>) -> PyResult<usize> {
+        num_ended(py, &self.environment, &*self.inner)
+    }
+
     fn end_of_data_status(&self, py: Python<'_>) -> PyResult<u8> {
         blocking(py, |_| {
             self.environment.check_fork()?;
@@ -44,13 +48,8 @@ impl UnionInputGate {
         })
     }
 
-    fn enable_checkpointing(
-        &self,
-        py: Python<'_>,
-        at_least_once: bool,
-        after_finish: bool,
-    ) -> PyResult<()> {
-        checkpoints::enable(py, &self.environment, &*self.inner, (at_least_once, after_finish))
+    fn enable_checkpointing(&self, py: Python<'_>, after_finish: bool) -> PyResult<()> {
+        checkpoints::enable(py, &self.environment, &*self.inner, after_finish)
     }
 
     fn abort_checkpoint(&self, py: Python<'_>, checkpoint: i64, reason: String) -> PyResult<()> {

@@ -9,6 +9,7 @@ use headgate_exchange::{
     ArrowWriter, BufferTimeout, BytesWriter, CheckpointId, Counters, DataType, Emitted,
     ExchangeError, Interrupt, Result, ResultPartition as Partition, ShuffleEnvironment,
 };
+use headgate_record::key_group::Key;
 use headgate_record::{Event, HashError, SelectError, Selector, StopMode};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -161,8 +162,8 @@ impl RecordWriter {
         locked!(self, py, broadcast_event_as(&event, data_type))
     }
 
-    fn broadcast_barrier(&self, py: Python<'_>, fields: checkpoints::Fields) -> PyResult<()> {
-        let barrier = checkpoints::barrier(fields)?;
+    fn broadcast_barrier(&self, py: Python<'_>, barrier: checkpoints::PyBarrier) -> PyResult<()> {
+        let barrier = checkpoints::barrier(barrier)?;
         locked!(self, py, broadcast_barrier(&barrier, &self.environment))
     }
 
@@ -184,10 +185,6 @@ impl RecordWriter {
     fn end_of_data(&self, py: Python<'_>, drain: bool) -> PyResult<()> {
         let mode = if drain { StopMode::Drain } else { StopMode::NoDrain };
         locked!(self, py, end_of_data(mode))
-    }
-
-    fn end_of_superstep(&self, py: Python<'_>) -> PyResult<()> {
-        locked!(self, py, broadcast_event(&Event::EndOfSuperstep))
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
@@ -328,7 +325,13 @@ fn selector(py: Python<'_>, schema: Option<&PySchema>, choice: &Choice<'_>) -> P
         }
         "key_group" => {
             let (column, max_parallelism) = values.extract::<(String, u32)>()?;
-            Selector::key_group_by_name(schema()?, &column, max_parallelism).map_err(of_hash)?
+            let key = Key::flink(schema()?, &column).map_err(of_hash)?;
+            Selector::KeyGroup { key, max_parallelism }
+        }
+        "key_group_of_state" => {
+            let (columns, max_parallelism) = values.extract::<(Vec<String>, u32)>()?;
+            let key = Key::of_state_by_name(schema()?, &columns).map_err(of_hash)?;
+            Selector::KeyGroup { key, max_parallelism }
         }
         "one" => Selector::One(values.extract::<(u32,)>()?.0),
         "round_robin" => {

@@ -1,6 +1,6 @@
 //! The data type of each event (spec 2.5). No other file decides it.
 
-use headgate_protocol::DataType;
+use headgate_protocol::{Alignment, DataType};
 use headgate_record::Event;
 
 use crate::error::{ExchangeError, Result};
@@ -13,13 +13,11 @@ pub fn data_type_of(event: &Event, is_priority: bool) -> DataType {
         return DataType::PrioritizedEventBuffer;
     }
     match event {
-        Event::CheckpointBarrier(barrier) if !barrier.options.needs_alignment() => {
-            DataType::EventBuffer
-        }
-        Event::CheckpointBarrier(barrier) if barrier.options.is_timeoutable() => {
-            DataType::TimeoutableAlignedCheckpointBarrier
-        }
-        Event::CheckpointBarrier(_) => DataType::AlignedCheckpointBarrier,
+        Event::CheckpointBarrier(barrier) => match barrier.options.alignment {
+            Alignment::Aligned => DataType::AlignedCheckpointBarrier,
+            Alignment::Timeoutable { .. } => DataType::TimeoutableAlignedCheckpointBarrier,
+            Alignment::AtLeastOnce | Alignment::Unaligned => DataType::EventBuffer,
+        },
         Event::EndOfChannelState => DataType::RecoveryCompletion,
         Event::EndOfData(_) => DataType::EndOfData,
         Event::EndOfPartition => DataType::EndOfPartition,
@@ -67,41 +65,28 @@ fn check_name(event: &Event) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use headgate_record::event::{
-        AlignmentType, CheckpointBarrier, CheckpointOptions, SavepointFormat, SnapshotType,
-        StopMode,
-    };
+    use bytes::Bytes;
+    use headgate_protocol::{CheckpointId, CheckpointOptions};
+    use headgate_record::event::{Barrier, StopMode};
 
     use super::*;
 
-    fn barrier(snapshot_type: SnapshotType, alignment: AlignmentType, timeout: i64) -> Event {
-        let options = CheckpointOptions {
-            snapshot_type,
-            location: None,
-            alignment,
-            aligned_timeout: timeout,
-        };
-        Event::CheckpointBarrier(CheckpointBarrier { id: 7, timestamp: 8, options })
+    fn barrier(alignment: Alignment) -> Event {
+        let options = CheckpointOptions { alignment, snapshot: Bytes::new() };
+        Event::CheckpointBarrier(Barrier { id: CheckpointId(7), timestamp: 8, options })
     }
 
     fn table() -> Vec<(Event, DataType)> {
-        use AlignmentType as A;
+        use Alignment as A;
         use DataType as D;
-        let (checkpoint, full) = (SnapshotType::Checkpoint, SnapshotType::FullCheckpoint);
-        let savepoint = SnapshotType::Savepoint(SavepointFormat::Native);
-        let never = CheckpointOptions::NO_TIMEOUT;
-        let announced = Box::new(barrier(checkpoint, A::Aligned, 10));
+        let timeoutable = barrier(A::Timeoutable { timeout: 10 });
+        let announced = Box::new(timeoutable.clone());
         vec![
             (Event::CancelCheckpointMarker { checkpoint_id: 1 }, D::EventBuffer),
-            (barrier(checkpoint, A::Aligned, never), D::AlignedCheckpointBarrier),
-            (barrier(checkpoint, A::Aligned, 0), D::AlignedCheckpointBarrier),
-            (barrier(savepoint, A::Aligned, never), D::AlignedCheckpointBarrier),
-            (barrier(full, A::Aligned, 30_000), D::TimeoutableAlignedCheckpointBarrier),
-            (barrier(checkpoint, A::ForcedAligned, never), D::AlignedCheckpointBarrier),
-            (barrier(checkpoint, A::ForcedAligned, 30_000), D::AlignedCheckpointBarrier),
-            (barrier(checkpoint, A::Unaligned, never), D::EventBuffer),
-            (barrier(checkpoint, A::AtLeastOnce, never), D::EventBuffer),
-            (barrier(savepoint, A::AtLeastOnce, never), D::EventBuffer),
+            (barrier(A::Aligned), D::AlignedCheckpointBarrier),
+            (timeoutable, D::TimeoutableAlignedCheckpointBarrier),
+            (barrier(A::Unaligned), D::EventBuffer),
+            (barrier(A::AtLeastOnce), D::EventBuffer),
             (Event::Custom { name: "n".to_owned(), body: "b".into() }, D::EventBuffer),
             (Event::EndOfChannelState, D::RecoveryCompletion),
             (Event::EndOfData(StopMode::Drain), D::EndOfData),
@@ -177,6 +162,6 @@ mod tests {
             }
             decode(&bytes[..3], data_type).unwrap_err();
         }
-        assert_eq!(refused, 20 * 8 - 2);
+        assert_eq!(refused, 15 * 8 - 2);
     }
 }

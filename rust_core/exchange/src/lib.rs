@@ -17,7 +17,6 @@ mod failpoint_macro;
 
 mod address;
 mod aligned;
-mod barrier;
 mod cgroup;
 mod channel_state;
 mod checksum;
@@ -32,6 +31,7 @@ mod error;
 mod event;
 #[cfg(feature = "failpoints")]
 pub mod failpoint;
+mod flink;
 mod flusher;
 mod gate;
 mod heartbeat;
@@ -61,7 +61,6 @@ mod view_contract;
 mod writer;
 
 pub use address::Address;
-pub use barrier::Barrier;
 pub use channel_state::{ChannelRecord, decode_channel_state};
 pub use config::{BufferDebloatOptions, BufferOptions, Config};
 pub use control::ControlHandshake;
@@ -70,10 +69,10 @@ pub use counters::Counters;
 pub use environment::ShuffleEnvironment;
 pub use error::{ExchangeError, Interrupt, Result};
 pub use event::data_type_of;
+pub use flink::UnionInputGate;
 pub use gate::{
     AvailabilityListener, CheckpointedChannel, CheckpointedChannels, CheckpointedInput,
-    Checkpointing, CheckpointingMode, CheckpointingOptions, DataInput, EndOfDataStatus, InputGate,
-    Received, SuperstepInput, UnionInputGate,
+    Checkpointing, DataInput, EndOfDataStatus, InputGate, Received,
 };
 pub use heartbeat::HeartbeatManager;
 pub use kept::{KeptFile, SmallLimits, SmallSubpartition, keep_small};
@@ -99,3 +98,4 @@ pub use headgate_protocol::{
     Sequence,
 };
 pub use headgate_record::Codec;
+pub use headgate_record::event::Barrier;

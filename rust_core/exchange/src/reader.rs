@@ -42,8 +42,6 @@ pub struct RecordReader {
     channels: Vec<ChannelState>,
     /// The channel whose current buffer may hold another record.
     current: Option<usize>,
-    /// True if it stops at the end of each superstep.
-    iterative: bool,
     /// Coalesces small batches, if that was asked for.
     coalescing: Option<Coalescing>,
     /// Present if the gate takes checkpoints.
@@ -65,21 +63,12 @@ impl RecordReader {
             spanning,
             channels: Vec::new(),
             current: None,
-            iterative: false,
             coalescing: None,
             checkpoints: None,
             counters: Arc::default(),
         };
         reader.take_checkpointed();
         reader
-    }
-
-    /// Makes it stop when all channels reached the end of a superstep, until the next one is
-    /// started.
-    #[must_use]
-    pub fn iterative(mut self) -> Self {
-        self.iterative = true;
-        self
     }
 
     /// Coalesces batches, of one channel or several, into batches of up to `batch_bytes`. The rows
@@ -110,7 +99,7 @@ impl RecordReader {
         &self.counters
     }
 
-    /// Returns the next record or event; none after the end of all channels, or of the superstep.
+    /// Returns the next record or event; none after the end of all channels.
     ///
     /// # Errors
     /// The error that ended a channel or the gate, or what the interrupt says.
@@ -242,24 +231,6 @@ impl RecordReader {
         is_idle && !self.has_rows() && self.gate.is_finished()
     }
 
-    /// True once all channels reached the end of the superstep. Only of an iterative reader.
-    pub fn has_reached_end_of_superstep(&self) -> bool {
-        !self.has_rows() && self.gate.has_reached_end_of_superstep()
-    }
-
-    /// Continues with the records of the next superstep.
-    ///
-    /// # Errors
-    /// [`ExchangeError::State`] before all channels reached that end.
-    pub fn start_next_superstep(&self) -> Result<()> {
-        if self.has_rows() {
-            return Err(ExchangeError::State(
-                "rows of this superstep are not read yet: read them before the next superstep",
-            ));
-        }
-        self.gate.start_next_superstep()
-    }
-
     fn has_rows(&self) -> bool {
         self.coalescing.as_ref().is_some_and(|coalescing| !coalescing.is_empty())
     }
@@ -365,10 +336,7 @@ impl RecordReader {
             DataType::EndOfPartition => self.end(channel, totals, buffer.len()),
             _ => {
                 let event = event::decode(buffer.as_slice(), data_type)?;
-                match &self.checkpoints {
-                    Some(_) => self.event_of_checkpoints(channel, event, buffer.len()),
-                    None => self.event(channel, event),
-                }
+                self.event(channel, event, buffer.len())
             }
         }
     }
@@ -385,37 +353,21 @@ impl RecordReader {
 
     /// Starts the barrier handler if the gate has come to take checkpoints.
     fn take_checkpointed(&mut self) {
-        if let Some((options, channels)) = self.gate.take_checkpointed() {
-            self.checkpoints = Some(Box::new(Checkpoints::new(options, channels)));
+        if let Some((after_finish, channels)) = self.gate.take_checkpointed() {
+            self.checkpoints = Some(Box::new(Checkpoints::new(after_finish, channels)));
         }
     }
 
-    /// Hands an event to the barrier handler, if it is one of checkpoints.
-    fn event_of_checkpoints(
-        &mut self,
-        channel: usize,
-        event: Event,
-        size: usize,
-    ) -> Result<Option<Record>> {
+    /// Hands an event to the barrier handler if the gate takes checkpoints; returns other events.
+    fn event(&mut self, channel: usize, event: Event, size: usize) -> Result<Option<Record>> {
         let bytes = self.counters.bytes();
-        let Some(checkpoints) = &mut self.checkpoints else { return self.event(channel, event) };
+        let Some(checkpoints) = &mut self.checkpoints else {
+            return Ok(Some(Record::Event { channel, event }));
+        };
         checkpoints.count_event(size);
         match checkpoints.on_event(channel, event, bytes)? {
-            Some(other) => self.event(channel, other),
+            Some(event) => Ok(Some(Record::Event { channel, event })),
             None => self.next_of_checkpoints(),
-        }
-    }
-
-    fn event(&self, channel: usize, event: Event) -> Result<Option<Record>> {
-        match event {
-            Event::EndOfSuperstep if self.iterative => {
-                self.gate.end_superstep(channel);
-                Ok(None)
-            }
-            Event::EndOfSuperstep => Err(ExchangeError::State(
-                "a superstep ended, and this reader is not iterative: create it with iterative=True",
-            )),
-            event => Ok(Some(Record::Event { channel, event })),
         }
     }
 

@@ -11,13 +11,10 @@ use bytes::Bytes;
 use common::{Env, RECORD_LIMIT, nothing, wait_until};
 use headgate_exchange::{
     Alignment, AvailabilityListener, Barrier, BytesWriter, ChannelRecord, CheckpointId,
-    CheckpointNotice, CheckpointOptions, CheckpointedInput, CheckpointingMode,
-    CheckpointingOptions, DataInput, Record, RecordReader, decode_channel_state,
+    CheckpointNotice, CheckpointOptions, CheckpointedInput, DataInput, Record, RecordReader,
+    decode_channel_state,
 };
 use headgate_record::Selector;
-
-const EXACTLY_ONCE: CheckpointingOptions =
-    CheckpointingOptions { mode: CheckpointingMode::ExactlyOnce, after_finish: true };
 
 #[derive(Default)]
 struct Told(AtomicUsize);
@@ -43,7 +40,7 @@ fn a_barrier_whose_time_has_passed_overtakes_while_the_writer_does_nothing() {
         let consumer = if local { &producer } else { &other };
         let partition = producer.partition(1);
         let gate = consumer.gate(&[producer.address(&partition, 0)]);
-        gate.enable_checkpointing(EXACTLY_ONCE).unwrap();
+        gate.enable_checkpointing(true).unwrap();
         let told = Arc::new(Told::default());
         let listener: Arc<dyn AvailabilityListener> = Arc::<Told>::clone(&told);
         gate.add_listener(Arc::downgrade(&listener) as Weak<dyn AvailabilityListener>);
@@ -83,7 +80,7 @@ fn nothing_is_read_before_the_snapshot_is_taken() {
     let env = Env::new(64, 4096);
     let partition = env.partition(1);
     let gate = env.gate(&[env.address(&partition, 0)]);
-    gate.enable_checkpointing(EXACTLY_ONCE).unwrap();
+    gate.enable_checkpointing(true).unwrap();
     let mut writer =
         BytesWriter::new(Arc::clone(&partition), Selector::One(0), RECORD_LIMIT).unwrap();
     writer.broadcast_barrier(&barrier(1, i64::MAX / 2), &env.0).unwrap();

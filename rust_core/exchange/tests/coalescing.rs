@@ -160,48 +160,17 @@ fn rows_read_before_an_error_come_before_it() {
         writer.emit(&batch(part * 10, (part + 1) * 10, 8), &nothing).unwrap();
         writer.flush().unwrap();
     }
-    writer.broadcast_event(&Event::EndOfSuperstep).unwrap();
+    let refused = Event::Custom { name: "EndOfData".to_owned(), body: Bytes::new() };
+    writer.broadcast_event(&refused).unwrap();
     writer.emit(&batch(30, 40, 8), &nothing).unwrap();
     writer.finish().unwrap();
     let Some(Record::Batch(first)) = reader.next(&nothing).unwrap() else { panic!("a batch") };
     assert_eq!(keys(&first), Vec::from_iter(0..30));
     assert!(!reader.is_finished() && reader.is_available());
     let error = reader.next(&nothing).unwrap_err();
-    assert!(matches!(error, ExchangeError::State(_)), "{error}");
+    assert!(matches!(error, ExchangeError::Event(_)), "{error}");
     let Some(Record::Batch(rest)) = reader.next(&nothing).unwrap() else { panic!("a batch") };
     assert_eq!(keys(&rest), Vec::from_iter(30..40));
-}
-
-#[test]
-fn rows_of_a_superstep_are_read_before_the_next_is_started() {
-    let env = roomy();
-    let partition = env.partition(1);
-    let reader = env.reader(&env.gate(&[env.address(&partition, 0)])).iterative();
-    let mut reader = reader.with_batch_bytes(2 * SEGMENT);
-    let mut writer = writer(&partition);
-    for superstep in 0..2 {
-        for part in 0..11 {
-            let from = superstep * 1000 + part * 50;
-            writer.emit(&batch(from, from + 50, 8), &nothing).unwrap();
-            writer.flush().unwrap();
-        }
-        writer.broadcast_event(&Event::EndOfSuperstep).unwrap();
-    }
-    writer.finish().unwrap();
-    for superstep in 0..2 {
-        let mut seen = Vec::new();
-        while let Some(Record::Batch(batch)) = reader.next(&nothing).unwrap() {
-            seen.extend(keys(&batch));
-            if seen.len() < 550 {
-                assert!(!reader.has_reached_end_of_superstep() && reader.is_available());
-                assert!(reader.start_next_superstep().is_err());
-            }
-        }
-        assert_eq!(seen, Vec::from_iter(superstep * 1000..superstep * 1000 + 550));
-        assert!(reader.has_reached_end_of_superstep());
-        reader.start_next_superstep().unwrap();
-    }
-    assert!(reader.next(&nothing).unwrap().is_none() && reader.is_finished());
 }
 
 #[test]

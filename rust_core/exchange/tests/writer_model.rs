@@ -19,10 +19,13 @@ use headgate_exchange::{
     ArrowWriter, BufferTimeout, BytesWriter, ExchangeError, InputGate, Record, RecordReader,
     ResultPartition,
 };
-use headgate_record::key_group::{key_groups, operator_index};
+use headgate_record::key_group::{Key, operator_index};
 use headgate_record::{Event, Selector, partition_ids};
 use proptest::prelude::*;
 use proptest::sample::Index;
+
+/// The first column, as Flink takes keys.
+const KEY: Key = Key::HashCode { column: 0, takes_null: false };
 
 /// Buffer sizes that a reader announces.
 fn buffer_size() -> impl Strategy<Value = NonZeroU32> {
@@ -135,7 +138,7 @@ impl Model {
             Rule::InTurn { start, by_rows } => {
                 Selector::RoundRobin { next: start, group: None, by_rows }
             }
-            Rule::KeyGroup => Selector::KeyGroup { column: 0, max_parallelism: 128 },
+            Rule::KeyGroup => Selector::KeyGroup { key: KEY, max_parallelism: 128 },
             Rule::Rescale { .. } => {
                 Selector::RoundRobin { next: 0, group: Some(self.group()), by_rows: false }
             }
@@ -172,7 +175,7 @@ impl Model {
                 return;
             }
             (Rule::KeyGroup, rows) => {
-                key_groups(rows.unwrap(), 0, 128, &mut ids).unwrap();
+                KEY.groups(rows.unwrap(), 128, &mut ids).unwrap();
                 let ids = ids.iter().map(|id| Target::One(operator_index(*id, self.n, 128)));
                 self.sent.extend(numbers.zip(ids));
                 return;

@@ -11,13 +11,11 @@ use arrow_array::{
 };
 use headgate_fuzz::{client_session, page_schemas, server_session};
 use headgate_protocol::{
-    BufferHeader, ChannelId, ChannelStateBuilder, DataType, ErrorFrame, Frame, FrameMask,
-    Generation, KeptBlock, KeptIndex, KeptTable, LentBuffer, PartitionId, PartitionRequest,
-    Sequence,
+    Alignment, BufferHeader, ChannelId, ChannelStateBuilder, CheckpointId, CheckpointOptions,
+    DataType, ErrorFrame, Frame, FrameMask, Generation, KeptBlock, KeptIndex, KeptTable,
+    LentBuffer, PartitionId, PartitionRequest, Sequence,
 };
-use headgate_record::event::{
-    AlignmentType, CheckpointBarrier, CheckpointOptions, SavepointFormat, SnapshotType, StopMode,
-};
+use headgate_record::event::{Barrier, StopMode};
 use headgate_record::{Codec, Compressor, Event, Source, encode_rows};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -102,18 +100,15 @@ fn kept() -> Vec<Vec<u8>> {
 }
 
 fn events() -> Result<Vec<Vec<u8>>, headgate_record::EventError> {
-    let barrier = |snapshot_type, location: Option<&'static str>, alignment, aligned_timeout| {
-        let location = location.map(Into::into);
-        let options = CheckpointOptions { snapshot_type, location, alignment, aligned_timeout };
-        Event::CheckpointBarrier(CheckpointBarrier { id: 1, timestamp: 2, options })
+    let barrier = |alignment, snapshot: &'static str| {
+        let options = CheckpointOptions { alignment, snapshot: snapshot.into() };
+        Event::CheckpointBarrier(Barrier { id: CheckpointId(1), timestamp: 2, options })
     };
-    let never = CheckpointOptions::NO_TIMEOUT;
-    let savepoint = SnapshotType::SavepointSuspend(SavepointFormat::Native);
     let mut events = vec![
         Event::CancelCheckpointMarker { checkpoint_id: 5 },
-        barrier(SnapshotType::Checkpoint, None, AlignmentType::Aligned, 30_000),
-        barrier(SnapshotType::FullCheckpoint, None, AlignmentType::Unaligned, never),
-        barrier(savepoint, Some("file:/x"), AlignmentType::ForcedAligned, never),
+        barrier(Alignment::Timeoutable { timeout: 30_000 }, ""),
+        barrier(Alignment::Unaligned, ""),
+        barrier(Alignment::AtLeastOnce, "file:/x"),
         Event::Custom { name: "name".to_owned(), body: "body".into() },
         Event::EndOfChannelState,
         Event::EndOfData(StopMode::NoDrain),

@@ -7,7 +7,7 @@ use arrow_schema::Schema;
 use fastrand::Rng;
 
 use crate::hash::{self, HashError, KeyColumn};
-use crate::key_group;
+use crate::key_group::{Key, operator_index};
 
 /// Failures of a selection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,8 +63,8 @@ pub enum Selector {
     },
     /// Each row by the key group of its key, as in Flink.
     KeyGroup {
-        /// Position of the key column.
-        column: usize,
+        /// The key columns.
+        key: Key,
         /// Number of key groups, at least the number of subpartitions.
         max_parallelism: u32,
     },
@@ -109,19 +109,6 @@ impl Selector {
         Ok(Self::Hash { columns })
     }
 
-    /// Creates a key group selector over a named column.
-    ///
-    /// # Errors
-    /// The name is missing or ambiguous, or the type of the column has no hash code.
-    pub fn key_group_by_name(
-        schema: &Schema,
-        name: &str,
-        max_parallelism: u32,
-    ) -> Result<Self, HashError> {
-        let column = key_group::resolve_key(schema, name)?;
-        Ok(Self::KeyGroup { column, max_parallelism })
-    }
-
     /// Selects subpartitions of `n` for the rows of one batch.
     ///
     /// Writes one id per row to `ids` if the result is [`Selection::Rows`], and leaves `ids` alone
@@ -142,14 +129,14 @@ impl Selector {
                 hash::partition_ids(batch, columns, n, ids)?;
                 Ok(Selection::Rows)
             }
-            Self::KeyGroup { column, max_parallelism } if n > 0 => {
+            Self::KeyGroup { key, max_parallelism } if n > 0 => {
                 let groups = *max_parallelism;
                 if n > groups {
                     return Err(SelectError::TooFewKeyGroups { max_parallelism: groups, n });
                 }
-                key_group::key_groups(batch, *column, groups, ids)?;
+                key.groups(batch, groups, ids)?;
                 for id in ids {
-                    *id = key_group::operator_index(*id, n, groups);
+                    *id = operator_index(*id, n, groups);
                 }
                 Ok(Selection::Rows)
             }
@@ -303,7 +290,8 @@ mod tests {
     fn key_groups_go_to_the_operator_that_owns_them() {
         let batch = batch();
         let mut ids = Vec::new();
-        let mut selector = Selector::key_group_by_name(&batch.schema(), "k", 128).unwrap();
+        let key = Key::flink(&batch.schema(), "k").unwrap();
+        let mut selector = Selector::KeyGroup { key, max_parallelism: 128 };
         // The groups of 1, 2, 3 are 86, 127, 113; 42 and a bit belong to each of three.
         assert_eq!(selector.select(&batch, 3, &mut ids).unwrap(), Selection::Rows);
         assert_eq!(ids, [2, 2, 2, 2]);
@@ -318,7 +306,7 @@ mod tests {
         for mut selector in [
             Selector::Broadcast,
             Selector::Hash { columns: vec![0.into()] },
-            Selector::KeyGroup { column: 0, max_parallelism: 128 },
+            Selector::KeyGroup { key: Key::Hash(vec![0.into()]), max_parallelism: 128 },
             Selector::One(0),
             round_robin(0, None),
             Selector::shuffle(0, false),

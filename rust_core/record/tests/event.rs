@@ -3,36 +3,27 @@
 #![allow(clippy::unwrap_used, reason = "a panic in a test reports the failure")]
 
 use bytes::Bytes;
-use headgate_record::event::{
-    AlignmentType, CheckpointBarrier, CheckpointOptions, Event, EventError, SavepointFormat,
-    SnapshotType, StopMode,
-};
+use headgate_protocol::{Alignment, CheckpointId, CheckpointOptions};
+use headgate_record::event::{Barrier, Event, EventError, StopMode};
 
-fn barrier(snapshot_type: SnapshotType, location: Option<&'static [u8]>) -> Event {
-    Event::CheckpointBarrier(CheckpointBarrier {
-        id: 1,
-        timestamp: 2,
-        options: CheckpointOptions {
-            snapshot_type,
-            location: location.map(Bytes::from_static),
-            alignment: AlignmentType::Aligned,
-            aligned_timeout: CheckpointOptions::NO_TIMEOUT,
-        },
-    })
+const ALIGNMENTS: [Alignment; 4] = [
+    Alignment::Aligned,
+    Alignment::AtLeastOnce,
+    Alignment::Timeoutable { timeout: 30_000 },
+    Alignment::Unaligned,
+];
+
+fn barrier(alignment: Alignment, snapshot: &'static [u8]) -> Event {
+    let options = CheckpointOptions { alignment, snapshot: Bytes::from_static(snapshot) };
+    Event::CheckpointBarrier(Barrier { id: CheckpointId(1), timestamp: 2, options })
 }
 
 /// Every event, with its size in the table of the module.
 fn events() -> Vec<(Event, usize)> {
-    let native = SavepointFormat::Native;
     let custom = Event::Custom { name: "späße".to_owned(), body: Bytes::from_static(b"body") };
     let mut events = vec![
         (Event::EndOfPartition, 4),
-        (barrier(SnapshotType::Checkpoint, None), 34),
-        (barrier(SnapshotType::FullCheckpoint, Some(b"")), 34),
-        (barrier(SnapshotType::Checkpoint, Some(b"file:/x")), 41),
-        (barrier(SnapshotType::Savepoint(SavepointFormat::Canonical), None), 35),
-        (barrier(SnapshotType::SavepointSuspend(native), Some(b"loc")), 38),
-        (barrier(SnapshotType::SavepointTerminate(native), None), 35),
+        (barrier(Alignment::Aligned, b"file:/x"), 41),
         (Event::EndOfSuperstep, 4),
         (custom, 10 + 7 + 4),
         (Event::CancelCheckpointMarker { checkpoint_id: 5 }, 12),
@@ -43,18 +34,7 @@ fn events() -> Vec<(Event, usize)> {
         (Event::EndOfSegment, 4),
         (Event::RecoveryMetadata { final_buffer_index: 9 }, 8),
     ];
-    for alignment in
-        [AlignmentType::AtLeastOnce, AlignmentType::Unaligned, AlignmentType::ForcedAligned]
-    {
-        let options = CheckpointOptions {
-            snapshot_type: SnapshotType::Checkpoint,
-            location: None,
-            alignment,
-            aligned_timeout: if alignment == AlignmentType::Unaligned { i64::MAX } else { 30_000 },
-        };
-        let barrier = CheckpointBarrier { id: i64::MIN, timestamp: -1, options };
-        events.push((Event::CheckpointBarrier(barrier), 34));
-    }
+    events.extend(ALIGNMENTS.map(|alignment| (barrier(alignment, b""), 34)));
     let announced: Vec<_> = events
         .iter()
         .map(|(event, size)| {
@@ -93,15 +73,15 @@ fn spec_7_01_spec_7_02_golden_bytes() {
         "000000040000000000000005"
     );
     assert_eq!(
-        hex(&barrier(SnapshotType::Checkpoint, None)),
+        hex(&barrier(Alignment::Aligned, b"")),
         "00000001000000000000000100000000000000020\
          0ffffffff017fffffffffffffff"
     );
     assert_eq!(
-        hex(&barrier(SnapshotType::SavepointSuspend(SavepointFormat::Native), Some(b"ab"))),
+        hex(&barrier(Alignment::Timeoutable { timeout: 30_000 }, b"ab")),
         "00000001000000000000000100000000000000020\
-         2010000000261\
-         62017fffffffffffffff"
+         000000002616201\
+         0000000000007530"
     );
     let descriptor = Event::SubtaskConnectionDescriptor { input_subtask: 3, output_subtask: -4 };
     assert_eq!(hex(&descriptor), "0000000700000003fffffffc");
@@ -128,20 +108,40 @@ fn spec_7_04_what_means_nothing_is_refused() {
     let nested = [0, 0, 0, 6, 0, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0, 1, 0, 0, 0, 0];
     assert_eq!(Event::decode(&nested), Err(EventError::NestedAnnouncement));
 
-    let good = barrier(SnapshotType::Savepoint(SavepointFormat::Native), None).encode().unwrap();
-    for (at, value, field) in
-        [(20, 5, "snapshot type"), (21, 2, "savepoint format"), (26, 4, "alignment type")]
-    {
+    let good = barrier(Alignment::Aligned, b"").encode().unwrap();
+    for (at, value, field) in [(20, 1, "snapshot type"), (25, 3, "alignment type")] {
         let mut bytes = good.to_vec();
         bytes[at] = value;
         assert_eq!(Event::decode(&bytes), unknown(field, value.into()));
     }
-    let mut bytes = good.to_vec();
-    bytes[25] = 0xfe;
-    let negative = EventError::InvalidLength { field: "location of a checkpoint", length: -2 };
-    assert_eq!(Event::decode(&bytes), Err(negative));
-    bytes[22] = 0x7f;
-    assert!(matches!(Event::decode(&bytes), Err(EventError::Incomplete { at: 26, .. })));
+    let with_length = |length: i32| {
+        let mut bytes = good.to_vec();
+        bytes[21..25].copy_from_slice(&length.to_be_bytes());
+        Event::decode(&bytes)
+    };
+    for length in [-2, 0] {
+        let field = "description of a snapshot";
+        assert_eq!(
+            with_length(length),
+            Err(EventError::InvalidLength { field, length: length.into() })
+        );
+    }
+    assert!(matches!(with_length(i32::MAX), Err(EventError::Incomplete { at: 25, .. })));
+}
+
+#[test]
+fn spec_section_7_2_only_an_aligned_barrier_has_a_timeout() {
+    for timeout in [0, i64::MAX.unsigned_abs(), u64::MAX] {
+        let error = barrier(Alignment::Timeoutable { timeout }, b"").encode().unwrap_err();
+        assert!(matches!(error, EventError::Contradiction(_)), "{timeout}");
+    }
+    for (code, timeout) in [(0, 1), (1, 0), (1, -1), (2, 1), (2, 0)] {
+        let mut bytes = barrier(Alignment::Aligned, b"").encode().unwrap().to_vec();
+        bytes[25] = code;
+        bytes[26..].copy_from_slice(&i64::to_be_bytes(timeout));
+        let error = Event::decode(&bytes).unwrap_err();
+        assert!(matches!(error, EventError::Contradiction(_)), "{code} {timeout}");
+    }
 }
 
 /// The frame of an event has the checksum. Without it a flipped bit may make another event, but only the

@@ -61,7 +61,7 @@ def gate():
         parts = [environment.create_result_partition(1, schema=SCHEMA) for _ in range(2)]
         writers = [RecordWriter(part, SCHEMA) for part in parts]
         opened = environment.create_input_gate([part.address(0) for part in parts], schema=SCHEMA)
-        gate = GateInput(opened, SCHEMA, heard, Mailbox(), 1024, "exactly_once")
+        gate = GateInput(opened, SCHEMA, heard, Mailbox(), 1024)
 
         def send(channel, watermark):
             if watermark is None:

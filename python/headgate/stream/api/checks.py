@@ -12,7 +12,7 @@ from headgate._arguments import Check, arrow_schema, function, instance, refuse,
 from headgate._kinds import kind_of, parameters_taken
 from headgate._matches import close_matches
 from headgate.errors import StreamError
-from headgate.sink.api import Sink, chosen_name
+from headgate.sink.api import Sink
 from headgate.source import Source, WatermarkStrategy
 from headgate.stream.state.types import column_index, no_rows
 from headgate.stream.windows.aggregates import Aggregate

@@ -230,7 +230,7 @@ class Checkpointing:
         # Savepoints and the last checkpoint have no rows in flight.
         may_overtake = self.completed.can_restore and trigger.savepoint is None and not trigger.stop
         alignment = self._config.alignment
-        if self._config.mode == "exactly_once" and not may_overtake:
+        if alignment != "at_least_once" and not may_overtake:
             alignment = "aligned"
         fields = {
             "checkpoint": checkpoint,

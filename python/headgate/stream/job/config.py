@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 #: Longest time that rows wait for a page to fill, unless the user says otherwise.
 BUFFER_TIMEOUT: Final = "5ms"
 Alignment: TypeAlias = checkpoints.Alignment
-CheckpointingMode: TypeAlias = checkpoints.CheckpointingMode
 ALIGNMENTS: Final = get_args(Alignment)
 Restore: TypeAlias = Literal["savepoint", "latest"]
 RESTORES: Final = get_args(Restore)
@@ -48,8 +47,3 @@ class JobConfig:
     restore: Restore | None = None
     allow_dropped_state: bool = False
     retained: int = 1
-
-    @property
-    def mode(self) -> CheckpointingMode:
-        """Guarantee for rows after a restart."""
-        return "at_least_once" if self.alignment == "at_least_once" else "exactly_once"

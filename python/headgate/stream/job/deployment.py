@@ -77,9 +77,8 @@ class Deployment:
         self._reporting = threading.Lock()
         #: True once the tasks were told to end: what they say counts no more.
         self._is_cancelled = False
-        self._mode = message["mode"]
         #: True if a snapshot knows no row from behind its barrier. Else its watermark may be ahead of rows that come again.
-        self._is_exactly_once = message["mode"] == "exactly_once"
+        self._is_exactly_once = message["alignment"] != "at_least_once"
         self._restored: int | None = message["restored"]
         self._deployed = {tuple(one["task"]): one for one in message["tasks"]}
         self._snapshots = {key: TaskSnapshots(one) for key, one in self._deployed.items()}
@@ -176,7 +175,7 @@ class Deployment:
         schema = stage.head.inputs[0].schema
         gate = self.environment.create_input_gate(channels, schema=schema)
         batch_bytes = _BATCH_BYTES if limits_of(stage) == UNLIMITED else 0
-        return GateInput(gate, schema, task, task.mailbox, batch_bytes, self._mode)
+        return GateInput(gate, schema, task, task.mailbox, batch_bytes)
 
     def _in_flight(self, key: TaskId, stage: Stage) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield operators of a task, and the rows that were on their way to them at the checkpoint."""

@@ -336,7 +336,7 @@ class JobMaster:
                 }
                 tasks[placed[stage.number, at]].append(task)
         checkpoint = None if restored is None else restored.checkpoint
-        about = {"mode": self._config.mode, "restored": checkpoint}
+        about = {"alignment": self._config.alignment, "restored": checkpoint}
         for worker, deployed in tasks.items():
             self._crew.send(worker, "DEPLOY", attempt=attempt.number, tasks=deployed, **about)
 

@@ -93,7 +93,7 @@ FIELDS: Final[Mapping[str, Mapping[str, Shape]]] = {
     # coordinator -> worker
     "DEPLOY": {
         **_ATTEMPT,
-        "mode": shapes.name,
+        "alignment": shapes.name,
         "restored": shapes.maybe(shapes.count),
         "tasks": shapes.many(lambda one: isinstance(one, dict)),
     },

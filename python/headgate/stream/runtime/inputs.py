@@ -11,7 +11,6 @@ from headgate.checkpoints import (
     CheckpointAborted,
     CheckpointBarrier,
     CheckpointComplete,
-    CheckpointingMode,
 )
 from headgate.data_types import EndOfDataStatus
 from headgate.errors import HeadgateError, SourceError
@@ -193,7 +192,6 @@ class GateInput(TaskInput):
         handler: the task.
         mailbox: of the task.
         batch_bytes: bytes up to which small pages are joined.
-        mode: of checkpoints.
     """
 
     def __init__(
@@ -203,12 +201,11 @@ class GateInput(TaskInput):
         handler: Handler,
         mailbox: Mailbox,
         batch_bytes: int,
-        mode: CheckpointingMode,
     ) -> None:
         self._gate = gate
         self._handler = handler
         self._valve = StatusWatermarkValve(gate.num_channels)
-        gate.enable_checkpointing(mode=mode)
+        gate.enable_checkpointing()
         self._reader = RecordReader(
             gate, schema=schema, on_event=self._on_event, batch_bytes=batch_bytes
         )

@@ -5,16 +5,17 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
-from headgate.selectors import BroadcastSelector, RoundRobinSelector
+from headgate.selectors import (
+    BroadcastSelector,
+    KeyedStateSelector,
+    NativeSelector,
+    RoundRobinSelector,
+)
 from headgate.stream.graph.limits import UNLIMITED, BatchLimits
 from headgate.stream.graph.nodes import Shipping
-from headgate.stream.state.groups import key_groups_of
 from headgate.writer import RecordWriter
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pyarrow as pa
 
     from headgate.partition import ResultPartition
@@ -30,28 +31,6 @@ def watermark_of(body: bytes) -> int:
     """Return the watermark of an event, in ms."""
     (watermark,) = _MS.unpack(body)
     return int(watermark)
-
-
-class KeyGroupChannels:
-    """Chooses the task that owns a row's key, by key groups. Source: Flink's KeyGroupStreamPartitioner.
-
-    Unlike :class:`~headgate.KeyGroupSelector` it takes several columns, of all types, and nulls.
-
-    Args:
-        keys: names of the key columns.
-        parallelism: number of tasks.
-        max_parallelism: number of key groups.
-    """
-
-    def __init__(self, keys: tuple[str, ...], parallelism: int, max_parallelism: int) -> None:
-        self._keys = list(keys)
-        self._parallelism = parallelism
-        self._max_parallelism = max_parallelism
-
-    def __call__(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """Return the number of the task for each row."""
-        groups = key_groups_of(batch.select(self._keys), self._max_parallelism)
-        return groups.astype(np.int64) * self._parallelism // self._max_parallelism
 
 
 class TaskOutput:
@@ -75,12 +54,12 @@ class TaskOutput:
         self._limits = limits
         self.partition = partition
         tasks = partition.num_subpartitions
-        selector: object = RoundRobinSelector()
+        selector: NativeSelector = RoundRobinSelector()
         if edge.shipping is Shipping.BROADCAST:
             selector = BroadcastSelector()
         elif edge.shipping is Shipping.HASH and tasks > 1:
-            selector = KeyGroupChannels(edge.keys, tasks, max_parallelism)
-        self.writer = RecordWriter(partition, edge.schema, selector=selector)  # type: ignore[arg-type]
+            selector = KeyedStateSelector(edge.keys, max_parallelism)
+        self.writer = RecordWriter(partition, edge.schema, selector=selector)
 
     def emit(self, batch: pa.RecordBatch) -> None:
         """Send rows; waits while the other stage is behind."""

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from headgate import _native
 from headgate.errors import UnsupportedTypeError
-from headgate.key_groups import key_groups
+from headgate.key_groups import check_max_parallelism
 from headgate.stream.state.types import check_type
 from headgate.stream.state.zeros import normalized
 
 #: Types that can be keys.
 _HASHED = "bool · int8 to int64 · float32 · float64 · decimal128 · string · binary · date32 · timestamp · lists and structs of these"
-_TEXT = (pa.types.is_string, pa.types.is_large_string)
 
 
 def key_groups_of(keys: pa.RecordBatch, max_parallelism: int) -> npt.NDArray[np.int32]:
     """Return the key group of each row's key.
 
-    A single column that :class:`~headgate.KeyGroupSelector` takes has the groups that this selector
-    sends it to; null has the group of 0 or the empty string, since its hash code in Java is 0. All
-    other keys have the group ``pmod(murmur3(columns, 42), max_parallelism)``, Spark's hash. -0.0 has the group of 0.0.
+    :class:`~headgate.selectors.KeyedStateSelector` sends rows to the tasks that own these groups. A single column that
+    :class:`~headgate.KeyGroupSelector` takes has the groups of that selector; null has the group of False, 0 or the
+    empty string. All other keys have the group ``pmod(murmur3(columns, 42), max_parallelism)``, Spark's hash. -0.0 has the group of 0.0.
 
     Args:
         keys: the key columns.
@@ -35,20 +32,10 @@ def key_groups_of(keys: pa.RecordBatch, max_parallelism: int) -> npt.NDArray[np.
 
     Raises:
         UnsupportedTypeError: a column of a type that cannot be hashed.
+        SelectorError: a number of groups outside its limits.
     """
-    keys = normalized(keys)
-    groups: Any
-    if keys.num_columns == 1 and _has_hash_code(keys.schema.types[0]):
-        column = keys.column(0)
-        if column.null_count:
-            column = column.fill_null(_zero(column.type))
-        groups = key_groups(column, max_parallelism)
-    else:
-        # Names play no part in the hash, and may be equal.
-        names = [str(at) for at in range(keys.num_columns)]
-        batch = pa.RecordBatch.from_arrays(keys.columns, names=names)
-        groups = _native.hash_partition_ids(batch, names, max_parallelism)
-    return np.asarray(groups.to_numpy().astype(np.int32))
+    groups = _native.key_groups_of_state(keys, check_max_parallelism(max_parallelism))
+    return np.asarray(groups.to_numpy()).view(np.int32)
 
 
 def check_keys(schema: pa.Schema, extra: pa.Schema | None = None) -> None:
@@ -74,16 +61,3 @@ def check_keys(schema: pa.Schema, extra: pa.Schema | None = None) -> None:
                 f"{what} is of type {field.type}, of which no keys can be made",
                 remedy=f"map() that casts it: {_HASHED}",
             ) from error
-
-
-def _has_hash_code(of: pa.DataType) -> bool:
-    t = pa.types
-    if t.is_boolean(of) or t.is_signed_integer(of) or any(is_text(of) for is_text in _TEXT):
-        return True
-    return bool(t.is_floating(of)) and of.bit_width >= 32
-
-
-def _zero(of: pa.DataType) -> Any:
-    if any(is_text(of) for is_text in _TEXT):
-        return ""
-    return False if pa.types.is_boolean(of) else 0

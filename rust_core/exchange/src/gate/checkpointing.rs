@@ -31,13 +31,14 @@ pub trait CheckpointedInput {
     fn wake_up(&self);
 
     /// Hands barriers, their announcements, cancel markers and ends of channels to a barrier handler
-    /// in the reader.
+    /// in the reader. With `after_finish` a channel that ends counts as one whose barrier arrived,
+    /// else its end aborts the checkpoint.
     ///
     /// # Errors
     /// [`ExchangeError::State`]: channels can be added, the input was read, or it was called before.
-    fn enable_checkpointing(&self, options: CheckpointingOptions) -> Result<()> {
+    fn enable_checkpointing(&self, after_finish: bool) -> Result<()> {
         self.checkpointed_channels()?;
-        self.checkpointing().enable(options)
+        self.checkpointing().enable(after_finish)
     }
 
     /// Aborts a checkpoint that the coordinator gave up, before more data is read. One that has not
@@ -71,30 +72,11 @@ pub trait CheckpointedInput {
         Ok(channel.0.convert_to_priority(sequence))
     }
 
-    /// Returns the options and the channels for the barrier handler if checkpoints are enabled; once only.
-    fn take_checkpointed(&self) -> Option<(CheckpointingOptions, CheckpointedChannels)> {
-        let options = self.checkpointing().take()?;
-        self.checkpointed_channels().ok().map(|channels| (options, channels))
+    /// Returns `after_finish` and the channels for the barrier handler if checkpoints are enabled; once only.
+    fn take_checkpointed(&self) -> Option<(bool, CheckpointedChannels)> {
+        let after_finish = self.checkpointing().take()?;
+        self.checkpointed_channels().ok().map(|channels| (after_finish, channels))
     }
-}
-
-/// Guarantee for records after a recovery.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum CheckpointingMode {
-    /// Each record counts once: barriers wait for each other or overtake.
-    ExactlyOnce,
-    /// A record may count twice: barriers are only counted.
-    AtLeastOnce,
-}
-
-/// How the reader of an input takes checkpoints.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct CheckpointingOptions {
-    /// Guarantee for records after a recovery.
-    pub mode: CheckpointingMode,
-    /// True if a channel that ends counts as one whose barrier arrived; false if its end aborts the
-    /// checkpoint.
-    pub after_finish: bool,
 }
 
 const UNKNOWN: ExchangeError = ExchangeError::State("the channel's producer is not known yet");
@@ -145,7 +127,7 @@ enum Phase {
     #[default]
     Off,
     /// Nothing was read, and no reader knows of it yet.
-    Enabled(CheckpointingOptions),
+    Enabled { after_finish: bool },
     /// A reader has the barrier handler.
     On,
     /// The input is read without checkpoints.
@@ -153,11 +135,11 @@ enum Phase {
 }
 
 impl Checkpointing {
-    fn enable(&self, options: CheckpointingOptions) -> Result<()> {
+    fn enable(&self, after_finish: bool) -> Result<()> {
         let mut state = lock(&self.0);
         match state.phase {
-            Phase::Off => state.phase = Phase::Enabled(options),
-            Phase::Enabled(_) | Phase::On => {
+            Phase::Off => state.phase = Phase::Enabled { after_finish },
+            Phase::Enabled { .. } | Phase::On => {
                 return Err(ExchangeError::State("checkpoints are enabled already"));
             }
             Phase::ReadWithout => {
@@ -181,12 +163,12 @@ impl Checkpointing {
         Ok(())
     }
 
-    /// Returns the options to the reader that takes checkpoints.
-    fn take(&self) -> Option<CheckpointingOptions> {
+    /// Returns `after_finish` to the reader that takes checkpoints.
+    fn take(&self) -> Option<bool> {
         let mut state = lock(&self.0);
-        let Phase::Enabled(options) = state.phase else { return None };
+        let Phase::Enabled { after_finish } = state.phase else { return None };
         state.phase = Phase::On;
-        Some(options)
+        Some(after_finish)
     }
 
     /// Records that a reader has read something.
@@ -197,7 +179,7 @@ impl Checkpointing {
         let mut state = lock(&self.0);
         match state.phase {
             Phase::Off => state.phase = Phase::ReadWithout,
-            Phase::Enabled(_) => {
+            Phase::Enabled { .. } => {
                 return Err(ExchangeError::State(
                     "the gate takes checkpoints: read it, or the union, by a reader of records",
                 ));

@@ -9,7 +9,6 @@ use headgate_protocol::{DataType, Sequence, Totals};
 
 use crate::error::{Interrupt, Result};
 use crate::gate::checkpointing::CheckpointedInput;
-use crate::gate::flink_only::superstep_input::SuperstepInput;
 
 /// One buffer or event of one channel.
 #[derive(Debug)]
@@ -52,7 +51,7 @@ pub trait AvailabilityListener: Send + Sync {
 }
 
 /// A fair queue of the buffers of several channels, with one reader.
-pub trait DataInput: CheckpointedInput + SuperstepInput + Send + Sync {
+pub trait DataInput: CheckpointedInput + Send + Sync {
     /// Returns the next buffer or event of any channel. Blocks until there is one. Returns `None`
     /// once all channels have ended.
     ///

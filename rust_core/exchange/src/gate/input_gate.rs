@@ -18,8 +18,6 @@ use crate::gate::checkpointing::{
 use crate::gate::data_input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
 use crate::gate::debloat::Debloating;
 use crate::gate::decompression::Decompression;
-use crate::gate::flink_only::superstep_input::SuperstepInput;
-use crate::gate::flink_only::supersteps::Supersteps;
 use crate::gate::pool::GatePool;
 use crate::gate::queue::{GateQueue, State, Turn};
 use crate::gate::slot::Slot;
@@ -90,7 +88,7 @@ impl InputGate {
     }
 
     /// Time that the reader was idle.
-    pub(super) fn timer(&self) -> &Arc<Timer> {
+    pub(crate) fn timer(&self) -> &Arc<Timer> {
         &self.timer
     }
 
@@ -350,12 +348,12 @@ impl InputGate {
 
     /// Like [`poll_next`](DataInput::poll_next), for a reader that has other gates to read: finding
     /// nothing here, it does not count as idle.
-    pub(super) fn poll_among_others(&self) -> Result<Poll<Option<Received>>> {
+    pub(crate) fn poll_among_others(&self) -> Result<Poll<Option<Received>>> {
         self.poll(State::poll_channel)
     }
 
     /// Pauses the measurement for debloating while the reader is at other gates, unless data waits.
-    pub(super) fn pause_unless_available(&self) {
+    pub(crate) fn pause_unless_available(&self) {
         if let Some(debloating) = &self.debloating
             && !self.is_available()
         {
@@ -438,20 +436,6 @@ impl CheckpointedInput for InputGate {
 
     fn wake_up(&self) {
         self.queue.wake_up();
-    }
-}
-
-impl SuperstepInput for InputGate {
-    fn end_superstep(&self, channel: usize) {
-        self.queue.pause(channel);
-    }
-
-    fn has_reached_end_of_superstep(&self) -> bool {
-        self.queue.lock().has_reached_end_of_superstep()
-    }
-
-    fn start_next_superstep(&self) -> Result<()> {
-        self.queue.resume_all()
     }
 }
 

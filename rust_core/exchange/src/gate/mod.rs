@@ -9,7 +9,6 @@
 //! | `upstream`, `debloat` | messages to the producers; the buffer size among them |
 //! | `announcement`, `decompression` | barriers that may overtake; compressed buffers |
 //! | `checkpointing`, `persisting` | what the owner asks of the reader's checkpoints; their data in flight |
-//! | `flink_only` | parts that the Spark path never calls |
 
 mod announcement;
 mod channel;
@@ -17,7 +16,6 @@ mod checkpointing;
 mod data_input;
 mod debloat;
 mod decompression;
-mod flink_only;
 mod input_gate;
 mod kept;
 mod local;
@@ -32,19 +30,18 @@ mod wake;
 
 pub(crate) use channel::UpstreamMessage;
 pub use checkpointing::{
-    CheckpointedChannel, CheckpointedChannels, CheckpointedInput, Checkpointing, CheckpointingMode,
-    CheckpointingOptions,
+    CheckpointedChannel, CheckpointedChannels, CheckpointedInput, Checkpointing,
 };
 pub use data_input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
 pub(crate) use debloat::Debloating;
-pub use flink_only::superstep_input::SuperstepInput;
-pub use flink_only::union_gate::UnionInputGate;
 pub use input_gate::InputGate;
 pub(crate) use input_gate::Place;
 pub(crate) use kept::KeptChannel;
 pub(crate) use local::{LocalChannel, LocalRequest};
 pub(crate) use pool::GatePool;
 pub(crate) use remote::{CreditSink, RemoteChannel, Target};
+pub(crate) use wait::{wait_for, wait_until};
+pub(crate) use wake::{Listeners, Wake};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -30,7 +30,7 @@ impl Persisting {
         if (data_type.has_priority() || data_type.blocks_upstream())
             && let Ok(Event::CheckpointBarrier(barrier)) = Event::decode(buffer.as_slice())
         {
-            self.persister.on_barrier(CheckpointId(barrier.id), sequence);
+            self.persister.on_barrier(barrier.id, sequence);
         }
     }
 

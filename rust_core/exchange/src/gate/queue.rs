@@ -24,8 +24,6 @@ pub(super) struct State {
     queue: PrioritizedDeque<usize>,
     /// Channels with `Slot::ended`.
     ended: usize,
-    /// Channels with `Slot::paused`.
-    pub(super) paused: usize,
     /// Channels with `Slot::end_of_data`.
     end_of_data: usize,
     /// True while every end of data so far was a drain.
@@ -49,7 +47,6 @@ impl State {
             channels: Vec::new(),
             queue: PrioritizedDeque::new(),
             ended: 0,
-            paused: 0,
             end_of_data: 0,
             drained: true,
             sealed: false,
@@ -82,17 +79,8 @@ impl State {
         if self.closed { self.finished } else { self.sealed && self.ended == self.channels.len() }
     }
 
-    pub(super) fn has_reached_end_of_superstep(&self) -> bool {
-        self.sealed && self.paused > 0 && self.ended + self.paused == self.channels.len()
-    }
-
     pub(super) fn is_available(&self) -> bool {
-        self.is_over() || !self.queue.is_empty() || self.failure.is_some() || self.closed
-    }
-
-    /// Returns true if a poll of the empty queue returns `None`.
-    fn is_over(&self) -> bool {
-        self.is_finished() || self.has_reached_end_of_superstep()
+        self.is_finished() || !self.queue.is_empty() || self.failure.is_some() || self.closed
     }
 
     pub(super) fn has_priority_event(&self) -> bool {
@@ -120,7 +108,7 @@ impl State {
             return Ok(Poll::Ready(Some(index)));
         }
         self.reader_waits = true;
-        Ok(if self.is_over() { Poll::Ready(None) } else { Poll::Pending })
+        Ok(if self.is_finished() { Poll::Ready(None) } else { Poll::Pending })
     }
 
     /// Takes the next channel to read.
@@ -150,7 +138,7 @@ impl State {
         let Some(slot) = self.channels.get_mut(index) else {
             return false;
         };
-        if slot.ended || slot.paused || std::mem::replace(&mut slot.queued, true) {
+        if slot.ended || std::mem::replace(&mut slot.queued, true) {
             return false;
         }
         self.queue.add(index);

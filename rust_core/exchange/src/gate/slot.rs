@@ -13,8 +13,6 @@ pub(super) struct Slot {
     pub(super) queued: bool,
     pub(super) ended: bool,
     pub(super) end_of_data: bool,
-    /// True from the end of a superstep to the next one. Never true with `ended`.
-    pub(super) paused: bool,
     /// Number of the last priority event that was announced. It waits to be read while it is newer
     /// than `seen`.
     pub(super) announced: Option<Sequence>,
@@ -29,7 +27,6 @@ impl Slot {
             queued: false,
             ended: false,
             end_of_data: false,
-            paused: false,
             announced: None,
             seen: None,
         }

@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 mod announcement;
-mod flink_only;
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -18,7 +17,6 @@ use headgate_record::{Event, StopMode};
 
 use super::*;
 use crate::config::BufferOptions;
-use crate::error::ExchangeError;
 use crate::partition::{PartitionOptions, ResultPartition, Shared};
 use crate::spill::SpillManager;
 use crate::spill_dirs::SpillDirectories;
@@ -35,17 +33,17 @@ impl CreditSink for NoSink {
     fn tell(&self, _channel: Arc<RemoteChannel>, _message: UpstreamMessage) {}
 }
 
-fn pool() -> GlobalPool {
+pub(crate) fn pool() -> GlobalPool {
     GlobalPool::new(64, 4096)
 }
 
-fn gate(pool: &GlobalPool) -> Arc<InputGate> {
+pub(crate) fn gate(pool: &GlobalPool) -> Arc<InputGate> {
     let of_gate = GatePool::new(pool, &BufferOptions::default()).unwrap();
     Arc::new(InputGate::new(of_gate, Arc::default()))
 }
 
 /// Creates a partition of one subpartition and adds it to the gate.
-fn local(pool: &GlobalPool, gate: &InputGate, number: u8) -> Arc<ResultPartition> {
+pub(crate) fn local(pool: &GlobalPool, gate: &InputGate, number: u8) -> Arc<ResultPartition> {
     let options = PartitionOptions::all(1);
     let id = PartitionId([number; 16]);
     let buffers = BufferOptions::default();
@@ -73,26 +71,26 @@ fn data(text: &'static str) -> Buffer {
     Buffer::from(Bytes::from_static(text.as_bytes()))
 }
 
-fn add(partition: &ResultPartition, text: &'static str) {
+pub(crate) fn add(partition: &ResultPartition, text: &'static str) {
     partition.subpartitions()[0].add_data(data(text), DataType::DataBuffer, 1);
 }
 
-fn event(partition: &ResultPartition, event: &Event, data_type: DataType) {
+pub(crate) fn event(partition: &ResultPartition, event: &Event, data_type: DataType) {
     partition.subpartitions()[0].add_event(event.encode().unwrap(), data_type);
 }
 
-fn custom(name: &str) -> Event {
+pub(crate) fn custom(name: &str) -> Event {
     Event::Custom { name: name.to_owned(), body: Bytes::new() }
 }
 
-fn poll(gate: &dyn DataInput) -> Option<Received> {
+pub(crate) fn poll(gate: &dyn DataInput) -> Option<Received> {
     match gate.poll_next().unwrap() {
         Poll::Ready(received) => received,
         Poll::Pending => None,
     }
 }
 
-fn text(received: &Received) -> String {
+pub(crate) fn text(received: &Received) -> String {
     if received.data_type.is_buffer() {
         return String::from_utf8(received.buffer.as_slice().to_vec()).unwrap();
     }
@@ -103,11 +101,11 @@ fn text(received: &Received) -> String {
 }
 
 /// Reads all that is available, as channel and text.
-fn drain(gate: &dyn DataInput) -> Vec<(usize, String)> {
+pub(crate) fn drain(gate: &dyn DataInput) -> Vec<(usize, String)> {
     std::iter::from_fn(|| poll(gate)).map(|received| (received.channel, text(&received))).collect()
 }
 
-fn pairs(expected: &[(usize, &str)]) -> Vec<(usize, String)> {
+pub(crate) fn pairs(expected: &[(usize, &str)]) -> Vec<(usize, String)> {
     expected.iter().map(|(channel, text)| (*channel, (*text).to_owned())).collect()
 }
 

@@ -11,7 +11,7 @@ use crate::sync::{Condvar, Instant, Mutex, lock};
 ///
 /// # Errors
 /// The error of the poll or of the interrupt.
-pub(super) fn wait_until<S, T>(
+pub(crate) fn wait_until<S, T>(
     state: &Mutex<S>,
     arrived: &Condvar,
     interrupt: Interrupt<'_>,
@@ -40,7 +40,7 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 ///
 /// # Errors
 /// The error of the interrupt.
-pub(super) fn wait_for<S>(
+pub(crate) fn wait_for<S>(
     state: &Mutex<S>,
     arrived: &Condvar,
     timeout: Option<Duration>,

@@ -4,19 +4,19 @@ use std::sync::{Arc, Weak};
 
 use crate::gate::data_input::AvailabilityListener;
 
-pub(super) type Listeners = Arc<[Weak<dyn AvailabilityListener>]>;
+pub(crate) type Listeners = Arc<[Weak<dyn AvailabilityListener>]>;
 
 /// The calls that one change of a gate makes due.
 #[derive(Default)]
-pub(super) struct Wake {
-    pub(super) data: bool,
-    pub(super) priority: bool,
-    pub(super) listeners: Option<Listeners>,
+pub(crate) struct Wake {
+    pub(crate) data: bool,
+    pub(crate) priority: bool,
+    pub(crate) listeners: Option<Listeners>,
 }
 
 impl Wake {
     /// Calls the listeners. The gate's lock must not be held.
-    pub(super) fn call(self) {
+    pub(crate) fn call(self) {
         for listener in self.listeners.iter().flat_map(|all| all.iter()).filter_map(Weak::upgrade) {
             if self.priority {
                 listener.priority_available();

@@ -11,11 +11,11 @@ use headgate_protocol::{
     DataType, Sequence,
 };
 use headgate_record::Event;
+use headgate_record::event::Barrier;
 
-use crate::barrier::{self, Barrier};
 use crate::clock::{self, now};
 use crate::error::{ExchangeError, Result};
-use crate::gate::{CheckpointedChannels, CheckpointingOptions, DataInput};
+use crate::gate::{CheckpointedChannels, DataInput};
 use crate::reader::barriers::Barriers;
 
 /// What a task is told of a checkpoint, in its place among the records.
@@ -80,9 +80,9 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
-    pub(super) fn new(options: CheckpointingOptions, channels: CheckpointedChannels) -> Self {
+    pub(super) fn new(after_finish: bool, channels: CheckpointedChannels) -> Self {
         Self {
-            barriers: Barriers::new(options, &channels, now()),
+            barriers: Barriers::new(after_finish, &channels, now()),
             num_channels: channels.count,
             steps: VecDeque::new(),
             reasons: BTreeMap::new(),
@@ -111,7 +111,6 @@ impl Checkpoints {
     ) -> Result<Option<Event>> {
         let effects = match event {
             Event::CheckpointBarrier(barrier) => {
-                let barrier = barrier::of_event(barrier);
                 if self.aligning.is_none_or(|(newest, _)| barrier.id > newest) {
                     self.aligning = Some((barrier.id, bytes - self.event_bytes));
                 }
@@ -123,7 +122,6 @@ impl Checkpoints {
             Event::EventAnnouncement { sequence_number, announced } => match *announced {
                 Event::CheckpointBarrier(barrier) => {
                     let sequence = Sequence(sequence_number.cast_unsigned());
-                    let barrier = barrier::of_event(barrier);
                     self.barriers.on_announcement(channel, sequence, &barrier, now())?
                 }
                 announced => {

@@ -71,7 +71,7 @@ impl Item {
             return false;
         };
         let event = Event::decode(event.as_slice());
-        matches!(event, Ok(Event::CheckpointBarrier(barrier)) if barrier.id == checkpoint.0)
+        matches!(event, Ok(Event::CheckpointBarrier(barrier)) if barrier.id == checkpoint)
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use fastrand::Rng;
 use headgate_protocol::{CheckpointId, DataType};
+use headgate_record::event::Barrier;
 use headgate_record::{
     Event, PageSchema, Scatter, Selection, Selector, Source, StopMode, encode_rows, encoded_len,
 };
@@ -15,7 +16,6 @@ use super::pages::{OpenPages, Rows};
 use super::state::{WriterState, random_choices};
 use super::stream::StreamWriter;
 use super::timeout::BufferTimeout;
-use crate::barrier::Barrier;
 use crate::counters::Counters;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Interrupt, Result};

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use headgate_protocol::{Alignment, ChannelStateBuilder, CheckpointId, DataType};
 use headgate_record::Event;
+use headgate_record::event::Barrier;
 
-use crate::barrier::{Barrier, to_event};
 use crate::clock;
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
@@ -53,7 +53,7 @@ impl Barriers {
     /// # Errors
     /// An event that cannot be encoded.
     pub(super) fn send(&self, barrier: &Barrier, data_type: DataType) -> Result<()> {
-        let event = encoded(&to_event(barrier))?;
+        let event = encoded(&Event::CheckpointBarrier(barrier.clone()))?;
         let mut newest = lock(&self.newest);
         let send = |subpartition: &Arc<Subpartition>| {
             let mut state = ChannelStateBuilder::default();
@@ -84,7 +84,7 @@ impl Barriers {
         let is_due =
             |barrier: &mut Barrier| barrier.deadline().is_some_and(|at| at <= clock::now());
         let Some(barrier) = sent.timeoutable.take_if(is_due) else { return Ok(()) };
-        let event = encoded(&to_event(&barrier.into_unaligned()))?;
+        let event = encoded(&Event::CheckpointBarrier(barrier.into_unaligned()))?;
         for (subpartition, state) in self.partition.subpartitions().iter().zip(&mut sent.overtaken)
         {
             if let Some(overtaken) = subpartition.time_out(sent.checkpoint, event.clone()) {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fastrand::Rng;
 use headgate_protocol::{CheckpointId, DataType};
+use headgate_record::event::Barrier;
 use headgate_record::{Event, Selection, Selector, StopMode};
 
 use super::lane::Lane;
 use super::state::{WriterState, random_choices};
 use super::stream::StreamWriter;
 use super::timeout::BufferTimeout;
-use crate::barrier::Barrier;
 use crate::counters::Counters;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Interrupt, Result};

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use fastrand::Rng;
 use headgate_protocol::{Alignment, CheckpointId, DataType};
 use headgate_record::Event;
+use headgate_record::event::Barrier;
 
 use super::barriers::Barriers;
 use super::timeout::BufferTimeout;
-use crate::barrier::{Barrier, to_event};
 use crate::clock;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Result};
@@ -135,7 +135,7 @@ impl WriterState {
         environment: &ShuffleEnvironment,
     ) -> Result<()> {
         let is_priority = barrier.options.alignment == Alignment::Unaligned;
-        let event = to_event(barrier);
+        let event = Event::CheckpointBarrier(barrier.clone());
         let data_type = data_type_of(&event, is_priority);
         self.checked(&event, data_type)?;
         self.timed_barrier = None;

@@ -73,10 +73,19 @@ impl<S: Clone> CheckpointBarrierHandler<S> {
     /// Creates the handler of a task with the channels `0..num_channels`.
     #[must_use]
     pub fn new(num_channels: usize, checkpoints_after_finish: bool) -> Self {
+        Self::continuing((0..num_channels).collect(), None, checkpoints_after_finish)
+    }
+
+    /// Creates the handler of a task with these open channels, and no checkpoint newer than `latest`.
+    pub(super) const fn continuing(
+        open: BTreeSet<usize>,
+        latest: Option<CheckpointId>,
+        checkpoints_after_finish: bool,
+    ) -> Self {
         Self {
             checkpoints_after_finish,
-            open: (0..num_channels).collect(),
-            latest: None,
+            open,
+            latest,
             pending: None,
             timer: None,
             alignment_duration: 0,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use super::barrier_handler::CheckpointBarrierHandler;
 use super::effect::{AlignmentMetrics, ChannelNotOpen, CheckpointEffect, CheckpointFailureReason};
 use super::options::CheckpointBarrier;
 use crate::CheckpointId;
@@ -134,6 +135,14 @@ impl<S: Clone> CheckpointBarrierTracker<S> {
         let pending = self.pending.iter_mut().find(|count| count.id == checkpoint);
         let begun = pending.and_then(|count| count.begun.take());
         begun.map(|_| abort).into_iter().collect()
+    }
+
+    /// Returns the handler of the same channels for checkpoints exactly once, before any barrier was counted.
+    /// Barriers of a checkpoint that was cancelled only have their channels resumed.
+    #[must_use]
+    pub fn to_handler(&self) -> CheckpointBarrierHandler<S> {
+        let (open, latest) = (self.open.clone(), self.latest);
+        CheckpointBarrierHandler::continuing(open, latest, self.checkpoints_after_finish)
     }
 
     /// Ends the tracker: aborts all pending checkpoints.

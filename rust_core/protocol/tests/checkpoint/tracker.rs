@@ -8,7 +8,7 @@ use headgate_protocol::{
 };
 use proptest::prelude::*;
 
-use crate::task::effects::{abort, received, trigger};
+use crate::task::effects::{abort, block, received, resume, trigger};
 use crate::task::{Cancelled, Closed, Effect, Expired, InputEndOfStream, barrier};
 
 const AT_LEAST_ONCE: Alignment = Alignment::AtLeastOnce;
@@ -53,6 +53,24 @@ fn spec_section_10_4_the_last_barrier_triggers() {
     let complete = [trigger(1, AT_LEAST_ONCE), received(1, 5, 3)];
     assert_eq!(tracker.on_barrier(2, &barrier, 8), Ok(complete.to_vec()));
     assert_eq!(tracker.on_barrier(2, &barrier, 9), Ok(vec![]));
+}
+
+#[test]
+fn a_handler_goes_on_with_the_open_channels_and_the_newest_checkpoint_of_a_tracker() {
+    let mut task = Task::new(3);
+    assert_eq!(task.cancel(0, 2), [abort(2, Cancelled)]);
+    assert_eq!(task.end(1), []);
+    let mut handler = task.0.to_handler();
+    assert_eq!(
+        (handler.num_open_channels(), handler.latest_checkpoint()),
+        (2, Some(CheckpointId(2)))
+    );
+    let aligned = |id| barrier(id, Alignment::Aligned);
+    assert_eq!(handler.on_barrier(2, &aligned(2), 0), Ok(vec![resume(2)]), "it was cancelled");
+    assert_eq!(handler.on_barrier(0, &aligned(3), 0), Ok(vec![block(0)]));
+    let effects = handler.on_barrier(2, &aligned(3), 0).unwrap();
+    assert!(effects.contains(&trigger(3, Alignment::Aligned)), "{effects:?}");
+    assert!(handler.on_barrier(1, &aligned(3), 0).is_err(), "it has ended");
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! The control messages, their encoding and decoding.
 
 use bytes::{BufMut, Bytes};
+use headgate_protocol::{CheckpointBarrier, CheckpointId, CheckpointOptions};
 
-use super::checkpoint::{
-    AlignmentType, CheckpointBarrier, CheckpointOptions, SavepointFormat, SnapshotType,
-};
+use super::checkpoint::{alignment, fields};
 use super::error::EventError;
+
+/// A barrier whose snapshot is described by bytes that only the task reads.
+pub type Barrier = CheckpointBarrier<Bytes>;
 
 /// A control message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +18,7 @@ pub enum Event {
         checkpoint_id: i64,
     },
     /// Records before the barrier belong to the checkpoint, records after it do not.
-    CheckpointBarrier(CheckpointBarrier),
+    CheckpointBarrier(Barrier),
     /// An event of the user.
     Custom {
         /// Name of the kind of event, at most 65,535 bytes.
@@ -90,7 +92,7 @@ impl Event {
     /// Encodes the event without padding.
     ///
     /// # Errors
-    /// A custom name, a body or a location is too long for its length field, an announcement
+    /// A custom name, a body or a description is too long for its length field, an announcement
     /// contains an announcement, or the options of a checkpoint contradict each other.
     pub fn encode(&self) -> Result<Bytes, EventError> {
         let mut out = Vec::new();
@@ -174,27 +176,18 @@ impl Event {
     }
 }
 
-fn put_barrier(barrier: &CheckpointBarrier, out: &mut Vec<u8>) -> Result<(), EventError> {
-    let CheckpointOptions { snapshot_type, location, alignment, aligned_timeout } =
-        &barrier.options;
-    barrier.options.check()?;
-    out.put_i64(barrier.id);
+fn put_barrier(barrier: &Barrier, out: &mut Vec<u8>) -> Result<(), EventError> {
+    let CheckpointOptions { alignment, snapshot } = &barrier.options;
+    let (code, timeout) = fields(*alignment)?;
+    out.put_i64(barrier.id.0);
     out.put_i64(barrier.timestamp);
-    out.put_u8(snapshot_type.code());
-    if let Some(format) = snapshot_type.format() {
-        out.put_u8(format.code());
-    }
-    match location {
-        None => out.put_i32(DEFAULT_LOCATION),
-        Some(location) => {
-            let length = i32::try_from(location.len())
-                .map_err(|_| invalid_length("location of a checkpoint", location.len()))?;
-            out.put_i32(length);
-            out.put_slice(location);
-        }
-    }
-    out.put_u8(alignment.code());
-    out.put_i64(*aligned_timeout);
+    out.put_u8(CHECKPOINT);
+    let length =
+        if snapshot.is_empty() { Ok(NO_DESCRIPTION) } else { i32::try_from(snapshot.len()) };
+    out.put_i32(length.map_err(|_| invalid_length(DESCRIPTION, snapshot.len()))?);
+    out.put_slice(snapshot);
+    out.put_u8(code);
+    out.put_i64(timeout);
     Ok(())
 }
 
@@ -242,38 +235,23 @@ impl<'a> Reader<'a> {
         Ok(Event::Custom { name, body })
     }
 
-    fn barrier(&mut self) -> Result<CheckpointBarrier, EventError> {
-        let (id, timestamp) = (self.i64()?, self.i64()?);
-        let snapshot_type = match self.u8()? {
-            0 => SnapshotType::Checkpoint,
-            1 => SnapshotType::Savepoint(self.savepoint_format()?),
-            2 => SnapshotType::SavepointSuspend(self.savepoint_format()?),
-            3 => SnapshotType::SavepointTerminate(self.savepoint_format()?),
-            4 => SnapshotType::FullCheckpoint,
-            code => return Err(unknown_code("snapshot type", code)),
-        };
-        let location = match self.i32()? {
-            DEFAULT_LOCATION => None,
+    fn barrier(&mut self) -> Result<Barrier, EventError> {
+        let (id, timestamp) = (CheckpointId(self.i64()?), self.i64()?);
+        let kind = self.u8()?;
+        if kind != CHECKPOINT {
+            return Err(unknown_code("snapshot type", kind));
+        }
+        let snapshot = match self.i32()? {
+            NO_DESCRIPTION => Bytes::new(),
             length => {
-                let field = "location of a checkpoint";
-                let Ok(length) = usize::try_from(length) else {
-                    return Err(EventError::InvalidLength { field, length: length.into() });
-                };
-                Some(Bytes::copy_from_slice(self.slice(length)?))
+                let size = usize::try_from(length).ok().filter(|size| *size > 0);
+                let invalid =
+                    EventError::InvalidLength { field: DESCRIPTION, length: length.into() };
+                Bytes::copy_from_slice(self.slice(size.ok_or(invalid)?)?)
             }
         };
-        let code = self.u8()?;
-        let alignment = AlignmentType::from_code(code);
-        let alignment = alignment.ok_or_else(|| unknown_code("alignment type", code))?;
-        let aligned_timeout = self.i64()?;
-        let options = CheckpointOptions { snapshot_type, location, alignment, aligned_timeout };
-        options.check()?;
-        Ok(CheckpointBarrier { id, timestamp, options })
-    }
-
-    fn savepoint_format(&mut self) -> Result<SavepointFormat, EventError> {
-        let code = self.u8()?;
-        SavepointFormat::from_code(code).ok_or_else(|| unknown_code("savepoint format", code))
+        let alignment = alignment(self.u8()?, self.i64()?)?;
+        Ok(Barrier { id, timestamp, options: CheckpointOptions { alignment, snapshot } })
     }
 
     fn u8(&mut self) -> Result<u8, EventError> {
@@ -320,5 +298,8 @@ const END_OF_DATA: i32 = 8;
 const END_OF_SEGMENT: i32 = 9;
 const RECOVERY: i32 = 10;
 
-/// Length that stands for the default location.
-const DEFAULT_LOCATION: i32 = -1;
+/// Kind of snapshot; Flink has others.
+const CHECKPOINT: u8 = 0;
+const DESCRIPTION: &str = "description of a snapshot";
+/// Length that stands for no description.
+const NO_DESCRIPTION: i32 = -1;

@@ -3,7 +3,7 @@
 //! | code | event | body | bytes |
 //! |---|---|---|---|
 //! | 0 | `EndOfPartition` | | 4 |
-//! | 1 | `CheckpointBarrier` | see [`CheckpointBarrier`] | 34 + location, 35 for savepoints |
+//! | 1 | `CheckpointBarrier` | id i64, time i64, 0 u8, length of the body i32 or -1, body, alignment u8, timeout i64 | 34 + body |
 //! | 2 | `EndOfSuperstep` | | 4 |
 //! | 3 | `Custom` | name length u16, name in UTF-8, body length u32, body | 10 + both |
 //! | 4 | `CancelCheckpointMarker` | checkpoint id i64 | 12 |
@@ -21,8 +21,5 @@ mod checkpoint;
 mod error;
 mod message;
 
-pub use checkpoint::{
-    AlignmentType, CheckpointBarrier, CheckpointOptions, SavepointFormat, SnapshotType,
-};
 pub use error::EventError;
-pub use message::{Event, StopMode};
+pub use message::{Barrier, Event, StopMode};

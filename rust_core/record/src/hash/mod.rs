@@ -93,6 +93,16 @@ pub fn resolve_columns<S: AsRef<str>>(
     names.iter().map(|name| resolve_column(schema, name.as_ref())).collect()
 }
 
+/// Checks the types of the columns at these positions.
+///
+/// # Errors
+/// The type of a column cannot be hashed.
+pub(crate) fn check_columns(schema: &Schema, columns: &[usize]) -> Result<(), HashError> {
+    let mut fields = columns.iter().map(|column| schema.field(*column));
+    let refused = fields.find(|field| !columns::can_hash(field.data_type()));
+    refused.map_or(Ok(()), |field| Err(unsupported(field)))
+}
+
 /// Writes the partition of each row into `out`: `pmod(murmur3(columns, 42), n)` as in Spark.
 ///
 /// # Errors

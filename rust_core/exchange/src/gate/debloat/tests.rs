@@ -19,12 +19,13 @@ use headgate_protocol::{
 use headgate_record::{PageSchema, Selector, read_page};
 
 use super::*;
+use crate::UnionInputGate;
 use crate::address::Address;
 use crate::config::Config;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Result};
 use crate::gate::tests::NoSink;
-use crate::gate::{DataInput, InputGate, Place, RemoteChannel, Target, UnionInputGate};
+use crate::gate::{DataInput, InputGate, Place, RemoteChannel, Target};
 use crate::partition::{PartitionOptions, ResultPartition};
 use crate::writer::ArrowWriter;
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use headgate_protocol::{ChannelStateReader, PrioritizedDeque};
-use headgate_record::event::{AlignmentType, CheckpointBarrier, CheckpointOptions, SnapshotType};
+use headgate_protocol::{Alignment, ChannelStateReader, CheckpointOptions, PrioritizedDeque};
+use headgate_record::event::Barrier;
 
 use super::*;
 use crate::sync::model::check;
@@ -44,16 +44,11 @@ impl Channel {
 
 fn barrier(data_type: DataType) -> Buffer {
     let alignment = match data_type {
-        DataType::PrioritizedEventBuffer => AlignmentType::Unaligned,
-        _ => AlignmentType::Aligned,
+        DataType::PrioritizedEventBuffer => Alignment::Unaligned,
+        _ => Alignment::Aligned,
     };
-    let options = CheckpointOptions {
-        snapshot_type: SnapshotType::Checkpoint,
-        location: None,
-        alignment,
-        aligned_timeout: CheckpointOptions::NO_TIMEOUT,
-    };
-    let barrier = CheckpointBarrier { id: CHECKPOINT.0, timestamp: 0, options };
+    let options = CheckpointOptions { alignment, snapshot: Bytes::new() };
+    let barrier = Barrier { id: CHECKPOINT, timestamp: 0, options };
     Buffer::from(Event::CheckpointBarrier(barrier).encode().expect("it has sound options"))
 }
 

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use headgate_protocol::{
-    BUFFER_HEADER_LEN, BufferHeader, ChannelId, ClientHandshake, DataType, Frame, Generation,
-    PartitionRequest, Sequence, ServerHandshake, Side, TaskEventHeader, Totals,
+    Alignment, BUFFER_HEADER_LEN, BufferHeader, ChannelId, CheckpointId, CheckpointOptions,
+    ClientHandshake, DataType, Frame, Generation, PartitionRequest, Sequence, ServerHandshake,
+    Side, TaskEventHeader, Totals,
 };
 use headgate_record::compression::{Codec, Compressor};
-use headgate_record::event::{
-    AlignmentType, CheckpointBarrier, CheckpointOptions, Event, SnapshotType, StopMode,
-};
+use headgate_record::event::{Barrier, Event, StopMode};
 use proptest::test_runner::TestRng;
 
 use crate::checksum;
@@ -79,14 +78,9 @@ impl Sent {
 
 /// Buffers of each kind, with one more at the end so that nothing is damaged unnoticed.
 fn streams() -> Vec<(&'static str, Vec<Sent>)> {
-    let barrier = |aligned_timeout| {
-        let options = CheckpointOptions {
-            snapshot_type: SnapshotType::Checkpoint,
-            location: None,
-            alignment: AlignmentType::Aligned,
-            aligned_timeout,
-        };
-        Event::CheckpointBarrier(CheckpointBarrier { id: 1, timestamp: 2, options })
+    let barrier = |alignment| {
+        let options = CheckpointOptions { alignment, snapshot: Bytes::new() };
+        Event::CheckpointBarrier(Barrier { id: CheckpointId(1), timestamp: 2, options })
     };
     let custom = Event::Custom { name: "mine".to_owned(), body: "body".into() };
     let targets = [
@@ -97,8 +91,11 @@ fn streams() -> Vec<(&'static str, Vec<Sent>)> {
         ("a buffer in Zstandard", Sent::compressed(Codec::Zstd)),
         ("a custom event", Sent::event(&custom, false)),
         ("a priority event", Sent::event(&custom, true)),
-        ("a barrier", Sent::event(&barrier(CheckpointOptions::NO_TIMEOUT), false)),
-        ("a barrier with a timeout", Sent::event(&barrier(30_000), false)),
+        ("a barrier", Sent::event(&barrier(Alignment::Aligned), false)),
+        (
+            "a barrier with a timeout",
+            Sent::event(&barrier(Alignment::Timeoutable { timeout: 30_000 }), false),
+        ),
         ("the end of the data", Sent::event(&Event::EndOfData(StopMode::Drain), false)),
     ];
     let mut streams: Vec<_> = targets.into_iter().map(|(kind, sent)| (kind, vec![sent])).collect();

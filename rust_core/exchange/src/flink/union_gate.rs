@@ -7,14 +7,11 @@ use std::time::Duration;
 use headgate_protocol::PrioritizedDeque;
 
 use crate::error::{ExchangeError, Interrupt, Result};
-use crate::gate::checkpointing::{
-    CheckpointedChannel, CheckpointedChannels, CheckpointedInput, Checkpointing,
+use crate::gate::{
+    AvailabilityListener, CheckpointedChannel, CheckpointedChannels, CheckpointedInput,
+    Checkpointing, DataInput, EndOfDataStatus, InputGate, Listeners, Received, Wake, wait_for,
+    wait_until,
 };
-use crate::gate::data_input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
-use crate::gate::flink_only::superstep_input::SuperstepInput;
-use crate::gate::input_gate::InputGate;
-use crate::gate::wait::{wait_for, wait_until};
-use crate::gate::wake::{Listeners, Wake};
 use crate::metrics::Idle;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 
@@ -193,7 +190,7 @@ impl UnionInputGate {
 
     fn has_something(&self, state: &State) -> bool {
         let waits = !state.queue.is_empty() || state.closed;
-        waits || self.is_finished() || self.has_reached_end_of_superstep()
+        waits || self.is_finished()
     }
 
     fn poll_gate(&self, state: &mut State) -> Result<Poll<Option<usize>>> {
@@ -207,7 +204,7 @@ impl UnionInputGate {
             return Ok(Poll::Ready(Some(gate)));
         }
         state.reader_waits = true;
-        if self.is_finished() || self.has_reached_end_of_superstep() {
+        if self.is_finished() {
             state.idle.end();
             return Ok(Poll::Ready(None));
         }
@@ -341,33 +338,5 @@ impl CheckpointedInput for UnionInputGate {
         drop(state);
         self.queue.arrived.notify_all();
         Wake { data: true, priority: false, listeners }.call();
-    }
-}
-
-impl SuperstepInput for UnionInputGate {
-    fn end_superstep(&self, channel: usize) {
-        let (gate, channel) = self.locate(channel);
-        gate.end_superstep(channel);
-    }
-
-    fn has_reached_end_of_superstep(&self) -> bool {
-        let mut reached = false;
-        self.gates.iter().all(|gate| {
-            let here = gate.has_reached_end_of_superstep();
-            reached |= here;
-            here || gate.is_finished()
-        }) && reached
-    }
-
-    fn start_next_superstep(&self) -> Result<()> {
-        if !self.has_reached_end_of_superstep() {
-            return Err(ExchangeError::State(
-                "a channel has not reached the end of the superstep: read on before the next",
-            ));
-        }
-        for gate in self.gates.iter().filter(|gate| gate.has_reached_end_of_superstep()) {
-            gate.start_next_superstep()?;
-        }
-        Ok(())
     }
 }

@@ -1,7 +1,16 @@
-//! Unions of gates and supersteps (spec 8.5).
+//! Unions of gates (spec 8.5).
 
-use super::*;
-use crate::gate::{SuperstepInput, UnionInputGate};
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use headgate_protocol::DataType;
+
+use super::UnionInputGate;
+use crate::error::ExchangeError;
+use crate::gate::DataInput;
+use crate::gate::tests::{add, custom, drain, event, gate, local, pairs, poll, pool, text};
 
 #[test]
 fn spec_section_8_5_a_union_counts_channels_over_its_gates_and_serves_the_gates_in_turn() {
@@ -68,53 +77,4 @@ fn spec_section_8_5_a_union_needs_two_sealed_gates_and_closes_none_of_them() {
     assert!(matches!(union.poll_next(), Err(ExchangeError::Closed(_))));
     add(&partition, "still read");
     assert_eq!(drain(&*gates[0]), pairs(&[(0, "still read")]));
-}
-
-#[test]
-fn supersteps_end_when_all_channels_that_go_on_have_reached_the_end() {
-    let pool = pool();
-    let (one, two) = (gate(&pool), gate(&pool));
-    let (a, b) = (local(&pool, &one, 1), local(&pool, &one, 2));
-    let c = local(&pool, &two, 3);
-    one.seal();
-    two.seal();
-    let union = UnionInputGate::new(vec![one, two]).unwrap();
-    assert!(union.start_next_superstep().is_err());
-    for step in ["0", "1", "2"] {
-        for partition in [&a, &b, &c] {
-            add(partition, step);
-            event(partition, &Event::EndOfSuperstep, DataType::EventBuffer);
-        }
-    }
-    for step in ["0", "1", "2"] {
-        let mut read = Vec::new();
-        while let Some(received) = poll(&union) {
-            match text(&received).as_str() {
-                "EndOfSuperstep" => union.end_superstep(received.channel),
-                other => read.push((received.channel, other.to_owned())),
-            }
-        }
-        read.sort_unstable();
-        assert_eq!(read, pairs(&[(0, step), (1, step), (2, step)]));
-        assert!(union.has_reached_end_of_superstep() && union.is_available());
-        assert!(!union.is_finished());
-        assert!(matches!(union.poll_next(), Ok(Poll::Ready(None))));
-        union.start_next_superstep().unwrap();
-        assert!(!union.has_reached_end_of_superstep());
-    }
-    assert!(matches!(union.poll_next(), Ok(Poll::Pending)));
-    // The end of a superstep does not wait for ended channels.
-    a.subpartitions()[0].finish();
-    c.subpartitions()[0].finish();
-    event(&b, &Event::EndOfSuperstep, DataType::EventBuffer);
-    let channels: Vec<_> = std::iter::from_fn(|| poll(&union))
-        .inspect(|received| {
-            if text(received) == "EndOfSuperstep" {
-                union.end_superstep(received.channel);
-            }
-        })
-        .map(|received| received.channel)
-        .collect();
-    assert_eq!(channels.len(), 3);
-    assert!(union.has_reached_end_of_superstep() && !union.is_finished());
 }
