@@ -132,6 +132,9 @@ LEAVES = {
         "headgate.environment",
         "headgate.errors",
         "headgate.key_groups",
+        "headgate.observe.record",
+        "headgate.observe.stages",
+        "headgate.observe.verdict",
         "headgate.sink",
         "headgate.source.api",
         "headgate.source.coordination",
@@ -163,6 +166,7 @@ LEAVES = {
         "headgate.sink.api",
         "headgate._options",
         "headgate.errors",
+        "headgate.observe.record",
         "headgate.observe.runs",
         # In one function, for a call that names a session.
         "headgate.spark.streams",
@@ -201,6 +205,7 @@ LEAVES = {
 #: Parts of the Spark layer -> modules they must not import; tasks run in workers only.
 APART = {
     "headgate.spark.tasks": ("headgate.spark.driver", "headgate.spark.progress"),
+    "headgate.spark.progress": ("headgate.spark.driver", "headgate.spark.tasks"),
     "headgate.spark.driver.kept": (
         "headgate.spark.driver.scheduler",
         "headgate.spark.driver.server",

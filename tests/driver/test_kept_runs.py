@@ -5,20 +5,21 @@ import logging
 import threading
 import time
 from array import array
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
 from tests.faults.patience import wait_until
 
+from headgate.observe.record import Failure
 from headgate.spark.driver.kept import runs as kept_runs
 from headgate.spark.driver.kept import spark_tasks
 from headgate.spark.driver.kept.outcome import DONE, RUNNING, Outcome, failed
+from headgate.spark.driver.kept.run_record import record_of
 from headgate.spark.driver.kept.runs import KeptRuns
 from headgate.spark.driver.kept.spark_tasks import FailedTask, RunningTask, SparkTasks
 from headgate.spark.driver.kept.stages import StageCounts
 from headgate.spark.progress.facts import Facts
-from headgate.spark.progress.stats import kept_snapshot
-from headgate.spark.progress.surfaces import Shown
 from headgate.spark.tasks.notice import Notice
 from headgate.spark.tasks.report import TaskReport, host
 
@@ -78,7 +79,7 @@ def report(role="map", task=0, attempt=0, **more):
 
 
 def stats(runs, run):
-    return kept_snapshot(runs, run, time.monotonic())
+    return record_of(runs, run, time.monotonic())
 
 
 def test_reports_of_one_execution_are_one_run(runs, began):
@@ -231,7 +232,7 @@ def living(began, counts, alive, tasks):
 
 
 def line(runs, run):
-    return Shown(stats(runs, run)).line(400)
+    return stats(runs, run).line(400)
 
 
 def test_a_run_is_known_when_its_first_task_starts(living, began, counts, alive):
@@ -333,7 +334,7 @@ def test_spark_is_asked_for_tasks_once_a_second_and_only_of_those_who_look(
     counts[2] = StageCounts(attempt=0, running=0, tasks=6, failed=0)
     clock = [100.0]
     monkeypatch.setattr(spark_tasks.time, "monotonic", lambda: clock[0])
-    kept_snapshot(living, began[0], time.monotonic(), lists_tasks=False)
+    record_of(living, began[0], time.monotonic(), lists_tasks=False)
     assert tasks.asked == []
     for _ in range(3):
         stats(living, began[0])
@@ -365,33 +366,21 @@ def test_attempts_that_failed_are_listed_with_their_causes(living, began, counts
     assert (stats(living, began[0]).failures, tasks.asked_failed) == ((), [])
     counts[1] = StageCounts(attempt=0, running=0, tasks=6, failed=1)
     tasks.failed[1, 0] = [FailedTask(3, 11, "a", PYTHON.replace("no", "[HG-4003] map"))]
-    kept_snapshot(living, began[0], time.monotonic(), lists_tasks=False)
+    record_of(living, began[0], time.monotonic(), lists_tasks=False)
     assert tasks.asked_failed == []
     found = [stats(living, began[0]).failures for _ in range(3)]
-    known = {
-        "role": "map",
-        "task": 3,
-        "attempt": 11,
-        "host": "a",
-        "error": "HG-4003",
-        "summary": "ValueError: [HG-4003] map",
-    }
-    assert found == [({**known},)] * 3
+    known = Failure(11, "HG-4003", "ValueError: [HG-4003] map", "map", 3, "a")
+    assert found == [(known,)] * 3
     assert tasks.asked_failed == [(1, 0)], "asked again only if more have failed"
     counts[1] = StageCounts(attempt=1, running=0, tasks=1, failed=1)
     tasks.failed[1, 1] = [FailedTask(3, 12, "b", "ExecutorLostFailure (executor 1)\nlost")]
     alive.ended[7] = "boom"
-    second = {
-        "attempt": 12,
-        "host": "b",
-        "error": "",
-        "summary": "ExecutorLostFailure (executor 1)",
-    }
+    second = Failure(12, "", "ExecutorLostFailure (executor 1)", "map", 3, "b")
     found = stats(living, began[0])
-    assert (found.state, found.failures) == ("failed", (known, known | second))
+    assert (found.state, found.failures) == ("failed", (known, second))
     assert "map 3 on b failed: ExecutorLostFailure (executor 1)" in str(found)
     assert "map 3 on a failed: ValueError: [HG-4003] map" in found._repr_html_()
-    assert json.loads(found.to_json())["failures"] == list(found.failures)
+    assert json.loads(found.to_json())["failures"] == [asdict(known), asdict(second)]
 
 
 def test_old_runs_are_forgotten(runs, began, monkeypatch):

@@ -31,7 +31,7 @@ def test_the_report_has_runs_and_no_secret(spark, numbers, secrets, record, tmp_
     for _ in range(2):
         out = exchange(numbers, by="k", num_partitions=2, memory="32m", progress="off")
         rows, seen, told = run_of(out, tmp_path / "run.json")
-        assert seen["run"] == last_stats().run
+        assert seen["number"] == last_stats().number
         assert (seen["mode"], seen["state"], seen["rows"]) == ("kept", "done", rows)
         assert seen["options"]["memory"] == {"value": "32m", "source": "argument"}
         assert seen["options"]["num_partitions"]["value"] == "2"

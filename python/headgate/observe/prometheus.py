@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from headgate.observe.view import Source
+    from headgate.observe.state import Source
 
 #: Of the text format that exposition() returns.
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

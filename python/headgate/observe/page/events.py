@@ -15,7 +15,7 @@ from headgate.observe.view import view
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from headgate.observe.view import Source, State
+    from headgate.observe.state import Source, State
 
 #: Clients that get events at the same time; others are refused.
 MAX_CLIENTS: Final = 16

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.observe._extras import require
-from headgate.observe.report.drawing import MOST_ROWS, drawn
+from headgate.observe.report.drawing import drawn
 from headgate.observe.words import count, seconds, share, size
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ def html(state: Mapping[str, Any]) -> str:
     page: str = template.render(
         state=state,
         runs=[drawn(run, number) for number, run in enumerate(state["runs"], 1)],
-        most_rows=MOST_ROWS,
         script=script,
         # The browser runs this script and no other.
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
 
-    from headgate.observe.view import State
+    from headgate.observe.state import State
 
 _PERIOD: Final = 1.0
 _TABLES: Final = ("tasks", "channels", "checkpoints")

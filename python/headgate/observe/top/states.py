@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Never
+from typing import TYPE_CHECKING, Final, Never
 from urllib.error import HTTPError, URLError
 from urllib.parse import parse_qs, urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from headgate.errors import OptionError
+from headgate.observe.state import state_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from http.client import HTTPMessage
     from typing import IO
 
-    from headgate.observe.view import State
+    from headgate.observe.state import State
 
 #: Variable with the link, for a ``top`` without an argument.
 LINK: Final = "HEADGATE_UI"
@@ -66,7 +66,7 @@ def states(given: str) -> Callable[[], State]:
             remedy="python -m headgate top 'LINK' with the link of headgate.spark.ui() · "
             'python -m headgate top run.json with a file of headgate.spark.report("run.json")',
         )
-    state = _checked(path.read_bytes(), given)
+    state = state_in(path.read_bytes(), given)
     return lambda: state
 
 
@@ -94,22 +94,8 @@ def _page(link: str) -> Callable[[], State]:
             reason = error.reason if isinstance(error, URLError) else error
             raise Unreachable(f"{parts.netloc}: {reason}") from None
         try:
-            return _checked(body, parts.netloc)
+            return state_in(body, parts.netloc)
         except OptionError as error:
             raise Unreachable(error.summary) from None
 
     return ask
-
-
-def _checked(body: bytes, given: str) -> State:
-    try:
-        state: Any = json.loads(body)
-    except ValueError:  # also of bytes that are no text
-        state = None
-    if not isinstance(state, dict) or not isinstance(state.get("runs"), list):
-        raise OptionError(
-            f"{given} is not a state of runs: it has no list of runs",
-            asked=f"python -m headgate top {given}",
-            remedy='a file of headgate.spark.report("run.json") · /state.json of a live page',
-        )
-    return state

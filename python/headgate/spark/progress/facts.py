@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of an exchange before it runs; the attributes are those of ``RunStats``."""
+    """What is known of an exchange before it runs; the attributes are those of its runs."""
 
     options: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)

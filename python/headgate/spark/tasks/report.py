@@ -102,7 +102,7 @@ def report(
     role: Role,
     *,
     rows: int,
-    bytes: int,  # noqa: A002 - as in TaskStats
+    bytes: int,  # noqa: A002 - as in the record of a task
     peak_bytes: int,
     times: dict[str, int],
     disk_ms: int = 0,

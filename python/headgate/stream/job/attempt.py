@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headgate.stream.job.bottleneck import Shares, shares
-
 if TYPE_CHECKING:
     from headgate.stream.job.checkpoints import CheckpointCoordinator
     from headgate.stream.job.messages import StreamMessage
@@ -16,6 +14,23 @@ if TYPE_CHECKING:
 
 #: Stage and index of a task.
 TaskId = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Reports of one task.
+
+    Attributes:
+        task: stage and index.
+        worker: number of the worker that runs it.
+        newest: its last report; empty before the first one.
+        before: the report before that, if there was one.
+    """
+
+    task: TaskId
+    worker: int
+    newest: Mapping[str, Any]
+    before: Mapping[str, Any] | None
 
 
 @dataclass(slots=True)
@@ -35,7 +50,7 @@ class Attempt:
         enumerators: states of the enumerators by checkpoint and uid.
         cancelling: workers that still have to cancel their tasks.
         figures: last report of each task.
-        shares: what each task did between its last two reports.
+        before: the report before that.
         last_savepoint: folder of the savepoint that the last checkpoint is.
         is_last_asked: True once the last checkpoint was asked for.
         is_over: True once its tasks were told to end.
@@ -53,7 +68,7 @@ class Attempt:
     enumerators: dict[int, dict[str, str]] = field(default_factory=dict)
     cancelling: set[int] = field(default_factory=set)
     figures: dict[TaskId, Mapping[str, Any]] = field(default_factory=dict)
-    shares: dict[TaskId, Shares] = field(default_factory=dict)
+    before: dict[TaskId, Mapping[str, Any]] = field(default_factory=dict)
     last_savepoint: str | None = None
     is_last_asked: bool = False
     is_over: bool = False
@@ -76,6 +91,6 @@ class Attempt:
     def note(self, task: TaskId, figures: Mapping[str, Any]) -> None:
         """Take a task's report."""
         before = self.figures.get(task)
+        if before is not None and figures["elapsed_ms"] > before["elapsed_ms"]:
+            self.before[task] = before
         self.figures[task] = figures
-        if before is not None and (found := shares(before, figures)) is not None:
-            self.shares[task] = found

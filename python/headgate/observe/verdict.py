@@ -1,4 +1,4 @@
-"""Name the slowest stage of an exchange in one sentence, or nothing if no stage clearly is.
+"""Names the stage that limits a run in one sentence, or nothing if no stage clearly does.
 
 The rule is that of Flink's web interface: the cause is not a back-pressured task, but the first
 busy task downstream of it. The worst task decides, never the mean. Only shares and ratios of times
@@ -8,35 +8,22 @@ decide, above minimum times, so neither the order of the tasks nor a common fact
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
-from headgate.spark.progress.task_stats import TaskStats
+from headgate.observe.record import Task, Verdict
+from headgate.observe.stages import times_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-Kind = Literal[
-    "source-busy",
-    "jvm-feed",
-    "map-busy",
-    "exchange",
-    "reduce-busy",
-    "skew",
-    "sink",
-    "disk",
-    "remote-read",
-    "slow-host",
-]
-
-#: Minimum seconds of a run for a verdict.
+#: Minimum seconds of an exchange for a verdict.
 MIN_SECONDS: Final = 2.0
 #: Share of its time above which a task counts as back-pressured, or as busy in one stage.
 MOST: Final = 0.5
 #: Share of its time from which a consumer counts as busy.
 BUSY: Final = 0.6
-#: It is skew if all other consumers are busy for at most this share of the busiest one's time.
+#: It is skew if all other tasks are busy for at most this share of the busiest one's time.
 SKEW: Final = 0.5
 #: Minimum ms of a task for its shares to count.
 _MIN_TASK_MS: Final = 1000
@@ -46,10 +33,14 @@ _CLEARLY: Final = 1.5
 SLOW_HOST: Final = 2.0
 #: Minimum tasks on a slow host, and on all others.
 _MIN_HOST_TASKS: Final = 2
+#: Share of its time that a task must wait for a stage of a streaming job, and that a task of the stage must work.
+_WAITED: Final = 0.1
+_WORKED: Final = 0.3
 #: Task number that stands for all producers.
 _ALL: Final = -1
 
-_ADVICE: Final[dict[str, str]] = {
+#: Kind -> a change that may help.
+ADVICE: Final = {
     "source-busy": "read fewer columns, filter in the source, or give it more splits and slots",
     "jvm-feed": "let the producers read the source themselves: exchange(source, spark=spark, ...)",
     "map-busy": "make map faster, or give the producers more slots",
@@ -62,32 +53,48 @@ _ADVICE: Final[dict[str, str]] = {
     "remote-read": "send fewer or narrower columns, compress them, or raise memory, so that more is on its way; "
     "look at the network, and at the disks of the other hosts",
     "slow-host": "look at that host: other load, a slower processor, a failing disk",
+    "operator-busy": "make its functions faster, or start the job with a higher parallelism",
+    "operator-skew": "a higher parallelism will not help; split the hot key, or aggregate before key_by()",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The slowest stage of a run.
+def verdict_of_job(tasks: Iterable[Task], inputs: Mapping[str, Sequence[str]]) -> Verdict | None:
+    """Return the stage of a streaming job that others wait for and that waits for no other.
 
-    Attributes:
-        kind: kind of the cause.
-        stage: ``"source"``, ``"map"``, ``"exchange"``, ``"reduce"`` or ``"sink"``.
-        task: the task with the strongest evidence; None if it is not a single task.
-        share: share of the task's time spent in the stage, 0 to 1.
-        text: the sentence, with its evidence.
-        advice: a change that may help.
+    A stage that is blocked passes on the waits of a later one, so the last one in a chain of waits is named.
+
+    Args:
+        tasks: with their times of the last seconds.
+        inputs: stage -> the stages that send to it.
     """
+    stages: dict[str, list[Task]] = defaultdict(list)
+    for task in tasks:
+        if task.wall_ms > 0:
+            stages[task.role].append(task)
+    waits = {name: max(map(_blocked, mine)) for name, mine in stages.items()}
+    limits: list[tuple[float, Task, list[str]]] = []
+    for name, mine in stages.items():
+        worst = _most(mine, _busy)
+        senders = sorted({one for one in inputs[name] if waits.get(one, 0.0) >= _WAITED})
+        if senders and _busy(worst) >= max(_WORKED, _blocked(worst)):
+            limits.append((_busy(worst), worst, senders))
+    if not limits:
+        return None
+    share, worst, senders = max(limits, key=lambda limit: limit[0])
+    waited = max(waits[sender] for sender in senders)
+    verb = "waits" if len(senders) == 1 else "wait"
+    text = f"{' and '.join(senders)} {verb} {_percent(waited)} of the time for {worst.role}, whose busiest task works "
+    text += f"{_percent(share)} of the time"
+    others = [_busy(task) for task in stages[worst.role] if task is not worst]
+    is_skewed = bool(others) and max(others) <= SKEW * share
+    if is_skewed:
+        text += f", the others at most {_percent(max(others))}"
+    kind = "operator-skew" if is_skewed else "operator-busy"
+    return Verdict(kind, worst.role, worst.task, share, text, ADVICE[kind])
 
-    kind: Kind
-    stage: str
-    task: int | None
-    share: float
-    text: str
-    advice: str
 
-
-def kept_verdict(
-    tasks: Iterable[TaskStats], seconds: float, *, reads_splits: bool = False
+def verdict_of_exchange(
+    tasks: Iterable[Task], seconds: float, *, reads_splits: bool = False
 ) -> Verdict | None:
     """Return the slowest stage of an exchange, whose two sides run one after the other.
 
@@ -112,7 +119,7 @@ def kept_verdict(
     return _disk(long, "written") or _upstream(long, reads_splits=reads_splits)
 
 
-def _long_enough(tasks: list[TaskStats]) -> list[TaskStats]:
+def _long_enough(tasks: list[Task]) -> list[Task]:
     """Return the tasks that ran long enough, or their sum if many short ones ran in waves."""
     long = [task for task in tasks if task.wall_ms >= _MIN_TASK_MS]
     if long or not tasks:
@@ -120,11 +127,11 @@ def _long_enough(tasks: list[TaskStats]) -> list[TaskStats]:
     thread = ("input_ms", "function_ms", "emit_ms", "blocked_ms")
     names = (*thread, "disk_ms", "link_ms")
     sums = {name: sum(getattr(task, name) for task in tasks) for name in names}
-    total = TaskStats(tasks[0].role, _ALL, **sums)
+    total = Task(tasks[0].role, _ALL, **sums)
     return [total] if total.wall_ms >= MIN_SECONDS * 1000 else []
 
 
-def _downstream(consumers: list[TaskStats], longest: int) -> Verdict | None:
+def _downstream(consumers: list[Task], longest: int) -> Verdict | None:
     if longest < _MIN_TASK_MS:
         return None
     worst = _most(consumers, _load)
@@ -137,7 +144,7 @@ def _downstream(consumers: list[TaskStats], longest: int) -> Verdict | None:
     return None
 
 
-def _short(tasks: list[TaskStats]) -> Verdict | None:
+def _short(tasks: list[Task]) -> Verdict | None:
     """Return a verdict about the sum of many short consumers, whose single shares do not count."""
     if not tasks or tasks[0].task != _ALL:
         return None
@@ -153,13 +160,13 @@ def _short(tasks: list[TaskStats]) -> Verdict | None:
     return None
 
 
-def _waited(name: str, task: TaskStats) -> float:
+def _waited(name: str, task: Task) -> float:
     """Return the share of its time that a task has waited, which threads beside it may have too."""
     waited: int = getattr(task, name)
     return min(1.0, waited / task.wall_ms)
 
 
-def _disk(tasks: list[TaskStats], doing: str) -> Verdict | None:
+def _disk(tasks: list[Task], doing: str) -> Verdict | None:
     if not tasks:
         return None
     worst = _most(tasks, partial(_waited, "disk_ms"))
@@ -170,7 +177,7 @@ def _disk(tasks: list[TaskStats], doing: str) -> Verdict | None:
     return _made("disk", "exchange", _number(worst), share, text)
 
 
-def _remote(tasks: list[TaskStats]) -> Verdict | None:
+def _remote(tasks: list[Task]) -> Verdict | None:
     """Return a verdict if a consumer waits mostly for hosts that serve what producers left."""
     worst = _most(tasks, partial(_waited, "link_ms")) if tasks else None
     if worst is None or _waited("link_ms", worst) <= MOST:
@@ -180,7 +187,7 @@ def _remote(tasks: list[TaskStats]) -> Verdict | None:
     return _made("remote-read", "exchange", _number(worst), share, text)
 
 
-def _reduce(consumers: list[TaskStats], worst: TaskStats, longest: int) -> Verdict:
+def _reduce(consumers: list[Task], worst: Task, longest: int) -> Verdict:
     busy = worst.function_ms / longest
     slow = _slow_host(consumers, "reduce", busy)
     if slow is not None:
@@ -199,11 +206,11 @@ def _reduce(consumers: list[TaskStats], worst: TaskStats, longest: int) -> Verdi
     return _made("reduce-busy", "reduce", worst.task, busy, text)
 
 
-def _upstream(producers: list[TaskStats], *, reads_splits: bool) -> Verdict | None:
-    worst: dict[str, tuple[float, TaskStats]] = {}
+def _upstream(producers: list[Task], *, reads_splits: bool) -> Verdict | None:
+    worst: dict[str, tuple[float, Task]] = {}
     total = dict.fromkeys(("source", "map", "exchange"), 0)
     for stage in total if producers else ():
-        total[stage] = sum(task.of(stage)[1] for task in producers)
+        total[stage] = sum(times_in(stage, task)[1] for task in producers)
         by = partial(_share, stage)
         most = _most(producers, by)
         share = by(most)
@@ -221,7 +228,7 @@ def _upstream(producers: list[TaskStats], *, reads_splits: bool) -> Verdict | No
     slow = None if stage == "exchange" else _slow_host(producers, stage, share)
     if slow is not None:
         return slow
-    kinds: dict[str, tuple[Kind, str]] = {
+    kinds = {
         "source": ("source-busy", "reading the source"),
         "map": ("map-busy", "map"),
         "exchange": ("exchange", "writing rows into pages"),
@@ -230,7 +237,7 @@ def _upstream(producers: list[TaskStats], *, reads_splits: bool) -> Verdict | No
     return _made(kind, stage, number, share, f"{work} takes {_percent(share)} of the time of {who}")
 
 
-def _slow_host(tasks: list[TaskStats], stage: str, share: float) -> Verdict | None:
+def _slow_host(tasks: list[Task], stage: str, share: float) -> Verdict | None:
     """Return a verdict if all tasks of one host take far longer per row than all others.
 
     Their shares of time tell nothing of it: a function may take all of each task's time, on a fast host too.
@@ -240,7 +247,7 @@ def _slow_host(tasks: list[TaskStats], stage: str, share: float) -> Verdict | No
     paces: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for task in tasks:
         if task.rows:
-            paces[task.host].append((task.of(stage)[1] / task.rows, task.task))
+            paces[task.host].append((times_in(stage, task)[1] / task.rows, task.task))
     for host, here in paces.items():
         there = [pace for other, found in paces.items() if other != host for pace, _ in found]
         if min(len(here), len(there)) < _MIN_HOST_TASKS:
@@ -254,26 +261,34 @@ def _slow_host(tasks: list[TaskStats], stage: str, share: float) -> Verdict | No
     return None
 
 
-def _most(tasks: list[TaskStats], by: Callable[[TaskStats], float]) -> TaskStats:
+def _most(tasks: list[Task], by: Callable[[Task], float]) -> Task:
     """Return the task with the most; of equal ones the first by number, whatever their order."""
     return max(tasks, key=lambda task: (by(task), -task.task))
 
 
-def _share(stage: str, task: TaskStats) -> float:
+def _share(stage: str, task: Task) -> float:
     """Return the share of its time that a task spends in a stage."""
-    return task.of(stage)[1] / task.wall_ms
+    return times_in(stage, task)[1] / task.wall_ms
 
 
-def _who(task: TaskStats) -> str:
+def _who(task: Task) -> str:
     name = "producer" if task.role == "map" else "consumer"
     return f"the {name}s" if task.task == _ALL else f"{name} {task.task}"
 
 
-def _number(task: TaskStats) -> int | None:
+def _number(task: Task) -> int | None:
     return None if task.task == _ALL else task.task
 
 
-def _load(task: TaskStats) -> int:
+def _busy(task: Task) -> float:
+    return task.busy_ms / task.wall_ms
+
+
+def _blocked(task: Task) -> float:
+    return task.blocked_ms / task.wall_ms
+
+
+def _load(task: Task) -> int:
     return task.function_ms + task.blocked_ms
 
 
@@ -281,5 +296,5 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _made(kind: Kind, stage: str, task: int | None, share: float, text: str) -> Verdict:
-    return Verdict(kind, stage, task, share, text, _ADVICE[kind])
+def _made(kind: str, stage: str, task: int | None, share: float, text: str) -> Verdict:
+    return Verdict(kind, stage, task, share, text, ADVICE[kind])
