@@ -1,15 +1,13 @@
-"""The runs of kept exchanges, made from the reports of tasks; the sweep by the driver."""
+"""The runs of kept exchanges, made from the reports of tasks."""
 
 import json
 import logging
-import threading
 import time
 from array import array
 from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
-from tests.faults.patience import wait_until
 
 from headgate.observe.record import Failure
 from headgate.spark.driver.kept import runs as kept_runs
@@ -21,7 +19,7 @@ from headgate.spark.driver.kept.spark_tasks import FailedTask, RunningTask, Spar
 from headgate.spark.driver.kept.stages import StageCounts
 from headgate.spark.progress.facts import Facts
 from headgate.spark.tasks.notice import Notice
-from headgate.spark.tasks.report import TaskReport, host
+from headgate.spark.tasks.report import TaskReport
 
 TIMES = {"input_ms": 100, "function_ms": 200, "emit_ms": 300, "blocked_ms": 0}
 
@@ -410,62 +408,6 @@ def test_a_run_is_done_once_all_consumers_have_reported_or_nobody_knows(runs, be
     assert runs.outcome(began[0]) == DONE
 
 
-def test_the_driver_sweeps_the_files_of_executors_on_its_host(began, tmp_path, monkeypatch):
-    swept = []
-
-    def sweep(directories, succeeded):
-        swept.append(directories)
-        return len(swept) < 3
-
-    monkeypatch.setattr(kept_runs, "sweep", sweep)
-    monkeypatch.setattr(kept_runs, "_LOOK", 0.01)
-    alive = session()
-    alive.sparkContext._jsc = object()
-    runs = KeptRuns(alive, lambda *_: None, nothing, nobody())
-    runs.reports.add([report(file_bytes=9, directories=("/elsewhere",))])
-    runs.reports.add([report(directories=("/nothing",), host=host())])
-    assert not swept
-    runs.reports.add([report(file_bytes=9, directories=("/here",), host=host())])
-    wait_until(lambda: len(swept) == 3, "three sweeps, until no file was left", 10)
-    wait_until(lambda: "headgate-sweep" not in names(), "the thread ends", 10)
-    assert set(swept) == {("/here",)}
-
-
-def test_a_file_that_is_reported_during_the_sweep_is_swept_too(monkeypatch):
-    swept = []
-
-    def sweep(directories, succeeded):
-        swept.append(directories)
-        if len(swept) == 1:
-            runs.reports.add([report(file_bytes=9, directories=("/here",), host=host())])
-        return False
-
-    monkeypatch.setattr(kept_runs, "sweep", sweep)
-    monkeypatch.setattr(kept_runs, "_LOOK", 0.01)
-    alive = session()
-    alive.sparkContext._jsc = object()
-    runs = KeptRuns(alive, lambda *_: None, nothing, nobody())
-    runs.reports.add([report(file_bytes=9, directories=("/here",), host=host())])
-    wait_until(lambda: "headgate-sweep" not in names(), "the thread ends", 10)
-    assert len(swept) == 2
-
-
-def test_the_sweep_ends_with_the_application(monkeypatch):
-    monkeypatch.setattr(kept_runs, "sweep", lambda *_: True)
-    monkeypatch.setattr(kept_runs, "_LOOK", 0.01)
-    alive = session()
-    alive.sparkContext._jsc = object()
-    runs = KeptRuns(alive, lambda *_: None, nothing, nobody())
-    runs.reports.add([report(file_bytes=9, directories=("/here",), host=host())])
-    assert "headgate-sweep" in names()
-    alive.sparkContext._jsc = None
-    wait_until(lambda: "headgate-sweep" not in names(), "the thread ends", 10)
-
-
-def names():
-    return {thread.name for thread in threading.enumerate()}
-
-
 PYTHON = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "job.py", line 3, in f
     raise ValueError("no")
@@ -487,3 +429,25 @@ ValueError: no
 )
 def test_what_sparks_text_says(text, outcome):
     assert failed(text) == outcome
+
+
+def test_the_parts_of_an_iteration_are_one_run_that_goes_on_until_the_call_ends(
+    living, began, alive
+):
+    alive.ended.update({7: None, 8: None})
+    for part in ("ab", "cd"):
+        living.know(part, Facts({}, {"headgate": part}), "whole")
+    with living.iterating("whole"):
+        living.reports.add([report(exchange="ab00", rows=3), report("reduce", 0, exchange="ab00")])
+        living.reports.add([report("reduce", 1, exchange="ab00")])
+        (run,) = began
+        assert stats(living, run).state == "running", "more parts may come"
+        living.reports.add([report(exchange="cd00", execution=8, rows=4)])
+        found = stats(living, run)
+        assert (found.name, found.rows, found.consumers_total) == ("whole", 7, 4)
+        assert found.versions == {"headgate": "cd"}
+        alive.ended[8] = "boom"
+        assert stats(living, run).state == "failed"
+        alive.ended[8] = None
+    assert began == [run]
+    assert stats(living, run).state == "done"

@@ -61,7 +61,9 @@ def record_of(runs: KeptRuns, run: KeptRun, now: float, *, lists_tasks: bool = T
         producers_total=spark.tasks("map"),
         consumers=len(consumers),
         consumers_running=spark.running("reduce"),
-        consumers_total=spark.tasks("reduce") or run.partitions,
+        consumers_total=run.partitions * run.parts
+        if run.parts > 1
+        else spark.tasks("reduce") or run.partitions,
         made_again=run.made_again,
         failed_attempts=max(run.failures, spark.failed),
         failures=tuple(_failure(role, one) for role, one in failures),

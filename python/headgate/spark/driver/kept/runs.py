@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,7 @@ from headgate.spark.tasks.kept_files import sweep
 from headgate.spark.tasks.report import host, run_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -55,10 +56,10 @@ class KeptRun:
     """One exchange in one SQL execution.
 
     Attributes:
-        exchange: name of the exchange, of all its inputs.
-        partitions: consumers, if all of them run.
+        exchange: name of the exchange, of all its inputs; of the iteration if it has parts.
+        partitions: consumers of a part, if all of them run.
         number: of the run among those of kept exchanges in this application.
-        execution: id of the SQL execution; None if an RDD's action started it.
+        execution: id of the SQL execution, of the newest part; None if an RDD's action started it.
         started: when its first known task began, in seconds of the driver's monotonic clock.
         heard: when the last report or notice came.
         producers: name of the input and number of a task -> its newest report.
@@ -68,6 +69,7 @@ class KeptRun:
         ended: attempt -> when its report came.
         stages: those of its tasks, with the tasks that run.
         failed: stage and attempt -> how many attempts at tasks failed, and those that are known.
+        parts: SQL executions so far; above 1 only for an iteration.
         is_unsettled: True once a task has said that the last round of an iteration changed rows.
     """
 
@@ -84,6 +86,7 @@ class KeptRun:
     ended: dict[int, float] = field(default_factory=dict)
     stages: RunStages = field(default_factory=RunStages)
     failed: dict[tuple[int, int], tuple[int, Sequence[FailedTask]]] = field(default_factory=dict)
+    parts: int = 1
     is_unsettled: bool = False
 
     def add(self, report: TaskReport, now: float) -> None:
@@ -139,17 +142,40 @@ class KeptRuns:
         self._succeeded: deque[int] = deque(maxlen=_REMEMBERED)
         self._sweeps = False
         self.places = KeptPlaces()
-        #: Exchange -> what is known of it, for its statistics.
+        #: Run -> what is known of it, for its statistics.
         self.facts: dict[str, Facts] = {}
+        #: Exchange -> the iteration whose part it is.
+        self._iterations: dict[str, str] = {}
+        #: Iterations whose call has not returned, so that more parts may come.
+        self._open: set[str] = set()
         #: Takes the reports of tasks to this object.
         self.reports = _accumulator(session.sparkContext, self._hear)
 
-    def know(self, exchange: str, facts: Facts) -> None:
-        """Take note of what is known of an exchange, for its statistics."""
+    def know(self, exchange: str, facts: Facts, iteration: str = "") -> None:
+        """Take note of what is known of an exchange, for its statistics.
+
+        Args:
+            exchange: its name.
+            facts: of it.
+            iteration: the iteration whose part it is, if it is one.
+        """
         with self._lock:
-            self.facts[exchange] = facts
-            while len(self.facts) > _MOST_FACTS:
-                del self.facts[next(iter(self.facts))]
+            self.facts[iteration or exchange] = facts
+            if iteration:
+                self._iterations[exchange] = iteration
+            known: dict[str, Any]
+            for known in (self.facts, self._iterations):
+                while len(known) > _MOST_FACTS:
+                    del known[next(iter(known))]
+
+    @contextmanager
+    def iterating(self, iteration: str) -> Iterator[None]:
+        """Let the run of an iteration go on for as long as this context lasts, also between its parts."""
+        self._open.add(iteration)
+        try:
+            yield
+        finally:
+            self._open.discard(iteration)
 
     def live(self) -> list[KeptRun]:
         """Return the runs that go on. Asks Spark only about runs that did so the last time, or are new."""
@@ -189,8 +215,12 @@ class KeptRuns:
 
     def outcome(self, run: KeptRun) -> Outcome:
         """Return the state of a run and its error, as Spark knows them."""
+        outcome = self._outcome(run)
+        return RUNNING if outcome == DONE and run.exchange in self._open else outcome
+
+    def _outcome(self, run: KeptRun) -> Outcome:
         # A union of an exchange with itself has more tasks than partitions.
-        consumers = max(run.partitions, run.stages.tasks("reduce") or 0)
+        consumers = max(run.partitions * run.parts, run.stages.tasks("reduce") or 0)
         if len(run.consumers) >= consumers or self._is_gone:
             return DONE
         if run.execution is None:
@@ -247,10 +277,13 @@ class KeptRuns:
         return is_first
 
     def _run(self, exchange: str, execution: int | None, partitions: int, now: float) -> KeptRun:
-        key = exchange, execution
+        name = self._iterations.get(exchange, exchange)
+        key = name, None if name != exchange else execution
         run = self._runs.get(key)
+        if run is not None and (execution or 0) > (run.execution or 0):
+            run.execution, run.parts = execution, run.parts + 1
         if run is None:
-            run = KeptRun(exchange, partitions, next(self._numbers), execution, now, now)
+            run = KeptRun(name, partitions, next(self._numbers), execution, now, now)
             self._runs[key] = self._live[run.number] = run
             while len(self._runs) > _MOST:
                 oldest = self._runs.pop(next(iter(self._runs)))
