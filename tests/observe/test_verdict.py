@@ -174,7 +174,7 @@ TABLE = {
         {},
         "sink",
         1,
-        "consumer 1 waits 83 % of the time for the code after it",
+        "waiting for the code after it takes 83 % of the time of consumer 1",
     ),
     "short producers in waves": (
         [*(producer(n, 1, 4) for n in range(5))],

@@ -111,12 +111,18 @@ def verdict_of_exchange(
     producers = [task for task in tasks if task.role == "map"]
     consumers = [task for task in tasks if task.role == "reduce"]
     if sum(task.wall_ms for task in consumers) > sum(task.wall_ms for task in producers):
-        longest = max(task.wall_ms for task in consumers)
         long = _long_enough(consumers)
-        disk = _disk(long, "read")
-        return disk or _downstream(consumers, longest) or _short(long) or _remote(long)
+        disk = _waiting(long, "disk_ms", "disk", "files to be read")
+        # The shares of short consumers count if one is long, or in their sum.
+        judged = long if [task.task for task in long] == [_ALL] else consumers
+        return (
+            disk
+            or (_downstream(judged) if long else None)
+            or _waiting(long, "link_ms", "remote-read", "rows from other hosts")
+        )
     long = _long_enough(producers)
-    return _disk(long, "written") or _upstream(long, reads_splits=reads_splits)
+    disk = _waiting(long, "disk_ms", "disk", "files to be written")
+    return disk or _upstream(long, reads_splits=reads_splits)
 
 
 def _long_enough(tasks: list[Task]) -> list[Task]:
@@ -131,79 +137,41 @@ def _long_enough(tasks: list[Task]) -> list[Task]:
     return [total] if total.wall_ms >= MIN_SECONDS * 1000 else []
 
 
-def _downstream(consumers: list[Task], longest: int) -> Verdict | None:
-    if longest < _MIN_TASK_MS:
+def _waiting(tasks: list[Task], name: str, kind: str, what: str) -> Verdict | None:
+    """Return a verdict if a task waited most of its time, which threads beside it may have done too."""
+
+    def share(task: Task) -> float:
+        waited: int = getattr(task, name)
+        return min(1.0, waited / task.wall_ms)
+
+    worst = _most(tasks, share) if tasks else None
+    if worst is None or share(worst) <= MOST:
         return None
+    return _verdict(kind, "exchange", worst, share(worst), f"waiting for {what}")
+
+
+def _downstream(consumers: list[Task]) -> Verdict | None:
+    longest = max(task.wall_ms for task in consumers)
     worst = _most(consumers, _load)
-    busy, taken = worst.function_ms / longest, worst.blocked_ms / longest
-    if taken > MOST:
-        text = f"consumer {worst.task} waits {_percent(taken)} of the time for the code after it"
-        return _made("sink", "sink", worst.task, taken, text)
-    if busy >= BUSY:
-        return _reduce(consumers, worst, longest)
-    return None
-
-
-def _short(tasks: list[Task]) -> Verdict | None:
-    """Return a verdict about the sum of many short consumers, whose single shares do not count."""
-    if not tasks or tasks[0].task != _ALL:
+    busy, blocked = worst.function_ms / longest, worst.blocked_ms / longest
+    if blocked > MOST:
+        return _verdict("sink", "sink", worst, blocked, "waiting for the code after it")
+    if busy < BUSY:
         return None
-    (total,) = tasks
-    busy, taken = total.function_ms / total.wall_ms, total.blocked_ms / total.wall_ms
-    who = _who(total)
-    if taken > MOST:
-        text = f"waiting for the code after it takes {_percent(taken)} of the time of {who}"
-        return _made("sink", "sink", None, taken, text)
-    if busy >= BUSY:
-        text = f"reduce takes {_percent(busy)} of the time of {who}"
-        return _made("reduce-busy", "reduce", None, busy, text)
-    return None
-
-
-def _waited(name: str, task: Task) -> float:
-    """Return the share of its time that a task has waited, which threads beside it may have too."""
-    waited: int = getattr(task, name)
-    return min(1.0, waited / task.wall_ms)
-
-
-def _disk(tasks: list[Task], doing: str) -> Verdict | None:
-    if not tasks:
-        return None
-    worst = _most(tasks, partial(_waited, "disk_ms"))
-    share = _waited("disk_ms", worst)
-    if share <= MOST:
-        return None
-    text = f"waiting for files to be {doing} takes {_percent(share)} of the time of {_who(worst)}"
-    return _made("disk", "exchange", _number(worst), share, text)
-
-
-def _remote(tasks: list[Task]) -> Verdict | None:
-    """Return a verdict if a consumer waits mostly for hosts that serve what producers left."""
-    worst = _most(tasks, partial(_waited, "link_ms")) if tasks else None
-    if worst is None or _waited("link_ms", worst) <= MOST:
-        return None
-    share = _waited("link_ms", worst)
-    text = f"waiting for rows from other hosts takes {_percent(share)} of the time of {_who(worst)}"
-    return _made("remote-read", "exchange", _number(worst), share, text)
-
-
-def _reduce(consumers: list[Task], worst: Task, longest: int) -> Verdict:
-    busy = worst.function_ms / longest
     slow = _slow_host(consumers, "reduce", busy)
     if slow is not None:
         return slow
-    text = f"reduce {worst.task} is busy {_percent(busy)}"
+    name = "reduce" if worst.task == _ALL else f"reduce {worst.task}"
+    kind, text = "reduce-busy", f"{name} is busy {_percent(busy)}"
     others = [task for task in consumers if task is not worst]
     if others:
         least, next_busy = (f(task.function_ms for task in others) / longest for f in (min, max))
         also = f"all others at least {_percent(least)}"
         text += f", {also if least >= BUSY else f'the others at most {_percent(next_busy)}'}"
         if next_busy <= SKEW * busy and max(map(_load, others)) / longest <= MOST:
-            rows = sum(task.rows for task in consumers)
-            if rows:
-                text += f"; it got {_percent(worst.rows / rows)} of the rows"
-            return _made("skew", "reduce", worst.task, busy, text)
-    return _made("reduce-busy", "reduce", worst.task, busy, text)
+            kind, rows = "skew", sum(task.rows for task in consumers)
+            text += f"; it got {_percent(worst.rows / rows)} of the rows" if rows else ""
+    return Verdict(kind, "reduce", _number(worst), busy, text, ADVICE[kind])
 
 
 def _upstream(producers: list[Task], *, reads_splits: bool) -> Verdict | None:
@@ -221,10 +189,8 @@ def _upstream(producers: list[Task], *, reads_splits: bool) -> Verdict | None:
         return None
     stage = ranked[0]
     share, task = worst[stage]
-    who, number = _who(task), _number(task)
     if stage == "source" and not reads_splits:
-        text = f"waiting for the JVM takes {_percent(share)} of the time of {who}"
-        return _made("jvm-feed", stage, number, share, text)
+        return _verdict("jvm-feed", stage, task, share, "waiting for the JVM")
     slow = None if stage == "exchange" else _slow_host(producers, stage, share)
     if slow is not None:
         return slow
@@ -234,7 +200,7 @@ def _upstream(producers: list[Task], *, reads_splits: bool) -> Verdict | None:
         "exchange": ("exchange", "writing rows into pages"),
     }
     kind, work = kinds[stage]
-    return _made(kind, stage, number, share, f"{work} takes {_percent(share)} of the time of {who}")
+    return _verdict(kind, stage, task, share, work)
 
 
 def _slow_host(tasks: list[Task], stage: str, share: float) -> Verdict | None:
@@ -257,7 +223,8 @@ def _slow_host(tasks: list[Task], stage: str, share: float) -> Verdict | None:
         if max(there) and slow >= SLOW_HOST * max(there):
             words = "reading the source" if stage == "source" else stage
             times = f"{slow / max(there):.1f} times as long per row on {host} as elsewhere"
-            return _made("slow-host", stage, number, share, f"{words} takes at least {times}")
+            text = f"{words} takes at least {times}"
+            return Verdict("slow-host", stage, number, share, text, ADVICE["slow-host"])
     return None
 
 
@@ -271,9 +238,12 @@ def _share(stage: str, task: Task) -> float:
     return times_in(stage, task)[1] / task.wall_ms
 
 
-def _who(task: Task) -> str:
+def _verdict(kind: str, stage: str, task: Task, share: float, work: str) -> Verdict:
+    """Return a verdict about work that takes a share of the time of a task, or of all of its role."""
     name = "producer" if task.role == "map" else "consumer"
-    return f"the {name}s" if task.task == _ALL else f"{name} {task.task}"
+    who = f"the {name}s" if task.task == _ALL else f"{name} {task.task}"
+    text = f"{work} takes {_percent(share)} of the time of {who}"
+    return Verdict(kind, stage, _number(task), share, text, ADVICE[kind])
 
 
 def _number(task: Task) -> int | None:
@@ -294,7 +264,3 @@ def _load(task: Task) -> int:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
-
-
-def _made(kind: str, stage: str, task: int | None, share: float, text: str) -> Verdict:
-    return Verdict(kind, stage, task, share, text, ADVICE[kind])
