@@ -198,7 +198,7 @@ def test_a_streaming_job_keeps_its_last_status(runs, caplog):
     runs.began(broken, lambda: 1 / 0)
     with caplog.at_level(logging.WARNING, "headgate.observe"):
         assert [run["state"] for run in runs.state()["runs"]] == ["restarting"]
-    assert "run 0 of streaming job b cannot be looked at" in caplog.text
+    assert "stream run b cannot be looked at" in caplog.text
     assert caplog.records[0].job == "b"
     job.update(state="failed", number=3)
     assert runs.look(("stream", "a", 0))["number"] == 3

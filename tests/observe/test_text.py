@@ -7,9 +7,12 @@ from dataclasses import FrozenInstanceError, asdict, fields, replace
 import pytest
 from tests.observe.recorded import run_of, skewed, state
 
+import headgate as hg
+from headgate.observe.process import record_of
 from headgate.observe.record import Run, Stage, Task
-from headgate.observe.state import SCHEMA_VERSION
+from headgate.observe.state import SCHEMA_VERSION, state_of
 from headgate.observe.text import html, text
+from headgate.observe.view import view
 from headgate.observe.words import count, size
 
 
@@ -132,12 +135,21 @@ def test_the_text_of_a_streaming_job_has_the_same_parts():
     assert "streaming job clicks, attempt 2: running" in html(job)
 
 
-def test_the_line_and_the_text_of_a_process():
-    stages = (Stage("process", 1, 100, 300, 100, 0, 0.6),)
-    run = Run("process", "worker 7", 1, "running", 2.0, rows=10, bytes=100, stages=stages)
-    assert run.line(80) == "headgate worker 7/1  10 rows  100 B"
+def test_an_environment_fills_the_record_of_a_process():
+    with hg.ShuffleEnvironment(memory="16m") as environment:
+        partition = environment.create_result_partition(2)
+        with hg.RecordWriter(partition, serializer="bytes") as writer:
+            writer.broadcast_emit(b"to both")
+        made = record_of(environment.stats(), "worker 7")
+    (task,) = made.tasks
+    assert (made.mode, made.rows, made.pages, task.rows) == ("process", 2, 2, 2)
+    assert made.seconds == sum((task.idle_ms, task.busy_ms, task.back_pressured_ms)) / 1000
+    run = replace(made, seconds=2.0, bytes=100, peak_bytes=0)
+    run = replace(run, stages=(Stage("process", 1, 100, 300, 100, 0, 0.6),))
+    assert run.line(80) == "headgate worker 7/1  2 rows  100 B"
     assert str(run).split("\n") == [
         "headgate process worker 7: running after 2.0 s",
-        "  10 rows  100 B  5 rows/s  50 B/s",
+        "  2 rows  100 B  1 rows/s  50 B/s",
         "  process  idle  20 %  busy  60 %   (0.3 s)  blocked  20 %",
     ]
+    assert view(state_of([run.plain()]))["run"]["title"] == "process worker 7"

@@ -139,13 +139,9 @@ class Runs:
                 run = look()
             except Exception as error:  # noqa: BLE001 - Spark may be stopping; what was seen last stays
                 mode, name, number = key
-                _LOG.warning(
-                    "run %d of %s cannot be looked at: %s",
-                    number,
-                    f"exchange {name}" if mode == "kept" else f"streaming job {name}",
-                    error,
-                    extra={"exchange": name, "run": number} if mode == "kept" else {"job": name},
-                )
+                what = f"run {number} of exchange" if mode == "kept" else f"{mode} run"
+                about = {"exchange": name, "run": number} if mode == "kept" else {"job": name}
+                _LOG.warning("%s %s cannot be looked at: %s", what, name, error, extra=about)
             else:
                 plain = run.plain()
                 with self._lock:
