@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.observe.record import Failure
+from headgate.observe.record import Failure, Task
 from headgate.spark.driver.kept import runs as kept_runs
 from headgate.spark.driver.kept import spark_tasks
-from headgate.spark.driver.kept.outcome import DONE, RUNNING, Outcome, failed
+from headgate.spark.driver.kept.outcome import DONE, RUNNING, Outcome, failed, failure_of
 from headgate.spark.driver.kept.run_record import record_of
 from headgate.spark.driver.kept.runs import KeptRuns
-from headgate.spark.driver.kept.spark_tasks import FailedTask, RunningTask, SparkTasks
+from headgate.spark.driver.kept.spark_tasks import RunningTask, SparkTasks
 from headgate.spark.driver.kept.stages import StageCounts
 from headgate.spark.progress.facts import Facts
 from headgate.spark.tasks.notice import Notice
@@ -56,24 +56,21 @@ def runs(began):
 
 
 def report(role="map", task=0, attempt=0, **more):
+    figures = {"rows": 10, "bytes": 1000, "peak_bytes": 64, **TIMES}
+    figures |= {name: more.pop(name) for name in list(more) if name in {*figures, "disk_ms"}}
+    figures["host"] = more.pop("hostname", "")
     about = {
         "exchange": "ab12",
         "partitions": 2,
         "execution": 7,
         "stage": 1 if role == "map" else 2,
         "failures": 0,
-        "rows": 10,
-        "bytes": 1000,
-        "pages": 3,
-        "file_bytes": 0,
-        "splits": 0,
-        "peak_bytes": 64,
-        "times": TIMES,
         "host": "elsewhere",
         "directories": (),
-        "server": None,
+        "pages": 3 if role == "map" else 0,
     }
-    return TaskReport(role=role, task=task, attempt=attempt, **{**about, **more})
+    record = Task(role, task, "done", attempt=attempt, **figures)
+    return TaskReport(record=record, attempt=attempt, **{**about, **more})
 
 
 def stats(runs, run):
@@ -96,7 +93,7 @@ def test_reports_of_one_execution_are_one_run(runs, began):
 
 def test_tasks_that_wait_for_their_files_name_the_disk(runs, began):
     times = {**TIMES, "emit_ms": 4700}
-    runs.reports.add([report(task=task, times=times, disk_ms=4000) for task in range(2)])
+    runs.reports.add([report(task=task, **times, disk_ms=4000) for task in range(2)])
     found = stats(runs, began[0])
     assert [task.disk_ms for task in found.tasks] == [4000, 4000]
     text = "waiting for files to be written takes 80 % of the time of producer 0"
@@ -363,7 +360,7 @@ def test_attempts_that_failed_are_listed_with_their_causes(living, began, counts
     counts[1] = StageCounts(attempt=0, running=0, tasks=6, failed=0)
     assert (stats(living, began[0]).failures, tasks.asked_failed) == ((), [])
     counts[1] = StageCounts(attempt=0, running=0, tasks=6, failed=1)
-    tasks.failed[1, 0] = [FailedTask(3, 11, "a", PYTHON.replace("no", "[HG-4003] map"))]
+    tasks.failed[1, 0] = [failure_of(3, 11, "a", PYTHON.replace("no", "[HG-4003] map"))]
     record_of(living, began[0], time.monotonic(), lists_tasks=False)
     assert tasks.asked_failed == []
     found = [stats(living, began[0]).failures for _ in range(3)]
@@ -371,7 +368,7 @@ def test_attempts_that_failed_are_listed_with_their_causes(living, began, counts
     assert found == [(known,)] * 3
     assert tasks.asked_failed == [(1, 0)], "asked again only if more have failed"
     counts[1] = StageCounts(attempt=1, running=0, tasks=1, failed=1)
-    tasks.failed[1, 1] = [FailedTask(3, 12, "b", "ExecutorLostFailure (executor 1)\nlost")]
+    tasks.failed[1, 1] = [failure_of(3, 12, "b", "ExecutorLostFailure (executor 1)\nlost")]
     alive.ended[7] = "boom"
     second = Failure(12, "", "ExecutorLostFailure (executor 1)", "map", 3, "b")
     found = stats(living, began[0])

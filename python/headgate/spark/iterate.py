@@ -189,8 +189,9 @@ def _planned(call: Iteration) -> DataFrame:
     partitions = call.state.options["num_partitions"] or slots
     _check_plan(call.messages, partitions)
     names = [name for name in ("state", "links", "changed") if getattr(call, name) is not None]
-    read, sources, _ = planned_inputs([getattr(call, name) for name in names], slots)
-    return plan_rounds(replace(call, **dict(zip(names, read, strict=True))), partitions, sources)
+    requests, sources, _ = planned_inputs([getattr(call, name) for name in names], slots)
+    read: dict[str, Any] = dict(zip(names, requests, strict=True))
+    return plan_rounds(replace(call, **read), partitions, sources)
 
 
 def _check_rounds(rounds: Any, until: Any, *, delta: bool) -> None:

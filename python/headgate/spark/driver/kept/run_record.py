@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headgate.observe.edges import matrix
-from headgate.observe.record import Failure, Run, Task
+from headgate.observe.record import Run, Task
 from headgate.observe.stages import stages_of_exchange
 from headgate.observe.verdict import verdict_of_exchange
-from headgate.spark.driver.kept.outcome import failed
 
 if TYPE_CHECKING:
     from headgate.spark.driver.kept.runs import KeptRun, KeptRuns
-    from headgate.spark.driver.kept.spark_tasks import FailedTask, RunningTask
+    from headgate.spark.driver.kept.spark_tasks import RunningTask
     from headgate.spark.tasks.report import Role, TaskReport
 
 #: Most attempts that failed of a run that are listed: the first.
@@ -32,8 +32,7 @@ def record_of(runs: KeptRuns, run: KeptRun, now: float, *, lists_tasks: bool = T
     runs.look(run)
     outcome, spark = runs.outcome(run), run.stages
     producers, consumers = list(run.producers.values()), list(run.consumers.values())
-    reports = [*producers, *consumers]
-    tasks = tuple(_reported(report, run) for report in reports)
+    tasks = tuple(_reported(report, run) for report in (*producers, *consumers))
     is_running = outcome.state == "running"
     seconds = (now if is_running else run.heard) - run.started
     started_at = round(time.time() - (now - run.started), 3)
@@ -49,11 +48,11 @@ def record_of(runs: KeptRuns, run: KeptRun, now: float, *, lists_tasks: bool = T
         started_at=started_at,
         error=outcome.code,
         error_summary=outcome.summary,
-        rows=sum(p.rows for p in producers),
-        bytes=sum(p.bytes for p in producers),
+        rows=sum(p.record.rows for p in producers),
+        bytes=sum(p.record.bytes for p in producers),
         pages=sum(p.pages for p in producers),
-        rows_received=sum(c.rows for c in consumers),
-        peak_bytes=max((report.peak_bytes for report in reports), default=0),
+        rows_received=sum(c.record.rows for c in consumers),
+        peak_bytes=max((task.peak_bytes for task in tasks), default=0),
         file_bytes=sum(p.file_bytes for p in producers),
         splits_done=sum(p.splits for p in producers),
         producers=len(producers),
@@ -66,11 +65,11 @@ def record_of(runs: KeptRuns, run: KeptRun, now: float, *, lists_tasks: bool = T
         else spark.tasks("reduce") or run.partitions,
         made_again=run.made_again,
         failed_attempts=max(run.failures, spark.failed),
-        failures=tuple(_failure(role, one) for role, one in failures),
+        failures=tuple(failures),
         verdict=verdict_of_exchange(tasks, seconds, reads_splits=any(p.splits for p in producers)),
         stages=stages_of_exchange(tasks),
         tasks=(*tasks, *(_unreported(role, one, started_at) for role, one in listed)),
-        edges=matrix((p.task, p.edges_each, p.edges) for p in producers),
+        edges=matrix((p.record.task, p.edges_each, p.edges) for p in producers),
         options={} if facts is None else facts.options,
         versions={} if facts is None else facts.versions,
     )
@@ -78,26 +77,8 @@ def record_of(runs: KeptRuns, run: KeptRun, now: float, *, lists_tasks: bool = T
 
 def _reported(report: TaskReport, run: KeptRun) -> Task:
     ended = round(1000 * (run.ended.get(report.attempt, run.started) - run.started))
-    return Task(
-        role=report.role,
-        task=report.task,
-        state="done",
-        rows=report.rows,
-        bytes=report.bytes,
-        peak_bytes=report.peak_bytes,
-        disk_ms=report.disk_ms,
-        link_ms=report.link_ms,
-        host=report.hostname,
-        attempt=report.attempt,
-        started_ms=max(0, ended - sum(report.times.values())),
-        ended_ms=ended,
-        **report.times,
-    )
-
-
-def _failure(role: Role, task: FailedTask) -> Failure:
-    cause = failed(task.error)
-    return Failure(task.attempt, cause.code, cause.summary, role, task.task, task.host)
+    started = max(0, ended - report.record.wall_ms)
+    return replace(report.record, started_ms=started, ended_ms=ended)
 
 
 def _unreported(role: Role, task: RunningTask, started_at: float) -> Task:

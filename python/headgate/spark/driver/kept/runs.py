@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.accumulators import Accumulator, AddingAccumulatorParam
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    from headgate.spark.driver.kept.spark_tasks import FailedTask, RunningTask, SparkTasks
+    from headgate.observe.record import Failure
+    from headgate.spark.driver.kept.spark_tasks import RunningTask, SparkTasks
     from headgate.spark.driver.kept.stages import StageCounts
     from headgate.spark.progress.facts import Facts
     from headgate.spark.tasks.notice import Notice
@@ -85,26 +86,27 @@ class KeptRun:
     failures: int = 0
     ended: dict[int, float] = field(default_factory=dict)
     stages: RunStages = field(default_factory=RunStages)
-    failed: dict[tuple[int, int], tuple[int, Sequence[FailedTask]]] = field(default_factory=dict)
+    failed: dict[tuple[int, int], tuple[int, Sequence[Failure]]] = field(default_factory=dict)
     parts: int = 1
     is_unsettled: bool = False
 
     def add(self, report: TaskReport, now: float) -> None:
         """Take a report."""
-        tasks = self.producers if report.role == "map" else self.consumers
-        key = report.exchange, report.task
+        task = report.record
+        tasks = self.producers if task.role == "map" else self.consumers
+        key = report.exchange, task.task
         before = tasks.get(key)
         failures = report.failures
         if before is not None and failures > before.failures:
             # Spark counts the attempt whose output was lost too, and that one had succeeded.
             failures -= before.failures + 1
-        if report.role == "map" and before is not None:
+        if task.role == "map" and before is not None:
             self.made_again += 1
         tasks[key] = report
         self.ended[report.attempt] = now
-        self.stages.roles[report.stage] = report.role
+        self.stages.roles[report.stage] = task.role
         self.failures += failures
-        self.started = min(self.started, now - sum(report.times.values()) / 1000)
+        self.started = min(self.started, now - task.wall_ms / 1000)
         self.heard = now
 
 
@@ -200,14 +202,17 @@ class KeptRuns:
         ]
         return [(role, one) for role, one in tasks if one.attempt not in run.ended]
 
-    def failures(self, run: KeptRun) -> list[tuple[Role, FailedTask]]:
+    def failures(self, run: KeptRun) -> list[Failure]:
         """Return attempts at tasks of a run that failed. Asks Spark if there are more than the last time."""
         for stage, at, number in [] if self._is_gone else run.stages.that_failed():
             known, _ = run.failed.get((stage, at), (0, ()))
             if number > known:
                 run.failed[stage, at] = number, self._tasks.failed(stage, at)
-        found = list(run.failed.items())
-        return [(run.stages.roles[stage], one) for (stage, _), (_, some) in found for one in some]
+        return [
+            replace(failure, role=run.stages.roles[stage])
+            for (stage, _), (_, failures) in list(run.failed.items())
+            for failure in failures
+        ]
 
     @property
     def _is_gone(self) -> bool:
@@ -259,7 +264,7 @@ class KeptRuns:
         with self._lock:
             unsettled = [report for report in reports if self._add(report, now)]
         for report in unsettled:
-            _LOG.warning(_UNSETTLED, report.exchange[:4], report.changed, report.task)
+            _LOG.warning(_UNSETTLED, report.exchange[:4], report.changed, report.record.task)
 
     def _add(self, report: TaskReport, now: float) -> bool:
         """Take a report; return True for the first of an iteration whose last round changed rows."""
@@ -268,7 +273,7 @@ class KeptRuns:
         run.is_unsettled |= report.changed > 0
         run.add(report, now)
         if report.server is not None:
-            self.places.add(report.exchange, report.task, report.attempt, report.server)
+            self.places.add(report.exchange, report.record.task, report.attempt, report.server)
         if report.file_bytes and report.host == self._host:
             files = self._directories.get(report.directories, 0)
             self._directories[report.directories] = files + 1
