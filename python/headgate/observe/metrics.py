@@ -107,35 +107,35 @@ Samples: TypeAlias = dict[str, list[tuple[tuple[Any, ...], float]]]
 
 def samples(state: State) -> Samples:
     """Return the samples of a state. A metric without any has an empty list."""
-    found: Samples = {metric.name: [] for metric in METRICS}
+    series: Samples = {metric.name: [] for metric in METRICS}
     exchanges = [run for run in state["runs"] if run["mode"] == "kept"]
     states = Counter(run["state"] for run in exchanges)
-    found["headgate_runs"] = [((name,), number) for name, number in states.items()]
+    series["headgate_runs"] = [((name,), number) for name, number in states.items()]
     for run in exchanges[:MAX_RUNS]:
-        _add_exchange(found, run)
+        _add_exchange(series, run)
     for run in state["runs"]:
         if is_stream(run) and is_running(run):
-            _add_job(found, run)
-    return found
+            _add_job(series, run)
+    return series
 
 
-def _add_exchange(found: Samples, run: State) -> None:
+def _add_exchange(series: Samples, run: State) -> None:
     name = run["name"], run["number"]
-    found["headgate_run_state"].append(((*name, run["mode"], run["state"]), 1))
+    series["headgate_run_state"].append(((*name, run["mode"], run["state"]), 1))
     for metric, attribute in _OF_RUN.items():
-        found[metric].append((name, run[attribute]))
+        series[metric].append((name, run[attribute]))
     for (role, task_state), number in _tasks(run).items():
-        found["headgate_num_tasks"].append(((*name, role, task_state), number))
+        series["headgate_num_tasks"].append(((*name, role, task_state), number))
     now = shares_of_stages(run)
     for stage in run["stages"]:
         labels = (*name, stage["name"])
         busiest = 1000 * (stage["busiest_share"] or 0.0)
-        found["headgate_busiest_task_ms_per_second"].append((labels, busiest))
+        series["headgate_busiest_task_ms_per_second"].append((labels, busiest))
         for time in STAGE_TIMES:
             word = time.removesuffix("_ms")
-            found[f"headgate_accumulate_{word}_time_ms_total"].append((labels, stage[time]))
+            series[f"headgate_accumulate_{word}_time_ms_total"].append((labels, stage[time]))
             if (share := now[stage["name"]][word]) is not None:
-                found[f"headgate_{word}_time_ms_per_second"].append((labels, 1000 * share))
+                series[f"headgate_{word}_time_ms_per_second"].append((labels, 1000 * share))
 
 
 def _tasks(run: State) -> Counter[tuple[str, str]]:
@@ -148,17 +148,19 @@ def _tasks(run: State) -> Counter[tuple[str, str]]:
     return +tasks
 
 
-def _add_job(found: Samples, run: State) -> None:
+def _add_job(series: Samples, run: State) -> None:
     name = (run["name"],)
     checkpoints = run["checkpoints"]
-    pending = sum(one["status"] == "pending" for one in checkpoints)
-    found["headgate_num_restarts_total"].append((name, run["restarts"]))
-    found["headgate_number_of_in_progress_checkpoints"].append((name, pending))
+    pending = sum(checkpoint["status"] == "pending" for checkpoint in checkpoints)
+    series["headgate_num_restarts_total"].append((name, run["restarts"]))
+    series["headgate_number_of_in_progress_checkpoints"].append((name, pending))
     for operator, counters in run["dropped"].items():
         for counter, number in counters.items():
             if (metric := _DROPPED.get(counter)) is not None:
-                found[metric].append(((*name, operator), number))
-    for last in [one for one in checkpoints if one["status"] == "complete"][-1:]:
-        found["headgate_last_completed_checkpoint_id"].append((name, last["checkpoint"]))
-        found["headgate_last_checkpoint_duration_ms"].append((name, last["duration"] or 0))
-        found["headgate_last_checkpoint_size_bytes"].append((name, last["bytes"]))
+                series[metric].append(((*name, operator), number))
+    for last in [checkpoint for checkpoint in checkpoints if checkpoint["status"] == "complete"][
+        -1:
+    ]:
+        series["headgate_last_completed_checkpoint_id"].append((name, last["checkpoint"]))
+        series["headgate_last_checkpoint_duration_ms"].append((name, last["duration"] or 0))
+        series["headgate_last_checkpoint_size_bytes"].append((name, last["bytes"]))

@@ -123,10 +123,12 @@ def _numbers(run: State) -> list[str]:
 
 
 def _last_checkpoint(run: State) -> list[str]:
-    complete = [one for one in run["checkpoints"] if one["status"] == "complete"]
+    complete = [
+        checkpoint for checkpoint in run["checkpoints"] if checkpoint["status"] == "complete"
+    ]
     return [
-        f"checkpoint {one['checkpoint']} took {seconds(one['duration'])}, {size(one['bytes'])}"
-        for one in complete[-1:]
+        f"checkpoint {checkpoint['checkpoint']} took {seconds(checkpoint['duration'])}, {size(checkpoint['bytes'])}"
+        for checkpoint in complete[-1:]
     ]
 
 

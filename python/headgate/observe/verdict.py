@@ -75,7 +75,7 @@ def verdict_of_job(tasks: Iterable[Task], inputs: Mapping[str, Sequence[str]]) -
     limits: list[tuple[float, Task, list[str]]] = []
     for name, mine in stages.items():
         worst = _most(mine, _busy)
-        senders = sorted({one for one in inputs[name] if waits.get(one, 0.0) >= _WAITED})
+        senders = sorted({sender for sender in inputs[name] if waits.get(sender, 0.0) >= _WAITED})
         if senders and _busy(worst) >= max(_WORKED, _blocked(worst)):
             limits.append((_busy(worst), worst, senders))
     if not limits:
@@ -215,11 +215,13 @@ def _slow_host(tasks: list[Task], stage: str, share: float) -> Verdict | None:
         if task.rows:
             paces[task.host].append((times_in(stage, task)[1] / task.rows, task.task))
     for host, here in paces.items():
-        there = [pace for other, found in paces.items() if other != host for pace, _ in found]
+        there = [
+            pace for other, paces_there in paces.items() if other != host for pace, _ in paces_there
+        ]
         if min(len(here), len(there)) < _MIN_HOST_TASKS:
             continue
         slow, _ = min(here)
-        _, number = min(here, key=lambda one: (-one[0], one[1]))
+        _, number = min(here, key=lambda pace_and_task: (-pace_and_task[0], pace_and_task[1]))
         if max(there) and slow >= SLOW_HOST * max(there):
             words = "reading the source" if stage == "source" else stage
             times = f"{slow / max(there):.1f} times as long per row on {host} as elsewhere"

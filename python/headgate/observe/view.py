@@ -65,13 +65,13 @@ def view(state: State, key: str = "") -> dict[str, Any]:
 def shares_of_stages(run: State) -> dict[str, Shares]:
     """Return the shares of each stage: of the last seconds while the run goes on, of all its time after it."""
     recent = run["history"][-_RECENT:] if is_running(run) else []
-    found = {}
+    by_stage = {}
     for stage in run["stages"]:
         name = stage["name"]
         slots = [slot["stages"][name] for slot in recent if name in slot["stages"]]
         now = [sum(slot[part] for slot in slots) for part in ("idle", "busy", "back_pressured")]
-        found[name] = shares(*(now if any(now) else (stage[part] for part in STAGE_TIMES)))
-    return found
+        by_stage[name] = shares(*(now if any(now) else (stage[part] for part in STAGE_TIMES)))
+    return by_stage
 
 
 def _drawn(run: State) -> dict[str, Any]:

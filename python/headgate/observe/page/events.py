@@ -66,7 +66,8 @@ class Events:
         key = QueryParams(scope["query_string"]).get("run", "")
         self.clients += 1
         over: list[asyncio.Future[Any]] = [
-            asyncio.ensure_future(one) for one in (_left(receive), self._stopping.wait())
+            asyncio.ensure_future(awaitable)
+            for awaitable in (_left(receive), self._stopping.wait())
         ]
         try:
             if await self._send_all(key, send, over):

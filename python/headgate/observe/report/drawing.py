@@ -65,7 +65,7 @@ def drawn(run: State, number: int) -> dict[str, Any]:
         "timeline": _timeline(worst(tasks, MOST_BARS)[0], run),
         "tasks": [_numbers(task) for task in _in_order(listed)],
         "others": _others(left, more),
-        "all_tasks": len(tasks) + sum(one["tasks"] for one in more),
+        "all_tasks": len(tasks) + sum(entry["tasks"] for entry in more),
         "edges": _edges(run["edges"]),
         "skew": None if is_stream(run) else _skew(tasks, more),
         "rates": _rates(run["history"]),
@@ -102,15 +102,15 @@ def _timeline(tasks: Sequence[State], run: State) -> dict[str, Any] | None:
     length = max([now, 1.0, *times])
     bars = []
     for task in _in_order(tasks):
-        told = _numbers(task)
+        numbers = _numbers(task)
         end = task["ended_ms"]
         end = now if end is None else end
-        wall = sum(part["ms"] for part in told["parts"])
+        wall = sum(part["ms"] for part in numbers["parts"])
         start = task["started_ms"]
         start = max(0, end - wall) if start is None else start
         x, scale = WIDTH * start / length, WIDTH * max(0, end - start) / length
         bar = {"x": round(x, 1), "width": round(scale, 1), "parts": []}
-        for part in told["parts"]:
+        for part in numbers["parts"]:
             width = scale * part["share"]
             if width >= 0.1:
                 fits = width >= _LABELLED
@@ -118,7 +118,7 @@ def _timeline(tasks: Sequence[State], run: State) -> dict[str, Any] | None:
                     {**part, "x": round(x, 1), "width": round(width, 1), "labelled": fits}
                 )
             x += width
-        bars.append({**told, **bar, "parts": bar["parts"], "all_parts": told["parts"]})
+        bars.append({**numbers, **bar, "parts": bar["parts"], "all_parts": numbers["parts"]})
     ticks = [
         {"x": round(WIDTH * step / 5), "ms": length * step / 5, "last": step == 5}
         for step in range(6)
@@ -128,16 +128,16 @@ def _timeline(tasks: Sequence[State], run: State) -> dict[str, Any] | None:
 
 def _others(left: Sequence[State], more: Sequence[State]) -> list[dict[str, Any]]:
     """Return for each role the sums over the tasks that the table leaves out."""
-    found = []
+    sums_of_roles = []
     # Of a task without a report all numbers are 0.
     every = [*more, *({**task, "tasks": 1} for task in left)]
-    for role in dict.fromkeys(one["role"] for one in every):
-        sums = [one for one in every if one["role"] == role]
+    for role in dict.fromkeys(entry["role"] for entry in every):
+        sums = [entry for entry in every if entry["role"] == role]
         total = {
-            name: sum(one[name] for one in sums) for name in ("tasks", "rows", "bytes", *TIMES)
+            name: sum(entry[name] for entry in sums) for name in ("tasks", "rows", "bytes", *TIMES)
         }
-        found.append(_numbers({**total, "role": role, "state": "done"}))
-    return found
+        sums_of_roles.append(_numbers({**total, "role": role, "state": "done"}))
+    return sums_of_roles
 
 
 def _names(edges: State, side: str) -> list[str]:
@@ -199,11 +199,11 @@ def _paths(matrix: Sequence[Sequence[int]], most: int) -> list[dict[str, Any]]:
 def _skew(tasks: Sequence[State], more: Sequence[State]) -> dict[str, Any] | None:
     """Return the consumers with the most rows; None if no consumer has read any."""
     consumers = [task for task in tasks if task["role"] == "reduce" and has_reported(task)]
-    sums = [one for one in more if one["role"] == "reduce"]
-    rows = sum(one["rows"] for one in [*consumers, *sums])
+    sums = [entry for entry in more if entry["role"] == "reduce"]
+    rows = sum(entry["rows"] for entry in [*consumers, *sums])
     if not rows:
         return None
-    number = len(consumers) + sum(one["tasks"] for one in sums)
+    number = len(consumers) + sum(entry["tasks"] for entry in sums)
     mean = rows / number
     ranked = sorted(consumers, key=lambda task: task["rows"], reverse=True)
     return {

@@ -53,15 +53,15 @@ def embedded(state: Mapping[str, Any]) -> str:
 def _environment() -> jinja2.Environment:
     import jinja2  # noqa: PLC0415 - an extra
 
-    made = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(count=count, size=size, seconds=seconds, share=share, time=_time)
-    return made
+    environment.filters.update(count=count, size=size, seconds=seconds, share=share, time=_time)
+    return environment
 
 
 def _time(at: float) -> str:

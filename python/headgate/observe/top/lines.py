@@ -30,14 +30,14 @@ _SIDES: Final = {
 Row = tuple[str, ...]
 
 
-def plain(given: object) -> str:
+def plain(value: object) -> str:
     """Return a text without control characters, which a terminal would obey."""
-    return "".join(c if c.isprintable() else "?" for c in str(given))
+    return "".join(c if c.isprintable() else "?" for c in str(value))
 
 
-def peak(one: dict[str, Any]) -> str:
+def peak(entry: dict[str, Any]) -> str:
     """Return the peak usage of a pool by a run or a task, which is 0 until tasks have ended."""
-    return size(one["peak_bytes"] or None)
+    return size(entry["peak_bytes"] or None)
 
 
 def percent(share: float | None) -> str:
@@ -94,15 +94,15 @@ def tasks(view: dict[str, Any], sort: str = "", having: str = "", *, up: bool = 
     if run is None:
         return []
     pairs = [(_values(task), _row(task, run["verdict"])) for task in run["tasks"]]
-    found = [pair for pair in pairs if having.lower() in "  ".join(pair[1]).lower()]
+    rows = [pair for pair in pairs if having.lower() in "  ".join(pair[1]).lower()]
     if sort in COLUMNS:
         is_number = sort in _NUMBERS
         place = COLUMNS.index(sort)
-        found.sort(
+        rows.sort(
             key=lambda pair: pair[0][sort] if sort in pair[0] else pair[1][place],
             reverse=is_number is not up,
         )
-    return [row for _, row in found]
+    return [row for _, row in rows]
 
 
 def _values(task: dict[str, Any]) -> dict[str, float]:
@@ -157,20 +157,20 @@ def channels(view: dict[str, Any]) -> tuple[Row, list[Row]]:
 
 def checkpoints(view: dict[str, Any]) -> list[Row]:
     """Return a row for each checkpoint of a streaming job, the newest first."""
-    found = []
-    for one in reversed(view["run"]["checkpoints"] if view["run"] else []):
-        duration = one["duration"]
+    rows = []
+    for entry in reversed(view["run"]["checkpoints"] if view["run"] else []):
+        duration = entry["duration"]
         cells = (
-            one["checkpoint"],
-            one["status"],
+            entry["checkpoint"],
+            entry["status"],
             "-" if duration is None else f"{duration} ms",
-            size(one["bytes"]),
-            f"{one['alignment']} ms",
-            size(one["in_flight"]),
-            one["reason"],
+            size(entry["bytes"]),
+            f"{entry['alignment']} ms",
+            size(entry["in_flight"]),
+            entry["reason"],
         )
-        found.append(tuple(plain(cell) for cell in cells))
-    return found
+        rows.append(tuple(plain(cell) for cell in cells))
+    return rows
 
 
 def table(head: Row, rows: Sequence[Row]) -> list[str]:

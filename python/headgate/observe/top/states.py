@@ -45,34 +45,34 @@ class _NoRedirect(HTTPRedirectHandler):
         raise HTTPError(req.full_url, code, msg, headers, fp)
 
 
-def states(given: str) -> Callable[[], State]:
+def states(place: str) -> Callable[[], State]:
     """Return a function that returns the state of now.
 
     Args:
-        given: link of a live page with its token, or path of a JSON file.
+        place: link of a live page with its token, or path of a JSON file.
 
     Raises:
         OptionError: it is neither.
     """
-    scheme = urlsplit(given).scheme
+    scheme = urlsplit(place).scheme
     if scheme in {"http", "https"}:
-        return _page(given)
-    path = Path(given)
+        return _page(place)
+    path = Path(place)
     if not path.is_file():
         raise OptionError(
             "top needs the link of a live page or a file with a state",
-            asked=given or "no argument",
-            have="no such file" if given else f"the variable {LINK} is not set",
+            asked=place or "no argument",
+            have="no such file" if place else f"the variable {LINK} is not set",
             remedy="python -m headgate top 'LINK' with the link of headgate.spark.ui() · "
             'python -m headgate top run.json with a file of headgate.spark.report("run.json")',
         )
-    state = state_in(path.read_bytes(), given)
+    state = state_in(path.read_bytes(), place)
     return lambda: state
 
 
-def given_or_environment(given: str | None) -> str:
+def argument_or_environment(place: str | None) -> str:
     """Return the argument, or the link in the environment."""
-    return given or os.environ.get(LINK, "")
+    return place or os.environ.get(LINK, "")
 
 
 def _page(link: str) -> Callable[[], State]:

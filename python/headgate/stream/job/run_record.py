@@ -29,19 +29,23 @@ def record_of(master: JobMaster) -> Run:
     figures = master.figures()
     tasks = [
         _task(
-            graph.stages[one.task[0]].name,
-            one.task[1],
-            one.newest,
-            host=hosts.get(one.worker, ""),
+            graph.stages[reports.task[0]].name,
+            reports.task[1],
+            reports.newest,
+            host=hosts.get(reports.worker, ""),
             state="done" if is_over else "running",
             seconds=seconds,
         )
-        for one in figures
+        for reports in figures
     ]
     recent = [
-        _task(graph.stages[one.task[0]].name, one.task[1], _since(one.before, one.newest))
-        for one in figures
-        if one.before is not None
+        _task(
+            graph.stages[reports.task[0]].name,
+            reports.task[1],
+            _since(reports.before, reports.newest),
+        )
+        for reports in figures
+        if reports.before is not None
     ]
     stages = tuple(
         stage_of(
@@ -56,7 +60,7 @@ def record_of(master: JobMaster) -> Run:
         for name, senders in inputs.items()
         if any(task.role == name for task in tasks)
     )
-    dropped = summed(one.newest.get("dropped", {}) for one in figures)
+    dropped = summed(reports.newest.get("dropped", {}) for reports in figures)
     last_stages = {stage.name for stage in graph.stages if not stage.edges}
     return Run(
         mode="stream",
