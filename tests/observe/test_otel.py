@@ -70,6 +70,7 @@ def test_a_run_that_has_ended_is_a_span_of_stages_and_tasks(spans, tracers):
     assert whole.attributes["headgate.verdict"] == "reduce 3 is busy 97 %"
     assert whole.status.status_code is StatusCode.UNSET
     (event,) = whole.events
+    assert event.name == "attempt failed"
     assert dict(event.attributes) == {
         "headgate.role": "map",
         "headgate.task": 3,
@@ -91,20 +92,6 @@ def test_a_run_that_has_ended_is_a_span_of_stages_and_tasks(spans, tracers):
     assert {task.parent.span_id for task in tasks} == {stages["reduce"].context.span_id}
     assert {task.start_time for task in tasks} == {begin + 100_000_000}
     assert telemetry.dropped == 0
-
-
-def test_attempts_that_failed_are_events_with_their_causes(spans, tracers):
-    record = Recorded()
-    cause = {"role": "map", "task": 3, "attempt": 9, "host": "a", "error": "", "summary": "lost"}
-    with Telemetry(record, tracer_provider=tracers, period=NEVER):
-        record.end()
-        record.now["runs"][0].update(failures=[cause])
-    (whole,) = by_name(spans, "headgate run")
-    (event,) = whole.events
-    assert event.name == "attempt failed"
-    names = {"headgate.error": "", "headgate.cause": "lost", "headgate.role": "map"}
-    about = {"headgate.task": 3, "headgate.attempt": 9, "headgate.host": "a"}
-    assert dict(event.attributes) == names | about
 
 
 def test_a_failed_run_is_an_error_with_its_text(spans, tracers):

@@ -16,7 +16,7 @@ from headgate.observe.state import (
     short_name,
     title,
 )
-from headgate.observe.words import count, seconds, size
+from headgate.observe.words import count, seconds, share, size
 
 if TYPE_CHECKING:
     from headgate.observe.state import State
@@ -204,7 +204,7 @@ def _bar(stage: State) -> str:
 def _busiest(stage: State) -> str:
     if stage["tasks"] < 2 or stage["busiest_share"] < _WORTH_SAYING:
         return ""
-    return f"  (task {stage['busiest']}: {100 * stage['busiest_share']:.0f} % busy)"
+    return f"  (task {stage['busiest']}: {share(stage['busiest_share'])} busy)"
 
 
 def _wall(stage: State) -> int:
@@ -212,7 +212,7 @@ def _wall(stage: State) -> int:
 
 
 def _percents(stage: State) -> list[str]:
-    return [f"{100 * stage[name] / _wall(stage):.0f} %" for name in STAGE_TIMES]
+    return [share(stage[name] / _wall(stage)) for name in STAGE_TIMES]
 
 
 def _fitting(sentence: str, width: int) -> str:

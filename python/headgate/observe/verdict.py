@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.observe.record import Task, Verdict
 from headgate.observe.stages import times_in
+from headgate.observe.words import share as percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -83,12 +84,12 @@ def verdict_of_job(tasks: Iterable[Task], inputs: Mapping[str, Sequence[str]]) -
     share, worst, senders = max(limits, key=lambda limit: limit[0])
     waited = max(waits[sender] for sender in senders)
     verb = "waits" if len(senders) == 1 else "wait"
-    text = f"{' and '.join(senders)} {verb} {_percent(waited)} of the time for {worst.role}, whose busiest task works "
-    text += f"{_percent(share)} of the time"
+    text = f"{' and '.join(senders)} {verb} {percent(waited)} of the time for {worst.role}, whose busiest task works "
+    text += f"{percent(share)} of the time"
     others = [_busy(task) for task in stages[worst.role] if task is not worst]
     is_skewed = bool(others) and max(others) <= SKEW * share
     if is_skewed:
-        text += f", the others at most {_percent(max(others))}"
+        text += f", the others at most {percent(max(others))}"
     kind = "operator-skew" if is_skewed else "operator-busy"
     return Verdict(kind, worst.role, worst.task, share, text, ADVICE[kind])
 
@@ -162,15 +163,15 @@ def _downstream(consumers: list[Task]) -> Verdict | None:
     if slow is not None:
         return slow
     name = "reduce" if worst.task == _ALL else f"reduce {worst.task}"
-    kind, text = "reduce-busy", f"{name} is busy {_percent(busy)}"
+    kind, text = "reduce-busy", f"{name} is busy {percent(busy)}"
     others = [task for task in consumers if task is not worst]
     if others:
         least, next_busy = (f(task.function_ms for task in others) / longest for f in (min, max))
-        also = f"all others at least {_percent(least)}"
-        text += f", {also if least >= BUSY else f'the others at most {_percent(next_busy)}'}"
+        also = f"all others at least {percent(least)}"
+        text += f", {also if least >= BUSY else f'the others at most {percent(next_busy)}'}"
         if next_busy <= SKEW * busy and max(map(_load, others)) / longest <= MOST:
             kind, rows = "skew", sum(task.rows for task in consumers)
-            text += f"; it got {_percent(worst.rows / rows)} of the rows" if rows else ""
+            text += f"; it got {percent(worst.rows / rows)} of the rows" if rows else ""
     return Verdict(kind, "reduce", _number(worst), busy, text, ADVICE[kind])
 
 
@@ -244,7 +245,7 @@ def _verdict(kind: str, stage: str, task: Task, share: float, work: str) -> Verd
     """Return a verdict about work that takes a share of the time of a task, or of all of its role."""
     name = "producer" if task.role == "map" else "consumer"
     who = f"the {name}s" if task.task == _ALL else f"{name} {task.task}"
-    text = f"{work} takes {_percent(share)} of the time of {who}"
+    text = f"{work} takes {percent(share)} of the time of {who}"
     return Verdict(kind, stage, _number(task), share, text, ADVICE[kind])
 
 
@@ -262,7 +263,3 @@ def _blocked(task: Task) -> float:
 
 def _load(task: Task) -> int:
     return task.function_ms + task.blocked_ms
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.observe.edges import MOST
 from headgate.observe.state import (
     STAGE_TIMES,
     TIMES,
@@ -16,7 +17,7 @@ from headgate.observe.state import (
     wall_ms,
     worst,
 )
-from headgate.observe.words import span
+from headgate.observe.view import matrix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -140,23 +141,17 @@ def _others(left: Sequence[State], more: Sequence[State]) -> list[dict[str, Any]
     return sums_of_roles
 
 
-def _names(edges: State, side: str) -> list[str]:
-    """Return the names of the groups of neighbours on a side."""
-    more = edges.get(f"{side}_each", 1) - 1
-    return [span(first, first + more) for first in edges[side]]
-
-
 def _edges(edges: State | None) -> dict[str, Any] | None:
     """Return the matrix with its sums, and its largest edges."""
-    if not edges:
+    named = matrix(edges, MOST)
+    if edges is None or named is None:
         return None
-    producers, consumers = _names(edges, "producers"), _names(edges, "consumers")
-    matrix = edges["bytes"]
-    most = max((n for row in matrix for n in row), default=0)
-    total = sum(map(sum, matrix))
+    producers, consumers, sizes = named["producers"], named["consumers"], named["bytes"]
+    most = max((n for row in sizes for n in row), default=0)
+    total = sum(map(sum, sizes))
     every = [
         {"producer": producers[i], "consumer": consumers[j], "bytes": n, "share": n / total}
-        for i, row in enumerate(matrix)
+        for i, row in enumerate(sizes)
         for j, n in enumerate(row)
         if n
     ]
@@ -170,13 +165,13 @@ def _edges(edges: State | None) -> dict[str, Any] | None:
                 "total": sum(row),
                 "cells": [{"bytes": n, "share": n / most if most else 0.0} for n in row],
             }
-            for name, row in zip(producers, matrix, strict=True)
+            for name, row in zip(producers, sizes, strict=True)
         ],
-        "columns": [sum(column) for column in zip(*matrix, strict=True)],
+        "columns": [sum(column) for column in zip(*sizes, strict=True)],
         "total": total,
         "most": most,
         "as_numbers": max(len(producers), len(consumers)) <= MOST_NUMBERS,
-        "paths": _paths(matrix, most),
+        "paths": _paths(sizes, most),
         "largest": every[:MOST_LARGEST],
         "folded": edges.get("producers_each", 1) > 1 or edges.get("consumers_each", 1) > 1,
     }
