@@ -16,23 +16,6 @@ if TYPE_CHECKING:
 TaskId = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """Reports of one task.
-
-    Attributes:
-        task: stage and index.
-        worker: number of the worker that runs it.
-        newest: its last report; empty before the first one.
-        before: the report before that, if there was one.
-    """
-
-    task: TaskId
-    worker: int
-    newest: Mapping[str, Any]
-    before: Mapping[str, Any] | None
-
-
 @dataclass(slots=True)
 class Attempt:
     """One run of all tasks.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.control.cause import Cause
 from headgate.errors import CheckpointError, HeadgateError, ProtocolError
 from headgate.observe.record import Failure
-from headgate.stream.job.attempt import Attempt, Figures, TaskId
+from headgate.stream.job.attempt import Attempt, TaskId
 from headgate.stream.job.completion import Checkpointing
 from headgate.stream.job.crew import Crew
 from headgate.stream.job.metadata import restored_tasks
@@ -149,15 +149,10 @@ class JobMaster:
         """Return figures of the last checkpoints, the oldest first."""
         return self._checkpointing.history.all()
 
-    def figures(self) -> list[Figures]:
-        """Return the last figures of all tasks."""
-        attempt = self._attempt
-        if attempt is None:
-            return []
-        return [
-            Figures(task, worker, attempt.figures.get(task, {}), attempt.before.get(task))
-            for task, worker in attempt.placed.items()
-        ]
+    @property
+    def current(self) -> Attempt | None:
+        """The newest attempt, whose figures any thread may read."""
+        return self._attempt
 
     def workers(self) -> list[Worker]:
         """Return the workers that are connected."""

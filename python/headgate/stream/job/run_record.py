@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headgate.observe.record import Run, Task
@@ -17,50 +18,37 @@ if TYPE_CHECKING:
 
 def record_of(master: JobMaster) -> Run:
     """Return the record of a job so far. Figures of tasks are at most a second old."""
-    graph, failure = master.graph, master.failure
+    graph, failure, attempt = master.graph, master.failure, master.current
     is_over = master.state.is_over
     seconds = (master.ended_at or time.time()) - master.started_at
+    names = {stage.number: stage.name for stage in graph.stages}
     inputs = {
         stage.name: tuple(sender.name for sender, _ in graph.inputs_of(stage.number))
         for stage in graph.stages
     }
     workers = tuple(master.workers())
     hosts = {worker.number: worker.host for worker in workers}
-    figures = master.figures()
-    tasks = [
-        _task(
-            graph.stages[reports.task[0]].name,
-            reports.task[1],
-            reports.newest,
-            host=hosts.get(reports.worker, ""),
-            state="done" if is_over else "running",
-            seconds=seconds,
-        )
-        for reports in figures
-    ]
-    recent = [
-        _task(
-            graph.stages[reports.task[0]].name,
-            reports.task[1],
-            _since(reports.before, reports.newest),
-        )
-        for reports in figures
-        if reports.before is not None
-    ]
-    stages = tuple(
-        stage_of(
-            name,
-            [
-                (task.task, (task.idle_ms, task.busy_ms, task.back_pressured_ms))
-                for task in tasks
-                if task.role == name
-            ],
-            senders,
-        )
-        for name, senders in inputs.items()
-        if any(task.role == name for task in tasks)
-    )
-    dropped = summed(reports.newest.get("dropped", {}) for reports in figures)
+    tasks: list[Task] = []
+    recent: list[Task] = []
+    drops = []
+    for (stage, index), worker in attempt.placed.items() if attempt is not None else ():
+        newest = attempt.figures.get((stage, index), {})
+        before = attempt.before.get((stage, index))
+        task = _task(names[stage], index, newest)
+        begun = max(0, round(1000 * seconds) - newest.get("elapsed_ms", 0))
+        ended = round(1000 * seconds) if is_over else None
+        state = "done" if is_over else "running"
+        host = hosts.get(worker, "")
+        tasks.append(replace(task, state=state, host=host, started_ms=begun, ended_ms=ended))
+        drops.append(newest.get("dropped", {}))
+        if before is not None:
+            recent.append(_task(names[stage], index, _since(before, newest)))
+    times: dict[str, list[tuple[int, tuple[int, int, int]]]] = {}
+    for task in tasks:
+        parts = (task.idle_ms, task.busy_ms, task.back_pressured_ms)
+        times.setdefault(task.role, []).append((task.task, parts))
+    stages = tuple(stage_of(name, times[name], inputs[name]) for name in times)
+    dropped = summed(drops)
     last_stages = {stage.name for stage in graph.stages if not stage.edges}
     return Run(
         mode="stream",
@@ -85,29 +73,17 @@ def record_of(master: JobMaster) -> Run:
     )
 
 
-def _task(
-    operators: str,
-    index: int,
-    figures: Mapping[str, Any],
-    *,
-    host: str = "",
-    state: str = "running",
-    seconds: float = 0.0,
-) -> Task:
+def _task(operators: str, index: int, figures: Mapping[str, Any]) -> Task:
     """Return a task with its figures: ``busy_ms`` of them has the waits, and all else of ``elapsed_ms`` is idle."""
     elapsed, busy = figures.get("elapsed_ms", 0), figures.get("busy_ms", 0)
     blocked = min(busy, figures.get("blocked_ms", 0))
     return Task(
         operators,
         index,
-        state,
         rows=figures.get("rows", 0),
         input_ms=max(0, elapsed - busy),
         function_ms=busy - blocked,
         blocked_ms=blocked,
-        host=host,
-        started_ms=max(0, round(1000 * seconds) - elapsed),
-        ended_ms=round(1000 * seconds) if state == "done" else None,
         batches=figures.get("batches", 0),
         watermark=figures.get("watermark"),
     )
