@@ -85,7 +85,7 @@ def report(
     exchange: str,
     partitions: int,
     role: Role,
-    figures: Mapping[str, int],
+    figures: Mapping[str, Any],
     *,
     sizes: Mapping[int, int] | None = None,
     **more: Any,

@@ -31,9 +31,11 @@ def record_of(master: JobMaster) -> Run:
     tasks: list[Task] = []
     recent: list[Task] = []
     drops = []
-    for (stage, index), worker in attempt.placed.items() if attempt is not None else ():
-        newest = attempt.figures.get((stage, index), {})
-        before = attempt.before.get((stage, index))
+    placed = {} if attempt is None else attempt.placed
+    figures = {} if attempt is None else attempt.figures
+    earlier = {} if attempt is None else attempt.before
+    for (stage, index), worker in placed.items():
+        newest, before = figures.get((stage, index), {}), earlier.get((stage, index))
         task = _task(names[stage], index, newest)
         begun = max(0, round(1000 * seconds) - newest.get("elapsed_ms", 0))
         ended = round(1000 * seconds) if is_over else None

@@ -93,18 +93,19 @@ class KeptRun:
     def add(self, report: TaskReport, now: float) -> None:
         """Take a report."""
         task = report.record
-        tasks = self.producers if task.role == "map" else self.consumers
+        role: Role = "map" if task.role == "map" else "reduce"
+        tasks = self.producers if role == "map" else self.consumers
         key = report.exchange, task.task
         before = tasks.get(key)
         failures = report.failures
         if before is not None and failures > before.failures:
             # Spark counts the attempt whose output was lost too, and that one had succeeded.
             failures -= before.failures + 1
-        if task.role == "map" and before is not None:
+        if role == "map" and before is not None:
             self.made_again += 1
         tasks[key] = report
         self.ended[report.attempt] = now
-        self.stages.roles[report.stage] = task.role
+        self.stages.roles[report.stage] = role
         self.failures += failures
         self.started = min(self.started, now - task.wall_ms / 1000)
         self.heard = now
