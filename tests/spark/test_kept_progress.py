@@ -88,7 +88,7 @@ def assert_listed(*roles):
     assert [task.state for task in stats.tasks] == ["done"] * len(done) + ["running"] * SLOTS
     assert len({task.attempt for task in stats.tasks}) == len(stats.tasks)
     assert {task.task for task in running()} == set(range(SLOTS))
-    assert all(task.host and not task.has_reported for task in running())
+    assert all(task.host and not task.wall_ms for task in running())
     assert all(0 <= task.started_ms <= 1000 * stats.seconds for task in running())
     first = lines_of_top.tasks(view(RUNS.state()))[0]
     assert (first[0], first[3], first[-1].endswith(" s so far")) == (role, "running", True)
