@@ -87,13 +87,13 @@ def lose(kind: str, query: StreamingQuery, folder: Path) -> float:
         wait(query, end)
     newest = max((folder / "present").iterdir(), key=lambda path: path.stat().st_mtime)
     worker, daemon = map(int, newest.name.split("-"))
-    attempt, lost = query.status.attempt, time.time()
+    attempt, lost = query.status.number, time.time()
     if kind == "executor":
         os.kill(parent(daemon), signal.SIGKILL)
     else:
         os.kill(worker, signal.SIGKILL if kind == "worker" else signal.SIGSTOP)
     # Rows that come before the new attempt are those of other workers.
-    while query.status.attempt == attempt or query.state is not JobState.RUNNING:
+    while query.status.number == attempt or query.state is not JobState.RUNNING:
         wait(query, end)
     started = time.time()
     while last.stat().st_mtime <= started:

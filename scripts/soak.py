@@ -220,7 +220,7 @@ PARTS = (
         ("scripts/storage.sh", "tests/soak/storage"),
         4,
         (
-            "python/headgate/spark/progress/*",
+            "python/headgate/observe/verdict.py",
             "python/headgate/stream/*",
             "scripts/storage.sh",
             "tests/soak/storage/*",

@@ -126,6 +126,9 @@ LEAVES = {
         "headgate.environment",
         "headgate.errors",
         "headgate.key_groups",
+        "headgate.observe.record",
+        "headgate.observe.stages",
+        "headgate.observe.verdict",
         "headgate.sink",
         "headgate.source.api",
         "headgate.source.coordination",
@@ -142,6 +145,7 @@ LEAVES = {
         "headgate._options",
         "headgate.errors",
         "headgate.key_groups",
+        "headgate.observe.record",
         "headgate.observe.runs",
         "headgate.sink",
         "headgate.source",
@@ -171,6 +175,7 @@ LEAVES = {
 #: Parts of the Spark layer -> modules they must not import; tasks run in workers only.
 APART = {
     "headgate.spark.tasks": ("headgate.spark.driver", "headgate.spark.progress"),
+    "headgate.spark.progress": ("headgate.spark.driver", "headgate.spark.tasks"),
     "headgate.spark.driver.kept": (
         "headgate.spark.driver.scheduler",
         "headgate.spark.driver.server",

@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -19,7 +18,7 @@ from headgate import errors, explain
 from headgate.__main__ import main
 from headgate._matches import close_matches
 from headgate.errors import ERRORS, HeadgateError, WorkerPythonError, from_code
-from headgate.spark.progress.verdict import Kind
+from headgate.observe.verdict import ADVICE
 from headgate.spark.tasks.entry import unpickled
 
 SECTIONS = ["What it means", "Why it happens", "What to do", "How to reproduce"]
@@ -180,7 +179,7 @@ def test_explain_says_what_only_an_argument_can_be(capsys):
     assert "conf " not in said
 
 
-@pytest.mark.parametrize("kind", get_args(Kind))
+@pytest.mark.parametrize("kind", ADVICE)
 def test_explain_says_when_a_verdict_holds(kind, capsys):
     assert main(["explain", kind]) == 0
     said = capsys.readouterr().out

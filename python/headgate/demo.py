@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.spark import ExchangeStats
+    from headgate.spark import Run
 
 #: The budget of each worker's pool.
 MEMORY: Final = "64m"
@@ -296,7 +296,7 @@ def step(number: int, name: str, what: str, seconds: float | None = None, note: 
     print(f" {number} {name:<9} {what:<66}{took:>8}   {note}".rstrip(), flush=True)
 
 
-def report_times(seconds: Sequence[float], stats: ExchangeStats | None, aircraft: int) -> None:
+def report_times(seconds: Sequence[float], stats: Run | None, aircraft: int) -> None:
     """Print one line for each way, with its median time."""
     sent = "no statistics"
     if stats is not None:

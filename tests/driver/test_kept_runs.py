@@ -1,26 +1,25 @@
-"""The runs of kept exchanges, made from the reports of tasks; the sweep by the driver."""
+"""The runs of kept exchanges, made from the reports of tasks."""
 
 import json
 import logging
-import threading
 import time
 from array import array
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
-from tests.faults.patience import wait_until
 
+from headgate.observe.record import Failure, Task
 from headgate.spark.driver.kept import runs as kept_runs
 from headgate.spark.driver.kept import spark_tasks
-from headgate.spark.driver.kept.outcome import DONE, RUNNING, Outcome, failed
+from headgate.spark.driver.kept.outcome import DONE, RUNNING, Outcome, failed, failure_of
+from headgate.spark.driver.kept.run_record import record_of
 from headgate.spark.driver.kept.runs import KeptRuns
-from headgate.spark.driver.kept.spark_tasks import FailedTask, RunningTask, SparkTasks
+from headgate.spark.driver.kept.spark_tasks import RunningTask, SparkTasks
 from headgate.spark.driver.kept.stages import StageCounts
 from headgate.spark.progress.facts import Facts
-from headgate.spark.progress.stats import kept_snapshot
-from headgate.spark.progress.surfaces import Shown
 from headgate.spark.tasks.notice import Notice
-from headgate.spark.tasks.report import TaskReport, host
+from headgate.spark.tasks.report import TaskReport
 
 TIMES = {"input_ms": 100, "function_ms": 200, "emit_ms": 300, "blocked_ms": 0}
 
@@ -57,28 +56,25 @@ def runs(began):
 
 
 def report(role="map", task=0, attempt=0, **more):
+    figures = {"rows": 10, "bytes": 1000, "peak_bytes": 64, **TIMES}
+    figures |= {name: more.pop(name) for name in list(more) if name in {*figures, "disk_ms"}}
+    figures["host"] = more.pop("hostname", "")
     about = {
         "exchange": "ab12",
         "partitions": 2,
         "execution": 7,
         "stage": 1 if role == "map" else 2,
         "failures": 0,
-        "rows": 10,
-        "bytes": 1000,
-        "pages": 3,
-        "file_bytes": 0,
-        "splits": 0,
-        "peak_bytes": 64,
-        "times": TIMES,
         "host": "elsewhere",
         "directories": (),
-        "server": None,
+        "pages": 3 if role == "map" else 0,
     }
-    return TaskReport(role=role, task=task, attempt=attempt, **{**about, **more})
+    record = Task(role, task, "done", attempt=attempt, **figures)
+    return TaskReport(record=record, attempt=attempt, **{**about, **more})
 
 
 def stats(runs, run):
-    return kept_snapshot(runs, run, time.monotonic())
+    return record_of(runs, run, time.monotonic())
 
 
 def test_reports_of_one_execution_are_one_run(runs, began):
@@ -97,7 +93,7 @@ def test_reports_of_one_execution_are_one_run(runs, began):
 
 def test_tasks_that_wait_for_their_files_name_the_disk(runs, began):
     times = {**TIMES, "emit_ms": 4700}
-    runs.reports.add([report(task=task, times=times, disk_ms=4000) for task in range(2)])
+    runs.reports.add([report(task=task, **times, disk_ms=4000) for task in range(2)])
     found = stats(runs, began[0])
     assert [task.disk_ms for task in found.tasks] == [4000, 4000]
     text = "waiting for files to be written takes 80 % of the time of producer 0"
@@ -231,7 +227,7 @@ def living(began, counts, alive, tasks):
 
 
 def line(runs, run):
-    return Shown(stats(runs, run)).line(400)
+    return stats(runs, run).line(400)
 
 
 def test_a_run_is_known_when_its_first_task_starts(living, began, counts, alive):
@@ -333,7 +329,7 @@ def test_spark_is_asked_for_tasks_once_a_second_and_only_of_those_who_look(
     counts[2] = StageCounts(attempt=0, running=0, tasks=6, failed=0)
     clock = [100.0]
     monkeypatch.setattr(spark_tasks.time, "monotonic", lambda: clock[0])
-    kept_snapshot(living, began[0], time.monotonic(), lists_tasks=False)
+    record_of(living, began[0], time.monotonic(), lists_tasks=False)
     assert tasks.asked == []
     for _ in range(3):
         stats(living, began[0])
@@ -364,34 +360,22 @@ def test_attempts_that_failed_are_listed_with_their_causes(living, began, counts
     counts[1] = StageCounts(attempt=0, running=0, tasks=6, failed=0)
     assert (stats(living, began[0]).failures, tasks.asked_failed) == ((), [])
     counts[1] = StageCounts(attempt=0, running=0, tasks=6, failed=1)
-    tasks.failed[1, 0] = [FailedTask(3, 11, "a", PYTHON.replace("no", "[HG-4003] map"))]
-    kept_snapshot(living, began[0], time.monotonic(), lists_tasks=False)
+    tasks.failed[1, 0] = [failure_of(3, 11, "a", PYTHON.replace("no", "[HG-4003] map"))]
+    record_of(living, began[0], time.monotonic(), lists_tasks=False)
     assert tasks.asked_failed == []
     found = [stats(living, began[0]).failures for _ in range(3)]
-    known = {
-        "role": "map",
-        "task": 3,
-        "attempt": 11,
-        "host": "a",
-        "error": "HG-4003",
-        "summary": "ValueError: [HG-4003] map",
-    }
-    assert found == [({**known},)] * 3
+    known = Failure(11, "HG-4003", "ValueError: [HG-4003] map", "map", 3, "a")
+    assert found == [(known,)] * 3
     assert tasks.asked_failed == [(1, 0)], "asked again only if more have failed"
     counts[1] = StageCounts(attempt=1, running=0, tasks=1, failed=1)
-    tasks.failed[1, 1] = [FailedTask(3, 12, "b", "ExecutorLostFailure (executor 1)\nlost")]
+    tasks.failed[1, 1] = [failure_of(3, 12, "b", "ExecutorLostFailure (executor 1)\nlost")]
     alive.ended[7] = "boom"
-    second = {
-        "attempt": 12,
-        "host": "b",
-        "error": "",
-        "summary": "ExecutorLostFailure (executor 1)",
-    }
+    second = Failure(12, "", "ExecutorLostFailure (executor 1)", "map", 3, "b")
     found = stats(living, began[0])
-    assert (found.state, found.failures) == ("failed", (known, known | second))
+    assert (found.state, found.failures) == ("failed", (known, second))
     assert "map 3 on b failed: ExecutorLostFailure (executor 1)" in str(found)
     assert "map 3 on a failed: ValueError: [HG-4003] map" in found._repr_html_()
-    assert json.loads(found.to_json())["failures"] == list(found.failures)
+    assert json.loads(found.to_json())["failures"] == [asdict(known), asdict(second)]
 
 
 def test_old_runs_are_forgotten(runs, began, monkeypatch):
@@ -421,62 +405,6 @@ def test_a_run_is_done_once_all_consumers_have_reported_or_nobody_knows(runs, be
     assert runs.outcome(began[0]) == DONE
 
 
-def test_the_driver_sweeps_the_files_of_executors_on_its_host(began, tmp_path, monkeypatch):
-    swept = []
-
-    def sweep(directories, succeeded):
-        swept.append(directories)
-        return len(swept) < 3
-
-    monkeypatch.setattr(kept_runs, "sweep", sweep)
-    monkeypatch.setattr(kept_runs, "_LOOK", 0.01)
-    alive = session()
-    alive.sparkContext._jsc = object()
-    runs = KeptRuns(alive, lambda *_: None, nothing, nobody())
-    runs.reports.add([report(file_bytes=9, directories=("/elsewhere",))])
-    runs.reports.add([report(directories=("/nothing",), host=host())])
-    assert not swept
-    runs.reports.add([report(file_bytes=9, directories=("/here",), host=host())])
-    wait_until(lambda: len(swept) == 3, "three sweeps, until no file was left", 10)
-    wait_until(lambda: "headgate-sweep" not in names(), "the thread ends", 10)
-    assert set(swept) == {("/here",)}
-
-
-def test_a_file_that_is_reported_during_the_sweep_is_swept_too(monkeypatch):
-    swept = []
-
-    def sweep(directories, succeeded):
-        swept.append(directories)
-        if len(swept) == 1:
-            runs.reports.add([report(file_bytes=9, directories=("/here",), host=host())])
-        return False
-
-    monkeypatch.setattr(kept_runs, "sweep", sweep)
-    monkeypatch.setattr(kept_runs, "_LOOK", 0.01)
-    alive = session()
-    alive.sparkContext._jsc = object()
-    runs = KeptRuns(alive, lambda *_: None, nothing, nobody())
-    runs.reports.add([report(file_bytes=9, directories=("/here",), host=host())])
-    wait_until(lambda: "headgate-sweep" not in names(), "the thread ends", 10)
-    assert len(swept) == 2
-
-
-def test_the_sweep_ends_with_the_application(monkeypatch):
-    monkeypatch.setattr(kept_runs, "sweep", lambda *_: True)
-    monkeypatch.setattr(kept_runs, "_LOOK", 0.01)
-    alive = session()
-    alive.sparkContext._jsc = object()
-    runs = KeptRuns(alive, lambda *_: None, nothing, nobody())
-    runs.reports.add([report(file_bytes=9, directories=("/here",), host=host())])
-    assert "headgate-sweep" in names()
-    alive.sparkContext._jsc = None
-    wait_until(lambda: "headgate-sweep" not in names(), "the thread ends", 10)
-
-
-def names():
-    return {thread.name for thread in threading.enumerate()}
-
-
 PYTHON = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "job.py", line 3, in f
     raise ValueError("no")
@@ -498,3 +426,25 @@ ValueError: no
 )
 def test_what_sparks_text_says(text, outcome):
     assert failed(text) == outcome
+
+
+def test_the_parts_of_an_iteration_are_one_run_that_goes_on_until_the_call_ends(
+    living, began, alive
+):
+    alive.ended.update({7: None, 8: None})
+    for part in ("ab", "cd"):
+        living.know(part, Facts({}, {"headgate": part}), "whole")
+    with living.iterating("whole"):
+        living.reports.add([report(exchange="ab00", rows=3), report("reduce", 0, exchange="ab00")])
+        living.reports.add([report("reduce", 1, exchange="ab00")])
+        (run,) = began
+        assert stats(living, run).state == "running", "more parts may come"
+        living.reports.add([report(exchange="cd00", execution=8, rows=4)])
+        found = stats(living, run)
+        assert (found.name, found.rows, found.consumers_total) == ("whole", 7, 4)
+        assert found.versions == {"headgate": "cd"}
+        alive.ended[8] = "boom"
+        assert stats(living, run).state == "failed"
+        alive.ended[8] = None
+    assert began == [run]
+    assert stats(living, run).state == "done"

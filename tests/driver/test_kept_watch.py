@@ -162,9 +162,15 @@ def test_a_terminal_that_has_sparks_own_bar_gets_no_line_of_ours(
 
 @pytest.mark.parametrize("notebook", [True, False])
 def test_only_a_notebook_lists_the_tasks_that_run(task, watched, monkeypatch, notebook):
-    drawn = []
+    drawn, listed = [], set()
     monkeypatch.setattr(kept_watch.PROGRESS, "show", lambda _, runs, __: drawn.extend(runs))
     monkeypatch.setattr(kept_watch, "is_notebook", lambda: notebook)
+
+    def record(_, run, now, *, lists_tasks):
+        assert now == 7.0
+        listed.add((run.exchange, lists_tasks))
+
+    monkeypatch.setattr(kept_watch, "record_of", record)
     watch = watched[0](Runs())
     watch.add("ab", "auto")
     watch.add("cd", "log")
@@ -172,7 +178,9 @@ def test_only_a_notebook_lists_the_tasks_that_run(task, watched, monkeypatch, no
         task.stageId = lambda stage=stage: stage
         tell_start(watch.listener, exchange, 3, "map")
     wait_until(lambda: len({run.key for run in drawn}) == 2, "both runs are handed over", 10)
-    assert {(run.key[0], run.lists_tasks) for run in drawn} == {("ab", notebook), ("cd", False)}
+    for run in drawn:
+        run.look(7.0)
+    assert listed == {("ab", notebook), ("cd", False)}
 
 
 def test_a_spark_that_does_not_answer_is_asked_again(task, watched, caplog):

@@ -2,18 +2,18 @@
 
 import logging
 
-from tests.driver.kept_stats import stats_of
+from tests.observe.recorded import run_of
 
 from headgate.spark.driver.logs import say
-from headgate.spark.progress.surfaces import LOG_PERIOD, Log, Shown
+from headgate.spark.progress.surfaces import LOG_PERIOD, Log
 
 
 def test_lines_about_a_run_say_which(caplog):
     caplog.set_level(logging.INFO, "headgate.spark")
-    stats = stats_of(seconds=LOG_PERIOD)
-    Log().draw([Shown(stats)], [], 100.0)
+    run = run_of(seconds=LOG_PERIOD)
+    Log().draw({1: run}, {}, 100.0)
     (record,) = caplog.records
-    assert (record.exchange, record.run) == (stats.exchange_id, stats.run)
+    assert (record.exchange, record.run) == (run.name, run.number)
 
 
 def test_a_handler_that_raises_is_told_of_and_ends_nothing(monkeypatch, capsys):

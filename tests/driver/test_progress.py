@@ -8,13 +8,13 @@ import types
 from dataclasses import replace
 
 import pytest
-from tests.driver.kept_stats import MadeUp, skewed, stats_of
 from tests.driver.screens import FakeDisplay, FakeTerminal
 from tests.faults.leftovers import our_threads
 from tests.faults.patience import wait_until
+from tests.observe.recorded import MadeUp, run_of, skewed
 
 from headgate.spark.progress.display import Progress, Screen
-from headgate.spark.progress.surfaces import Log, Notebook, Shown, Terminal, of_this_process
+from headgate.spark.progress.surfaces import Log, Notebook, Terminal, surface_of_this_process
 
 
 @pytest.fixture
@@ -46,12 +46,12 @@ def auto(run):
 
 def test_a_line_tells_of_both_sides_and_the_slowest_stage():
     stats = skewed(producers_total=4, producers_running=2, file_bytes=9_000, made_again=1)
-    line = Shown(stats).line(200)
+    line = stats.line(200)
     for words in ("map 1/4, 2 running", "reduce 2/2", "1.5K rows  15.0 kB", "9.0 kB in files"):
         assert words in line
     assert "1.3K rows read  1 producers ran again, as their output was lost" in line
     assert "reduce 0 is busy 97 %" in line
-    assert len(Shown(stats).line(60)) == 60
+    assert len(stats.line(60)) == 60
 
 
 def test_a_verdict_loses_its_last_clauses_first():
@@ -60,17 +60,17 @@ def test_a_verdict_loses_its_last_clauses_first():
         stats.verdict, text="reduce 3 is busy 97 %, the others at most 41 %; it got all"
     )
     stats = replace(stats, verdict=found)
-    whole = Shown(stats).line(140)
+    whole = stats.line(140)
     assert whole.endswith("  1.5K rows  15.0 kB  1.3K rows read  " + found.text)
-    assert Shown(stats).line(len(whole) - 1).endswith(" the others at most 41 %")
-    assert Shown(stats).line(len(whole) - 20).endswith(" reduce 3 is busy 97 %")
-    assert Shown(stats).line(60).endswith("...")
-    assert Shown(stats).line(2) == whole[:2]
+    assert stats.line(len(whole) - 1).endswith(" the others at most 41 %")
+    assert stats.line(len(whole) - 20).endswith(" reduce 3 is busy 97 %")
+    assert stats.line(60).endswith("...")
+    assert stats.line(2) == whole[:2]
 
 
 def test_a_line_before_the_first_row():
-    stats = stats_of(consumers_total=2, producers_total=1, producers_running=1)
-    assert Shown(stats).line(140) == "headgate 7878/1  map 0/1, 1 running  reduce 0/2"
+    stats = run_of(consumers_total=2, producers_total=1, producers_running=1)
+    assert stats.line(140) == "headgate 7878/1  map 0/1, 1 running  reduce 0/2"
 
 
 def test_on_a_terminal_one_line_that_goes_away(run, monkeypatch):
@@ -94,9 +94,8 @@ def test_on_a_terminal_one_line_that_goes_away(run, monkeypatch):
 
 def test_the_line_tells_how_many_other_runs_there_are(run):
     terminal = FakeTerminal()
-    first = Shown(run.made)
-    second = Shown(replace(run.made, run=2))
-    Terminal(terminal).draw([second, first], [], 0.0)
+    second = replace(run.made, number=2)
+    Terminal(terminal).draw({2: second, 1: run.made}, {}, 0.0)
     assert terminal.visible.startswith("headgate 7878/2")
     assert terminal.visible.endswith("(+1 more)")
 
@@ -159,7 +158,7 @@ def test_the_runs_of_two_feeders_share_one_line(run, monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal)
     clock = [run.started + 2.0]
     monkeypatch.setattr("headgate.spark.progress.display.time.monotonic", lambda: clock[0])
-    other = MadeUp(exchange_id="abcd", run=9)
+    other = MadeUp(name="abcd", number=9)
     progress = Progress()
     progress.show("one", auto(run), clock[0])
     progress.show("other", [other], clock[0])
@@ -174,16 +173,16 @@ def test_the_runs_of_two_feeders_share_one_line(run, monkeypatch):
 
 def test_what_this_process_is(monkeypatch, notebook):
     monkeypatch.setattr(sys, "stderr", FakeTerminal())
-    assert isinstance(of_this_process(), Notebook)
+    assert isinstance(surface_of_this_process(), Notebook)
     monkeypatch.setattr(sys.modules["IPython"], "get_ipython", types.SimpleNamespace)
-    assert isinstance(of_this_process(), Terminal), "IPython on a terminal is a terminal"
+    assert isinstance(surface_of_this_process(), Terminal), "IPython on a terminal is a terminal"
     monkeypatch.delitem(sys.modules, "IPython")
-    assert isinstance(of_this_process(), Terminal)
+    assert isinstance(surface_of_this_process(), Terminal)
     closed = io.StringIO()
     closed.close()
     for stderr in (io.StringIO(), closed, None):
         monkeypatch.setattr(sys, "stderr", stderr)
-        assert isinstance(of_this_process(), Log)
+        assert isinstance(surface_of_this_process(), Log)
 
 
 class BrokenTerminal(FakeTerminal):

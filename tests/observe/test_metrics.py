@@ -54,7 +54,7 @@ def test_a_scraper_reads_the_numbers_of_the_state():
 def test_the_number_of_series_is_bounded_whatever_the_width():
     few, many = wide(4), wide(2000)
     for found in (few, many):
-        found["runs"] = [{**found["runs"][0], "run": number} for number in range(32)]
+        found["runs"] = [{**found["runs"][0], "number": number} for number in range(32)]
     assert len(scraped(lambda: many)) == len(scraped(lambda: few))
     assert len(samples(many)["headgate_run_state"]) == MAX_RUNS
     assert samples(many)["headgate_runs"] == [(("running",), 32)]
@@ -64,7 +64,7 @@ def test_tasks_that_are_not_listed_one_by_one_count_too():
     found = state()
     run = found["runs"][0]
     run["more_tasks"] = [{"role": "map", "tasks": 9, "states": {"running": 2, "done": 7}}]
-    run.update({"run": 7, "producers_running": 500, "consumers_running": 0})
+    run.update({"number": 7, "producers_running": 500, "consumers_running": 0})
     tasks = dict(samples({**found, "runs": [run]})["headgate_num_tasks"])
     counts = {name[1:]: number for name, number in tasks.items()}
     assert (counts[7, "map", "running"], counts[7, "map", "done"]) == (500, 7), "as Spark counts"
@@ -73,12 +73,12 @@ def test_tasks_that_are_not_listed_one_by_one_count_too():
 
 def test_nothing_from_outside_is_a_name_and_labels_are_escaped():
     found = state()
-    found["streams"][0]["name"] = HOSTILE + "\n# TYPE x counter\nx 1"
+    found["runs"][2]["name"] = HOSTILE + "\n# TYPE x counter\nx 1"
     text = exposition(lambda: found).decode()
     assert all(line.startswith(("headgate_", "# ")) for line in text.split("\n") if line)
     assert not any(line.startswith("# TYPE x") for line in text.split("\n"))
     jobs = {dict(labels).get("job") for _, labels in scraped(lambda: found)}
-    assert found["streams"][0]["name"] in jobs
+    assert found["runs"][2]["name"] in jobs
     assert HOSTILE not in exposition(state).decode()
 
 

@@ -26,11 +26,11 @@ NEVER = 1000.0
 
 
 class Recorded:
-    """A record whose runs a test ends."""
+    """A record whose run, the first of a state or another, a test ends."""
 
-    def __init__(self, now=None):
+    def __init__(self, now=None, place=0):
         self.now = now or state()
-        self.now["runs"] = self.now["runs"][:1]
+        self.now["runs"] = [self.now["runs"][place]]
         self.asked = 0
 
     def __call__(self):
@@ -39,7 +39,7 @@ class Recorded:
 
     def end(self, **about):
         """End the run."""
-        self.now["runs"][0].update(state="done", **about)
+        self.now["runs"][0].update({"state": "done", **about})
 
 
 @pytest.fixture
@@ -70,6 +70,7 @@ def test_a_run_that_has_ended_is_a_span_of_stages_and_tasks(spans, tracers):
     assert whole.attributes["headgate.verdict"] == "reduce 3 is busy 97 %"
     assert whole.status.status_code is StatusCode.UNSET
     (event,) = whole.events
+    assert event.name == "attempt failed"
     assert dict(event.attributes) == {
         "headgate.role": "map",
         "headgate.task": 3,
@@ -91,20 +92,6 @@ def test_a_run_that_has_ended_is_a_span_of_stages_and_tasks(spans, tracers):
     assert {task.parent.span_id for task in tasks} == {stages["reduce"].context.span_id}
     assert {task.start_time for task in tasks} == {begin + 100_000_000}
     assert telemetry.dropped == 0
-
-
-def test_attempts_that_failed_are_events_with_their_causes(spans, tracers):
-    record = Recorded()
-    cause = {"role": "map", "task": 3, "attempt": 9, "host": "a", "error": "", "summary": "lost"}
-    with Telemetry(record, tracer_provider=tracers, period=NEVER):
-        record.end()
-        record.now["runs"][0].update(failures=[cause])
-    (whole,) = by_name(spans, "headgate run")
-    (event,) = whole.events
-    assert event.name == "attempt failed"
-    names = {"headgate.error": "", "headgate.cause": "lost", "headgate.role": "map"}
-    about = {"headgate.task": 3, "headgate.attempt": 9, "headgate.host": "a"}
-    assert dict(event.attributes) == names | about
 
 
 def test_a_failed_run_is_an_error_with_its_text(spans, tracers):
@@ -136,60 +123,51 @@ def test_tasks_of_a_wide_run_are_those_that_did_most(spans, tracers):
     assert whole.attributes["headgate.tasks_left_out"] == 4000 - MAX_TASKS
 
 
-def test_a_streaming_job_that_has_ended_is_a_span_with_its_tasks_and_causes(spans, tracers):
-    record = Recorded()
+def test_a_streaming_job_that_has_ended_is_a_span_of_the_same_form(spans, tracers):
+    record = Recorded(place=2)
+    cause = {"role": "", "task": None, "host": "", "attempt": 1, "error": "HG-3001"}
     with Telemetry(record, tracer_provider=tracers, period=NEVER):
-        lost = {"attempt": 1, "code": "HG-3001", "summary": "worker 2 was lost"}
-        (job,) = record.now["streams"]
-        job.update(state="failed", failure="[HG-6001] no", ended_attempts=[lost])
-        record.now["now"] = 1_790_000_010.0
+        lost = {**cause, "summary": "worker 2 was lost"}
+        record.end(state="failed", error="HG-6001", error_summary="no", failures=[lost])
     (whole,) = by_name(spans, "headgate stream")
-    begin = 1_790_000_000 * 10**9
-    assert (whole.start_time, whole.end_time) == (begin + 500_000_000, begin + 10_000_000_000)
+    begin = 1_790_000_000 * 10**9 + 500_000_000
+    assert (whole.start_time, whole.end_time) == (begin, begin + 42_000_000_000)
     assert whole.attributes["headgate.stream"] == "clicks"
     assert whole.attributes["headgate.restarts"] == 1
-    assert (whole.status.status_code, whole.status.description) == (
-        StatusCode.ERROR,
-        "[HG-6001] no",
-    )
+    status = whole.status
+    assert (status.status_code, status.description) == (StatusCode.ERROR, "[HG-6001] no")
     (event,) = whole.events
     assert dict(event.attributes) == {
         "headgate.attempt": 1,
         "headgate.error": "HG-3001",
         "headgate.cause": "worker 2 was lost",
     }
-    (task,) = by_name(spans, "headgate stream task")
-    assert task.parent.span_id == whole.context.span_id
-    assert task.attributes["headgate.operators"] == "source"
+    (stage,) = by_name(spans, "headgate stage source")
+    (task,) = by_name(spans, "headgate task source")
+    assert stage.parent.span_id == whole.context.span_id
+    assert task.parent.span_id == stage.context.span_id
+    assert task.attributes["headgate.function_ms"] == 25
 
 
 def test_a_streaming_job_has_one_span_also_if_nobody_saw_it_run(spans, tracers):
-    record = Recorded()
-    record.now["runs"] = []
-    (job,) = record.now["streams"]
-    record.now["streams"] = [{**job, "started_at": 1_790_000_020.0, "state": "finished"}]
+    record = Recorded(place=2)
+    (job,) = record.now["runs"]
+    record.now["runs"] = [{**job, "started_at": 1_790_000_020.0, "state": "finished"}]
     with Telemetry(record, tracer_provider=tracers, period=NEVER):
         pass
     assert not by_name(spans, "headgate stream"), "it had ended before"
     with Telemetry(record, tracer_provider=tracers, period=0.01) as telemetry:
         looks = record.asked
-        record.now["streams"] = [{**job, "state": "finished"}]
+        record.now["runs"] = [{**job, "state": "finished"}]
         wait_until(lambda: by_name(spans, "headgate stream"), "its span", 10)
         wait_until(lambda: record.asked > looks + 3, "more looks", 10)
         assert len(by_name(spans, "headgate stream")) == 1
         assert telemetry.dropped == 0, "the other one left the record, but had ended before"
 
 
-def test_a_streaming_job_that_left_the_record_while_it_ran_is_counted(spans, tracers):
-    record = Recorded()
-    with Telemetry(record, tracer_provider=tracers, period=NEVER) as telemetry:
-        record.now["streams"] = []
-    assert telemetry.dropped == 1
-    assert not by_name(spans, "headgate stream")
-
-
-def test_a_run_that_left_the_record_is_counted(tracers):
-    record = Recorded()
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_run_that_left_the_record_is_counted(tracers, place):
+    record = Recorded(place=place)
     with Telemetry(record, tracer_provider=tracers, period=NEVER) as telemetry:
         record.now = {"runs": []}
     assert telemetry.dropped == 1
@@ -204,7 +182,7 @@ def test_a_provider_that_raises_costs_counted_drops_and_one_warning(caplog):
             raise ConnectionError("the collector is down")
 
     record = Recorded(state())
-    other = {**state()["runs"][0], "run": 3}
+    other = {**state()["runs"][0], "number": 3}
     record.now["runs"].append(other)
     with Telemetry(record, tracer_provider=Broken(), period=0.001) as telemetry:
         for run in record.now["runs"]:

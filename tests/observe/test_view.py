@@ -15,12 +15,12 @@ def test_the_newest_run_is_drawn_unless_another_is_asked_for():
     assert view(state())["run"]["key"] == RUNNING
     assert view(state(), FAILED)["run"]["key"] == FAILED
     assert view(state(), "gone/9")["run"]["key"] == RUNNING
-    assert [run["key"] for run in view(state(), FAILED)["runs"]] == [RUNNING, FAILED]
+    assert [run["key"] for run in view(state(), FAILED)["runs"]] == [RUNNING, FAILED, "clicks"]
 
 
 def test_a_state_without_runs_has_none_to_draw():
     shown = view({"runs": []})
-    assert (shown["run"], shown["runs"], shown["streams"]) == (None, [], [])
+    assert (shown["run"], shown["runs"]) == (None, [])
 
 
 def test_a_view_is_json_and_leaves_the_state_alone():
@@ -84,13 +84,15 @@ def test_each_new_start_has_its_cause():
     assert found == ["map 3 on node-b failed: executor 2 was lost"]
     found = view(state(), FAILED)
     assert found["run"]["causes"] == [f"map 0 on node-a failed: {HOSTILE}"]
-    found["streams"][0]["ended_attempts"] = [{"attempt": 1, "code": "HG-3001", "summary": "lost"}]
-    again = view(found)["streams"][0]["causes"]
-    assert again == ["attempt 1 ended: [HG-3001] lost"]
-    found["streams"][0]["failure"] = "[HG-6001] no"
-    again = view(found)["streams"][0]["causes"]
-    assert again[1:] == ["the job failed: [HG-6001] no"]
-    assert lines.about(found)[2] == lines.plain(f"again    map 0 on node-a failed: {HOSTILE}")
+    assert lines.about(found)[2] == lines.plain(f"again: map 0 on node-a failed: {HOSTILE}")
+    about = {"role": "", "task": None, "host": ""}
+    given_state = state()
+    given_state["runs"][2].update(
+        failures=[{"attempt": 1, "error": "HG-3001", "summary": "lost", **about}],
+        notices=["windows: 7 rows came too late"],
+    )
+    again = view(given_state, "clicks")["run"]["causes"]
+    assert again == ["attempt 1 ended: [HG-3001] lost", "windows: 7 rows came too late"]
 
 
 def test_tasks_that_run_and_have_told_nothing_come_first_with_their_time_so_far():
@@ -136,3 +138,40 @@ def test_a_folded_matrix_has_all_bytes_and_covers_all_tasks(rows, columns, each,
         first, _, last = name.partition("-")
         covered += range(int(first), int(last or first) + 1)
     assert covered == list(range(rows * each))
+
+
+def test_a_streaming_job_is_drawn_as_an_exchange_is_with_links_between_its_stages():
+    found = state()
+    job = found["runs"][2]
+    times = {"tasks": 1, "busiest": 0, "busiest_share": 0.5}
+    job["stages"] = [
+        {
+            "name": "left",
+            "idle_ms": 0,
+            "busy_ms": 20,
+            "back_pressured_ms": 80,
+            "inputs": [],
+            **times,
+        },
+        {
+            "name": "right",
+            "idle_ms": 9,
+            "busy_ms": 91,
+            "back_pressured_ms": 0,
+            "inputs": [],
+            **times,
+        },
+        {
+            "name": "joined",
+            "idle_ms": 5,
+            "busy_ms": 95,
+            "back_pressured_ms": 0,
+            "inputs": ["left", "right"],
+            **times,
+        },
+    ]
+    run = view(found, "clicks")["run"]
+    assert run["title"] == "streaming job clicks, attempt 2"
+    assert [link["text"] for link in run["links"]] == ["left waits for joined", "nobody waits"]
+    assert [one["checkpoint"] for one in run["checkpoints"]] == [7, 8, 9]
+    assert run["tasks"][0]["busy"] == 25 / 55

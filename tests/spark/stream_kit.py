@@ -59,8 +59,8 @@ def wait_for_a_checkpoint(query, seconds=60):
     """Wait until a checkpoint is complete."""
 
     def is_complete():
-        if query.status.failure is not None:
-            raise query.status.failure
+        if query.status.is_over:
+            query.await_termination()
         return any(one.status == "complete" for one in query.status.checkpoints)
 
     wait_until(is_complete, "a checkpoint is complete", seconds)

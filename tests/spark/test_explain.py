@@ -158,7 +158,7 @@ def test_the_name_is_that_of_the_statistics(numbers):
     out = exchange(numbers, by="k", map=same, schema=numbers.schema, num_partitions=2, mode="kept")
     name = only(out).name
     assert out.count() == 20_000
-    assert last_stats().exchange_id == name
+    assert last_stats().name == name
 
 
 def test_the_json_has_all_fields(numbers):

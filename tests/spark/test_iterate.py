@@ -411,7 +411,7 @@ def test_files_go_when_the_plan_is_garbage(spark, pages, links):
     folder = Path(spark.conf.get("spark.local.dir"))
     out = ranked(pages, links, 2, num_partitions=2)
     assert out.count() == PAGES
-    name = last_stats().exchange_id
+    name = last_stats().name
     del out
 
     def gone():

@@ -67,10 +67,25 @@ def reported():
 @pytest.mark.parametrize("first", [1, 4])
 def test_rounds_run_until_nothing_changes(spark, monkeypatch, warnings, first):
     monkeypatch.setattr(rounds_in_parts, "_FIRST", first)
+    parts = []
+    checkpoint = rounds_in_parts._checkpoint
+
+    def counted(df):
+        parts.append(last_stats() if parts else None)
+        return checkpoint(df)
+
+    monkeypatch.setattr(rounds_in_parts, "_checkpoint", counted)
     out = walked(spark, rounds=1000, until="unchanged")
     assert out.columns == ["id", "n"]
     assert as_dict(out) == after(NODES)
     assert warnings() == []
+    reported()
+    whole = last_stats()
+    assert (whole.consumers, whole.consumers_total) == (3 * len(parts), 3 * len(parts))
+    for before in parts[1:]:
+        assert (before.name, before.number) == (whole.name, whole.number), "one run of all rounds"
+        assert before.state == "running", "more rounds may come"
+        assert 0 < before.rows < whole.rows or not before.rows
 
 
 @pytest.mark.parametrize("more", [{"until": "unchanged"}, {}])

@@ -57,7 +57,7 @@ def test_small_outputs_leave_no_pages_in_files(spark, numbers, wide):
         """Return how many files of pages and of indexes an exchange leaves."""
         assert kept(df).count() == ROWS
         # Files of earlier tests may be swept meanwhile.
-        own = [path for path in files(spark) if last_stats().exchange_id in path.name]
+        own = [path for path in files(spark) if last_stats().name in path.name]
         pages = sum(path.suffix == "" for path in own)
         return pages, len(own) - pages
 
@@ -295,7 +295,7 @@ def test_each_action_is_a_run(wide):
     for _ in range(2):
         assert len(out.collect()) == ROWS
         seen.append(last_stats())
-    assert seen[1].run == seen[0].run + 1
+    assert seen[1].number == seen[0].number + 1
     assert (seen[0].producers, seen[1].producers) == (4, 0), "Spark has the output of the first"
     assert seen[1].rows_received == ROWS
 

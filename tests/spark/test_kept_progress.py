@@ -88,7 +88,7 @@ def assert_listed(*roles):
     assert [task.state for task in stats.tasks] == ["done"] * len(done) + ["running"] * SLOTS
     assert len({task.attempt for task in stats.tasks}) == len(stats.tasks)
     assert {task.task for task in running()} == set(range(SLOTS))
-    assert all(task.host and not task.has_reported for task in running())
+    assert all(task.host and not task.wall_ms for task in running())
     assert all(0 <= task.started_ms <= 1000 * stats.seconds for task in running())
     first = lines_of_top.tasks(view(RUNS.state()))[0]
     assert (first[0], first[3], first[-1].endswith(" s so far")) == (role, "running", True)
@@ -101,7 +101,7 @@ def test_log_lines_and_statistics_tell_of_the_tasks_that_run(wide, lines, tmp_pa
     waits = f"map 0/{PRODUCERS}, {SLOTS} running  reduce 0/{PARTITIONS}"
     wait_until(lambda: any(line.endswith(waits) for line in lines()), f"a line with {waits}", 60)
     stats = last_stats()
-    assert before is None or stats.exchange_id != before.exchange_id
+    assert before is None or stats.name != before.name
     assert (stats.state, stats.mode, stats.rows) == ("running", "kept", 0)
     assert (stats.producers, stats.producers_running, stats.producers_total) == (0, 4, PRODUCERS)
     assert (stats.consumers, stats.consumers_running, stats.consumers_total) == (0, 0, PARTITIONS)
@@ -147,7 +147,7 @@ def test_off_draws_nothing_and_tells_of_tasks_from_the_first_that_ended(
 
     def waits_for_one():
         stats = last_stats()
-        if stats is None or (before is not None and stats.exchange_id == before.exchange_id):
+        if stats is None or (before is not None and stats.name == before.name):
             return False
         return (stats.producers, stats.producers_running) == (PRODUCERS - 1, 1)
 
@@ -183,8 +183,8 @@ def test_a_killed_worker_shows_while_the_run_goes_on(wide, lines, tmp_path, role
     assert results == [ROWS]
     assert (last_stats().state, last_stats().failed_attempts) == ("done", 1)
     (cause,) = last_stats().failures
-    assert (cause["role"], cause["error"], bool(cause["host"])) == (role, "", True)
-    assert "Python worker exited unexpectedly" in cause["summary"]
+    assert (cause.role, cause.error, bool(cause.host)) == (role, "", True)
+    assert "Python worker exited unexpectedly" in cause.summary
 
 
 @pytest.mark.soak

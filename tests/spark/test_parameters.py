@@ -10,9 +10,7 @@ from headgate.source import NumberSequenceSource
 #: A class can be called, so it may be a function of a user, whose errors are its own.
 A_CLASS = dict.fromkeys(("map", "reduce", "update", "message"), ("class",))
 #: Public names that are no calls of users.
-OTHERS = dict.fromkeys(
-    ["ExchangeStats", "Explanation", "StageStats", "TaskStats", "Verdict"], "is given to users"
-)
+OTHERS = dict.fromkeys(["Explanation", "Run", "Stage", "Task", "Verdict"], "is given to users")
 
 
 def same(batches):

@@ -1,6 +1,7 @@
 """The report of real runs: what it has of them, of a run that failed, and that no secret is in it."""
 
 import json
+import sys
 
 import pytest
 from pyspark.errors import PythonException
@@ -8,16 +9,17 @@ from tests.faults.patience import wait_until
 
 from headgate.errors import HeadgateError
 from headgate.observe import runs as observed
-from headgate.spark import exchange, last_stats, report
-from headgate.spark.progress import latest
+from headgate.spark import exchange, last_stats, report, report_file
+from headgate.spark.driver import kept_watch
 
 
 @pytest.fixture
 def record(monkeypatch):
     """Give this test a record of its own."""
     found = observed.Runs()
-    monkeypatch.setattr(latest, "RUNS", found)
-    monkeypatch.setattr("headgate.spark.report_file.RUNS", found)
+    # The function of this name hides the module in the package.
+    for module in (kept_watch, report_file, sys.modules["headgate.spark.exchange"]):
+        monkeypatch.setattr(module, "RUNS", found)
     return found
 
 
@@ -31,7 +33,7 @@ def test_the_report_has_runs_and_no_secret(spark, numbers, secrets, record, tmp_
     for _ in range(2):
         out = exchange(numbers, by="k", num_partitions=2, memory="32m", progress="off")
         rows, seen, told = run_of(out, tmp_path / "run.json")
-        assert seen["run"] == last_stats().run
+        assert seen["number"] == last_stats().number
         assert (seen["mode"], seen["state"], seen["rows"]) == ("kept", "done", rows)
         assert seen["options"]["memory"] == {"value": "32m", "source": "argument"}
         assert seen["options"]["num_partitions"]["value"] == "2"

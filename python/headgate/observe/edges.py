@@ -47,21 +47,21 @@ def matrix(rows: Iterable[tuple[int, int, Sequence[int]]]) -> dict[str, Any] | N
         ``producers`` and ``consumers`` have the first number of each row and column, ``producers_each``
         and ``consumers_each`` how many neighbours share one, ``bytes`` a list for each row.
     """
-    told = [row for row in rows if row[2]]
-    shapes = Counter((each, len(sums)) for _, each, sums in told)
+    reported = [row for row in rows if row[2]]
+    shapes = Counter((each, len(sums)) for _, each, sums in reported)
     if not shapes:
         return None
     (each, columns), _ = shapes.most_common(1)[0]
-    told = [row for row in told if (row[1], len(row[2])) == (each, columns)]
-    producers_each = width(1 + max(number for number, _, _ in told))
-    found: dict[int, list[int]] = {}
-    for number, _, sums in sorted(told, key=lambda row: row[0]):
-        row = found.setdefault(number - number % producers_each, [0] * columns)
-        row[:] = [one + other for one, other in zip(row, sums, strict=True)]
+    reported = [row for row in reported if (row[1], len(row[2])) == (each, columns)]
+    producers_each = width(1 + max(number for number, _, _ in reported))
+    totals: dict[int, list[int]] = {}
+    for number, _, sums in sorted(reported, key=lambda row: row[0]):
+        row = totals.setdefault(number - number % producers_each, [0] * columns)
+        row[:] = [total + more for total, more in zip(row, sums, strict=True)]
     return {
-        "producers": list(found),
+        "producers": list(totals),
         "consumers": [column * each for column in range(columns)],
         "producers_each": producers_each,
         "consumers_each": each,
-        "bytes": list(found.values()),
+        "bytes": list(totals.values()),
     }

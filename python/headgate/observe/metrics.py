@@ -9,15 +9,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from headgate.observe.runs import STREAM_OVER
+from headgate.observe.state import STAGE_TIMES, is_running, is_stream
 from headgate.observe.view import shares_of_stages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from headgate.observe.state import State
 
-    from headgate.observe.view import State
-
-#: Runs that have series: the newest. So has each streaming job of the record, of which there are at most 32.
+#: Runs of exchanges that have series: the newest. So has each streaming job of the record, of which there are at most 32.
 MAX_RUNS: Final = 8
 
 
@@ -40,144 +38,129 @@ class Named:
 
 _RUN: Final = ("exchange", "run")
 _STAGE: Final = (*_RUN, "stage")
-
-#: All metrics. Their names and labels are stable; docs/metrics.md has the same table.
-METRICS: Final = (
-    Named("headgate_runs", "gauge", ("state",), "runs in the record, by their state"),
-    Named("headgate_run_state", "gauge", (*_RUN, "mode", "state"), "1 for the state of the run"),
-    Named("headgate_run_duration_seconds", "gauge", _RUN, "seconds of the run so far"),
-    Named("headgate_num_tasks", "gauge", (*_RUN, "role", "state"), "tasks, by role and state"),
-    Named("headgate_num_records_out_total", "counter", _RUN, "rows that the producers sent"),
-    Named("headgate_num_records_in_total", "counter", _RUN, "rows that the consumers read"),
-    Named("headgate_num_bytes_out_total", "counter", _RUN, "bytes of pages that were sent"),
-    Named("headgate_num_buffers_out_total", "counter", _RUN, "buffers that were sent"),
-    Named("headgate_num_failed_attempts_total", "counter", _RUN, "attempts at tasks that failed"),
-    Named("headgate_pool_peak_bytes", "gauge", _RUN, "peak pool usage of the fullest process"),
-    Named("headgate_kept_file_bytes", "gauge", _RUN, "bytes in files of a kept exchange"),
-    Named("headgate_busy_time_ms_per_second", "gauge", _STAGE, "ms/s, mean over the tasks"),
-    Named("headgate_idle_time_ms_per_second", "gauge", _STAGE, "ms/s waiting for upstream, mean"),
-    Named(
-        "headgate_back_pressured_time_ms_per_second",
-        "gauge",
-        _STAGE,
-        "ms/s waiting for downstream, mean",
-    ),
-    Named("headgate_busiest_task_ms_per_second", "gauge", _STAGE, "busy ms/s of the busiest task"),
-    Named("headgate_accumulate_busy_time_ms_total", "counter", _STAGE, "ms, summed over tasks"),
-    Named("headgate_accumulate_idle_time_ms_total", "counter", _STAGE, "ms, summed over tasks"),
-    Named(
-        "headgate_accumulate_back_pressured_time_ms_total",
-        "counter",
-        _STAGE,
-        "ms, summed over tasks",
-    ),
-    Named("headgate_num_restarts_total", "counter", ("job",), "restarts of a streaming job"),
-    Named(
-        "headgate_last_completed_checkpoint_id", "gauge", ("job",), "id of the last one complete"
-    ),
-    Named("headgate_last_checkpoint_duration_ms", "gauge", ("job",), "ms of the last one complete"),
-    Named("headgate_last_checkpoint_size_bytes", "gauge", ("job",), "bytes that it wrote"),
-    Named("headgate_number_of_in_progress_checkpoints", "gauge", ("job",), "pending checkpoints"),
-    Named(
-        "headgate_num_late_records_dropped_total",
-        "counter",
-        ("job", "operator"),
-        "rows that came too late for their windows and that no side output took",
-    ),
-    Named(
-        "headgate_num_expired_values_total",
-        "counter",
-        ("job", "operator"),
-        "values of state that were dropped after their time to live",
-    ),
-    Named(
-        "headgate_num_unread_records_total",
-        "counter",
-        ("job", "operator"),
-        "rows of outputs that nothing reads",
-    ),
-    Named("headgate_page_clients", "gauge", (), "pages that get events now"),
-    Named("headgate_page_dropped_clients_total", "counter", (), "pages that were too slow"),
-)
-_TIMES: Final = ("busy", "idle", "back_pressured")
-#: Counter in a streaming job's status -> metric.
+_OPERATOR: Final = ("job", "operator")
+#: Metric of a run -> its attribute.
+_OF_RUN: Final = {
+    "headgate_run_duration_seconds": "seconds",
+    "headgate_num_records_out_total": "rows",
+    "headgate_num_records_in_total": "rows_received",
+    "headgate_num_bytes_out_total": "bytes",
+    "headgate_num_buffers_out_total": "pages",
+    "headgate_num_failed_attempts_total": "failed_attempts",
+    "headgate_pool_peak_bytes": "peak_bytes",
+    "headgate_kept_file_bytes": "file_bytes",
+}
+#: Counter of what a streaming job has dropped -> its metric.
 _DROPPED: Final = {
     "numLateRecordsDropped": "headgate_num_late_records_dropped_total",
     "numExpiredValues": "headgate_num_expired_values_total",
     "numUnreadRecords": "headgate_num_unread_records_total",
 }
+
+
+def _named(name: str, labels: tuple[str, ...], words: str) -> Named:
+    return Named(name, "counter" if name.endswith("_total") else "gauge", labels, words)
+
+
+#: All metrics. Their names and labels are stable; docs/metrics.md has the same table.
+METRICS: Final = (
+    _named("headgate_runs", ("state",), "runs of exchanges in the record, by their state"),
+    _named("headgate_run_state", (*_RUN, "mode", "state"), "1 for the state of the run"),
+    _named("headgate_run_duration_seconds", _RUN, "seconds of the run so far"),
+    _named("headgate_num_tasks", (*_RUN, "role", "state"), "tasks, by role and state"),
+    _named("headgate_num_records_out_total", _RUN, "rows that the producers sent"),
+    _named("headgate_num_records_in_total", _RUN, "rows that the consumers read"),
+    _named("headgate_num_bytes_out_total", _RUN, "bytes of pages that were sent"),
+    _named("headgate_num_buffers_out_total", _RUN, "buffers that were sent"),
+    _named("headgate_num_failed_attempts_total", _RUN, "attempts at tasks that failed"),
+    _named("headgate_pool_peak_bytes", _RUN, "peak pool usage of the fullest process"),
+    _named("headgate_kept_file_bytes", _RUN, "bytes in files of a kept exchange"),
+    _named("headgate_busy_time_ms_per_second", _STAGE, "ms/s, mean over the tasks"),
+    _named("headgate_idle_time_ms_per_second", _STAGE, "ms/s waiting for upstream, mean"),
+    _named("headgate_back_pressured_time_ms_per_second", _STAGE, "ms/s waiting downstream, mean"),
+    _named("headgate_busiest_task_ms_per_second", _STAGE, "busy ms/s of the busiest task"),
+    _named("headgate_accumulate_busy_time_ms_total", _STAGE, "ms, summed over tasks"),
+    _named("headgate_accumulate_idle_time_ms_total", _STAGE, "ms, summed over tasks"),
+    _named("headgate_accumulate_back_pressured_time_ms_total", _STAGE, "ms, summed over tasks"),
+    _named("headgate_num_restarts_total", ("job",), "restarts of a streaming job"),
+    _named("headgate_last_completed_checkpoint_id", ("job",), "id of the last one complete"),
+    _named("headgate_last_checkpoint_duration_ms", ("job",), "ms of the last one complete"),
+    _named("headgate_last_checkpoint_size_bytes", ("job",), "bytes that it wrote"),
+    _named("headgate_number_of_in_progress_checkpoints", ("job",), "pending checkpoints"),
+    _named(
+        "headgate_num_late_records_dropped_total",
+        _OPERATOR,
+        "rows that came too late for their windows and that no side output took",
+    ),
+    _named(
+        "headgate_num_expired_values_total",
+        _OPERATOR,
+        "values of state that were dropped after their time to live",
+    ),
+    _named("headgate_num_unread_records_total", _OPERATOR, "rows of outputs that nothing reads"),
+    _named("headgate_page_clients", (), "pages that get events now"),
+    _named("headgate_page_dropped_clients_total", (), "pages that were too slow"),
+)
 #: For each metric the values of its labels, and its value.
 Samples: TypeAlias = dict[str, list[tuple[tuple[Any, ...], float]]]
 
 
 def samples(state: State) -> Samples:
     """Return the samples of a state. A metric without any has an empty list."""
-    runs: Sequence[State] = state.get("runs") or []
-    found: Samples = {metric.name: [] for metric in METRICS}
-    found["headgate_runs"] = [
-        ((name,), number) for name, number in Counter(run["state"] for run in runs).items()
-    ]
-    for run in runs[:MAX_RUNS]:
-        _add_run(found, run)
-    for stream in state.get("streams") or []:
-        if stream.get("state") not in STREAM_OVER:
-            _add_stream(found, stream)
-    return found
+    series: Samples = {metric.name: [] for metric in METRICS}
+    exchanges = [run for run in state["runs"] if run["mode"] == "kept"]
+    states = Counter(run["state"] for run in exchanges)
+    series["headgate_runs"] = [((name,), number) for name, number in states.items()]
+    for run in exchanges[:MAX_RUNS]:
+        _add_exchange(series, run)
+    for run in state["runs"]:
+        if is_stream(run) and is_running(run):
+            _add_job(series, run)
+    return series
 
 
-def _add_run(found: Samples, run: State) -> None:
-    name = run["exchange_id"], run["run"]
-    found["headgate_run_state"].append(((*name, run["mode"], run["state"]), 1))
-    numbers = {
-        "headgate_run_duration_seconds": "seconds",
-        "headgate_num_records_out_total": "rows",
-        "headgate_num_records_in_total": "rows_received",
-        "headgate_num_bytes_out_total": "bytes",
-        "headgate_num_buffers_out_total": "pages",
-        "headgate_num_failed_attempts_total": "failed_attempts",
-        "headgate_pool_peak_bytes": "peak_bytes",
-        "headgate_kept_file_bytes": "file_bytes",
-    }
-    for metric, field in numbers.items():
-        found[metric].append((name, run.get(field, 0)))
+def _add_exchange(series: Samples, run: State) -> None:
+    name = run["name"], run["number"]
+    series["headgate_run_state"].append(((*name, run["mode"], run["state"]), 1))
+    for metric, attribute in _OF_RUN.items():
+        series[metric].append((name, run[attribute]))
     for (role, task_state), number in _tasks(run).items():
-        found["headgate_num_tasks"].append(((*name, role, task_state), number))
-    for stage in run.get("stages") or []:
-        for time in _TIMES:
-            total = f"headgate_accumulate_{time}_time_ms_total"
-            found[total].append(((*name, stage["name"]), stage.get(f"{time}_ms", 0)))
-        busiest = 1000 * (stage.get("busiest_share") or 0.0)
-        found["headgate_busiest_task_ms_per_second"].append(((*name, stage["name"]), busiest))
-    for stage_name, parts in shares_of_stages(run).items():
-        for time in _TIMES:
-            if (share := parts[time]) is not None:
-                metric = f"headgate_{time}_time_ms_per_second"
-                found[metric].append(((*name, stage_name), 1000 * share))
+        series["headgate_num_tasks"].append(((*name, role, task_state), number))
+    now = shares_of_stages(run)
+    for stage in run["stages"]:
+        labels = (*name, stage["name"])
+        busiest = 1000 * (stage["busiest_share"] or 0.0)
+        series["headgate_busiest_task_ms_per_second"].append((labels, busiest))
+        for time in STAGE_TIMES:
+            word = time.removesuffix("_ms")
+            series[f"headgate_accumulate_{word}_time_ms_total"].append((labels, stage[time]))
+            if (share := now[stage["name"]][word]) is not None:
+                series[f"headgate_{word}_time_ms_per_second"].append((labels, 1000 * share))
 
 
 def _tasks(run: State) -> Counter[tuple[str, str]]:
     """Return the number of tasks for each role and state."""
-    tasks = Counter((task["role"], task["state"]) for task in run.get("tasks") or [])
-    for more in run.get("more_tasks") or []:
-        tasks.update({(more["role"], word): n for word, n in more.get("states", {}).items()})
+    tasks = Counter((task["role"], task["state"]) for task in run["tasks"])
+    for more in run["more_tasks"]:
+        tasks.update({(more["role"], word): n for word, n in more["states"].items()})
     for role, side in (("map", "producers"), ("reduce", "consumers")):
-        tasks[role, "running"] = run.get(f"{side}_running", 0)  # not all that run are listed
+        tasks[role, "running"] = run[f"{side}_running"]  # not all that run are listed
     return +tasks
 
 
-def _add_stream(found: Samples, stream: State) -> None:
-    name = (stream.get("name", ""),)
-    checkpoints = stream.get("checkpoints") or []
-    pending = sum(one["status"] == "pending" for one in checkpoints)
-    found["headgate_num_restarts_total"].append((name, stream.get("restarts", 0)))
-    found["headgate_number_of_in_progress_checkpoints"].append((name, pending))
-    for operator, counters in (stream.get("dropped") or {}).items():
+def _add_job(series: Samples, run: State) -> None:
+    name = (run["name"],)
+    checkpoints = run["checkpoints"]
+    pending = sum(checkpoint["status"] == "pending" for checkpoint in checkpoints)
+    series["headgate_num_restarts_total"].append((name, run["restarts"]))
+    series["headgate_number_of_in_progress_checkpoints"].append((name, pending))
+    for operator, counters in run["dropped"].items():
         for counter, number in counters.items():
             if (metric := _DROPPED.get(counter)) is not None:
-                found[metric].append(((*name, operator), number))
-    complete = [one for one in checkpoints if one["status"] == "complete"]
-    if complete:
-        last = complete[-1]
-        found["headgate_last_completed_checkpoint_id"].append((name, last["checkpoint"]))
-        found["headgate_last_checkpoint_duration_ms"].append((name, last["duration"] or 0))
-        found["headgate_last_checkpoint_size_bytes"].append((name, last["bytes"]))
+                series[metric].append(((*name, operator), number))
+    for last in [checkpoint for checkpoint in checkpoints if checkpoint["status"] == "complete"][
+        -1:
+    ]:
+        series["headgate_last_completed_checkpoint_id"].append((name, last["checkpoint"]))
+        series["headgate_last_checkpoint_duration_ms"].append((name, last["duration"] or 0))
+        series["headgate_last_checkpoint_size_bytes"].append((name, last["bytes"]))

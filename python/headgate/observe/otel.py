@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate._closing import Closing
 from headgate.observe._extras import require
 from headgate.observe.metrics import METRICS, samples
-from headgate.observe.runs import RUNS, STREAM_OVER
-from headgate.observe.view import key_of, load
+from headgate.observe.runs import RUNS
+from headgate.observe.state import STAGE_TIMES, by_worth, is_running, is_stream, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer, TracerProvider
 
     from headgate.observe.metrics import Named, Samples
-    from headgate.observe.view import Source, State
+    from headgate.observe.state import Source, State
 
 _LOG: Final = logging.getLogger("headgate.observe")
 #: Spans of tasks that a run gets at most: of those that worked and waited longest.
@@ -137,7 +137,7 @@ class Telemetry(Closing):
 
 
 class _Spans:
-    """Spans of runs and streaming jobs that have ended, each handed over once.
+    """Spans of runs that have ended, each handed over once.
 
     Args:
         tracer: the user's.
@@ -146,23 +146,20 @@ class _Spans:
 
     def __init__(self, tracer: Tracer, state: State) -> None:
         self._tracer = tracer
-        self._done = {key_of(run) for run in _ended(state)} | set(_ended_streams(state))
-        self._known = _keys(state)
+        runs = _by_key(state)
+        self._done = {key for key, run in runs.items() if not is_running(run)}
+        self._known = set(runs)
 
     def hand_over(self, state: State) -> int:
         """Hand over what has ended since; return how many left the record before."""
-        present = _keys(state)
-        lost = len(self._known - self._done - present)
-        self._known = present
-        self._done &= present
-        for run in _ended(state):
-            if key_of(run) not in self._done:
-                self._done.add(key_of(run))  # first: one that raises is not tried for ever
+        runs = _by_key(state)
+        lost = len(self._known - self._done - runs.keys())
+        self._known = set(runs)
+        self._done &= self._known
+        for key, run in reversed(runs.items()):
+            if key not in self._done and not is_running(run):
+                self._done.add(key)  # first: one that raises is not tried for ever
                 _trace(self._tracer, run)
-        for key, stream in _ended_streams(state).items():
-            if key not in self._done:
-                self._done.add(key)
-                _trace_stream(self._tracer, stream, state["now"])
         return lost
 
 
@@ -171,121 +168,74 @@ def otel_name(name: str) -> str:
     return name.replace("headgate_", "headgate.", 1).removesuffix("_total")
 
 
-def _ended(state: State) -> list[State]:
-    return [run for run in reversed(state["runs"]) if run["state"] != "running"]
-
-
-def _ended_streams(state: State) -> dict[str, State]:
-    return {_key_of(one): one for one in state["streams"] if one["state"] in STREAM_OVER}
-
-
-def _key_of(stream: State) -> str:
-    return f"stream {stream['name']} of {stream['started_at']}"
-
-
-def _keys(state: State) -> set[str]:
-    return {key_of(run) for run in state["runs"]} | {_key_of(one) for one in state["streams"]}
+def _by_key(state: State) -> dict[tuple[str, float], State]:
+    """Return the runs by their keys. A streaming job that begins again under its name is another run."""
+    return {(key_of(run), run["started_at"] * is_stream(run)): run for run in state["runs"]}
 
 
 def _trace(tracer: Tracer, run: State) -> None:
     from opentelemetry import trace  # noqa: PLC0415 - an extra
 
     begin, length = run["started_at"], 1000 * run["seconds"]
-    tasks = sorted(run.get("tasks") or [], key=load, reverse=True)
-    attributes = {
-        "headgate.mode": run["mode"],
-        "headgate.state": run["state"],
-        "headgate.rows": run["rows"],
-        "headgate.bytes": run["bytes"],
-        "headgate.failed_attempts": run.get("failed_attempts", 0),
-        "headgate.tasks_left_out": max(0, len(tasks) - MAX_TASKS),
-    }
-    if verdict := run.get("verdict"):
-        attributes["headgate.verdict"] = verdict["text"]
-    name = {"headgate.exchange": run["exchange_id"], "headgate.run": run["run"]}
+    tasks = by_worth(run["tasks"])
+    if is_stream(run):
+        kind, name = "headgate stream", {"headgate.stream": run["name"]}
+        attributes = {"headgate.attempt": run["number"], "headgate.restarts": run["restarts"]}
+    else:
+        kind, name = "headgate run", {"headgate.exchange": run["name"]}
+        name["headgate.run"] = run["number"]
+        attributes = {"headgate.failed_attempts": run["failed_attempts"]}
+    attributes |= {f"headgate.{part}": run[part] for part in ("mode", "state", "rows", "bytes")}
+    attributes["headgate.tasks_left_out"] = max(0, len(tasks) - MAX_TASKS)
+    if run["verdict"]:
+        attributes["headgate.verdict"] = run["verdict"]["text"]
 
     def span(
         title: str, start: float, more: Mapping[str, Any], parent: Context | None
     ) -> tuple[Span, Context]:
-        made = tracer.start_span(
+        opened = tracer.start_span(
             title, parent, attributes={**name, **more}, start_time=_ns(begin, start)
         )
-        return made, trace.set_span_in_context(made)
+        return opened, trace.set_span_in_context(opened)
 
-    whole, inside = span("headgate run", 0.0, attributes, None)
-    for one in run.get("failures") or []:
-        about = {f"headgate.{part}": one[part] for part in ("role", "task", "attempt", "host")}
-        cause = {**about, "headgate.error": one["error"], "headgate.cause": one["summary"]}
-        whole.add_event("attempt failed", cause, _ns(begin, length))
+    whole, inside = span(kind, 0.0, attributes, None)
+    for failure in run["failures"]:
+        parts = ("role", "task", "attempt", "host") if failure["task"] is not None else ("attempt",)
+        about = {f"headgate.{part}": failure[part] for part in parts}
+        about |= {"headgate.error": failure["error"], "headgate.cause": failure["summary"]}
+        whole.add_event("attempt failed", about, _ns(begin, length))
     if run["error"]:
-        said = f"[{run['error']}] {run.get('error_summary', '')}"
-        whole.set_status(trace.StatusCode.ERROR, said)
-    for stage in run.get("stages") or []:
-        role = "reduce" if stage["name"] in {"reduce", "sink"} else "map"
+        status = f"[{run['error']}] {run['error_summary']}"
+        whole.set_status(trace.StatusCode.ERROR, status)
+    for stage in run["stages"]:
+        role = stage["name"]
+        if not is_stream(run):
+            role = "reduce" if role in {"reduce", "sink"} else "map"
         mine = [task for task in tasks if task["role"] == role]
-        first = min((t["started_ms"] for t in mine if t.get("started_ms") is not None), default=0.0)
-        last = max((t["ended_ms"] for t in mine if t.get("ended_ms") is not None), default=length)
-        made, within = span(f"headgate stage {stage['name']}", first, _times(stage), inside)
-        if stage["name"] == role:  # a task works for several stages, and has one span
+        first = min((t["started_ms"] for t in mine if t["started_ms"] is not None), default=0.0)
+        last = max((t["ended_ms"] for t in mine if t["ended_ms"] is not None), default=length)
+        stage_span, within = span(f"headgate stage {stage['name']}", first, _times(stage), inside)
+        if (
+            stage["name"] == role
+        ):  # a task of an exchange works for several stages, and has one span
             for task in [task for task in tasks[:MAX_TASKS] if task["role"] == role]:
-                start = first if task.get("started_ms") is None else task["started_ms"]
-                end = last if task.get("ended_ms") is None else task["ended_ms"]
-                one, _ = span(f"headgate task {role}", start, _of_task(task), within)
-                one.end(_ns(begin, max(start, end)))
-        made.end(_ns(begin, max(first, last)))
+                start = first if task["started_ms"] is None else task["started_ms"]
+                end = last if task["ended_ms"] is None else task["ended_ms"]
+                task_span, _ = span(f"headgate task {role}", start, _of_task(task), within)
+                task_span.end(_ns(begin, max(start, end)))
+        stage_span.end(_ns(begin, max(first, last)))
     whole.end(_ns(begin, length))
 
 
-def _trace_stream(tracer: Tracer, stream: State, now: float) -> None:
-    """Hand over a streaming job that ended before ``now``, and its tasks."""
-    from opentelemetry import trace  # noqa: PLC0415 - an extra
-
-    begin, end = _ns(stream["started_at"], 0), _ns(now, 0)
-    name = {"headgate.stream": stream["name"]}
-    attributes = {
-        **name,
-        "headgate.state": stream["state"],
-        "headgate.attempt": stream["attempt"],
-        "headgate.restarts": stream["restarts"],
-        "headgate.tasks_left_out": max(0, len(stream["tasks"]) - MAX_TASKS),
-    }
-    whole = tracer.start_span("headgate stream", None, attributes=attributes, start_time=begin)
-    for ended in stream.get("ended_attempts") or []:
-        cause = {
-            "headgate.attempt": ended["attempt"],
-            "headgate.error": ended["code"],
-            "headgate.cause": ended["summary"],
-        }
-        whole.add_event("attempt ended", cause, end)
-    if stream["failure"]:
-        whole.set_status(trace.StatusCode.ERROR, stream["failure"])
-    inside = trace.set_span_in_context(whole)
-    tasks = sorted(stream["tasks"], key=lambda task: task["busy"], reverse=True)
-    for task in tasks[:MAX_TASKS]:
-        about = {
-            "headgate.operators": task["name"],
-            "headgate.task": task["index"],
-            "headgate.rows": task["rows"],
-            "headgate.busy_ms": task["busy"],
-            "headgate.blocked_ms": task["blocked"],
-        }
-        one = tracer.start_span(
-            "headgate stream task", inside, attributes={**name, **about}, start_time=begin
-        )
-        one.end(end)
-    whole.end(end)
-
-
 def _times(stage: State) -> dict[str, Any]:
-    times = ("idle_ms", "busy_ms", "back_pressured_ms")
-    return {f"headgate.{time}": stage.get(time, 0) for time in times}
+    return {f"headgate.{time}": stage[time] for time in STAGE_TIMES}
 
 
 def _of_task(task: State) -> dict[str, Any]:
     names = ("task", "state", "host", "attempt", "rows", "bytes", "input_ms", "function_ms")
     more = ("emit_ms", "blocked_ms", "peak_bytes")
-    found = {f"headgate.{name}": task.get(name) for name in (*names, *more)}
-    return {name: value for name, value in found.items() if value is not None}
+    attributes = {f"headgate.{name}": task[name] for name in (*names, *more)}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _ns(begin: float, ms: float) -> int:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from headgate.observe.view import Source
+    from headgate.observe.state import Source
 
 #: Of the text format that exposition() returns.
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -51,16 +51,16 @@ class StateCollector:
             GaugeMetricFamily,
         )
 
-        found = samples(self._source())
-        found |= {name: [((), value)] for name, value in self._page.items()}
+        series = samples(self._source())
+        series |= {name: [((), value)] for name, value in self._page.items()}
         for metric in METRICS:
-            if not found[metric.name]:
+            if not series[metric.name]:
                 continue
             family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-            made = family(metric.name, metric.words, labels=metric.labels)
-            for labels, value in found[metric.name]:
-                made.add_metric([str(label) for label in labels], value)
-            yield made
+            exposed = family(metric.name, metric.words, labels=metric.labels)
+            for labels, value in series[metric.name]:
+                exposed.add_metric([str(label) for label in labels], value)
+            yield exposed
 
 
 def exposition(source: Source, *, clients: int = 0, dropped: int = 0) -> bytes:

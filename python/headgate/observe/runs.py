@@ -1,6 +1,6 @@
-"""The record: the newest runs of this process and its newest streaming jobs, as plain values.
+"""The record of a process: its newest runs, of exchanges and streaming jobs alike.
 
-It is read by everything that shows runs. Whoever runs something tells it of the beginning, and hands it
+Everything that shows runs reads it. Whoever runs something tells it of the beginning, and hands it
 a function that returns the run so far. It calls that function only when somebody looks, and never again
 once the run has ended.
 
@@ -13,55 +13,50 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-#: Version of what :meth:`Runs.state` returns. It grows with each change of its form.
-SCHEMA_VERSION: Final = 1
-#: Most runs in the record, and most streaming jobs. The oldest are dropped.
+from headgate.observe.state import state_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.observe.record import Run
+
+    #: Returns a run so far.
+    Look = Callable[[], Run]
+
+#: Most runs of exchanges in the record, and most streaming jobs. The oldest are dropped, those that have ended first.
 MOST_RUNS: Final = 32
 #: Most slots of a run's history.
 MOST_SLOTS: Final = 60
 #: Minimum seconds of a slot.
 SLOT: Final = 1.0
 
-#: States of a streaming job that does nothing any more.
-STREAM_OVER: Final = frozenset({"finished", "stopped", "cancelled", "failed"})
-
 _LOG: Final = logging.getLogger("headgate.observe")
 
-#: Id of the exchange, and number of the run.
-RunKey: TypeAlias = tuple[str, int]
-#: Returns a run, or a streaming job, so far.
-Look: TypeAlias = Callable[[], dict[str, Any]]
+#: Mode, name, and number of the run of an exchange; 0 for a streaming job.
+RunKey: TypeAlias = tuple[str, str, int]
 
 
-class _Stream:
-    def __init__(self, look: Look) -> None:
-        #: None once the job has ended.
-        self.look: Look | None = look
-        self.seen: dict[str, Any] = {}
-
-
-class _Run:
+class _Recorded:
     def __init__(self, look: Look, now: float) -> None:
         #: None once the run has ended.
         self.look: Look | None = look
-        self.seen: dict[str, Any] = {}
+        #: The run when somebody looked last.
+        self.run: dict[str, Any] = {}
         self.slots: deque[dict[str, Any]] = deque(maxlen=MOST_SLOTS)
         self._since = now
         self._counts: tuple[int, int] = (0, 0)
         self._times: dict[str, tuple[int, int, int]] = {}
 
-    def add(self, stats: Mapping[str, Any], now: float) -> None:
+    def add(self, run: Run, now: float) -> None:
         """Add a slot, if the newest one is old enough or the run has ended."""
         length = now - self._since
-        if length < (SLOT if stats["state"] == "running" else 0.001):
+        if length < (0.001 if run.is_over else SLOT):
             return
-        counts = stats["rows"], stats["bytes"]
-        times = {
-            s["name"]: (s["idle_ms"], s["busy_ms"], s["back_pressured_ms"]) for s in stats["stages"]
-        }
+        counts = run.rows, run.bytes
+        times = {s.name: (s.idle_ms, s.busy_ms, s.back_pressured_ms) for s in run.stages}
         # Numbers fall if a task that has reported runs again.
         rows, size = (max(0, a - b) for a, b in zip(counts, self._counts, strict=True))
         spent = {}
@@ -69,15 +64,8 @@ class _Run:
             old = self._times.get(name, (0, 0, 0))
             idle, busy, blocked = (max(0, a - b) for a, b in zip(new, old, strict=True))
             spent[name] = {"idle": idle, "busy": busy, "back_pressured": blocked}
-        self.slots.append(
-            {
-                "at": round(now, 3),
-                "seconds": round(length, 3),
-                "rows": rows,
-                "bytes": size,
-                "stages": spent,
-            }
-        )
+        slot = {"at": round(now, 3), "seconds": round(length, 3), "rows": rows, "bytes": size}
+        self.slots.append({**slot, "stages": spent})
         self._since, self._counts, self._times = now, counts, times
 
 
@@ -92,82 +80,80 @@ class Runs:
         self._now = now
         #: Held for no longer than it takes to copy a reference or a slot.
         self._lock = threading.Lock()
-        self._runs: dict[RunKey, _Run] = {}
-        self._streams: dict[str, _Stream] = {}
+        self._runs: dict[RunKey, _Recorded] = {}
+        #: Mode -> the newest run.
+        self._newest: dict[str, tuple[RunKey, Look]] = {}
 
     def began(self, key: RunKey, look: Look) -> None:
-        """Take in a run that has begun. A run that is known stays as it is.
+        """Take in a run that has begun, and drop one of the same key.
 
         Args:
             key: the run, among all of this process.
-            look: returns the run so far in the form of ``ExchangeStats.to_json()``. It may block, as it
-                is called only by :meth:`look` and :meth:`state`.
+            look: returns the run so far. It may block, as it is called only if somebody looks.
         """
         with self._lock:
-            if key not in self._runs:
-                self._runs[key] = _Run(look, self._now())
-                while len(self._runs) > MOST_RUNS:
-                    del self._runs[next(iter(self._runs))]
+            self._newest[key[0]] = key, look
+            self._runs.pop(key, None)
+            self._runs[key] = _Recorded(look, self._now())
+            alike = [other for other in self._runs if other[0] == key[0]]
+            if len(alike) > MOST_RUNS:
+                over = (other for other in alike if self._runs[other].look is None)
+                del self._runs[next(over, alike[0])]
 
-    def saw(self, key: RunKey, stats: Mapping[str, Any]) -> None:
-        """Add to the history of a run, of which somebody else has just made the statistics.
+    def newest(self, mode: str) -> Run | None:
+        """Return the newest run of a mode, with its history; None before the first one."""
+        with self._lock:
+            if mode not in self._newest:
+                return None
+            key, look = self._newest[mode]
+        run = look()
+        with self._lock:
+            recorded = self._runs.get(key)
+            return replace(run, history=tuple(recorded.slots) if recorded is not None else ())
+
+    def saw(self, key: RunKey, run: Run) -> Run:
+        """Add a run, at which somebody else has just looked, to its history; return it.
 
         Args:
             key: the run. One that is not in the record is ignored.
-            stats: ``state``, ``rows``, ``bytes`` and ``stages`` of the run so far.
+            run: the run so far.
         """
         with self._lock:
-            run = self._runs.get(key)
-            if run is not None and run.look is not None:
-                run.add(stats, self._now())
+            recorded = self._runs.get(key)
+            if recorded is not None and recorded.look is not None:
+                recorded.add(run, self._now())
+        return run
 
     def look(self, key: RunKey) -> dict[str, Any] | None:
-        """Return a run so far, with its history; None if it is not in the record.
+        """Return a run so far, as :meth:`Run.plain` does; None if it is not in the record.
 
         Once the run has ended, what it was then is kept, and everything else of it is dropped.
         """
         with self._lock:
-            run = self._runs.get(key)
-            look = None if run is None else run.look
-        if run is None:
+            recorded = self._runs.get(key)
+            look = None if recorded is None else recorded.look
+        if recorded is None:
             return None
         if look is not None:
             try:
-                seen = look()
+                run = look()
             except Exception as error:  # noqa: BLE001 - Spark may be stopping; what was seen last stays
-                words = "run %d of exchange %s cannot be looked at: %s"
-                about = {"exchange": key[0], "run": key[1]}
-                _LOG.warning(words, key[1], key[0], error, extra=about)
-                seen = run.seen
-            with self._lock:
-                if seen and run.look is not None:
-                    run.add(seen, self._now())
-                    run.seen = seen
-                    if _is_over(seen):
-                        run.look = None
+                mode, name, number = key
+                what = f"run {number} of exchange" if mode == "kept" else f"{mode} run"
+                about = {"exchange": name, "run": number} if mode == "kept" else {"job": name}
+                _LOG.warning("%s %s cannot be looked at: %s", what, name, error, extra=about)
+            else:
+                plain = run.plain()
+                with self._lock:
+                    if recorded.look is not None:
+                        recorded.add(run, self._now())
+                        recorded.run = plain
+                        if run.is_over:
+                            recorded.look = None
+                            if self._newest[key[0]][0] == key:
+                                self._newest[key[0]] = key, lambda: run
         with self._lock:
-            return {**run.seen, "history": list(run.slots)} if run.seen else None
-
-    def stream(self, name: str, look: Look) -> Callable[[dict[str, Any]], None]:
-        """Take in a streaming job that begins; return a function that takes its last status.
-
-        Args:
-            name: of the job; one of the same name before it is dropped.
-            look: returns its status so far.
-        """
-        job = _Stream(look)
-        with self._lock:
-            self._streams.pop(name, None)
-            self._streams[name] = job
-            while len(self._streams) > MOST_RUNS:
-                over = (name for name, one in self._streams.items() if one.look is None)
-                del self._streams[next(over, next(iter(self._streams)))]
-
-        def ended(seen: dict[str, Any]) -> None:
-            with self._lock:
-                job.look, job.seen = None, seen
-
-        return ended
+            return {**recorded.run, "history": list(recorded.slots)} if recorded.run else None
 
     def state(self) -> dict[str, Any]:
         """Return everything, as values that JSON has: the newest run first. Asks Spark.
@@ -176,56 +162,9 @@ class Runs:
         ``seconds`` before ``at``: rows and bytes sent, and ms of its tasks for each stage.
         """
         with self._lock:
-            keys, streams = list(reversed(self._runs)), list(self._streams.items())
+            keys = list(reversed(self._runs))
         runs = [run for key in keys if (run := self.look(key)) is not None]
-        found = [status for name, job in streams if (status := self._status(name, job))]
-        return self._state(runs, found)
-
-    def _status(self, name: str, job: _Stream) -> dict[str, Any]:
-        with self._lock:
-            look = job.look
-        if look is not None:
-            try:
-                seen = look()
-            except Exception as error:  # noqa: BLE001 - the job may be ending; what was seen last stays
-                _LOG.warning("streaming job %s cannot be looked at: %s", name, error)
-            else:
-                with self._lock:
-                    if job.look is not None:
-                        job.seen = seen
-        return job.seen
-
-    def state_of(self, seen: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a state as :meth:`state` does, with one run only.
-
-        Args:
-            seen: the run in the form of ``ExchangeStats.to_json()``. If the record knows the run, it adds the
-                history.
-        """
-        with self._lock:
-            known = self._runs.get((seen["exchange_id"], seen["run"]))
-            slots = [] if known is None else list(known.slots)
-        return self._state([{**seen, "history": slots}], [])
-
-    def _state(self, runs: list[dict[str, Any]], streams: list[dict[str, Any]]) -> dict[str, Any]:
-        from headgate import __version__  # noqa: PLC0415 - loads the native module
-
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "headgate": __version__,
-            "now": round(self._now(), 3),
-            "runs": runs,
-            "streams": streams,
-        }
-
-
-def _is_over(seen: Mapping[str, Any]) -> bool:
-    """Return True if nothing can come any more.
-
-    An action on an RDD looks done between its stages, also if its consumers have not begun.
-    """
-    lacks = seen.get("consumers", 0) < (seen.get("consumers_total") or 0)
-    return seen["state"] != "running" and not (seen["state"] == "done" and lacks)
+        return state_of(runs, self._now())
 
 
 #: Of this process.

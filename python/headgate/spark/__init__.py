@@ -5,6 +5,7 @@ Importing it does not import pyspark, so it also works with the client of Spark 
 
 from __future__ import annotations
 
+from headgate.observe.record import Run, Stage, Task, Verdict
 from headgate.spark.datasource.register import register
 from headgate.spark.doctor import doctor
 from headgate.spark.exchange import exchange, last_stats
@@ -13,18 +14,15 @@ from headgate.spark.iterate import iterate
 from headgate.spark.live_page import ui
 from headgate.spark.plans.call import explain
 from headgate.spark.plans.explanation import Explanation
-from headgate.spark.progress.stats import ExchangeStats
-from headgate.spark.progress.task_stats import StageStats, TaskStats
-from headgate.spark.progress.verdict import Verdict
 from headgate.spark.report_file import report
 from headgate.spark.write import write
 
 __all__ = [
-    "ExchangeStats",
     "Explanation",
     "Input",
-    "StageStats",
-    "TaskStats",
+    "Run",
+    "Stage",
+    "Task",
     "Verdict",
     "doctor",
     "exchange",

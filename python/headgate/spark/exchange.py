@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from headgate.batches import Batches
+from headgate.observe.runs import RUNS
 from headgate.spark.inputs import requests_of
-from headgate.spark.progress import latest
 from headgate.spark.request import check
 from headgate.spark.source_input import (
     is_table,
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headgate.batches import BatchFunction
+    from headgate.observe.record import Run
     from headgate.source import Source
     from headgate.spark.inputs import Input
     from headgate.spark.options import ExchangeOptions
     from headgate.spark.plans.decide import Decision
-    from headgate.spark.progress.stats import ExchangeStats
     from headgate.spark.request import By
 
 _LOG: Final = logging.getLogger("headgate.spark")
@@ -195,14 +195,14 @@ def exchange(
     return _planned(decide(request), explain=explain)
 
 
-def last_stats() -> ExchangeStats | None:
+def last_stats() -> Run | None:
     """Return the statistics of the newest run of an exchange; None before the first one.
 
     If the run still goes on, the numbers are those of this moment. Rows and times of a kept exchange
     are those of ended tasks; with ``progress="off"`` its run is known when its first task has ended.
     Without ``map`` Spark moves the rows, and there is no run.
     """
-    return latest.last_stats()
+    return RUNS.newest("kept")
 
 
 def _planned(decision: Decision, *, explain: bool) -> DataFrame:

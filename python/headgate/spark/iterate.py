@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from headgate.batches import BatchFunction
     from headgate.source import Source
+    from headgate.spark.kept_rounds import Iteration
     from headgate.spark.options import ExchangeOptions
     from headgate.spark.request import By, Request
 
@@ -124,6 +125,7 @@ def iterate(
                 message_schema="page long, rank double", rounds=10,
             )
     """
+    from headgate.spark.kept_rounds import Iteration  # noqa: PLC0415 - slow to import
     from headgate.spark.rounds_in_parts import PART, run_in_parts  # noqa: PLC0415 - slow to import
 
     _check_rounds(rounds, until, delta=delta)
@@ -144,7 +146,9 @@ def iterate(
     if parallelism is not None and all(is_table(one.data) for one in (first, *others)):
         refuse_for_table(first.data, spark, parallelism)
 
-    def planned(state: Input, changed: Input | None, rounds: int, *, has_flag: bool) -> DataFrame:
+    def planned(
+        state: Input, changed: Input | None, rounds: int, *, has_flag: bool, iteration: str
+    ) -> DataFrame:
         named = {"state": state, "links": others[0] if others else None, "changed": changed}
         requests = {
             name: _checked(name, one, session, by, update, given)
@@ -156,45 +160,38 @@ def iterate(
         )
         check_keys([*requests.values(), messages])
         key = _key(requests["state"]) if delta else None
-        return _planned(requests, messages, send, update, rounds, key, has_flag=has_flag)
+        call = Iteration(
+            state=requests["state"],
+            links=requests.get("links"),
+            changed=requests.get("changed"),
+            messages=messages,
+            send=send,
+            update=update,
+            rounds=rounds,
+            key=key,
+            has_flag=has_flag,
+            iteration=iteration,
+        )
+        return _planned(call)
 
     if until is None and rounds <= PART:
-        return planned(first, None, rounds, has_flag=False)
-    return run_in_parts(planned, first, rounds, has_delta=delta, is_until=until is not None)
+        return planned(first, None, rounds, has_flag=False, iteration="")
+    is_until = until is not None
+    return run_in_parts(planned, session, first, rounds, has_delta=delta, is_until=is_until)
 
 
-def _planned(
-    requests: dict[str, Request],
-    messages: Request,
-    send: BatchFunction,
-    update: BatchFunction,
-    rounds: int,
-    key: str | None,
-    *,
-    has_flag: bool,
-) -> DataFrame:
+def _planned(call: Iteration) -> DataFrame:
     """Return the DataFrame of so many rounds."""
-    from headgate.spark.kept_rounds import Iteration, plan_rounds  # noqa: PLC0415 - slow to import
+    from headgate.spark.kept_rounds import plan_rounds  # noqa: PLC0415 - slow to import
     from headgate.spark.plans.decide import planned_inputs, slots_for  # noqa: PLC0415
 
-    first = requests["state"]
-    slots = max(1, slots_for(first.session).number)
-    partitions = first.options["num_partitions"] or slots
-    _check_plan(messages, partitions)
-    read, sources, _ = planned_inputs(list(requests.values()), slots)
-    by_name = dict(zip(requests, read, strict=True))
-    call = Iteration(
-        state=by_name["state"],
-        links=by_name.get("links"),
-        messages=messages,
-        send=send,
-        update=update,
-        rounds=rounds,
-        key=key,
-        changed=by_name.get("changed"),
-        has_flag=has_flag,
-    )
-    return plan_rounds(call, partitions, sources)
+    slots = max(1, slots_for(call.state.session).number)
+    partitions = call.state.options["num_partitions"] or slots
+    _check_plan(call.messages, partitions)
+    names = [name for name in ("state", "links", "changed") if getattr(call, name) is not None]
+    requests, sources, _ = planned_inputs([getattr(call, name) for name in names], slots)
+    read: dict[str, Any] = dict(zip(names, requests, strict=True))
+    return plan_rounds(replace(call, **read), partitions, sources)
 
 
 def _check_rounds(rounds: Any, until: Any, *, delta: bool) -> None:

@@ -55,6 +55,7 @@ class Iteration:
         key: the key column if ``update`` returns only the rows that changed; None if all.
         changed: the rows that the first ``send`` gets, if a part of the rounds has run already; else None.
         has_flag: True if the result says in the column :data:`FLAG` which rows the last round changed.
+        iteration: name of the iteration if this is a part of its rounds.
     """
 
     state: Request
@@ -66,6 +67,7 @@ class Iteration:
     key: str | None
     changed: Request | None = None
     has_flag: bool = False
+    iteration: str = ""
 
     @property
     def inputs(self) -> dict[int, Request]:
@@ -96,7 +98,7 @@ def plan_rounds(
     """
     # Spark reads shuffles side by side if it knows their hash, not if a row has the partition's number.
     # A line of progress would know the stages of the inputs alone.
-    way = way_of(call.state, partitions, by_hash=True, has_progress=False)
+    way = way_of(call.state, partitions, by_hash=True, has_progress=False, iteration=call.iteration)
     by = call.state.by_words
     _LOG.info(_SAID, way.name[:4], by, partitions, call.rounds, way.why)
     words = f"headgate {way.name[:4]} iterated by {by} -> {partitions} through {way.words}"

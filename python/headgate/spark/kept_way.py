@@ -186,6 +186,7 @@ def way_of(
     by_hash: bool,
     has_progress: bool = True,
     name: str | None = None,
+    iteration: str = "",
 ) -> Way:
     """Return the way for a new exchange.
 
@@ -195,6 +196,7 @@ def way_of(
         by_hash: True if Spark has to place the rows of producers by its hash.
         has_progress: False if there is no line of progress, whatever the option says.
         name: of the exchange, 30 digits in hex; by default a random one.
+        iteration: name of the iteration of whose run the exchange is a part, if it is one.
     """
     session = request.session
     there = There(on_connect=is_connect(session), shares_files=shares_files(session))
@@ -202,7 +204,7 @@ def way_of(
     name = os.urandom(15).hex() if name is None else name
     taken = task_options(request, partitions)
     if runs is not None:
-        runs.know(name, _facts(request, partitions, taken))
+        runs.know(name, _facts(request, partitions, taken), iteration)
     return Way(
         request=request,
         name=name,

@@ -9,13 +9,18 @@ Decision: ADR 0028.
 from __future__ import annotations
 
 import logging
+import os
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from headgate.spark.confs import is_connect
 from headgate.spark.kept_rounds import FLAG
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
 
     from headgate.spark.inputs import Input
 
@@ -35,7 +40,7 @@ class Planned(Protocol):
     """Plans some rounds."""
 
     def __call__(
-        self, state: Input, changed: Input | None, rounds: int, *, has_flag: bool
+        self, state: Input, changed: Input | None, rounds: int, *, has_flag: bool, iteration: str
     ) -> DataFrame:
         """Return the state after the rounds.
 
@@ -44,16 +49,37 @@ class Planned(Protocol):
             changed: the rows of it that the first ``send`` gets; None for all.
             rounds: number of rounds.
             has_flag: True for a column that says which rows the last round changed.
+            iteration: name of the iteration whose part they are.
         """
 
 
+@contextmanager
+def _one_run(session: SparkSession) -> Iterator[str]:
+    """Yield the name of an iteration. For as long as the context lasts, all parts of it are one run."""
+    name = os.urandom(15).hex()
+    if is_connect(session):
+        yield name
+        return
+    from headgate.spark.driver.kept_watch import runs_of  # noqa: PLC0415 - not on Spark Connect
+
+    with runs_of(session).iterating(name):
+        yield name
+
+
 def run_in_parts(
-    planned: Planned, state: Input, rounds: int, *, has_delta: bool, is_until: bool
+    planned: Planned,
+    session: SparkSession,
+    state: Input,
+    rounds: int,
+    *,
+    has_delta: bool,
+    is_until: bool,
 ) -> DataFrame:
     """Run the rounds in parts; return the state after the last one.
 
     Args:
         planned: plans a part.
+        session: runs the parts.
         state: the first state.
         rounds: number of rounds, or the most if ``is_until``.
         has_delta: True if ``update`` returns only the rows that changed.
@@ -61,23 +87,26 @@ def run_in_parts(
     """
     done, part = 0, _FIRST if is_until else PART
     changed: Input | None = None
-    while True:
-        number = min(part, rounds - done)
-        found = _checkpoint(planned(state, changed, number, has_flag=has_delta))
-        done, part = done + number, min(2 * part, PART)
-        result = found.drop(FLAG) if has_delta else found
-        rows = found.where(found[FLAG]).count() if has_delta else 0
-        if is_until and not rows:
-            _LOG.info(_ENDED, done)
-            return result
-        if done == rounds:
-            if rows:
-                _LOG.warning(_UNSETTLED, done, rows)
-            return result
-        # A map of the first state has made its rows already.
-        state = replace(state, data=result, map=None, map_schema=None)
-        if has_delta:
-            changed = replace(state, data=found.where(found[FLAG]).drop(FLAG))
+    with _one_run(session) as iteration:
+        while True:
+            number = min(part, rounds - done)
+            found = _checkpoint(
+                planned(state, changed, number, has_flag=has_delta, iteration=iteration)
+            )
+            done, part = done + number, min(2 * part, PART)
+            result = found.drop(FLAG) if has_delta else found
+            rows = found.where(found[FLAG]).count() if has_delta else 0
+            if is_until and not rows:
+                _LOG.info(_ENDED, done)
+                return result
+            if done == rounds:
+                if rows:
+                    _LOG.warning(_UNSETTLED, done, rows)
+                return result
+            # A map of the first state has made its rows already.
+            state = replace(state, data=result, map=None, map_schema=None)
+            if has_delta:
+                changed = replace(state, data=found.where(found[FLAG]).drop(FLAG))
 
 
 def _checkpoint(df: DataFrame) -> DataFrame:

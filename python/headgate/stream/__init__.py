@@ -15,20 +15,13 @@ if find_spec("numpy") is None:
         remedy='pip install "headgate[stream]" · pip install numpy',
     )
 
+from headgate.observe.record import CheckpointStats, Failure, Run, Stage, Task, Verdict, Worker
 from headgate.stream.api.datastream import ConnectedStreams, DataStream, KeyedStream, stream
 from headgate.stream.api.job import StreamingJob
 from headgate.stream.graph.context import KeyedContext, RuntimeContext
 from headgate.stream.graph.functions import CoProcessFunction, ProcessFunction
-from headgate.stream.job.bottleneck import Bottleneck
-from headgate.stream.job.history import CheckpointStats
 from headgate.stream.job.query import StreamingQuery
-from headgate.stream.job.status import (
-    EndedAttempt,
-    JobState,
-    JobStatus,
-    TaskStatus,
-    WorkerStatus,
-)
+from headgate.stream.job.status import JobState
 from headgate.stream.state.backend import KeyedStateBackend
 from headgate.stream.state.descriptors import (
     ListStateDescriptor,
@@ -58,14 +51,12 @@ from headgate.stream.windows.sessions import SessionWindowOperator
 
 __all__ = [
     "Aggregate",
-    "Bottleneck",
     "CheckpointStats",
     "CoProcessFunction",
     "ConnectedStreams",
     "DataStream",
-    "EndedAttempt",
+    "Failure",
     "JobState",
-    "JobStatus",
     "KeyedContext",
     "KeyedStateBackend",
     "KeyedStream",
@@ -76,6 +67,7 @@ __all__ = [
     "ProcessFunction",
     "ReducingState",
     "ReducingStateDescriptor",
+    "Run",
     "RuntimeContext",
     "SessionWindow",
     "SessionWindowOperator",
@@ -83,17 +75,19 @@ __all__ = [
     "Snapshot",
     "SnapshotFolder",
     "SnapshotRetention",
+    "Stage",
     "StateTtlConfig",
     "StreamingJob",
     "StreamingQuery",
-    "TaskStatus",
+    "Task",
     "Timers",
     "TumblingWindow",
     "ValueState",
     "ValueStateDescriptor",
+    "Verdict",
     "WindowOperator",
     "WindowOutput",
-    "WorkerStatus",
+    "Worker",
     "key_groups_of",
     "read_savepoint",
     "stream",

@@ -31,8 +31,8 @@ from headgate.stream.windows.kinds import SessionWindow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headgate.observe.record import CheckpointStats
     from headgate.stream.api.job import StreamingJob
-    from headgate.stream.job.history import CheckpointStats
     from headgate.stream.job.query import StreamingQuery
 
 #: Event time of the first click, in ms since 1970.
@@ -225,7 +225,7 @@ def _next_checkpoint(query: StreamingQuery, count: int, restarts: int = 0) -> Ch
         if status.restarts >= restarts:
             begun = begun if begun is not None else max((c.checkpoint for c in complete), default=0)
             later = [one for one in complete if one.checkpoint > begun]
-            if len(later) >= count or (complete and status.state.is_over):
+            if len(later) >= count or (complete and status.is_over):
                 return complete[-1]
         query.await_termination(0.02)
     raise TimeoutError(f"the job took no checkpoint for {_SECONDS} s")

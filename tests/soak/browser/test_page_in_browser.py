@@ -40,7 +40,7 @@ def test_the_link_opens_the_page_and_leaves_no_token_in_the_address(visitor, rec
     visitor.driver.refresh()
     visitor.until(lambda: visitor.text("#run-title"))
     assert visitor.text("#run-title") == "Exchange 936b, run 2, kept: running"
-    assert visitor.texts("#runs a span") == ["running", "failed HG-6001"]
+    assert visitor.texts("#runs a span") == ["running", "failed HG-6001", "running"]
 
 
 def test_without_the_token_there_is_nothing(visitor, record):
@@ -141,9 +141,11 @@ def test_another_run_is_shown_by_its_link_and_hostile_texts_stay_texts(visitor, 
     assert visitor.texts("#causes li") == [f"map 0 on node-a failed: {HOSTILE}"]
     assert visitor.run("return document.images.length") == 0
     assert visitor.text("#matrix") == "Not known yet: tasks report it at their end."
-    assert visitor.texts("#stream-list h3") == ["clicks"]
-    rows = visitor.texts("#stream-list table:nth-of-type(2) tbody th")
-    assert rows == ["9", "8", "7"]
+    visitor.element("#runs li:nth-child(3) a").click()
+    visitor.until(
+        lambda: visitor.text("#run-title") == "Streaming job clicks, attempt 2, stream: running"
+    )
+    assert visitor.texts("#checkpoint-table tbody th") == ["9", "8", "7"]
 
 
 def test_paused_the_page_stands_still_and_a_driver_that_ends_is_told(visitor, record):

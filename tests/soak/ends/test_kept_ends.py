@@ -125,10 +125,7 @@ def test_a_cancelled_exchange_ends_at_once_and_the_next_one_works(
     assert "HG-" not in texts[0]
     tracker = spark.sparkContext.statusTracker()
     wait_until(lambda: not list(tracker.getActiveJobsIds()), "no job is active", 20)
-    if (
-        last_stats() is not None
-        and last_stats().exchange_id[:4] in out._jdf.queryExecution().toString()
-    ):
+    if last_stats() is not None and last_stats().name[:4] in out._jdf.queryExecution().toString():
         wait_until(lambda: last_stats().state == "cancelled", "Spark has written it down", 10)
     assert kept(wide).count() == ROWS
 
@@ -155,12 +152,12 @@ def flip(folders, exchange_id, suffix, most):
 def test_producers_whose_files_are_damaged_run_again(spark, wide, suffix, most):
     out = kept(wide)
     rows = sorted(map(tuple, out.collect()))
-    exchange_id = last_stats().exchange_id
+    exchange_id = last_stats().name
     assert flip([spark.conf.get("spark.local.dir")], exchange_id, suffix, most) == most
     # Spark has the output of the producers, so only consumers run at first.
     assert sorted(map(tuple, out.collect())) == rows
     stats = last_stats()
-    assert stats.exchange_id == exchange_id
+    assert stats.name == exchange_id
     assert stats.state == "done"
     # Spark may take all map output of that executor for lost.
     assert most <= stats.producers <= 4
@@ -170,7 +167,7 @@ def test_producers_whose_files_are_damaged_run_again(spark, wide, suffix, most):
 def test_damaged_pages_are_an_error_where_spark_tries_nothing_again(spark, wide):
     out = kept(wide)
     assert len(out.collect()) == ROWS
-    assert flip([spark.conf.get("spark.local.dir")], last_stats().exchange_id, "", 1) == 1
+    assert flip([spark.conf.get("spark.local.dir")], last_stats().name, "", 1) == 1
     with pytest.raises(PySparkException) as caught:
         out.collect()
     assert "[HG-3005]" in str(caught.value)
@@ -212,7 +209,7 @@ def test_a_producer_that_fails_after_half_of_its_rows_leaves_nothing_of_them(wid
     assert (tmp_path / "failed").exists()
     stats = last_stats()
     assert (stats.producers, stats.made_again, stats.failed_attempts) == (4, 0, 1)
-    own = Path(spark.conf.get("spark.local.dir")).rglob(f"*{stats.exchange_id}*")
+    own = Path(spark.conf.get("spark.local.dir")).rglob(f"*{stats.name}*")
     pages = [path for path in own if path.suffix == ""]
     assert len(pages) == 4
     assert sum(path.stat().st_size for path in pages) <= stats.file_bytes + 4 * os.sysconf(

@@ -127,7 +127,7 @@ def right(df):
 def test_producers_whose_files_are_damaged_or_gone_run_again(spark, keep, damage, suffixes, most):
     out = keep()
     assert right(out)
-    exchange_id = last_stats().exchange_id
+    exchange_id = last_stats().name
     for suffix in suffixes:
         found = files(spark, exchange_id, suffix)
         assert len(found) == PRODUCERS
@@ -136,7 +136,7 @@ def test_producers_whose_files_are_damaged_or_gone_run_again(spark, keep, damage
     # Spark has the output of the producers, so only consumers run at first.
     assert right(out)
     stats = last_stats()
-    assert stats.exchange_id == exchange_id
+    assert stats.name == exchange_id
     assert stats.state == "done"
     # Spark may take all map output of that executor for lost.
     assert most <= stats.producers <= PRODUCERS

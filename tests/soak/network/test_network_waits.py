@@ -9,8 +9,8 @@ import pytest
 from tests.faults.network import Child, environment, nothing_left
 from tests.soak.network.hosts import ADDRESSES, hosts, on
 
-from headgate.spark.progress.task_stats import TaskStats
-from headgate.spark.progress.verdict import kept_verdict
+from headgate.observe.record import Task
+from headgate.observe.verdict import verdict_of_exchange
 
 __all__ = ["environment", "hosts", "nothing_left"]
 
@@ -84,7 +84,7 @@ def test_the_consumer_of_a_kept_exchange_names_the_other_hosts_only_if_it_waits_
         server.process.stdin.write("\n")
         server.process.stdin.flush()
         assert server.end()[0] == 0
-    found = kept_verdict([TaskStats("reduce", 0, "done", **read)], 10.0)
+    found = verdict_of_exchange([Task("reduce", 0, "done", **read)], 10.0)
     assert (found and found.kind) == kind, read
     if has_files:
         assert read["link_ms"] == 0

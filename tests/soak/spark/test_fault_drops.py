@@ -11,7 +11,7 @@ from tests.spark.outcomes import RIGHT, once, outcome_of, rounds
 
 from headgate.spark import exchange
 from headgate.spark.driver import kept_watch
-from headgate.spark.progress import display, drawn
+from headgate.spark.progress import display
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -54,7 +54,7 @@ def another_display():
     display.PROGRESS._screen, display.PROGRESS._is_off = display.Screen(), False
 
 
-FAILING = [(drawn, "kept_snapshot"), (display, "of_this_process")]
+FAILING = [(kept_watch, "record_of"), (display, "surface_of_this_process")]
 
 
 @pytest.mark.parametrize(("module", "name"), rounds(FAILING[:1], FAILING))

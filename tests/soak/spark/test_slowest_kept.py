@@ -67,4 +67,4 @@ def test_each_cause_is_named_and_nothing_if_nothing_is_slow(tmp_path):
     assert texts["map-busy"].startswith("map takes ")
     assert texts["jvm-feed"].startswith("waiting for the JVM takes ")
     assert texts["skew"].endswith("98 % of the rows")
-    assert texts["sink"].endswith("% of the time for the code after it")
+    assert texts["sink"].startswith("waiting for the code after it takes ")

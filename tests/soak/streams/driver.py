@@ -104,11 +104,11 @@ def main(spec):
         left = str(found).splitlines()
     say(
         "over",
-        state=status.state.value,
+        state=status.state,
         error=error,
         left=left,
         restarts=status.restarts,
-        attempts=status.attempt,
+        attempts=status.number,
     )
 
 

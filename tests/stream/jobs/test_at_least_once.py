@@ -32,8 +32,8 @@ def test_a_failure_loses_no_row(tmp_path, workers):
     query = start(stream, tmp_path, workers=workers, alignment="at_least_once")
     assert query.await_termination(60)
     assert query.status.restarts == 1
-    (ended,) = query.status.ended_attempts
-    assert (ended.attempt, ended.code[:4]) == (1, "HG-6")
+    (ended,) = query.status.failures
+    assert (ended.attempt, ended.error[:4]) == (1, "HG-6")
     assert "map" in ended.summary
     check(kit.rows_of(tmp_path / "out"), ROWS)
 

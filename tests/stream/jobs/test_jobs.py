@@ -314,7 +314,7 @@ def test_the_status_counts_rows():
     assert query.await_termination(30)
     rows = {}
     for task in query.status.tasks:
-        rows[task.name] = rows.get(task.name, 0) + task.rows
+        rows[task.role] = rows.get(task.role, 0) + task.rows
     assert set(rows.values()) == {500}
 
 

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from headgate import errors
 from headgate.control.cause import LIMITS
+from headgate.observe.record import Worker
 from headgate.sink import FunctionSink
 from headgate.stream.job.checkpoints import CheckpointConfig
 from headgate.stream.job.config import JobConfig
 from headgate.stream.job.master import JobMaster
 from headgate.stream.job.messages import CODEC, FIELDS, StreamMessage
 from headgate.stream.job.pool import Endpoint
-from headgate.stream.job.status import JobState, WorkerStatus
+from headgate.stream.job.status import JobState
 from headgate.stream.job.store import CheckpointStore
 
 GRAPH = kit.numbers(10).key_by("key").map(kit.same).sink(FunctionSink(print)).plan(2)
@@ -74,7 +75,7 @@ def running():
         for number in range(2):
             peer = Peer(crew)
             crew._peers[number], crew._numbers[peer] = peer, number
-            crew._known[number] = WorkerStatus(number, "here", 1)
+            crew._known[number] = Worker(number, "here", 1)
         try:
             master._deploy(None)
             for number in range(2):
@@ -186,7 +187,7 @@ def test_random_messages_never_end_the_job(said):
         assert attempt.ended <= may_end
         assert attempt.finished == set()
         if not any(kind == "FAILED" for kind, _ in said):
-            assert {ended.code for ended in master.ended_attempts} <= {"HG-3001"}
+            assert {ended.error for ended in master.ended_attempts} <= {"HG-3001"}
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_an_odd_message_costs_its_worker(kind, fields):
         assert set(master._crew._peers) == {1}
         assert master.state is JobState.RESTARTING
         (ended,) = master.ended_attempts
-        assert ended.code == "HG-3001"
+        assert ended.error == "HG-3001"
 
 
 def test_an_error_in_a_handler_costs_the_worker_whose_message_it_was(monkeypatch):

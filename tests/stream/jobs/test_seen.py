@@ -11,12 +11,13 @@ from tests.faults.patience import wait_until
 
 from headgate.errors import HeadgateError
 from headgate.observe.runs import RUNS
+from headgate.observe.state import wall_ms
 from headgate.sink import FunctionSink
 
 
 def job(name):
     """Return the job of this name in the record, or None."""
-    return next((one for one in RUNS.state()["streams"] if one["name"] == name), None)
+    return next((one for one in RUNS.state()["runs"] if one["name"] == name), None)
 
 
 def test_a_job_is_in_the_record_and_keeps_its_last_status_there(tmp_path):
@@ -31,11 +32,14 @@ def test_a_job_is_in_the_record_and_keeps_its_last_status_there(tmp_path):
         query.savepoint(savepoint)
         found = job("seen")
         assert json.loads(json.dumps(found)) == found
-        assert (found["state"], found["attempt"], found["restarts"]) == ("running", 1, 0)
-        assert {task["index"] for task in found["tasks"]} == {0}
+        assert (found["mode"], found["state"], found["number"]) == ("stream", "running", 1)
+        assert {task["task"] for task in found["tasks"]} == {0}
+        assert [stage["inputs"] for stage in found["stages"]] == [[], [found["stages"][0]["name"]]]
+        wait_until(lambda: all(wall_ms(task) for task in job("seen")["tasks"]), "its times", 20)
+        assert job("seen")["history"]
         assert any(one["savepoint"] for one in found["checkpoints"])
         assert "secret-place" not in json.dumps(found)
-    assert (job("seen")["state"], job("seen")["bottleneck"]) == ("cancelled", None)
+    assert (job("seen")["state"], job("seen")["verdict"]) == ("cancelled", None)
     assert job("seen")["started_at"] <= time.time()
     held = weakref.ref(query._master)
     del query
@@ -52,5 +56,14 @@ def test_a_job_that_failed_says_why(tmp_path):
         rows.run(name="fails", restarts=0)
     found = job("fails")
     assert (found["state"], found["restarts"]) == ("failed", 0)
-    assert "no such shelf" in found["failure"]
-    assert [one["attempt"] for one in found["ended_attempts"]] == [1]
+    assert "no such shelf" in found["error_summary"]
+    assert [one["attempt"] for one in found["failures"]] == [1]
+
+
+def test_a_slow_sink_is_named_while_the_job_runs():
+    rows = kit.numbers(10**8).key_by("key").map(lambda b: b, name="middle").key_by("id")
+    slow = rows.sink(FunctionSink(lambda _: time.sleep(0.02)), name="slow")
+    with slow.start(options={"memory": "1m"}) as query:
+        named = lambda: query.status.verdict is not None and query.status.verdict.stage == "slow"  # noqa: E731
+        wait_until(named, "the verdict", 30)
+        assert "slowest: middle waits" in str(query.status)

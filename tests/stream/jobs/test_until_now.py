@@ -70,7 +70,7 @@ def test_each_run_takes_what_is_new_and_state_carries_over(tmp_path, clicks, opt
             checkpoint=checkpoint, until="now", parallelism=parallelism
         )
         assert query.await_termination(60)
-        assert (query.state, query.status.notices) == (JobState.FINISHED, [])
+        assert (query.state, query.status.notices) == (JobState.FINISHED, ())
         found = kit.rows_of(tmp_path / "out")
         assert len(found) == clicks.minutes * 200
         most = duckdb.sql("select key, max(count) from found group by all order by all").fetchall()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from headgate.observe.page.events import Events
-    from headgate.observe.view import Source
+    from headgate.observe.state import Source
 
 _FOLDER: Final = Path(__file__).parent / "static"
 _FILES: Final = {

@@ -15,7 +15,7 @@ from headgate.observe.view import view
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from headgate.observe.view import Source, State
+    from headgate.observe.state import Source, State
 
 #: Clients that get events at the same time; others are refused.
 MAX_CLIENTS: Final = 16
@@ -66,7 +66,8 @@ class Events:
         key = QueryParams(scope["query_string"]).get("run", "")
         self.clients += 1
         over: list[asyncio.Future[Any]] = [
-            asyncio.ensure_future(one) for one in (_left(receive), self._stopping.wait())
+            asyncio.ensure_future(awaitable)
+            for awaitable in (_left(receive), self._stopping.wait())
         ]
         try:
             if await self._send_all(key, send, over):

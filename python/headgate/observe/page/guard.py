@@ -80,10 +80,12 @@ class Guard:
 
     def _answer(self, scope: Scope) -> ASGIApp:
         headers = Headers(scope=scope)
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        candidate = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if not self._is_ours(headers.get("host", "")):
             return PlainTextResponse("this Host is not served here\n", 403)
-        if not any([self._is_token(given), self._has_cookie(headers), self._has_bearer(headers)]):
+        if not any(
+            [self._is_token(candidate), self._has_cookie(headers), self._has_bearer(headers)]
+        ):
             return PlainTextResponse("open the link that headgate.spark.ui() shows\n", 403)
         scope["state"]["has_shown_token"]()
         if scope["method"] not in {"GET", "HEAD"}:
@@ -91,7 +93,7 @@ class Guard:
         is_in_folder = scope["path"].startswith(self._folder)
         if is_in_folder:
             scope["path"] = "/" + scope["path"].removeprefix(self._folder)
-        if scope["path"] == "/" and self._is_token(given):
+        if scope["path"] == "/" and self._is_token(candidate):
             return self._enter(is_in_folder=is_in_folder)
         return self._app
 
@@ -107,8 +109,8 @@ class Guard:
         )
         return response
 
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._token)
+    def _is_token(self, candidate: str) -> bool:
+        return hmac.compare_digest(candidate.encode("utf-8", "surrogateescape"), self._token)
 
     def _has_cookie(self, headers: Headers) -> bool:
         # Programs at other ports may set cookies of the same name: each is tried.
@@ -116,14 +118,14 @@ class Guard:
         return any(name == self._cookie and self._is_token(value) for name, _, value in pairs)
 
     def _has_bearer(self, headers: Headers) -> bool:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and self._is_token(given.strip())
+        scheme, _, candidate = headers.get("authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and self._is_token(candidate.strip())
 
-    def _is_ours(self, given: str) -> bool:
+    def _is_ours(self, candidate: str) -> bool:
         """Return False for a name that somebody else's DNS may have pointed at this server."""
         if self._names is None:
             return True
-        name = _without_port(given).lower()
+        name = _without_port(candidate).lower()
         # Behind a wildcard address each address is ours: DNS can rebind names only.
         return name in self._names or (self._any_address and _is_address(name))
 
@@ -136,10 +138,10 @@ def _names_of(host: str) -> frozenset[str]:
     return frozenset({*local, *own, host.lower()})
 
 
-def _without_port(given: str) -> str:
-    if given.startswith("["):
-        return given[1:].partition("]")[0]
-    return given.rpartition(":")[0] if ":" in given else given
+def _without_port(candidate: str) -> str:
+    if candidate.startswith("["):
+        return candidate[1:].partition("]")[0]
+    return candidate.rpartition(":")[0] if ":" in candidate else candidate
 
 
 def _is_address(name: str) -> bool:

@@ -24,7 +24,7 @@ from headgate.observe.page.events import Events
 from headgate.observe.page.links import direct, link_to
 
 if TYPE_CHECKING:
-    from headgate.observe.view import Source
+    from headgate.observe.state import Source
 
 _LOG: Final = logging.getLogger("headgate.observe")
 #: Connections with the token at the same time; beyond, the server answers 503.

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.observe.view import has_reported
-from headgate.observe.words import span
-from headgate.observe.worst import worst
+from headgate.observe.edges import MOST
+from headgate.observe.state import (
+    STAGE_TIMES,
+    TIMES,
+    by_worth,
+    cause,
+    has_reported,
+    is_stream,
+    shares,
+    title,
+    wall_ms,
+    worst,
+)
+from headgate.observe.view import matrix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    #: A task, a stage or a run, as the record has it.
-    Plain = Mapping[str, Any]
+    from headgate.observe.state import State
 
 #: Most tasks in the table of a run, and most of them in its timeline.
 MOST_ROWS: Final = 128
@@ -26,108 +36,82 @@ WIDTH: Final = 1000
 _LABELLED: Final = 90
 #: Shades of the drawn matrix.
 SHADES: Final = 5
-#: Role -> its times, in the order of the bars: field, and name of the part.
+#: Role -> its times, in the order of the bars: attribute, and name of the part.
 PARTS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
-    "map": (
-        ("input_ms", "input"),
-        ("function_ms", "map"),
-        ("emit_ms", "emit"),
-        ("blocked_ms", "blocked"),
-    ),
+    "map": tuple(zip(TIMES, ("input", "map", "emit", "blocked"), strict=True)),
     "reduce": (("input_ms", "wait"), ("function_ms", "reduce"), ("blocked_ms", "output")),
 }
-_TIMES: Final = ("input_ms", "function_ms", "emit_ms", "blocked_ms")
-_BAD: Final = ("failed", "lost")
+#: The same of a task of a streaming job, and of a process.
+_OTHER_PARTS: Final = (("input_ms", "wait"), ("function_ms", "map"), ("blocked_ms", "blocked"))
 
 
-def drawn(run: Plain, number: int) -> dict[str, Any]:
+def drawn(run: State, number: int) -> dict[str, Any]:
     """Return what the page draws of a run.
 
     Args:
         run: the run.
         number: its place in the report, for the ids of elements.
     """
-    tasks = sorted(run["tasks"], key=_worth, reverse=True)
-    more = run.get("more_tasks") or []
-    listed, left = _worst(tasks, MOST_ROWS)
+    tasks = by_worth(run["tasks"])
+    more = run["more_tasks"]
+    listed, left = worst(tasks, MOST_ROWS)
+    options = run["options"].items()
     return {
         "id": f"run-{number}",
         "run": run,
-        "name": f"exchange {run['exchange_id'][:4]}, run {run['run']}",
-        "failures": run.get("failures") or [],
+        "name": title(run),
+        "is_stream": is_stream(run),
+        "causes": [*map(cause, run["failures"]), *run["notices"]],
         "stages": [_stage(stage) for stage in run["stages"]],
-        "timeline": _timeline(_worst(tasks, MOST_BARS)[0], run),
+        "timeline": _timeline(worst(tasks, MOST_BARS)[0], run),
         "tasks": [_numbers(task) for task in _in_order(listed)],
         "others": _others(left, more),
-        "all_tasks": len(tasks) + sum(one["tasks"] for one in more),
-        "edges": _edges(run.get("edges")),
-        "skew": _skew(tasks, more),
-        "rates": _rates(run.get("history") or []),
-        "options": sorted(
-            (run.get("options") or {}).items(), key=lambda pair: pair[1]["source"] == "default"
-        ),
-        "versions": run.get("versions") or {},
+        "all_tasks": len(tasks) + sum(entry["tasks"] for entry in more),
+        "edges": _edges(run["edges"]),
+        "skew": None if is_stream(run) else _skew(tasks, more),
+        "rates": _rates(run["history"]),
+        "options": sorted(options, key=lambda pair: pair[1]["source"] == "default"),
     }
 
 
-def _worth(task: Plain) -> tuple[bool, bool, int, int]:
-    """Rank a task by what it tells about the run."""
-    return (
-        task["state"] in _BAD,
-        not has_reported(task),
-        sum(task[name] for name in _TIMES[1:]),
-        task["rows"],
-    )
-
-
-def _worst(tasks: Sequence[Plain], most: int) -> tuple[list[Plain], list[Plain]]:
-    """Return the first tasks of both roles alike, at most so many, and the others."""
-    producers, consumers = ([task for task in tasks if task["role"] == role] for role in PARTS)
-    return worst((producers, consumers), most)
-
-
-def _in_order(tasks: Iterable[Plain]) -> list[Plain]:
+def _in_order(tasks: Iterable[State]) -> list[State]:
     return sorted(tasks, key=lambda task: (task["role"], task["task"]))
 
 
-def _numbers(task: Plain) -> dict[str, Any]:
+def _numbers(task: State) -> dict[str, Any]:
     """Return a task with the share of each part of its time; without numbers if it has told none."""
     if not has_reported(task):
-        return {**task, **dict.fromkeys(("rows", "bytes", *_TIMES)), "parts": []}
-    wall = sum(task[name] for name in _TIMES)
+        return {**task, **dict.fromkeys(("rows", "bytes", *TIMES)), "parts": []}
+    wall = wall_ms(task)
     parts = [
         {"name": name, "ms": task[field], "share": task[field] / wall if wall else 0.0}
-        for field, name in PARTS[task["role"]]
+        for field, name in PARTS.get(task["role"], _OTHER_PARTS)
     ]
     return {**task, "parts": parts}
 
 
-def _stage(stage: Plain) -> dict[str, Any]:
-    times = [stage[name] for name in ("idle_ms", "busy_ms", "back_pressured_ms")]
-    wall = sum(times)
-    shares = [ms / wall if wall else 0.0 for ms in times]
-    names = ("idle", "busy", "back-pressured")
-    return {**stage, "parts": list(zip(names, shares, strict=True)), "wall": wall}
+def _stage(stage: State) -> dict[str, Any]:
+    return {**stage, "parts": list(shares(*(stage[name] for name in STAGE_TIMES)).values())}
 
 
-def _timeline(tasks: Sequence[Plain], run: Plain) -> dict[str, Any] | None:
+def _timeline(tasks: Sequence[State], run: State) -> dict[str, Any] | None:
     """Return a bar for each task, from its start to its end in the run; None without a task."""
     if not tasks:
         return None
     now = 1000 * run["seconds"]
-    times = (task.get(name) or 0 for task in tasks for name in ("started_ms", "ended_ms"))
+    times = (task[name] or 0 for task in tasks for name in ("started_ms", "ended_ms"))
     length = max([now, 1.0, *times])
     bars = []
     for task in _in_order(tasks):
-        told = _numbers(task)
-        end = task.get("ended_ms")
+        numbers = _numbers(task)
+        end = task["ended_ms"]
         end = now if end is None else end
-        wall = sum(part["ms"] for part in told["parts"])
-        start = task.get("started_ms")
+        wall = sum(part["ms"] for part in numbers["parts"])
+        start = task["started_ms"]
         start = max(0, end - wall) if start is None else start
         x, scale = WIDTH * start / length, WIDTH * max(0, end - start) / length
         bar = {"x": round(x, 1), "width": round(scale, 1), "parts": []}
-        for part in told["parts"]:
+        for part in numbers["parts"]:
             width = scale * part["share"]
             if width >= 0.1:
                 fits = width >= _LABELLED
@@ -135,7 +119,7 @@ def _timeline(tasks: Sequence[Plain], run: Plain) -> dict[str, Any] | None:
                     {**part, "x": round(x, 1), "width": round(width, 1), "labelled": fits}
                 )
             x += width
-        bars.append({**told, **bar, "parts": bar["parts"], "all_parts": told["parts"]})
+        bars.append({**numbers, **bar, "parts": bar["parts"], "all_parts": numbers["parts"]})
     ticks = [
         {"x": round(WIDTH * step / 5), "ms": length * step / 5, "last": step == 5}
         for step in range(6)
@@ -143,37 +127,31 @@ def _timeline(tasks: Sequence[Plain], run: Plain) -> dict[str, Any] | None:
     return {"bars": bars, "ticks": ticks, "width": WIDTH}
 
 
-def _others(left: Sequence[Plain], more: Sequence[Plain]) -> list[dict[str, Any]]:
+def _others(left: Sequence[State], more: Sequence[State]) -> list[dict[str, Any]]:
     """Return for each role the sums over the tasks that the table leaves out."""
-    found = []
-    for role in PARTS:
-        sums = [one for one in more if one["role"] == role]
-        # Of a task without a report all numbers are 0.
-        sums += [{**task, "tasks": 1} for task in left if task["role"] == role]
-        if sums:
-            names = ("tasks", "rows", "bytes", *_TIMES)
-            total = {name: sum(one[name] for one in sums) for name in names}
-            found.append(_numbers({**total, "role": role, "state": "done"}))
-    return found
+    sums_of_roles = []
+    # Of a task without a report all numbers are 0.
+    every = [*more, *({**task, "tasks": 1} for task in left)]
+    for role in dict.fromkeys(entry["role"] for entry in every):
+        sums = [entry for entry in every if entry["role"] == role]
+        total = {
+            name: sum(entry[name] for entry in sums) for name in ("tasks", "rows", "bytes", *TIMES)
+        }
+        sums_of_roles.append(_numbers({**total, "role": role, "state": "done"}))
+    return sums_of_roles
 
 
-def _names(edges: Plain, side: str) -> list[str]:
-    """Return the names of the groups of neighbours on a side."""
-    more = edges.get(f"{side}_each", 1) - 1
-    return [span(first, first + more) for first in edges[side]]
-
-
-def _edges(edges: Plain | None) -> dict[str, Any] | None:
+def _edges(edges: State | None) -> dict[str, Any] | None:
     """Return the matrix with its sums, and its largest edges."""
-    if not edges:
+    named = matrix(edges, MOST)
+    if edges is None or named is None:
         return None
-    producers, consumers = _names(edges, "producers"), _names(edges, "consumers")
-    matrix = edges["bytes"]
-    most = max((n for row in matrix for n in row), default=0)
-    total = sum(map(sum, matrix))
+    producers, consumers, sizes = named["producers"], named["consumers"], named["bytes"]
+    most = max((n for row in sizes for n in row), default=0)
+    total = sum(map(sum, sizes))
     every = [
         {"producer": producers[i], "consumer": consumers[j], "bytes": n, "share": n / total}
-        for i, row in enumerate(matrix)
+        for i, row in enumerate(sizes)
         for j, n in enumerate(row)
         if n
     ]
@@ -187,13 +165,13 @@ def _edges(edges: Plain | None) -> dict[str, Any] | None:
                 "total": sum(row),
                 "cells": [{"bytes": n, "share": n / most if most else 0.0} for n in row],
             }
-            for name, row in zip(producers, matrix, strict=True)
+            for name, row in zip(producers, sizes, strict=True)
         ],
-        "columns": [sum(column) for column in zip(*matrix, strict=True)],
+        "columns": [sum(column) for column in zip(*sizes, strict=True)],
         "total": total,
         "most": most,
         "as_numbers": max(len(producers), len(consumers)) <= MOST_NUMBERS,
-        "paths": _paths(matrix, most),
+        "paths": _paths(sizes, most),
         "largest": every[:MOST_LARGEST],
         "folded": edges.get("producers_each", 1) > 1 or edges.get("consumers_each", 1) > 1,
     }
@@ -213,14 +191,14 @@ def _paths(matrix: Sequence[Sequence[int]], most: int) -> list[dict[str, Any]]:
     ]
 
 
-def _skew(tasks: Sequence[Plain], more: Sequence[Plain]) -> dict[str, Any] | None:
+def _skew(tasks: Sequence[State], more: Sequence[State]) -> dict[str, Any] | None:
     """Return the consumers with the most rows; None if no consumer has read any."""
     consumers = [task for task in tasks if task["role"] == "reduce" and has_reported(task)]
-    sums = [one for one in more if one["role"] == "reduce"]
-    rows = sum(one["rows"] for one in [*consumers, *sums])
+    sums = [entry for entry in more if entry["role"] == "reduce"]
+    rows = sum(entry["rows"] for entry in [*consumers, *sums])
     if not rows:
         return None
-    number = len(consumers) + sum(one["tasks"] for one in sums)
+    number = len(consumers) + sum(entry["tasks"] for entry in sums)
     mean = rows / number
     ranked = sorted(consumers, key=lambda task: task["rows"], reverse=True)
     return {
@@ -241,7 +219,7 @@ def _skew(tasks: Sequence[Plain], more: Sequence[Plain]) -> dict[str, Any] | Non
     }
 
 
-def _rates(history: Sequence[Plain]) -> dict[str, Any] | None:
+def _rates(history: Sequence[State]) -> dict[str, Any] | None:
     """Return the bytes per second of each slot as the points of a line; None without two slots."""
     rates = [slot["bytes"] / slot["seconds"] for slot in history if slot["seconds"] > 0]
     most = max(rates, default=0.0)

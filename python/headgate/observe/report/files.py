@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import OptionError
-from headgate.observe.runs import SCHEMA_VERSION
+from headgate.observe.state import state_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,25 +59,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         OptionError: the file holds something else, or a state of another version of Headgate.
         OSError: the file cannot be read.
     """
-    try:
-        state = json.loads(Path(path).read_bytes())
-    except ValueError as error:
-        raise _no_state(path, f"it is not JSON: {error}") from None
-    if not isinstance(state, dict) or not isinstance(state.get("runs"), list):
-        raise _no_state(path, "it has no list of runs")
-    version = state.get("schema_version")
-    if version != SCHEMA_VERSION:
-        made = f"it is of version {version!r}, from headgate {state.get('headgate')!r}"
-        raise _no_state(path, f"{made}; this headgate reads version {SCHEMA_VERSION}")
-    return state
-
-
-def _no_state(path: str | os.PathLike[str], why: str) -> OptionError:
-    return OptionError(
-        f"{os.fspath(path)} is no report in JSON: {why}",
-        asked=f"a report from {os.fspath(path)}",
-        remedy='headgate.spark.report("run.json") writes such a file',
-    )
+    return state_in(Path(path).read_bytes(), path)
 
 
 def _replace(place: Path, text: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.observe._extras import require
-from headgate.observe.report.drawing import MOST_ROWS, drawn
+from headgate.observe.report.drawing import drawn
 from headgate.observe.words import count, seconds, share, size
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ def html(state: Mapping[str, Any]) -> str:
     page: str = template.render(
         state=state,
         runs=[drawn(run, number) for number, run in enumerate(state["runs"], 1)],
-        most_rows=MOST_ROWS,
         script=script,
         # The browser runs this script and no other.
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -54,15 +53,15 @@ def embedded(state: Mapping[str, Any]) -> str:
 def _environment() -> jinja2.Environment:
     import jinja2  # noqa: PLC0415 - an extra
 
-    made = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(count=count, size=size, seconds=seconds, share=share, time=_time)
-    return made
+    environment.filters.update(count=count, size=size, seconds=seconds, share=share, time=_time)
+    return environment
 
 
 def _time(at: float) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
 
-    from headgate.observe.view import State
+    from headgate.observe.state import State
 
 _PERIOD: Final = 1.0
 _TABLES: Final = ("tasks", "channels", "checkpoints")
@@ -112,15 +112,15 @@ class Top(App[None]):  # type: ignore[misc]
         table: DataTable[Text] = self.query_one(DataTable)
         names, columns = [name.upper() for name in head], table.ordered_columns
         is_same = [column.label.plain for column in columns] == names
-        known = [column.width for column in columns] if is_same else [0] * len(names)
+        before = [column.width for column in columns] if is_same else [0] * len(names)
         # textual adapts widths after it has drawn the cells, and keeps these as they are: cut.
         widths = [
             max(width, *map(cell_len, cells))
-            for width, *cells in zip(known, names, *rows, strict=True)
+            for width, *cells in zip(before, names, *rows, strict=True)
         ]
         cursor, scroll = (table.cursor_row, table.scroll_y) if is_same else (0, 0)
-        table.clear(columns=widths != known)
-        if widths != known:
+        table.clear(columns=widths != before)
+        if widths != before:
             for name, width in zip(names, widths, strict=True):
                 table.add_column(Text(name), width=width)
         table.add_rows([Text(cell) for cell in row] for row in rows)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headgate.errors import HeadgateError
 from headgate.observe._extras import require
 from headgate.observe.top import lines
-from headgate.observe.top.states import Unreachable, given_or_environment, states
+from headgate.observe.top.states import Unreachable, argument_or_environment, states
 from headgate.observe.view import view
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--filter", default="", help="words that a row must contain, with --once")
     options = parser.parse_args(arguments)
     try:
-        ask = states(given_or_environment(options.source))
+        ask = states(argument_or_environment(options.source))
         if options.json:
             print(json.dumps(ask()))
         elif options.once:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.observe.view import has_reported
+from headgate.observe.state import has_reported, short_name
+from headgate.observe.text import verdict_lines
 from headgate.observe.words import count, seconds, size
 
 if TYPE_CHECKING:
@@ -19,17 +20,8 @@ _NUMBERS: Final = frozenset({"busy", "blocked", "idle", "rows", "bytes", "bytes/
 #: Most causes of new starts: the newest.
 _MOST_CAUSES: Final = 3
 #: Columns of the table of checkpoints.
-CHECKPOINTS: Final = (
-    "job",
-    "id",
-    "status",
-    "duration",
-    "bytes",
-    "alignment",
-    "in flight",
-    "reason",
-)
-#: Stages that the tasks of each side work for.
+CHECKPOINTS: Final = ("id", "status", "duration", "bytes", "alignment", "in flight", "reason")
+#: Stages that the tasks of each side of an exchange work for.
 _SIDES: Final = {
     "map": frozenset({"source", "map", "exchange"}),
     "reduce": frozenset({"reduce", "sink"}),
@@ -38,14 +30,14 @@ _SIDES: Final = {
 Row = tuple[str, ...]
 
 
-def plain(given: object) -> str:
+def plain(value: object) -> str:
     """Return a text without control characters, which a terminal would obey."""
-    return "".join(c if c.isprintable() else "?" for c in str(given))
+    return "".join(c if c.isprintable() else "?" for c in str(value))
 
 
-def peak(one: dict[str, Any]) -> str:
+def peak(entry: dict[str, Any]) -> str:
     """Return the peak usage of a pool by a run or a task, which is 0 until tasks have ended."""
-    return size(one.get("peak_bytes") or None)
+    return size(entry["peak_bytes"] or None)
 
 
 def percent(share: float | None) -> str:
@@ -58,16 +50,15 @@ def title(view: dict[str, Any]) -> str:
     run = view["run"]
     if run is None:
         return "headgate top   no run yet"
-    slots = run.get("history") or []
-    is_live = run["state"] == "running" and slots
-    rate = slots[-1]["bytes"] / (slots[-1].get("seconds") or 1) if is_live else None
+    last = run["history"][-1] if run["is_running"] and run["history"] else None
     parts = [
-        f"headgate top  {run['exchange_id'][:4]}/{run['run']}  {run['mode']}",
+        f"headgate top  {short_name(run)}  {run['mode']}",
         f"{run['state']} {run['seconds']:.1f} s",
         f"{count(run['rows'])} rows  {size(run['bytes'])}",
-        "" if rate is None else f"{size(rate)}/s",
+        "" if last is None else f"{size(last['bytes'] / (last['seconds'] or 1))}/s",
         f"pool {peak(run)}",
-        f"failed attempts {run['failed_attempts']}" if run.get("failed_attempts") else "",
+        f"failed attempts {run['failed_attempts']}" if run["failed_attempts"] else "",
+        f"restarts {run['restarts']}" if run["restarts"] else "",
     ]
     return plain("  ".join(part for part in parts if part))
 
@@ -82,14 +73,11 @@ def about(view: dict[str, Any]) -> list[str]:
         for link in run["links"]
         if link["level"] in {"LOW", "HIGH"}
     ]
-    lines = [f"waits    {'; '.join(waits) or 'nobody'}"]
-    if run.get("error"):
-        lines.append(f"error    [{run['error']}] {run.get('error_summary', '')}")
-    lines += [f"again    {cause}" for cause in run["causes"][-_MOST_CAUSES:]]
-    if verdict := run.get("verdict"):
-        lines += [f"slowest  {verdict['text']}", f"may help {verdict['advice']}"]
-    else:
-        lines.append("slowest  no stage clearly is")
+    lines = [f"waits: {'; '.join(waits) or 'nobody'}"]
+    if run["error"]:
+        lines.append(f"error: [{run['error']}] {run['error_summary']}")
+    lines += [f"again: {cause}" for cause in run["causes"][-_MOST_CAUSES:]]
+    lines += verdict_lines(run) or ["slowest: no stage clearly is"]
     return [plain(line) for line in lines]
 
 
@@ -105,16 +93,16 @@ def tasks(view: dict[str, Any], sort: str = "", having: str = "", *, up: bool = 
     run = view["run"]
     if run is None:
         return []
-    pairs = [(_values(task), _row(task, run.get("verdict"))) for task in run["tasks"]]
-    found = [pair for pair in pairs if having.lower() in "  ".join(pair[1]).lower()]
+    pairs = [(_values(task), _row(task, run["verdict"])) for task in run["tasks"]]
+    rows = [pair for pair in pairs if having.lower() in "  ".join(pair[1]).lower()]
     if sort in COLUMNS:
         is_number = sort in _NUMBERS
         place = COLUMNS.index(sort)
-        found.sort(
+        rows.sort(
             key=lambda pair: pair[0][sort] if sort in pair[0] else pair[1][place],
             reverse=is_number is not up,
         )
-    return [row for _, row in found]
+    return [row for _, row in rows]
 
 
 def _values(task: dict[str, Any]) -> dict[str, float]:
@@ -127,7 +115,7 @@ def _values(task: dict[str, Any]) -> dict[str, float]:
         "rows": task["rows"] or 0,
         "bytes": sent,
         "bytes/s": 1000 * sent / wall if wall else 0.0,
-        "peak": task.get("peak_bytes", 0),
+        "peak": task["peak_bytes"],
     }
 
 
@@ -135,7 +123,7 @@ def _row(task: dict[str, Any], verdict: dict[str, Any] | None) -> Row:
     is_slowest = (
         verdict is not None
         and verdict["task"] == task["task"]
-        and verdict["stage"] in _SIDES.get(task["role"], ())
+        and verdict["stage"] in _SIDES.get(task["role"], {task["role"]})
     )
     is_silent = not has_reported(task)
     rate = None if is_silent else _values(task)["bytes/s"]
@@ -143,7 +131,7 @@ def _row(task: dict[str, Any], verdict: dict[str, Any] | None) -> Row:
     cells = (
         task["role"],
         task["task"],
-        task.get("host") or "-",
+        task["host"] or "-",
         task["state"],
         percent(task["busy"]),
         percent(task["back_pressured"]),
@@ -168,23 +156,21 @@ def channels(view: dict[str, Any]) -> tuple[Row, list[Row]]:
 
 
 def checkpoints(view: dict[str, Any]) -> list[Row]:
-    """Return a row for each checkpoint of the streaming jobs, the newest of a job first."""
-    found = []
-    for stream in view["streams"]:
-        for one in reversed(stream["checkpoints"]):
-            duration = one.get("duration")
-            cells = (
-                stream.get("name", ""),
-                one["checkpoint"],
-                one["status"],
-                "-" if duration is None else f"{duration} ms",
-                size(one.get("bytes")),
-                f"{one.get('alignment', 0)} ms",
-                size(one.get("in_flight")),
-                one.get("reason", ""),
-            )
-            found.append(tuple(plain(cell) for cell in cells))
-    return found
+    """Return a row for each checkpoint of a streaming job, the newest first."""
+    rows = []
+    for entry in reversed(view["run"]["checkpoints"] if view["run"] else []):
+        duration = entry["duration"]
+        cells = (
+            entry["checkpoint"],
+            entry["status"],
+            "-" if duration is None else f"{duration} ms",
+            size(entry["bytes"]),
+            f"{entry['alignment']} ms",
+            size(entry["in_flight"]),
+            entry["reason"],
+        )
+        rows.append(tuple(plain(cell) for cell in cells))
+    return rows
 
 
 def table(head: Row, rows: Sequence[Row]) -> list[str]:
@@ -206,6 +192,4 @@ def page(view: dict[str, Any], sort: str = "", having: str = "") -> str:
         lines.append(f"{left_out} more tasks are not shown")
     if rows := checkpoints(view):
         lines += ["", *table(CHECKPOINTS, rows)]
-    for stream in view["streams"]:
-        lines += [plain(f"{stream.get('name', '')}: {cause}") for cause in stream["causes"]]
     return "\n".join(lines)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Never
+from typing import TYPE_CHECKING, Final, Never
 from urllib.error import HTTPError, URLError
 from urllib.parse import parse_qs, urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from headgate.errors import OptionError
+from headgate.observe.state import state_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from http.client import HTTPMessage
     from typing import IO
 
-    from headgate.observe.view import State
+    from headgate.observe.state import State
 
 #: Variable with the link, for a ``top`` without an argument.
 LINK: Final = "HEADGATE_UI"
@@ -45,34 +45,34 @@ class _NoRedirect(HTTPRedirectHandler):
         raise HTTPError(req.full_url, code, msg, headers, fp)
 
 
-def states(given: str) -> Callable[[], State]:
+def states(place: str) -> Callable[[], State]:
     """Return a function that returns the state of now.
 
     Args:
-        given: link of a live page with its token, or path of a JSON file.
+        place: link of a live page with its token, or path of a JSON file.
 
     Raises:
         OptionError: it is neither.
     """
-    scheme = urlsplit(given).scheme
+    scheme = urlsplit(place).scheme
     if scheme in {"http", "https"}:
-        return _page(given)
-    path = Path(given)
+        return _page(place)
+    path = Path(place)
     if not path.is_file():
         raise OptionError(
             "top needs the link of a live page or a file with a state",
-            asked=given or "no argument",
-            have="no such file" if given else f"the variable {LINK} is not set",
+            asked=place or "no argument",
+            have="no such file" if place else f"the variable {LINK} is not set",
             remedy="python -m headgate top 'LINK' with the link of headgate.spark.ui() · "
             'python -m headgate top run.json with a file of headgate.spark.report("run.json")',
         )
-    state = _checked(path.read_bytes(), given)
+    state = state_in(path.read_bytes(), place)
     return lambda: state
 
 
-def given_or_environment(given: str | None) -> str:
+def argument_or_environment(place: str | None) -> str:
     """Return the argument, or the link in the environment."""
-    return given or os.environ.get(LINK, "")
+    return place or os.environ.get(LINK, "")
 
 
 def _page(link: str) -> Callable[[], State]:
@@ -94,22 +94,8 @@ def _page(link: str) -> Callable[[], State]:
             reason = error.reason if isinstance(error, URLError) else error
             raise Unreachable(f"{parts.netloc}: {reason}") from None
         try:
-            return _checked(body, parts.netloc)
+            return state_in(body, parts.netloc)
         except OptionError as error:
             raise Unreachable(error.summary) from None
 
     return ask
-
-
-def _checked(body: bytes, given: str) -> State:
-    try:
-        state: Any = json.loads(body)
-    except ValueError:  # also of bytes that are no text
-        state = None
-    if not isinstance(state, dict) or not isinstance(state.get("runs"), list):
-        raise OptionError(
-            f"{given} is not a state of runs: it has no list of runs",
-            asked=f"python -m headgate top {given}",
-            remedy='a file of headgate.spark.report("run.json") · /state.json of a live page',
-        )
-    return state

@@ -16,17 +16,16 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.observe.runs import RUNS
 from headgate.spark.confs import context_confs, is_gone
 from headgate.spark.driver.interrupts import cancel_on_ctrl_c
 from headgate.spark.driver.kept import runs as kept_runs
+from headgate.spark.driver.kept.run_record import record_of
 from headgate.spark.driver.kept.runs import KeptRuns
 from headgate.spark.driver.kept.spark_tasks import SparkTasks
 from headgate.spark.driver.lifetimes import PlanLifetimes
 from headgate.spark.driver.scheduler.task_sets import failed_tasks, running_tasks, stage_counts
-from headgate.spark.progress import latest
-from headgate.spark.progress.display import PERIOD, PROGRESS
-from headgate.spark.progress.drawn import KeptDrawn
-from headgate.spark.progress.stats import kept_snapshot
+from headgate.spark.progress.display import PERIOD, PROGRESS, DrawnRun
 from headgate.spark.progress.surfaces import is_line, is_notebook
 from headgate.spark.tasks.notice import MAX_BYTES, TOKEN_BYTES, Listener, notice_of
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    from headgate.observe.record import Run
     from headgate.observe.runs import RunKey
     from headgate.spark.driver.kept.runs import KeptRun
 
@@ -96,7 +96,7 @@ class KeptWatch:
                 try:
                     before, live = live, self._runs.live()
                     for key in {_key(run) for run in before} - {_key(run) for run in live}:
-                        latest.ended(key)
+                        RUNS.look(key)
                     self._lifetimes.look()
                 except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
                     if not is_gone(self._context):
@@ -118,11 +118,17 @@ class KeptWatch:
         if notice is not None:
             self._runs.start(notice)
 
-    def _drawn(self, run: KeptRun) -> KeptDrawn:
+    def _drawn(self, run: KeptRun) -> DrawnRun:
         progress = self._progress.get(run.exchange, "off")
         if progress == "auto" and self._has_sparks_bar and is_line():
             progress = "off"  # two programs cannot draw the same line
-        return KeptDrawn(self._runs, run, progress, progress == "auto" and is_notebook())
+        lists_tasks = progress == "auto" and is_notebook()
+        key = _key(run)
+
+        def look(now: float) -> Run:
+            return RUNS.saw(key, record_of(self._runs, run, now, lists_tasks=lists_tasks))
+
+        return DrawnRun(key, run.started, progress, look)
 
 
 def runs_of(session: SparkSession) -> KeptRuns:
@@ -184,8 +190,8 @@ def live_with(session: SparkSession, exchange: str, part: Any) -> None:
 
 
 def _began(runs: KeptRuns, run: KeptRun) -> None:
-    latest.began(_key(run), lambda: kept_snapshot(runs, run, time.monotonic()))
+    RUNS.began(_key(run), lambda: record_of(runs, run, time.monotonic()))
 
 
 def _key(run: KeptRun) -> RunKey:
-    return run.exchange, run.number
+    return "kept", run.exchange, run.number

@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from headgate.spark.progress.surfaces import Log, Shown, of_this_process
+from headgate.spark.progress.surfaces import Log, surface_of_this_process
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from headgate.spark.progress.stats import ExchangeStats
-    from headgate.spark.progress.surfaces import RunKey, Surface
-
-    #: The runs that are drawn, with what is drawn of them.
-    _Known = dict[RunKey, tuple["DrawnRun", Shown]]
+    from headgate.observe.record import Run
+    from headgate.observe.runs import RunKey
+    from headgate.spark.progress.surfaces import Surface
 
 _LOG: Final = logging.getLogger("headgate.spark")
 #: Seconds between two drawings.
@@ -27,23 +26,21 @@ _FIRST: Final = 1.0
 _QUIET: Final = 2.0
 
 
-class DrawnRun(Protocol):
-    """A run whose progress can be drawn."""
+@dataclass(frozen=True, slots=True)
+class DrawnRun:
+    """A run whose progress can be drawn.
 
-    @property
-    def key(self) -> RunKey:
-        """The run, among all of this process."""
+    Attributes:
+        key: the run, among all of this process.
+        started: when it began, in seconds of the monotonic clock.
+        progress: value of its option ``progress``: ``"auto"``, ``"log"`` or ``"off"``.
+        look: returns the run at a time of the monotonic clock; any thread may call it.
+    """
 
-    @property
-    def started(self) -> float:
-        """When it began, in seconds of the monotonic clock."""
-
-    @property
-    def progress(self) -> str:
-        """Value of its option ``progress``: ``"auto"``, ``"log"`` or ``"off"``."""
-
-    def stats(self, now: float) -> ExchangeStats:
-        """Return its statistics at this time of the monotonic clock; any thread may call it."""
+    key: RunKey
+    started: float
+    progress: str
+    look: Callable[[float], Run]
 
 
 class Screen:
@@ -55,7 +52,8 @@ class Screen:
     def __init__(self) -> None:
         self._surfaces: dict[str, Surface] = {}
         self._failed: set[str] = set()
-        self._runs: dict[str, _Known] = {"auto": {}, "log": {}}
+        #: Value of the option -> the runs that were drawn last.
+        self._runs: dict[str, dict[RunKey, DrawnRun]] = {"auto": {}, "log": {}}
 
     def wants(self, run: DrawnRun, now: float) -> bool:
         """Return True if the run is old enough to be drawn and its exchange does not say "off"."""
@@ -63,32 +61,28 @@ class Screen:
 
     def draw(self, runs: Sequence[DrawnRun], now: float) -> None:
         """Draw these runs, and once more the runs that were drawn before and have ended since."""
-        for mode, known in self._runs.items():
+        for mode, before in list(self._runs.items()):
             live = {r.key: r for r in runs if r.progress == mode and self.wants(r, now)}
-            if (not live and not known) or mode in self._failed:
+            if (not live and not before) or mode in self._failed:
                 continue
+            self._runs[mode] = live
             try:
-                self._draw(mode, live, known, now)
+                self._draw(mode, live, before, now)
             except Exception as error:  # noqa: BLE001 - a terminal or notebook raises what it likes
                 self._failed.add(mode)
                 surface = self._surfaces.get(mode)
                 name = "progress" if surface is None else surface.name
                 _LOG.warning("%s is off from now on, it failed: %r", name, error)
 
-    def _draw(self, mode: str, live: dict[RunKey, DrawnRun], known: _Known, now: float) -> None:
+    def _draw(
+        self, mode: str, live: dict[RunKey, DrawnRun], before: dict[RunKey, DrawnRun], now: float
+    ) -> None:
         if mode not in self._surfaces:
-            self._surfaces[mode] = Log() if mode == "log" else of_this_process()
-        for key, run in live.items():
-            stats = run.stats(now)
-            if key in known:
-                known[key][1].stats = stats
-            else:
-                known[key] = run, Shown(stats)
-        ended = [known.pop(key) for key in set(known) - set(live)]
-        for run, shown in ended:
-            shown.stats = run.stats(now)
-        self._surfaces[mode].draw([s for _, s in known.values()], [s for _, s in ended], now)
-        if not known:
+            self._surfaces[mode] = Log() if mode == "log" else surface_of_this_process()
+        runs = {key: run.look(now) for key, run in live.items()}
+        ended = {key: run.look(now) for key, run in before.items() if key not in live}
+        self._surfaces[mode].draw(runs, ended, now)
+        if not live:
             del self._surfaces[mode]  # the next run may have another stderr
 
 

@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of an exchange before it runs; the attributes are those of ``RunStats``."""
+    """What is known of an exchange before it runs; the attributes are those of its runs."""
 
     options: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-def facts_of(options: Options, **found: Any) -> Facts:
+def facts_of(options: Options, **in_force: Any) -> Facts:
     """Return what is known of an exchange.
 
     Args:
         options: of the call. Those that are no text are left out.
-        found: values in force that are not those of the call.
+        in_force: values that are not those of the call.
     """
-    known = {}
+    values = {}
     for name, source in options.sources.items():
-        value = found.get(name, options[name])
+        value = in_force.get(name, options[name])
         if OPTIONS[name].kind != "schema":
             words = None if value is None else describe(name, value)
-            known[name] = {"value": words, "source": _word(source)}
-    return Facts(known, versions())
+            values[name] = {"value": words, "source": _word(source)}
+    return Facts(values, versions())
 
 
 def _word(source: str) -> str:

@@ -9,16 +9,16 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate._text import plain
-from headgate.spark.progress.render import html, line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
     from typing import TextIO
 
-    from headgate.spark.progress.stats import ExchangeStats
+    from headgate.observe.record import Run
+    from headgate.observe.runs import RunKey
 
-#: Id of the exchange, in hex, and number of the run.
-RunKey = tuple[str, int]
+    #: The runs that are drawn.
+    Drawn = Mapping[RunKey, Run]
 
 _LOG: Final = logging.getLogger("headgate.spark")
 #: Seconds between two lines in the log about a run.
@@ -29,32 +29,12 @@ _LOG_WIDTH: Final = 400
 _DEFAULT_WIDTH: Final = 100
 
 
-class Shown:
-    """The drawn state of a run: its latest snapshot.
-
-    Args:
-        stats: the snapshot.
-    """
-
-    def __init__(self, stats: ExchangeStats) -> None:
-        self.stats = stats
-
-    @property
-    def key(self) -> RunKey:
-        """The run, among all of this process."""
-        return self.stats.exchange_id, self.stats.run
-
-    def line(self, width: int) -> str:
-        """Return the run's line of at most ``width`` characters."""
-        return line(self.stats, width)
-
-
 class Surface(Protocol):
     """A place where runs are drawn."""
 
     name: str
 
-    def draw(self, live: Iterable[Shown], ended: Iterable[Shown], now: float) -> None:
+    def draw(self, live: Drawn, ended: Drawn, now: float) -> None:
         """Draw the live runs, and for the last time the runs that ended."""
 
 
@@ -71,14 +51,13 @@ class Terminal:
         self._stream = stream
         self._written = 0
 
-    def draw(self, live: Iterable[Shown], ended: Iterable[Shown], now: float) -> None:  # noqa: ARG002 - see Surface
+    def draw(self, live: Drawn, ended: Drawn, now: float) -> None:  # noqa: ARG002 - see Surface
         """Overwrite the line with the state of the newest run."""
-        shown = list(live)
-        if not shown:
+        if not live:
             self._write("")
             return
-        newest = min(shown, key=lambda run: (run.stats.seconds, -run.stats.run))
-        more = f"  (+{len(shown) - 1} more)" if len(shown) > 1 else ""
+        newest = min(live.values(), key=lambda run: (run.seconds, -run.number))
+        more = f"  (+{len(live) - 1} more)" if len(live) > 1 else ""
         width = max(10, min(_MAX_WIDTH, self._columns() - 1))
         self._write(newest.line(max(10, width - len(more))) + more)
 
@@ -111,21 +90,16 @@ class Notebook:
         self._display = display
         self._handles: dict[RunKey, Any] = {}
 
-    def draw(self, live: Iterable[Shown], ended: Iterable[Shown], now: float) -> None:  # noqa: ARG002 - see Surface
+    def draw(self, live: Drawn, ended: Drawn, now: float) -> None:  # noqa: ARG002 - see Surface
         """Update the output of each run."""
-        for shown in live:
-            self._update(shown)
-        for shown in ended:
-            self._update(shown)
-            del self._handles[shown.key]
-
-    def _update(self, shown: Shown) -> None:
-        page = self._display.HTML(html(shown.stats))
-        handle = self._handles.get(shown.key)
-        if handle is None:
-            self._handles[shown.key] = self._display.display(page, display_id=True)
-        else:
-            handle.update(page)
+        for key, run in {**live, **ended}.items():
+            page = self._display.HTML(run._repr_html_())
+            if key in self._handles:
+                self._handles[key].update(page)
+            else:
+                self._handles[key] = self._display.display(page, display_id=True)
+        for key in ended:
+            del self._handles[key]
 
 
 class Log:
@@ -136,22 +110,18 @@ class Log:
     def __init__(self) -> None:
         self._logged: dict[RunKey, float] = {}
 
-    def draw(self, live: Iterable[Shown], ended: Iterable[Shown], now: float) -> None:
+    def draw(self, live: Drawn, ended: Drawn, now: float) -> None:
         """Write the lines that are due."""
-        for shown in live:
-            begin = now - shown.stats.seconds
-            if now - self._logged.get(shown.key, begin) >= LOG_PERIOD:
-                self._logged[shown.key] = now
-                _LOG.info("%s", shown.line(_LOG_WIDTH), extra=_about(shown.stats))
-        for shown in ended:
-            self._logged.pop(shown.key, None)
+        for key, run in live.items():
+            if now - self._logged.get(key, now - run.seconds) >= LOG_PERIOD:
+                self._logged[key] = now
+                about = {"exchange": run.name, "run": run.number}
+                _LOG.info("%s", run.line(_LOG_WIDTH), extra=about)
+        for key in ended:
+            self._logged.pop(key, None)
 
 
-def _about(stats: ExchangeStats) -> dict[str, Any]:
-    return {"exchange": stats.exchange_id, "run": stats.run}
-
-
-def of_this_process() -> Surface:
+def surface_of_this_process() -> Surface:
     """Return the surface that ``auto`` selects here: notebook, terminal, or log."""
     # A notebook's kernel has loaded IPython already, so it is never imported only to ask.
     ipython = sys.modules.get("IPython")
@@ -163,12 +133,12 @@ def of_this_process() -> Surface:
 
 def is_line() -> bool:
     """Return True if ``auto`` selects a terminal's line here."""
-    return isinstance(of_this_process(), Terminal)
+    return isinstance(surface_of_this_process(), Terminal)
 
 
 def is_notebook() -> bool:
     """Return True if ``auto`` selects a notebook's output here, which lists the tasks."""
-    return isinstance(of_this_process(), Notebook)
+    return isinstance(surface_of_this_process(), Notebook)
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

@@ -126,17 +126,9 @@ class Counts:
 
     def report(self, exchange: str, partitions: int) -> TaskReport:
         """Return the report of this task, for the name of its first input."""
-        return report(
-            exchange,
-            partitions,
-            "reduce",
-            rows=self._rows,
-            bytes=self._bytes,
-            peak_bytes=self.peak,
-            times=self.clock.fields(),
-            disk_ms=self.disk_ms,
-            link_ms=self.link_ms,
-        )
+        sizes = {"rows": self._rows, "bytes": self._bytes, "peak_bytes": self.peak}
+        waits = {"disk_ms": self.disk_ms, "link_ms": self.link_ms}
+        return report(exchange, partitions, "reduce", {**sizes, **self.clock.fields(), **waits})
 
 
 def _reduce(

@@ -9,10 +9,11 @@ import socket
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from headgate._directories import local_directories
 from headgate.observe.edges import folded
+from headgate.observe.record import Task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,25 +32,17 @@ class TaskReport:
     Attributes:
         exchange: name of the exchange and the input; of the first one for a consumer.
         partitions: partitions of its result.
-        role: "map" for a producer, "reduce" for a consumer.
+        record: the task, as the record of the run has it; its bytes are those of pages, or of a consumer's batches in memory.
         execution: id of Spark's SQL execution; None where an RDD's action ran the task.
         stage: id of Spark's stage.
-        task: number of its Spark partition.
-        attempt: id of the attempt, unique in the application.
+        attempt: id of Spark's task attempt, unique in the application.
         failures: attempts at the same task that failed before.
-        rows: rows that were kept or read.
-        bytes: bytes of their pages, or of their batches in memory for a consumer.
+        host: the host, as long as it runs.
+        directories: Spark's local directories on this executor.
         pages: buffers that were kept; 0 for a consumer.
         file_bytes: bytes of the file that a producer left; 0 if its pages travel with its rows.
         splits: splits of a source that a producer has read.
-        peak_bytes: peak usage of the pool.
-        times: ms by state of the task's thread, as :meth:`Clock.fields` names them.
-        disk_ms: ms of these in which the task waited for its files.
-        link_ms: ms of these in which a consumer waited for rows from other hosts.
-        host: the host, as long as it runs.
-        directories: Spark's local directories on this executor.
         server: the host that serves what a producer left; None if all executors are on one host.
-        hostname: name of the host.
         edges: bytes for the consumers, as :func:`headgate.observe.edges.folded` returns them.
         edges_each: consumers that share a number in ``edges``.
         changed: rows that the last round of an iteration changed, if it knows.
@@ -57,25 +50,17 @@ class TaskReport:
 
     exchange: str
     partitions: int
-    role: Role
+    record: Task
     execution: int | None
     stage: int
-    task: int
     attempt: int
     failures: int
-    rows: int
-    bytes: int
-    pages: int
-    file_bytes: int
-    splits: int
-    peak_bytes: int
-    times: dict[str, int]
     host: str
     directories: tuple[str, ...]
-    server: HostAddress | None
-    disk_ms: int = 0
-    link_ms: int = 0
-    hostname: str = ""
+    pages: int = 0
+    file_bytes: int = 0
+    splits: int = 0
+    server: HostAddress | None = None
     edges: Sequence[int] = ()
     edges_each: int = 1
     changed: int = 0
@@ -100,22 +85,20 @@ def report(
     exchange: str,
     partitions: int,
     role: Role,
+    figures: Mapping[str, Any],
     *,
-    rows: int,
-    bytes: int,  # noqa: A002 - as in TaskStats
-    peak_bytes: int,
-    times: dict[str, int],
-    disk_ms: int = 0,
-    link_ms: int = 0,
-    pages: int = 0,
-    file_bytes: int = 0,
-    splits: int = 0,
-    server: HostAddress | None = None,
     sizes: Mapping[int, int] | None = None,
+    **more: Any,
 ) -> TaskReport:
-    """Return the report of the task that this worker runs; for the arguments see :class:`TaskReport`.
+    """Return the report of the task that this worker runs.
 
-    ``sizes`` has the bytes for each consumer that a producer has rows for.
+    Args:
+        exchange: as in :class:`TaskReport`.
+        partitions: as in :class:`TaskReport`.
+        role: of the task.
+        figures: rows, bytes and times of the task, as :class:`headgate.observe.record.Task` names them.
+        sizes: bytes for each consumer that a producer has rows for.
+        **more: attributes of :class:`TaskReport` that only a producer has.
     """
     from pyspark import TaskContext  # noqa: PLC0415 - pyspark only where Spark is
 
@@ -124,30 +107,21 @@ def report(
         raise RuntimeError("not in a Spark task")
     execution = context.getLocalProperty("spark.sql.execution.id")
     each, edges = folded([sizes.get(n, 0) for n in range(partitions)] if sizes else [])
+    attempt = context.taskAttemptId()
+    about: dict[str, Any] = {"host": socket.gethostname(), "attempt": attempt}
     return TaskReport(
         exchange=exchange,
         partitions=partitions,
-        role=role,
+        record=Task(role, context.partitionId(), "done", **figures, **about),
         execution=int(execution) if execution else None,
         stage=context.stageId(),
-        task=context.partitionId(),
-        attempt=context.taskAttemptId(),
+        attempt=attempt,
         failures=context.attemptNumber(),
-        rows=rows,
-        bytes=bytes,
-        pages=pages,
-        file_bytes=file_bytes,
-        splits=splits,
-        peak_bytes=peak_bytes,
-        times=times,
-        disk_ms=disk_ms,
-        link_ms=link_ms,
         host=host(),
         directories=local_directories(),
-        server=server,
-        hostname=socket.gethostname(),
         edges=array("q", edges),
         edges_each=each,
+        **more,
     )
 
 

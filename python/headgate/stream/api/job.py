@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import time
 import weakref
 from collections.abc import Mapping
 from inspect import signature
@@ -41,13 +40,15 @@ from headgate.stream.job.config import (
 )
 from headgate.stream.job.local import ProcessWorkers, ThreadWorkers
 from headgate.stream.job.master import JobMaster
-from headgate.stream.job.plain import plain
 from headgate.stream.job.query import StreamingQuery
+from headgate.stream.job.run_record import record_of
 from headgate.stream.job.store import CheckpointStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headgate.observe.record import Run
+    from headgate.observe.runs import RunKey
     from headgate.stream.graph.nodes import Node, StreamGraph
     from headgate.stream.job.pool import WorkerPool
 
@@ -203,8 +204,10 @@ class StreamingJob:
 
             pool = spark_workers(spark, graph, config.name, workers, options or {})
         master = JobMaster(graph, config, store, pool)
-        _record(config.name, master)
+        key = ("stream", master.name, 0)
+        master.when_over = lambda: RUNS.look(key)
         master.start()
+        _record(key, master)
         self._graph.close_job(self._sink.job)
         wait_at_exit(master, config.name)
         return StreamingQuery(master)
@@ -263,18 +266,19 @@ def _refuse_broadcasts(graph: JobGraph) -> None:
                 )
 
 
-def _record(name: str, master: JobMaster) -> None:
+def _record(key: RunKey, master: JobMaster) -> None:
     """Let the record of this process show the job, and keep its last status. It does not hold the job."""
-    held, started_at = weakref.ref(master), round(time.time(), 3)
+    reference = weakref.ref(master)
 
-    def look() -> dict[str, Any]:
-        job = held()
+    def look() -> Run:
+        job = reference()
         if job is None:
-            return {}
-        return plain(name, started_at, StreamingQuery(job).status)
+            raise LookupError("it is gone")
+        return record_of(job)
 
-    ended = RUNS.stream(name, look)
-    master.when_over = lambda: ended(look())
+    RUNS.began(key, look)
+    if master.ended_at is not None:  # before it was in the record
+        RUNS.look(key)
 
 
 def _name(

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headgate.stream.job.bottleneck import Shares, shares
-
 if TYPE_CHECKING:
     from headgate.stream.graph.stages import JobGraph, TaskId
     from headgate.stream.job.checkpoints import CheckpointCoordinator
@@ -33,7 +31,7 @@ class Attempt:
         enumerators: states of the enumerators by checkpoint and uid.
         cancelling: workers that still have to cancel their tasks.
         figures: last report of each task.
-        shares: what each task did between its last two reports.
+        before: the report before that.
         is_over: True once its tasks were told to end.
     """
 
@@ -49,7 +47,7 @@ class Attempt:
     enumerators: dict[int, dict[str, str]] = field(default_factory=dict)
     cancelling: set[int] = field(default_factory=set)
     figures: dict[TaskId, Mapping[str, Any]] = field(default_factory=dict)
-    shares: dict[TaskId, Shares] = field(default_factory=dict)
+    before: dict[TaskId, Mapping[str, Any]] = field(default_factory=dict)
     is_over: bool = False
 
     @property
@@ -70,9 +68,9 @@ class Attempt:
     def note(self, task: TaskId, figures: Mapping[str, Any]) -> None:
         """Take a task's report."""
         before = self.figures.get(task)
+        if before is not None and figures["elapsed_ms"] > before["elapsed_ms"]:
+            self.before[task] = before
         self.figures[task] = figures
-        if before is not None and (found := shares(before, figures)) is not None:
-            self.shares[task] = found
 
     def inputs(self, graph: JobGraph) -> dict[int, list[Any]]:
         """Return for each worker its tasks with their channels, when all workers have made their partitions."""

@@ -12,8 +12,8 @@ from headgate.control.descriptors import NONE_LEFT, say_shortage_once
 from headgate.control.heartbeat import Heartbeats
 from headgate.control.place import Place
 from headgate.errors import PeerLostError, ProtocolError
+from headgate.observe.record import Worker
 from headgate.stream.job.server import Strangers, WorkerPeer
-from headgate.stream.job.status import WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +69,7 @@ class Crew:
         self._peers: dict[int, WorkerPeer] = {}
         self._numbers: dict[WorkerPeer, int] = {}
         #: What each worker said last when it connected.
-        self._known: dict[int, WorkerStatus] = {}
+        self._known: dict[int, Worker] = {}
         self._strangers = Strangers()
         self._heartbeats = Heartbeats()
         self._place: Place | None = None
@@ -145,7 +145,7 @@ class Crew:
         """Return the name of a worker's host."""
         return self._known[worker].host
 
-    def status(self) -> list[WorkerStatus]:
+    def status(self) -> list[Worker]:
         """Return the connected workers; from any thread."""
         return [self._known[number] for number in sorted(self._peers)]
 
@@ -223,7 +223,7 @@ class Crew:
         before = self._peers.get(number)
         self._peers[number] = peer
         self._numbers[peer] = number
-        self._known[number] = WorkerStatus(number, message["host"], message["pid"])
+        self._known[number] = Worker(number, message["host"], message["pid"])
         if before is not None:
             # The worker was started again before the end of its old connection was noticed.
             self._numbers.pop(before, None)

@@ -10,29 +10,29 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.cause import Cause
 from headgate.errors import CheckpointError, HeadgateError, ProtocolError
+from headgate.observe.record import Failure
 from headgate.stream.job.attempt import Attempt
-from headgate.stream.job.bottleneck import Bottleneck, Shares, find_bottleneck
 from headgate.stream.job.checkpointing import Checkpointing
 from headgate.stream.job.crew import Crew
 from headgate.stream.job.metadata import restored_tasks
 from headgate.stream.job.notices import FAILED, Notices, after_restarts
 from headgate.stream.job.reports import OF_READERS, check_report
 from headgate.stream.job.sources import JobSources
-from headgate.stream.job.status import EndedAttempt, JobState, WorkerStatus
+from headgate.stream.job.status import JobState
 from headgate.stream.job.stop import Stop
 
 if TYPE_CHECKING:
+    from headgate.observe.record import CheckpointStats, Worker
     from headgate.stream.graph.stages import JobGraph, TaskId
     from headgate.stream.job.checkpoints import Trigger
     from headgate.stream.job.config import JobConfig
-    from headgate.stream.job.history import CheckpointStats
     from headgate.stream.job.messages import StreamMessage
     from headgate.stream.job.pool import WorkerPool
     from headgate.stream.job.store import CheckpointStore, Completed
@@ -60,6 +60,8 @@ class JobMaster:
 
     Attributes:
         graph: the job.
+        name: of the job.
+        started_at, ended_at: in seconds since 1970.
         restarts: failures after which it was started anew.
         state, failure: what it does, and why it failed.
         ended_attempts: the last attempts that failed.
@@ -73,10 +75,13 @@ class JobMaster:
         pool: WorkerPool,
     ) -> None:
         self.graph = graph
+        self.name = config.name
+        self.started_at = round(time.time(), 3)
+        self.ended_at: float | None = None
         self.restarts = 0
         self.state = JobState.STARTING
         self.failure: HeadgateError | None = None
-        self.ended_attempts: deque[EndedAttempt] = deque(maxlen=16)
+        self.ended_attempts: deque[Failure] = deque(maxlen=16)
         self.notices = Notices(config.name)
         #: Called by the job's thread once nothing changes any more.
         self.when_over: Callable[[], object] = lambda: None
@@ -146,26 +151,14 @@ class JobMaster:
         """Return figures of the last checkpoints, the oldest first."""
         return self._checkpointing.history.all()
 
-    def figures(self) -> list[Mapping[str, Any]]:
-        """Return the last figures of all tasks."""
-        attempt = self._attempt
-        if attempt is None:
-            return []
-        return [attempt.figures.get(task, {"task": list(task)}) for task in self.graph.tasks]
+    @property
+    def current(self) -> Attempt | None:
+        """The newest attempt, whose figures any thread may read."""
+        return self._attempt
 
-    def shares(self, task: TaskId) -> Shares | None:
-        """Return what a task did in the last seconds."""
-        attempt = self._attempt
-        return None if attempt is None else attempt.shares.get(task)
-
-    def workers(self) -> list[WorkerStatus]:
+    def workers(self) -> list[Worker]:
         """Return the workers that are connected."""
         return self._crew.status()
-
-    def bottleneck(self) -> Bottleneck | None:
-        """Return the stage that others wait for, by the last seconds."""
-        attempt = self._attempt
-        return None if attempt is None else find_bottleneck(self.graph, dict(attempt.shares))
 
     @property
     def attempt(self) -> int:
@@ -202,6 +195,7 @@ class JobMaster:
             # Its thread calls this loop, which drops the calls once it is closed.
             self._loop.close()
             self._checkpointing.close()
+            self.ended_at = time.time()
             self._done.set()
             for answer in tuple(self._unanswered):
                 self._answer_ended(answer)
@@ -379,7 +373,7 @@ class JobMaster:
         about = {"job": name, "attempt": number}
         left = max(0, self._config.restarts - self._failures)
         _LOG.warning(FAILED, number, name, left, cause.summary, extra=about)
-        self.ended_attempts.append(EndedAttempt(number, cause.code, cause.summary))
+        self.ended_attempts.append(Failure(number, cause.code, cause.summary))
         self._close_attempt(cause.summary)
         self._failures += not cause.is_shortage
         is_lasting = (

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Self
 from headgate._arguments import flag, wait
 from headgate._arguments import path as checked_path
 from headgate.errors import ForkError
-from headgate.stream.job.notices import summed
-from headgate.stream.job.status import JobState, JobStatus, TaskStatus
+from headgate.stream.job.run_record import record_of
+from headgate.stream.job.status import JobState
 from headgate.stream.job.store import CheckpointStore
 from headgate.stream.state.locations import absolute
 
 if TYPE_CHECKING:
+    from headgate.observe.record import Run
     from headgate.stream.job.master import JobMaster
 
 
@@ -43,38 +44,9 @@ class StreamingQuery:
         return self._master.state
 
     @property
-    def status(self) -> JobStatus:
-        """State, tasks, checkpoints and failure. Figures of tasks are at most a second old."""
-        master = self._master
-        names = {stage.number: stage.name for stage in master.graph.stages}
-        tasks = [
-            TaskStatus(
-                names[one["task"][0]],
-                one["task"][1],
-                one.get("rows", 0),
-                one.get("batches", 0),
-                one.get("watermark"),
-                one.get("busy_ms", 0),
-                one.get("blocked_ms", 0),
-                master.shares(tuple(one["task"])),
-                one.get("dropped", {}),
-            )
-            for one in master.figures()
-        ]
-        dropped = summed(task.dropped for task in tasks)
-        return JobStatus(
-            master.state,
-            master.attempt,
-            master.restarts,
-            tasks,
-            master.checkpoints(),
-            master.failure,
-            master.bottleneck(),
-            master.workers(),
-            list(master.ended_attempts),
-            dropped,
-            master.notices.all(dropped),
-        )
+    def status(self) -> Run:
+        """The record of the job so far: state, tasks, checkpoints, verdict. Figures of tasks are at most a second old."""
+        return record_of(self._master)
 
     def await_termination(self, timeout: float | str | None = None) -> bool:
         """Wait until the job is over.

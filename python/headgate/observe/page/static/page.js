@@ -36,6 +36,7 @@
   const seconds = (ms) => (ms == null ? "-" : `${(ms / 1000).toFixed(1)} s`);
   // Tasks report it at their end.
   const peak = (one) => size(one.peak_bytes || null);
+  const short = (name) => (name.length > 16 ? `${name.slice(0, 15)}\u2026` : name);
   const rate = (slot, name) => slot[name] / (slot.seconds || 1);
   const clock = (at) => (at ? new Date(1000 * at).toLocaleTimeString() : "");
 
@@ -43,7 +44,7 @@
   function drawRuns(runs, key) {
     byId("no-runs").hidden = runs.length > 0;
     const items = runs.map((run) => {
-      const link = make("a", { href: `#${encodeURIComponent(run.key)}` }, `${run.exchange_id.slice(0, 4)}/${run.run} `,
+      const link = make("a", { href: `#${encodeURIComponent(run.key)}` }, `${run.mode === "kept" ? run.name.slice(0, 4) : run.name}/${run.number} `,
         make("span", {}, run.error ? `${run.state} ${run.error}` : run.state), make("br"),
         make("small", {}, `${clock(run.started_at)}  ${Number(run.seconds).toFixed(1)} s  ${count(run.rows)} rows`));
       if (run.key === key) link.setAttribute("aria-current", "page");
@@ -58,18 +59,19 @@
   function drawRun(run) {
     byId("run").hidden = !run;
     if (!run) return;
-    byId("run-title").textContent = `Exchange ${run.exchange_id.slice(0, 4)}, run ${run.run}, ${run.mode}: ${run.state}`;
+    byId("run-title").textContent = `${run.title[0].toUpperCase()}${run.title.slice(1)}, ${run.mode}: ${run.state}`;
     byId("error").hidden = !run.error;
     byId("error").textContent = run.error ? `[${run.error}] ${run.error_summary}` : "";
     byId("verdict").textContent = run.verdict ? `Slowest: ${run.verdict.text}. May help: ${run.verdict.advice}.`
       : "No stage is clearly the slowest.";
     byId("causes").replaceChildren(...run.causes.map((cause) => make("li", {}, cause)));
-    const last = run.history?.length > 1 ? run.history[run.history.length - 1] : null;
+    const last = run.history.length > 1 ? run.history[run.history.length - 1] : null;
     const numbers = {
       time: `${Number(run.seconds).toFixed(1)} s`, rows: count(run.rows), bytes: size(run.bytes),
-      "rows/s now": run.state === "running" && last ? count(rate(last, "rows")) : "-",
-      "bytes/s now": run.state === "running" && last ? size(rate(last, "bytes")) : "-",
-      "producers done": run.producers, consumers: run.consumers, "pool peak": peak(run),
+      "rows/s now": run.is_running && last ? count(rate(last, "rows")) : "-",
+      "bytes/s now": run.is_running && last ? size(rate(last, "bytes")) : "-",
+      ...(run.mode === "stream" ? { restarts: run.restarts, workers: run.workers.length }
+        : { "producers done": run.producers, consumers: run.consumers, "pool peak": peak(run) }),
       ...(run.file_bytes ? { "in files": size(run.file_bytes) } : {}),
       ...(run.splits_done ? { splits: run.splits_done } : {}),
       ...(run.failed_attempts ? { "failed attempts": run.failed_attempts } : {}),
@@ -80,10 +82,12 @@
     drawGraph(run.boxes, run.links);
     drawHistory(run);
     drawTasks(run);
+    byId("of-exchange").hidden = run.mode === "stream";
     drawMatrix(run.matrix);
+    drawCheckpoints(run.checkpoints);
     table(byId("options"), "Options in force", ["option", "value", "from"],
-      Object.entries(run.options || {}).map(([name, one]) => [name, JSON.stringify(one.value) ?? "", one.source])).classList.add("words");
-    table(byId("versions"), "Versions", ["package", "version"], Object.entries(run.versions || {}).map(([name, one]) => [name, String(one)])).classList.add("words");
+      Object.entries(run.options).map(([name, one]) => [name, JSON.stringify(one.value) ?? "", one.source])).classList.add("words");
+    table(byId("versions"), "Versions", ["package", "version"], Object.entries(run.versions).map(([name, one]) => [name, String(one)])).classList.add("words");
   }
 
   // The graph: Flink's colours, mixed by the shares of time.
@@ -94,19 +98,22 @@
   }
   function drawGraph(boxes, links) {
     const graph = byId("graph");
+    graph.setAttribute("viewBox", `-20 0 ${216 * Math.max(5, boxes.length) - 40} 150`);
     const parts = [];
     boxes.forEach((box, i) => {
       const x = 10 + i * 216, rgb = mixed(box);
       const tone = 0.3 * rgb[0] + 0.59 * rgb[1] + 0.11 * rgb[2] > 140 ? "on-light" : "on-dark";
-      const words = [[box.name, "name"], [`busy ${percent(box.busy)}`, ""], [`pressed ${percent(box.back_pressured)}`, ""], [`idle ${percent(box.idle)}`, ""]];
+      const words = [[short(box.name), "name"], [`busy ${percent(box.busy)}`, ""], [`pressed ${percent(box.back_pressured)}`, ""], [`idle ${percent(box.idle)}`, ""]];
       parts.push(draw("rect", { class: "box", x, y: 20, width: 112, height: 92, rx: 6, fill: `rgb(${rgb.join(",")})` }));
       words.forEach(([text, kind], line) => parts.push(draw("text", { x: x + 56, y: 42 + 20 * line, class: `${tone} ${kind}` }, text)));
       const busiest = box.busiest == null || box.tasks < 2 ? "" : `busiest: task ${box.busiest}, ${percent(box.busiest_share)}`;
       parts.push(draw("text", { x: x + 56, y: 132 }, busiest || `${box.tasks} task${box.tasks === 1 ? "" : "s"}`));
     });
-    links.forEach((link, i) => {
+    links.forEach((link) => {
+      const i = boxes.findIndex((box) => box.name === link.from);
+      if (boxes[i + 1]?.name !== link.to) return;  // the list below has it
       const x = 122 + i * 216;
-      const waits = link.kind === "pressed" ? `${link.from} waits` : link.kind === "starved" ? `${link.to} waits` : link.kind === "flows" ? "nobody waits" : "";
+      const waits = link.kind === "pressed" ? `${short(link.from)} waits` : link.kind === "starved" ? `${short(link.to)} waits` : link.kind === "flows" ? "nobody waits" : "";
       parts.push(draw("path", { class: `edge ${link.kind}`, d: `M${x + 4} 66H${x + 90}` }),
         draw("path", { class: `head ${link.kind}`, d: `M${x + 87} 58l13 8l-13 8z` }),
         draw("text", { x: x + 52, y: 52, class: "small" }, waits), draw("text", { x: x + 52, y: 86, class: "small" }, link.share == null ? "" : `${percent(link.share)} ${link.level}`));
@@ -119,7 +126,7 @@
   // The history: a line for rows and bytes, a column of shares for each stage and second.
   const SLOTS = 60;
   function drawHistory(run) {
-    const slots = run.history || [];
+    const slots = run.history;
     const end = slots.length ? slots[slots.length - 1].at : 0;
     const place = (slot) => SLOTS - 1 - Math.min(SLOTS - 1, Math.round(end - slot.at));
     const figures = [["rows", count], ["bytes", size]].map(([name, words]) => {
@@ -203,25 +210,17 @@
     place.replaceChildren(grid);
   }
 
-  function drawStreams(streams) {
-    byId("streams").hidden = streams.length === 0;
-    byId("stream-list").replaceChildren(...streams.map((job) => {
-      const checkpoints = table(make("table"), "Checkpoints, the newest first",
-        ["id", "status", "at", "duration", "bytes", "alignment", "stood still", "in flight", "reason"],
-        [...job.checkpoints].reverse().map((one) => [one.checkpoint, one.status, clock(one.triggered / 1000), seconds(one.duration),
-          size(one.bytes), seconds(one.alignment), seconds(one.sync), size(one.in_flight), one.reason]));
-      const tasks = table(make("table"), "Tasks", ["task", "rows", "batches", "busy", "waited"],
-        (job.tasks || []).map((task) => [`${task.name} ${task.index}`, count(task.rows), count(task.batches), seconds(task.busy), seconds(task.blocked)]));
-      const why = job.bottleneck ? `  Slowest: ${typeof job.bottleneck === "string" ? job.bottleneck : job.bottleneck.text ?? ""}` : "";
-      return make("section", {}, make("h3", {}, job.name ?? "streaming job"),
-        make("p", {}, `${job.state}, attempt ${job.attempt}, ${job.restarts} restarts.${why}`), make("ul", { class: "quiet" }, ...job.causes.map((cause) => make("li", {}, cause))), make("div", { class: "wide" }, tasks, checkpoints));
-    }));
+  function drawCheckpoints(checkpoints) {
+    byId("checkpoints").hidden = checkpoints.length === 0;
+    table(byId("checkpoint-table"), "The newest first",
+      ["id", "status", "at", "duration", "bytes", "alignment", "stood still", "in flight", "reason"],
+      [...checkpoints].reverse().map((one) => [one.checkpoint, one.status, clock(one.triggered / 1000), seconds(one.duration),
+        size(one.bytes), seconds(one.alignment), seconds(one.sync), size(one.in_flight), one.reason]));
   }
 
   function drawAll() {
     drawRuns(shown.runs, shown.run?.key);
     drawRun(shown.run);
-    drawStreams(shown.streams);
   }
 
   // Events. A hidden page closes its stream, so that it costs the driver nothing.

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from headgate.observe.record import Failure
+
 _CODE: Final = re.compile(r"\[(HG-\d{4})\]")
 
 
@@ -39,3 +41,9 @@ def failed(error: str) -> Outcome:
         code[1] if code else "",
         next((line for line in lines if not line.startswith(" ")), ""),
     )
+
+
+def failure_of(task: int, attempt: int, host: str, error: str) -> Failure:
+    """Return an attempt at a task, whose role is not known here, that ended with this error text of Spark."""
+    cause = failed(error)
+    return Failure(attempt, cause.code, cause.summary, "", task, host)

@@ -10,7 +10,8 @@ import logging
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.accumulators import Accumulator, AddingAccumulatorParam
@@ -22,12 +23,13 @@ from headgate.spark.tasks.kept_files import sweep
 from headgate.spark.tasks.report import host, run_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    from headgate.spark.driver.kept.spark_tasks import FailedTask, RunningTask, SparkTasks
+    from headgate.observe.record import Failure
+    from headgate.spark.driver.kept.spark_tasks import RunningTask, SparkTasks
     from headgate.spark.driver.kept.stages import StageCounts
     from headgate.spark.progress.facts import Facts
     from headgate.spark.tasks.notice import Notice
@@ -55,10 +57,10 @@ class KeptRun:
     """One exchange in one SQL execution.
 
     Attributes:
-        exchange: name of the exchange, of all its inputs.
-        partitions: consumers, if all of them run.
+        exchange: name of the exchange, of all its inputs; of the iteration if it has parts.
+        partitions: consumers of a part, if all of them run.
         number: of the run among those of kept exchanges in this application.
-        execution: id of the SQL execution; None if an RDD's action started it.
+        execution: id of the SQL execution, of the newest part; None if an RDD's action started it.
         started: when its first known task began, in seconds of the driver's monotonic clock.
         heard: when the last report or notice came.
         producers: name of the input and number of a task -> its newest report.
@@ -68,6 +70,7 @@ class KeptRun:
         ended: attempt -> when its report came.
         stages: those of its tasks, with the tasks that run.
         failed: stage and attempt -> how many attempts at tasks failed, and those that are known.
+        parts: SQL executions so far; above 1 only for an iteration.
         is_unsettled: True once a task has said that the last round of an iteration changed rows.
     """
 
@@ -83,25 +86,28 @@ class KeptRun:
     failures: int = 0
     ended: dict[int, float] = field(default_factory=dict)
     stages: RunStages = field(default_factory=RunStages)
-    failed: dict[tuple[int, int], tuple[int, Sequence[FailedTask]]] = field(default_factory=dict)
+    failed: dict[tuple[int, int], tuple[int, Sequence[Failure]]] = field(default_factory=dict)
+    parts: int = 1
     is_unsettled: bool = False
 
     def add(self, report: TaskReport, now: float) -> None:
         """Take a report."""
-        tasks = self.producers if report.role == "map" else self.consumers
-        key = report.exchange, report.task
+        task = report.record
+        role: Role = "map" if task.role == "map" else "reduce"
+        tasks = self.producers if role == "map" else self.consumers
+        key = report.exchange, task.task
         before = tasks.get(key)
         failures = report.failures
         if before is not None and failures > before.failures:
             # Spark counts the attempt whose output was lost too, and that one had succeeded.
             failures -= before.failures + 1
-        if report.role == "map" and before is not None:
+        if role == "map" and before is not None:
             self.made_again += 1
         tasks[key] = report
         self.ended[report.attempt] = now
-        self.stages.roles[report.stage] = report.role
+        self.stages.roles[report.stage] = role
         self.failures += failures
-        self.started = min(self.started, now - sum(report.times.values()) / 1000)
+        self.started = min(self.started, now - task.wall_ms / 1000)
         self.heard = now
 
 
@@ -139,17 +145,40 @@ class KeptRuns:
         self._succeeded: deque[int] = deque(maxlen=_REMEMBERED)
         self._sweeps = False
         self.places = KeptPlaces()
-        #: Exchange -> what is known of it, for its statistics.
+        #: Run -> what is known of it, for its statistics.
         self.facts: dict[str, Facts] = {}
+        #: Exchange -> the iteration whose part it is.
+        self._iterations: dict[str, str] = {}
+        #: Iterations whose call has not returned, so that more parts may come.
+        self._open: set[str] = set()
         #: Takes the reports of tasks to this object.
         self.reports = _accumulator(session.sparkContext, self._hear)
 
-    def know(self, exchange: str, facts: Facts) -> None:
-        """Take note of what is known of an exchange, for its statistics."""
+    def know(self, exchange: str, facts: Facts, iteration: str = "") -> None:
+        """Take note of what is known of an exchange, for its statistics.
+
+        Args:
+            exchange: its name.
+            facts: of it.
+            iteration: the iteration whose part it is, if it is one.
+        """
         with self._lock:
-            self.facts[exchange] = facts
-            while len(self.facts) > _MOST_FACTS:
-                del self.facts[next(iter(self.facts))]
+            self.facts[iteration or exchange] = facts
+            if iteration:
+                self._iterations[exchange] = iteration
+            known: dict[str, Any]
+            for known in (self.facts, self._iterations):
+                while len(known) > _MOST_FACTS:
+                    del known[next(iter(known))]
+
+    @contextmanager
+    def iterating(self, iteration: str) -> Iterator[None]:
+        """Let the run of an iteration go on for as long as this context lasts, also between its parts."""
+        self._open.add(iteration)
+        try:
+            yield
+        finally:
+            self._open.discard(iteration)
 
     def live(self) -> list[KeptRun]:
         """Return the runs that go on. Asks Spark only about runs that did so the last time, or are new."""
@@ -174,14 +203,17 @@ class KeptRuns:
         ]
         return [(role, one) for role, one in tasks if one.attempt not in run.ended]
 
-    def failures(self, run: KeptRun) -> list[tuple[Role, FailedTask]]:
+    def failures(self, run: KeptRun) -> list[Failure]:
         """Return attempts at tasks of a run that failed. Asks Spark if there are more than the last time."""
         for stage, at, number in [] if self._is_gone else run.stages.that_failed():
             known, _ = run.failed.get((stage, at), (0, ()))
             if number > known:
                 run.failed[stage, at] = number, self._tasks.failed(stage, at)
-        found = list(run.failed.items())
-        return [(run.stages.roles[stage], one) for (stage, _), (_, some) in found for one in some]
+        return [
+            replace(failure, role=run.stages.roles[stage])
+            for (stage, _), (_, failures) in list(run.failed.items())
+            for failure in failures
+        ]
 
     @property
     def _is_gone(self) -> bool:
@@ -189,8 +221,12 @@ class KeptRuns:
 
     def outcome(self, run: KeptRun) -> Outcome:
         """Return the state of a run and its error, as Spark knows them."""
+        outcome = self._outcome(run)
+        return RUNNING if outcome == DONE and run.exchange in self._open else outcome
+
+    def _outcome(self, run: KeptRun) -> Outcome:
         # A union of an exchange with itself has more tasks than partitions.
-        consumers = max(run.partitions, run.stages.tasks("reduce") or 0)
+        consumers = max(run.partitions * run.parts, run.stages.tasks("reduce") or 0)
         if len(run.consumers) >= consumers or self._is_gone:
             return DONE
         if run.execution is None:
@@ -229,7 +265,7 @@ class KeptRuns:
         with self._lock:
             unsettled = [report for report in reports if self._add(report, now)]
         for report in unsettled:
-            _LOG.warning(_UNSETTLED, report.exchange[:4], report.changed, report.task)
+            _LOG.warning(_UNSETTLED, report.exchange[:4], report.changed, report.record.task)
 
     def _add(self, report: TaskReport, now: float) -> bool:
         """Take a report; return True for the first of an iteration whose last round changed rows."""
@@ -238,7 +274,7 @@ class KeptRuns:
         run.is_unsettled |= report.changed > 0
         run.add(report, now)
         if report.server is not None:
-            self.places.add(report.exchange, report.task, report.attempt, report.server)
+            self.places.add(report.exchange, report.record.task, report.attempt, report.server)
         if report.file_bytes and report.host == self._host:
             files = self._directories.get(report.directories, 0)
             self._directories[report.directories] = files + 1
@@ -247,10 +283,13 @@ class KeptRuns:
         return is_first
 
     def _run(self, exchange: str, execution: int | None, partitions: int, now: float) -> KeptRun:
-        key = exchange, execution
+        name = self._iterations.get(exchange, exchange)
+        key = name, None if name != exchange else execution
         run = self._runs.get(key)
+        if run is not None and (execution or 0) > (run.execution or 0):
+            run.execution, run.parts = execution, run.parts + 1
         if run is None:
-            run = KeptRun(exchange, partitions, next(self._numbers), execution, now, now)
+            run = KeptRun(name, partitions, next(self._numbers), execution, now, now)
             self._runs[key] = self._live[run.number] = run
             while len(self._runs) > _MOST:
                 oldest = self._runs.pop(next(iter(self._runs)))

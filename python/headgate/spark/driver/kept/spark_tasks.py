@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from headgate.observe.record import Failure
+
 T = TypeVar("T")
 
 _LOG: Final = logging.getLogger("headgate.spark")
@@ -37,23 +39,6 @@ class RunningTask:
     launched: float
 
 
-@dataclass(frozen=True, slots=True)
-class FailedTask:
-    """An attempt at a task that has failed.
-
-    Attributes:
-        task: its Spark partition.
-        attempt: id of Spark's task attempt.
-        host: the host of its executor, as Spark names it.
-        error: Spark's text of the cause.
-    """
-
-    task: int
-    attempt: int
-    host: str
-    error: str
-
-
 class SparkTasks:
     """Spark's tasks by stage. Any thread may call it.
 
@@ -65,7 +50,7 @@ class SparkTasks:
     def __init__(
         self,
         running: Callable[[int, int], Sequence[RunningTask]],
-        failed: Callable[[int, int], Sequence[FailedTask]],
+        failed: Callable[[int, int], Sequence[Failure]],
     ) -> None:
         self._ask_running = running
         self._ask_failed = failed
@@ -82,7 +67,7 @@ class SparkTasks:
         self._running = found
         return found[stage, attempt][1]
 
-    def failed(self, stage: int, attempt: int) -> Sequence[FailedTask]:
+    def failed(self, stage: int, attempt: int) -> Sequence[Failure]:
         """Return attempts that failed at the tasks of a stage's attempt; none if Spark cannot tell."""
         return self._asked(self._ask_failed, stage, attempt)
 

@@ -9,13 +9,16 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.spark.driver.kept.spark_tasks import FailedTask, RunningTask
+from headgate.spark.driver.kept.outcome import failure_of
+from headgate.spark.driver.kept.spark_tasks import RunningTask
 from headgate.spark.driver.kept.stages import StageCounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pyspark import SparkContext
+
+    from headgate.observe.record import Failure
 
 #: Most tasks of a stage that are listed as running, and most attempts that failed; nobody looks at more.
 _MAX_RUNNING: Final = 128
@@ -52,10 +55,10 @@ def running_tasks(context: SparkContext, stage: int, attempt: int) -> list[Runni
     ]
 
 
-def failed_tasks(context: SparkContext, stage: int, attempt: int) -> list[FailedTask]:
+def failed_tasks(context: SparkContext, stage: int, attempt: int) -> list[Failure]:
     """Return attempts that failed at the tasks of a stage's attempt, at most 16: the first."""
     return [
-        FailedTask(one["partitionId"], one["taskId"], one["host"], one.get("errorMessage") or "")
+        failure_of(one["partitionId"], one["taskId"], one["host"], one.get("errorMessage") or "")
         for one in _tasks(context, stage, attempt, "FAILED", _MAX_FAILED)
     ]
 

@@ -6,8 +6,8 @@ from random import Random
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from headgate.spark.progress.task_stats import TaskStats
-from headgate.spark.progress.verdict import kept_verdict
+from headgate.observe.record import Task
+from headgate.observe.verdict import verdict_of_exchange
 
 
 def run_of(seed):
@@ -26,7 +26,7 @@ def run_of(seed):
             parts[2] *= role == "map"
             wall, host = sum(parts), random.choice("ab")
             tasks.append(
-                TaskStats(
+                Task(
                     role,
                     number,
                     random.choice(["running", "done"]),
@@ -84,7 +84,7 @@ def holds(found, tasks):  # noqa: PLR0911 - one per kind
 @settings(deadline=None)
 @given(RUNS, st.booleans())
 def test_what_is_said_holds_by_its_definition(tasks, reads_splits):
-    found = kept_verdict(tasks, 20.0, reads_splits=reads_splits)
+    found = verdict_of_exchange(tasks, 20.0, reads_splits=reads_splits)
     event(f"{found and found.kind}")
     if found is not None and found.stage != "exchange":
         side = [
@@ -103,10 +103,10 @@ PARTS = st.tuples(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300))
 @given(st.lists(PARTS, min_size=1, max_size=20), st.sampled_from(PULLS))
 def test_short_consumers_of_a_kept_exchange_are_judged_by_their_sum(parts, pull):
     tasks = [
-        TaskStats("reduce", number, "done", input_ms=a * p, function_ms=b * q, blocked_ms=c * r)
+        Task("reduce", number, "done", input_ms=a * p, function_ms=b * q, blocked_ms=c * r)
         for number, ((a, b, c), (p, q, r)) in enumerate((part, pull) for part in parts)
     ]
-    found = kept_verdict(tasks, 20.0)
+    found = verdict_of_exchange(tasks, 20.0)
     total = sum(task.wall_ms for task in tasks)
     busy, taken = (sum(getattr(t, name) for t in tasks) for name in ("function_ms", "blocked_ms"))
     kind = None
@@ -122,8 +122,8 @@ def test_short_consumers_of_a_kept_exchange_are_judged_by_their_sum(parts, pull)
 def test_the_order_of_tasks_does_not_matter(tasks, reads_splits, random):
     mixed = list(tasks)
     random.shuffle(mixed)
-    there = kept_verdict(tasks, 20.0, reads_splits=reads_splits)
-    assert kept_verdict(mixed, 20.0, reads_splits=reads_splits) == there
+    there = verdict_of_exchange(tasks, 20.0, reads_splits=reads_splits)
+    assert verdict_of_exchange(mixed, 20.0, reads_splits=reads_splits) == there
 
 
 @settings(deadline=None)
@@ -134,4 +134,4 @@ def test_a_common_factor_of_all_times_does_not_matter(tasks, factor):
     names = (*thread, "disk_ms", "link_ms")
     long = [replace(task, **{n: 5 * getattr(task, n) for n in names}) for task in tasks]
     longer = [replace(task, **{n: factor * getattr(task, n) for n in names}) for task in long]
-    assert kept_verdict(longer, 20.0 * factor) == kept_verdict(long, 20.0)
+    assert verdict_of_exchange(longer, 20.0 * factor) == verdict_of_exchange(long, 20.0)

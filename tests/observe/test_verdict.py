@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.spark.progress.task_stats import STAGES, TaskStats, stages
-from headgate.spark.progress.verdict import MIN_SECONDS, MOST, kept_verdict
+from headgate.observe.record import Task
+from headgate.observe.stages import STAGES, stages_of_exchange, times_in
+from headgate.observe.verdict import MIN_SECONDS, MOST, verdict_of_exchange, verdict_of_job
 
 
 def producer(task=0, source=0, map_=0, emit=0, blocked=0, state="running", **more):
@@ -22,7 +23,7 @@ def consumer(task=0, idle=0, reduce=0, sink=0, rows=0, state="running", **more):
 def made(role, task, state, times, rows=0, host="", **waits):
     waits = {f"{name}_ms": 100 * part for name, part in waits.items()}
     times = (100 * part for part in times)
-    return TaskStats(role, task, state, rows, 0, 0, *times, host=host, **waits)
+    return Task(role, task, state, rows, 0, 0, *times, host=host, **waits)
 
 
 #: Name -> tasks, options, and the kind, task and text of the verdict. Kind None: no verdict.
@@ -173,7 +174,7 @@ TABLE = {
         {},
         "sink",
         1,
-        "consumer 1 waits 83 % of the time for the code after it",
+        "waiting for the code after it takes 83 % of the time of consumer 1",
     ),
     "short producers in waves": (
         [*(producer(n, 1, 4) for n in range(5))],
@@ -195,7 +196,7 @@ TABLE = {
 @pytest.mark.parametrize("name", TABLE)
 def test_what_is_said(name):
     tasks, options, kind, task, said = TABLE[name]
-    found = kept_verdict(tasks, 10.0, **options)
+    found = verdict_of_exchange(tasks, 10.0, **options)
     if kind is None:
         assert found is None
         return
@@ -209,14 +210,14 @@ def test_what_is_said(name):
 @pytest.mark.parametrize("name", TABLE)
 def test_nothing_is_said_of_the_first_two_seconds(name):
     tasks, options, *_ = TABLE[name]
-    assert kept_verdict(tasks, 1.99, **options) is None
+    assert verdict_of_exchange(tasks, 1.99, **options) is None
 
 
 MS = st.integers(0, 1 << 62) | st.integers(0, 30_000)
 STATES = st.sampled_from(["running", "done", "stopped", "failed", "lost"])
 TASKS = st.lists(
     st.builds(
-        TaskStats,
+        Task,
         role=st.sampled_from(["map", "reduce"]),
         task=st.integers(0, 50),
         state=STATES,
@@ -237,9 +238,9 @@ TASKS = st.lists(
 @settings(deadline=None)
 @given(TASKS, st.floats(-10, 1e9), st.booleans())
 def test_any_numbers_of_workers_are_taken(tasks, seconds, reads_splits):
-    kept = kept_verdict(tasks, seconds, reads_splits=reads_splits)
+    kept = verdict_of_exchange(tasks, seconds, reads_splits=reads_splits)
     assert kept is None or (seconds >= MIN_SECONDS and MOST <= kept.share <= 1.0)
-    for stage in stages(tasks):
+    for stage in stages_of_exchange(tasks):
         assert 0.0 <= stage.busiest_share <= 1.0
 
 
@@ -259,12 +260,12 @@ def halves_at_most(draw, number):
     st.lists(halves_at_most(3), min_size=1, max_size=6),
 )
 def test_nothing_is_said_below_the_thresholds(producers, consumers):
-    tasks = [TaskStats("map", n, "running", 0, 0, 0, *times) for n, times in enumerate(producers)]
+    tasks = [Task("map", n, "running", 0, 0, 0, *times) for n, times in enumerate(producers)]
     tasks += [
-        TaskStats("reduce", n, "running", 0, 0, 0, idle, reduce, 0, sink)
+        Task("reduce", n, "running", 0, 0, 0, idle, reduce, 0, sink)
         for n, (idle, reduce, sink) in enumerate(consumers)
     ]
-    assert kept_verdict(tasks, 10.0) is None
+    assert verdict_of_exchange(tasks, 10.0) is None
 
 
 @settings(deadline=None)
@@ -272,10 +273,10 @@ def test_nothing_is_said_below_the_thresholds(producers, consumers):
 def test_the_stages_of_a_task_share_its_time(tasks):
     for made in tasks:
         task = replace(made, emit_ms=0) if made.role == "reduce" else made
-        for stage in STAGES[:3] if task.role == "map" else STAGES[3:]:
-            assert sum(task.of(stage)) == task.wall_ms
-    for stage in stages(tasks):
-        assert stage.tasks == sum((t.role == "map") == (stage.name in STAGES[:3]) for t in tasks)
+        for stage, role in STAGES.items():
+            assert role != task.role or sum(times_in(stage, task)) == task.wall_ms
+    for stage in stages_of_exchange(tasks):
+        assert stage.tasks == sum(t.role == STAGES[stage.name] for t in tasks)
 
 
 @pytest.mark.parametrize(
@@ -319,6 +320,51 @@ def test_the_stages_of_a_task_share_its_time(tasks):
     ],
 )
 def test_a_kept_exchange_is_judged_by_its_longer_side(tasks, kind, task):
-    found = kept_verdict(tasks, 10.0)
+    found = verdict_of_exchange(tasks, 10.0)
     assert (found and found.kind, found and found.task) == (kind, task)
-    assert kept_verdict(tasks, MIN_SECONDS / 2) is None
+    assert verdict_of_exchange(tasks, MIN_SECONDS / 2) is None
+
+
+# Streaming jobs.
+
+#: Three stages in a row.
+INPUTS = {"first": (), "middle": ("first",), "last": ("middle",)}
+
+
+def working(**stages):
+    """Two tasks of each stage: the arguments are the busy and the blocked part of the last second."""
+    return [
+        Task(name, number, input_ms=1000 - busy - blocked, function_ms=busy, blocked_ms=blocked)
+        for name, parts in stages.items()
+        for number, (busy, blocked) in enumerate(parts if isinstance(parts, list) else [parts] * 2)
+    ]
+
+
+def test_nobody_waits_for_stages_that_are_only_busy():
+    tasks = working(first=(900, 0), middle=(900, 50), last=(900, 0))
+    assert verdict_of_job(tasks, INPUTS) is None
+    assert verdict_of_job([], INPUTS) is None
+    assert verdict_of_job([Task("first", 0)], INPUTS) is None, "it has not told anything"
+
+
+def test_the_last_of_a_chain_of_waits_is_named():
+    found = verdict_of_job(working(first=(100, 800), middle=(200, 700), last=(900, 0)), INPUTS)
+    assert (found.kind, found.stage, found.share) == ("operator-busy", "last", 0.9)
+    text = "middle waits 70 % of the time for last, whose busiest task works 90 % of the time"
+    assert found.text == text
+    found = verdict_of_job(working(first=(100, 800), middle=(900, 0), last=(200, 0)), INPUTS)
+    assert found.stage == "middle"
+    assert found.text.startswith("first waits 80 % of the time for middle")
+
+
+def test_one_busy_task_of_a_stage_is_enough():
+    tasks = working(first=(100, 600), middle=[(100, 0), (950, 0)], last=(100, 0))
+    found = verdict_of_job(tasks, INPUTS)
+    assert (found.kind, found.stage, found.task) == ("operator-skew", "middle", 1)
+    assert found.text.endswith("works 95 % of the time, the others at most 10 %")
+
+
+def test_all_stages_that_wait_for_one_are_named():
+    tasks = working(left=(100, 300), right=(100, 500), joined=(800, 0))
+    found = verdict_of_job(tasks, {"left": (), "right": (), "joined": ("left", "right")})
+    assert found.text.startswith("left and right wait 50 % of the time for joined")

@@ -1,0 +1,86 @@
+"""Fills the record of a run of a kept exchange from the reports of its tasks, and from what Spark knows of the others."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from headgate.observe.edges import matrix
+from headgate.observe.record import Run, Task
+from headgate.observe.stages import stages_of_exchange
+from headgate.observe.verdict import verdict_of_exchange
+
+if TYPE_CHECKING:
+    from headgate.spark.driver.kept.runs import KeptRun, KeptRuns
+    from headgate.spark.driver.kept.spark_tasks import RunningTask
+    from headgate.spark.tasks.report import Role, TaskReport
+
+#: Most attempts that failed of a run that are listed: the first.
+_MAX_FAILURES: Final = 16
+
+
+def record_of(runs: KeptRuns, run: KeptRun, now: float, *, lists_tasks: bool = True) -> Run:
+    """Return the record of a run so far. Any thread may call it.
+
+    Args:
+        runs: those of its application.
+        run: the run.
+        now: seconds on the clock of ``run.started``.
+        lists_tasks: False to leave out the tasks that run or failed, for which Spark is asked.
+    """
+    runs.look(run)
+    outcome, spark = runs.outcome(run), run.stages
+    producers, consumers = list(run.producers.values()), list(run.consumers.values())
+    tasks = tuple(_reported(report, run) for report in (*producers, *consumers))
+    is_running = outcome.state == "running"
+    seconds = (now if is_running else run.heard) - run.started
+    started_at = round(time.time() - (now - run.started), 3)
+    listed = runs.running(run) if lists_tasks and is_running else []
+    failures = runs.failures(run)[:_MAX_FAILURES] if lists_tasks else []
+    facts = runs.facts.get(run.exchange)
+    return Run(
+        mode="kept",
+        name=run.exchange,
+        number=run.number,
+        state=outcome.state,
+        seconds=seconds,
+        started_at=started_at,
+        error=outcome.code,
+        error_summary=outcome.summary,
+        rows=sum(p.record.rows for p in producers),
+        bytes=sum(p.record.bytes for p in producers),
+        pages=sum(p.pages for p in producers),
+        rows_received=sum(c.record.rows for c in consumers),
+        peak_bytes=max((task.peak_bytes for task in tasks), default=0),
+        file_bytes=sum(p.file_bytes for p in producers),
+        splits_done=sum(p.splits for p in producers),
+        producers=len(producers),
+        producers_running=spark.running("map"),
+        producers_total=spark.tasks("map"),
+        consumers=len(consumers),
+        consumers_running=spark.running("reduce"),
+        consumers_total=run.partitions * run.parts
+        if run.parts > 1
+        else spark.tasks("reduce") or run.partitions,
+        made_again=run.made_again,
+        failed_attempts=max(run.failures, spark.failed),
+        failures=tuple(failures),
+        verdict=verdict_of_exchange(tasks, seconds, reads_splits=any(p.splits for p in producers)),
+        stages=stages_of_exchange(tasks),
+        tasks=(*tasks, *(_unreported(role, one, started_at) for role, one in listed)),
+        edges=matrix((p.record.task, p.edges_each, p.edges) for p in producers),
+        options={} if facts is None else facts.options,
+        versions={} if facts is None else facts.versions,
+    )
+
+
+def _reported(report: TaskReport, run: KeptRun) -> Task:
+    ended = round(1000 * (run.ended.get(report.attempt, run.started) - run.started))
+    started = max(0, ended - report.record.wall_ms)
+    return replace(report.record, started_ms=started, ended_ms=ended)
+
+
+def _unreported(role: Role, task: RunningTask, started_at: float) -> Task:
+    began = max(0, round(1000 * (task.launched - started_at)))
+    return Task(role, task.task, host=task.host, attempt=task.attempt, started_ms=began)

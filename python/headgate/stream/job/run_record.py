@@ -1,0 +1,97 @@
+"""Fills the record of a streaming job from the figures that its tasks report each second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headgate.observe.record import Run, Task
+from headgate.observe.stages import stage_of
+from headgate.observe.verdict import verdict_of_job
+from headgate.stream.job.notices import summed
+
+if TYPE_CHECKING:
+    from headgate.stream.job.master import JobMaster
+
+
+def record_of(master: JobMaster) -> Run:
+    """Return the record of a job so far. Figures of tasks are at most a second old."""
+    graph, failure, attempt = master.graph, master.failure, master.current
+    is_over = master.state.is_over
+    seconds = (master.ended_at or time.time()) - master.started_at
+    names = {stage.number: stage.name for stage in graph.stages}
+    inputs = {
+        stage.name: tuple(sender.name for sender, _ in graph.inputs_of(stage.number))
+        for stage in graph.stages
+    }
+    workers = tuple(master.workers())
+    hosts = {worker.number: worker.host for worker in workers}
+    tasks: list[Task] = []
+    recent: list[Task] = []
+    drops = []
+    placed = {} if attempt is None else attempt.placed
+    figures = {} if attempt is None else attempt.figures
+    earlier = {} if attempt is None else attempt.before
+    for (stage, index), worker in placed.items():
+        newest, before = figures.get((stage, index), {}), earlier.get((stage, index))
+        task = _task(names[stage], index, newest)
+        begun = max(0, round(1000 * seconds) - newest.get("elapsed_ms", 0))
+        ended = round(1000 * seconds) if is_over else None
+        state = "done" if is_over else "running"
+        host = hosts.get(worker, "")
+        tasks.append(replace(task, state=state, host=host, started_ms=begun, ended_ms=ended))
+        drops.append(newest.get("dropped", {}))
+        if before is not None:
+            recent.append(_task(names[stage], index, _since(before, newest)))
+    times: dict[str, list[tuple[int, tuple[int, int, int]]]] = {}
+    for task in tasks:
+        parts = (task.idle_ms, task.busy_ms, task.back_pressured_ms)
+        times.setdefault(task.role, []).append((task.task, parts))
+    stages = tuple(stage_of(name, times[name], inputs[name]) for name in times)
+    dropped = summed(drops)
+    last_stages = {stage.name for stage in graph.stages if not stage.edges}
+    return Run(
+        mode="stream",
+        name=master.name,
+        number=master.attempt,
+        state=master.state.value,
+        seconds=seconds,
+        started_at=master.started_at,
+        error="" if failure is None else failure.code,
+        error_summary="" if failure is None else failure.summary,
+        rows=sum(task.rows for task in tasks if not inputs[task.role]),
+        rows_received=sum(task.rows for task in tasks if task.role in last_stages),
+        restarts=master.restarts,
+        failures=tuple(master.ended_attempts),
+        verdict=None if is_over else verdict_of_job(recent, inputs),
+        stages=stages,
+        tasks=tuple(tasks),
+        checkpoints=tuple(master.checkpoints()),
+        workers=workers,
+        dropped=dropped,
+        notices=tuple(master.notices.all(dropped)),
+    )
+
+
+def _task(operators: str, index: int, figures: Mapping[str, Any]) -> Task:
+    """Return a task with its figures: ``busy_ms`` of them has the waits, and all else of ``elapsed_ms`` is idle."""
+    elapsed, busy = figures.get("elapsed_ms", 0), figures.get("busy_ms", 0)
+    blocked = min(busy, figures.get("blocked_ms", 0))
+    return Task(
+        operators,
+        index,
+        rows=figures.get("rows", 0),
+        input_ms=max(0, elapsed - busy),
+        function_ms=busy - blocked,
+        blocked_ms=blocked,
+        batches=figures.get("batches", 0),
+        watermark=figures.get("watermark"),
+    )
+
+
+def _since(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, int]:
+    """Return the times of a task between two reports."""
+    names = ("elapsed_ms", "busy_ms", "blocked_ms")
+    return {name: max(0, now[name] - before[name]) for name in names}
