@@ -76,20 +76,15 @@ def test_paths_exist():
 
 
 def untested(page):
-    """Return the number of threats in a page, and the rows that name no file of tests."""
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in page.splitlines()
-        if line.startswith("|")
-    ]
-    first = rows.index(["where", "who can do what", "stopped by", "tests"]) + 2
-    threats = [row for row in rows[first:] if len(row) != 2]
+    """Return the number of threats in a page, and those below which no file of tests is named."""
+    threats = re.findall(r"^- \*\*(.*?)(?=\n\n|^- |\Z)", page, re.MULTILINE | re.DOTALL)
     wrong = []
-    for row in threats:
-        files = re.findall(r"`([^`]*)`", row[3]) if len(row) == 4 and all(row) else []
+    for threat in threats:
+        text, _, named = threat.partition("\n  - ")
+        files = re.findall(r"`([^`]*)`", named)
         tests = [file for file in files if re.search(r"(^|/)tests/.*(test_\w+\.py|\w+\.rs)$", file)]
         if not tests or tests != files or not all((ROOT / file).is_file() for file in files):
-            wrong.append(" | ".join(row))
+            wrong.append(text)
     return len(threats), wrong
 
 
@@ -139,11 +134,37 @@ def test_each_threat_names_tests_that_exist():
     looked, wrong = untested(page)
     assert looked >= 20
     assert wrong == []
-    for cell in ("", "`tests/test_none.py`", "`tests/conftest.py`", "see the tests"):
-        row = f"| a | b | c | {cell} |"
-        head = "| where | who can do what | stopped by | tests |\n|---|---|---|---|\n"
-        assert untested(head + row)[1], row
-    assert untested(f"{head}| a | b | c | `tests/test_errors.py` |") == (1, [])
+    threat = "- **A stranger floods.** It is refused.\n"
+    for named in ("", "`tests/test_none.py`", "`tests/conftest.py`", "see the tests"):
+        assert len(untested(f"{threat}  - {named}\n")[1]) == 1, named
+    assert len(untested(f"{threat}{threat}  - `tests/test_errors.py`\n")[1]) == 1
+    assert untested(f"{threat}  - `tests/test_errors.py`\n") == (1, [])
+
+
+#: Pages that are read in a terminal and reviewed in a diff.
+NARROW = (
+    "ARCHITECTURE.md",
+    "SECURITY.md",
+    "docs/faults.md",
+    "docs/options.md",
+    "docs/testing.md",
+)
+COLUMNS = 120
+
+
+def wide(page):
+    """Return the lines that are too wide; the name of one test cannot be broken."""
+    return [
+        line
+        for line in page.splitlines()
+        if len(line) > COLUMNS and not re.fullmatch(r"- `[^`]*`", line)
+    ]
+
+
+@pytest.mark.parametrize("page", NARROW)
+def test_a_page_that_is_read_in_a_terminal_is_narrow(page):
+    assert wide((ROOT / page).read_text(encoding="utf-8")) == []
+    assert wide(f"- `{'a' * COLUMNS}` b") != []
 
 
 def test_commands_exist():
