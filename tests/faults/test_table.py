@@ -14,7 +14,9 @@ OPEN = ("not yet",)
 
 def faults_of(text):
     """Return number, fault, what happens and tests of each section with a number."""
-    sections = re.findall(r"^### (\d+)\. ([^\n]*)\n\n(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL)
+    sections = re.findall(
+        r"^### (\d+)\. ([^\n]*)\n\n(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL
+    )
     return [
         (number, fault, *(part.strip() for part in body.partition("\n- ")[::2]))
         for number, fault, body in sections
