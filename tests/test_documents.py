@@ -147,6 +147,7 @@ NARROW = (
     "README.md",
     "SECURITY.md",
     "docs/exchange.md",
+    "docs/exchange-on-spark.md",
     "docs/faults.md",
     "docs/options.md",
     "docs/streams-readme.md",
