@@ -110,7 +110,7 @@ class Input:
 
 @dataclass(slots=True)
 class Trace:
-    """What one run did, for the text of an error."""
+    """The course of one run, for the text of an error."""
 
     #: Rows of each batch that a function got: of a producer, or of a partition.
     batches: dict[str, list[list[int]]] = field(default_factory=dict)
