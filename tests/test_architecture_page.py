@@ -1,6 +1,7 @@
 """ARCHITECTURE.md is short, and its table of folders agrees with the imports."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 from tests.floors import APPLICATIONS
@@ -52,23 +53,33 @@ def folder_of(module, table):
     return max(inside, key=len, default=None)
 
 
-def wrong_imports(root, page):
+@cache
+def imports():
+    """Return file, line, importing module and imported name of each import in python/."""
+    modules = python_modules(ROOT / "python")
+    return [
+        (path, line, module, name)
+        for path, module in modules
+        for line, name in python_imports(path, module)
+    ]
+
+
+def wrong_imports(page):
     """Return the number of imports between folders, and those that the table does not allow."""
     table = folders(page)
     within = {folder: allowed(folder, table) for folder in table}
     looked, wrong = 0, []
-    for path, module in python_modules(root / "python"):
+    for path, line, module, name in imports():
         if is_below(module, *APPLICATIONS) or module == "headgate":
             continue
-        for line, name in python_imports(path, module):
-            begin, end = folder_of(module, table), folder_of(name, table)
-            if end in {None, begin, REST}:
-                continue
-            looked += 1
-            up = [above for below, above in UPWARDS.items() if is_below(module, below)]
-            if end not in within[begin] and not any(is_below(name, *above) for above in up):
-                wrong.append(f"{path}:{line}: {begin} imports {end}")
-    for crate, depends in manifests(root):
+        begin, end = folder_of(module, table), folder_of(name, table)
+        if end in {None, begin, REST}:
+            continue
+        looked += 1
+        up = [above for below, above in UPWARDS.items() if is_below(module, below)]
+        if end not in within[begin] and not any(is_below(name, *above) for above in up):
+            wrong.append(f"{path}:{line}: {begin} imports {end}")
+    for crate, depends in manifests(ROOT):
         ours = {name.removeprefix("headgate-") for name in depends if name.startswith("headgate-")}
         looked += len(ours)
         named = table[f"rust_core/{crate}"]
@@ -78,14 +89,13 @@ def wrong_imports(root, page):
 
 def test_each_folder_imports_only_those_that_its_line_names_and_that_are_further_down():
     page = PAGE.read_text(encoding="utf-8")
-    looked, wrong = wrong_imports(ROOT, page)
+    looked, wrong = wrong_imports(page)
     assert looked > 200
     assert wrong == []
     without = page.replace("imports control, errors", "imports errors", 1)
     assert without != page
     assert any(
-        "observe imports python/headgate/control" in line
-        for line in wrong_imports(ROOT, without)[1]
+        "observe imports python/headgate/control" in line for line in wrong_imports(without)[1]
     )
 
 
