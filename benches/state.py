@@ -116,7 +116,7 @@ class State:
         return time.perf_counter() - started
 
     def snapshot_of_changes(self) -> float:
-        # What the updates before changed is in a snapshot that the measured one builds on.
+        # Slots that the updates before changed are in a snapshot that the measured one builds on.
         self.snapshot()
         self.backend.complete(self.number)
         few = self.keys[:: len(self.keys) // max(1, len(self.keys) // 100)]

@@ -2,7 +2,7 @@
 
 Name, size, contents, the list of crates; that no member names a folder of the building machine; how
 `import headgate` behaves; the demo's error without its packages; and every Python block of README.md
-with the extra "spark", each by itself and twice.
+and of the README of streams with the extra "spark", each by itself and twice.
 
     python scripts/check_wheel.py dist/headgate-*.whl
 
@@ -22,7 +22,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from page_blocks import README, blocks, wrong_with
+from page_blocks import README, STREAMS, blocks, wrong_with
 
 MAX_BYTES = 10 * 1024 * 1024
 #: Seconds.
@@ -179,12 +179,15 @@ def check_demo(python: Path) -> list[str]:
 
 
 def check_readme(python: Path, wheel: Path) -> list[str]:
-    """Install the extra "spark"; return the defects of the README's blocks."""
+    """Install the extra "spark"; return the defects of the blocks of both READMEs."""
     subprocess.run([python, "-m", "pip", "install", "-q", f"{wheel}[spark]"], check=True)
-    found = [block for block in blocks(README.read_text(encoding="utf-8")) if block.runs]
-    wrong = [line for block in found for line in wrong_with([block], python, times=2)]
-    print(f"  readme    {len(found)} blocks, each by itself and twice")
-    return wrong if found else ["the README has no Python block"]
+    wrong = []
+    for page in (README, STREAMS):
+        examples = [block for block in blocks(page.read_text(encoding="utf-8")) if block.runs]
+        print(f"  {page.name}  {len(examples)} blocks, each by itself and twice")
+        wrong += [line for block in examples for line in wrong_with([block], python, times=2)]
+        wrong += [] if examples else [f"{page.name} has no Python block"]
+    return wrong
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from pathlib import Path
 
 from headgate._option_table import OPTIONS
@@ -14,7 +15,7 @@ HEAD = """\
 
 <!-- Written by scripts/options_page.py from python/headgate/_option_table.py. -->
 
-You can set each option in three ways: as a keyword argument of the calls in the column "for", as a conf of the Spark
+You can set each option in three ways: as a keyword argument of the calls that its section names, as a conf of the Spark
 session, or as an environment variable. An argument overrides the conf, the conf overrides the variable, the variable
 overrides the default. `map_schema` can only be an argument. `ShuffleEnvironment` is the exchange without Spark.
 
@@ -28,26 +29,28 @@ is the input of a consumer and has a *channel* per producer. A *partition* is th
 *subpartition* per consumer; only `num_partitions` means the partitions of the resulting DataFrame. An *event* is a
 message between tasks that travels in line with the data. A *slot* is room for one running Spark task.
 [Architecture](../ARCHITECTURE.md) has more.
-
-| option | default | values | for | meaning |
-|---|---|---|---|---|
 """
 
+COLUMNS = 118
 CALLS = {"environment": "`ShuffleEnvironment`", "exchange": "`exchange`"}
 
 
 def page() -> str:
     """Return the whole page."""
-    rows = []
+    sections = []
     for option in OPTIONS.values():
-        names = f"`{option.name}`"
-        if not option.call_only:
-            names += f"<br>`{option.conf}`<br>`{option.variable}`"
-        default = "-" if option.default is None else f"`{option.default}`"
+        default = "none" if option.default is None else f"`{option.default}`"
         calls = ", ".join(CALLS[scope] for scope in option.scopes)
-        meaning = f"{option.doc} Since {option.since}."
-        rows.append(f"| {names} | {default} | {option.limits} | {calls} | {meaning} |\n")
-    return HEAD + "".join(rows)
+        lines = [
+            f"default {default}; values: {option.limits}",
+            f"an argument of {calls}" + (" only" if option.call_only else ""),
+        ]
+        if not option.call_only:
+            lines.append(f"conf `{option.conf}`, variable `{option.variable}`")
+        meaning = textwrap.fill(f"{option.doc} Since {option.since}.", COLUMNS)
+        items = "\n".join(f"- {line}" for line in lines)
+        sections.append(f"\n## {option.name}\n\n{meaning}\n\n{items}\n")
+    return HEAD + "".join(sections)
 
 
 def main() -> int:

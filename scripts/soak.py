@@ -294,10 +294,16 @@ PARTS = (
     ),
     Part(
         "wheel",
-        "the wheel, the same from any folder, and each block of the README in a clean environment",
+        "the wheel, the same from any folder, and each block of both READMEs in a clean environment",
         ("scripts/wheel.sh", "--twice"),
         12,
-        ("README.md", "pyproject.toml", "scripts/*wheel*", "python/headgate/*demo.py"),
+        (
+            "README.md",
+            "docs/streams-readme.md",
+            "pyproject.toml",
+            "scripts/*wheel*",
+            "python/headgate/*demo.py",
+        ),
     ),
     Part(
         "schedules",

@@ -11,7 +11,7 @@ LONG = 5.0
 def listed():
     """Return the tests that docs/testing.md lists as long, each as ``file::name`` below tests/."""
     section = PAGE.read_text(encoding="utf-8").partition("## Tests above five seconds")[2]
-    return set(re.findall(r"^\| `([\w/]+\.py::\w+)`", section, re.MULTILINE))
+    return set(re.findall(r"^- `([\w/]+\.py::\w+)`", section, re.MULTILINE))
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -17,6 +17,7 @@ RUN_BY = {
     "README.md": "tests/test_documents.py",
     "docs/cookbook.md": "tests/soak/programs/test_cookbook.py",
     "docs/iterate.md": "tests/soak/programs/test_long_pages.py",
+    "docs/streams-readme.md": "tests/test_documents.py",
     "docs/migrate.md": "tests/soak/programs/test_long_pages.py",
     "docs/tutorial.md": "tests/soak/programs/test_long_pages.py",
 }

@@ -76,20 +76,15 @@ def test_paths_exist():
 
 
 def untested(page):
-    """Return the number of threats in a page, and the rows that name no file of tests."""
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in page.splitlines()
-        if line.startswith("|")
-    ]
-    first = rows.index(["where", "who can do what", "stopped by", "tests"]) + 2
-    threats = [row for row in rows[first:] if len(row) != 2]
+    """Return the number of threats in a page, and those below which no file of tests is named."""
+    threats = re.findall(r"^- \*\*(.*?)(?=\n\n|^- |\Z)", page, re.MULTILINE | re.DOTALL)
     wrong = []
-    for row in threats:
-        files = re.findall(r"`([^`]*)`", row[3]) if len(row) == 4 and all(row) else []
+    for threat in threats:
+        text, _, named = threat.partition("\n  - ")
+        files = re.findall(r"`([^`]*)`", named)
         tests = [file for file in files if re.search(r"(^|/)tests/.*(test_\w+\.py|\w+\.rs)$", file)]
         if not tests or tests != files or not all((ROOT / file).is_file() for file in files):
-            wrong.append(" | ".join(row))
+            wrong.append(text)
     return len(threats), wrong
 
 
@@ -139,11 +134,41 @@ def test_each_threat_names_tests_that_exist():
     looked, wrong = untested(page)
     assert looked >= 20
     assert wrong == []
-    for cell in ("", "`tests/test_none.py`", "`tests/conftest.py`", "see the tests"):
-        row = f"| a | b | c | {cell} |"
-        head = "| where | who can do what | stopped by | tests |\n|---|---|---|---|\n"
-        assert untested(head + row)[1], row
-    assert untested(f"{head}| a | b | c | `tests/test_errors.py` |") == (1, [])
+    threat = "- **A stranger floods.** It is refused.\n"
+    for named in ("", "`tests/test_none.py`", "`tests/conftest.py`", "see the tests"):
+        assert len(untested(f"{threat}  - {named}\n")[1]) == 1, named
+    assert len(untested(f"{threat}{threat}  - `tests/test_errors.py`\n")[1]) == 1
+    assert untested(f"{threat}  - `tests/test_errors.py`\n") == (1, [])
+
+
+#: Pages that are read in a terminal and reviewed in a diff.
+NARROW = (
+    "ARCHITECTURE.md",
+    "README.md",
+    "SECURITY.md",
+    "docs/exchange.md",
+    "docs/exchange-on-spark.md",
+    "docs/faults.md",
+    "docs/options.md",
+    "docs/streams-readme.md",
+    "docs/testing.md",
+)
+COLUMNS = 120
+
+
+def wide(page):
+    """Return the lines that are too wide; the name of one test cannot be broken."""
+    return [
+        line
+        for line in page.splitlines()
+        if len(line) > COLUMNS and not re.fullmatch(r"- `[^`]*`", line)
+    ]
+
+
+@pytest.mark.parametrize("page", NARROW)
+def test_a_page_that_is_read_in_a_terminal_is_narrow(page):
+    assert wide((ROOT / page).read_text(encoding="utf-8")) == []
+    assert wide(f"- `{'a' * COLUMNS}` b") != []
 
 
 def test_commands_exist():
@@ -240,16 +265,20 @@ def test_decisions_and_the_code_that_they_bind_name_each_other(tmp_path):
     assert uncited(page) == (2, ["0001-x.md: b.rs"])
 
 
-FOUND = page_blocks.blocks(page_blocks.README.read_text(encoding="utf-8"))
-EXAMPLES = [block for block in FOUND if block.runs]
-#: The three lines of PySpark and the call of Headgate at the top, with the names of the first example.
-PLAIN, CALL = (block.code for block in FOUND if block.language == "python" and block.mark)
+def examples(page):
+    """Return the Python blocks of a page that run."""
+    return [block for block in page_blocks.blocks(page.read_text(encoding="utf-8")) if block.runs]
 
 
-def test_the_readme_has_short_examples_with_their_output():
-    assert len(EXAMPLES) == 3
-    for example in EXAMPLES:
-        assert len([line for line in example.code.splitlines() if line.strip()]) <= 20
+EXAMPLES = examples(page_blocks.README)
+#: Of docs/streams-readme.md.
+STREAMS = examples(page_blocks.STREAMS)
+
+
+def test_the_readmes_have_short_examples_with_their_output():
+    assert (len(EXAMPLES), len(STREAMS)) == (2, 1)
+    for example in (*EXAMPLES, *STREAMS):
+        assert len([line for line in example.code.splitlines() if line.strip()]) <= 24
         assert example.output
 
 
@@ -260,17 +289,24 @@ def test_the_example_with_files_prints_what_the_readme_says():
 
 
 def test_the_example_of_a_stream_prints_what_the_readme_says():
-    assert not page_blocks.wrong_with([EXAMPLES[2]], Path(sys.executable), times=2)
+    assert not page_blocks.wrong_with(STREAMS, Path(sys.executable), times=2)
 
 
 @pytest.mark.timeout(400)
-def test_the_first_example_the_lines_above_it_and_the_error_print_what_the_readme_says(tmp_path):
+def test_the_first_example_has_the_partitions_of_sparks_job_and_prints_what_the_readme_says(
+    tmp_path,
+):
     text = page_blocks.README.read_text(encoding="utf-8")
     (call,) = re.findall(r"A misspelled column, `(.*)`:", text)
     (shown,) = re.findall(r"^```text\n(headgate\.errors\..*?)^```$", text, re.MULTILINE | re.DOTALL)
-    where = "print([sorted(part) for part in result.rdd.glom().collect()] == plain)\n"
-    plain = f"{PLAIN}plain = [sorted(part) for part in result.rdd.glom().collect()]\n"
-    code = f"{EXAMPLES[0].code}\n{plain}\n{CALL}\n{where}\n{call}"
+    code = f"""{EXAMPLES[0].code}
+def partitions(df):
+    return [sorted(rows) for rows in df.rdd.glom().collect()]
+
+
+print(partitions(result) == partitions(plain))
+{call}
+"""
     done = page_blocks.run(code, Path(sys.executable), tmp_path)
     assert EXAMPLES[0].output.strip() in done.stdout, done.stderr
     assert done.stdout.splitlines()[-1] == "True"

@@ -1,4 +1,4 @@
-"""What Headgate's Python packages may be: their versions have bounds, and their licences are on a list.
+"""Headgate's Python packages: their versions have bounds, and their licences are on a list.
 
 No database of known holes is looked up: docs/testing.md says why.
 """

@@ -1,4 +1,4 @@
-"""Headgate: a keyed, bounded exchange of Arrow batches between processes.
+"""Arrow batches between processes: each row to the task that owns its key, within a memory budget.
 
 Importing it starts no thread, opens no socket and loads neither pyspark nor the whole of pyarrow.
 """

@@ -1,4 +1,4 @@
-"""What source and sink of Kafka share: checks of the arguments, and librdkafka's errors as text."""
+"""Shared by source and sink of Kafka: checks of the arguments, and librdkafka's errors as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a wrong argument is, in the words of an error."""
+"""A wrong argument in the words of an error."""
 
 from __future__ import annotations
 

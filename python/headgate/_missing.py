@@ -1,4 +1,4 @@
-"""What to say if headgate is imported where its native module cannot be."""
+"""The error if headgate is imported where its native module cannot be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``map`` and ``reduce`` get, and what they may return."""
+"""The batches that ``map`` and ``reduce`` get, and those that they may return."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ TlsMode: TypeAlias = Literal["auto", "require", "off"]
 
 
 class TaskOptions(TypedDict, total=False):
-    """What environments and exchanges have in common."""
+    """Options that environments and exchanges have in common."""
 
     memory: Size | None
     segment_size: Size | None

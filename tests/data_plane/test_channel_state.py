@@ -121,7 +121,7 @@ def test_pages_and_wide_rows_are_read_back_as_batches(environment, compression):
     reader = hg.RecordReader(gate, on_event=lambda event: heard.append((type(event), len(read))))
     read.extend(reader)
     assert [event for event, _ in heard] == [hg.CheckpointBarrier, hg.CheckpointComplete]
-    # What arrived before the barrier is processed and no part of the state.
+    # A record that arrived before the barrier is processed and no part of the state.
     in_flight = pa.Table.from_batches(read[heard[0][1] :], schema)
     parts = [*reader.take_channel_state(1), *writer.take_channel_state(1)]
     parts = b"".join(part for _, part in parts)

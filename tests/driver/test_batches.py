@@ -1,4 +1,4 @@
-"""What a user's function gets and may return, without Spark."""
+"""Arguments and results of a user's function, without Spark."""
 
 import polars as pl
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""What a producer of a kept exchange leaves, without Spark: few rows in memory, more in a file."""
+"""Output of a producer of a kept exchange, without Spark: few rows in memory, more in a file."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What Spark's scheduler is asked about running tasks."""
+"""Questions to Spark's scheduler about running tasks."""
 
 from types import SimpleNamespace
 

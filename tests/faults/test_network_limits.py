@@ -167,7 +167,7 @@ def test_nothing_that_waits_looks_at_the_clock_of_the_wall():
         if re.search(r"\bSystemTime\b|\btime\.time\(|datetime\.now\(", source.read_text("utf-8")):
             found.append(str(source.relative_to(ROOT)))
     assert looked > 60
-    # Where the time of day is what is told, and nothing waits for it.
+    # Functions that tell the time of day; nothing waits for it.
     told = {
         # It stamps the barriers of checkpoints, which cross hosts. A wrong one shifts the time from which barriers overtake.
         "rust_core/exchange/src/clock.rs",

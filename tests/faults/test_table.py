@@ -1,4 +1,4 @@
-"""Every test named in docs/faults.md exists, and every fault has a row there."""
+"""Every test named in docs/faults.md exists, and every fault has a section there."""
 
 import re
 from pathlib import Path
@@ -6,16 +6,21 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "faults.md"
 NAMED = re.compile(r"`([\w/]+\.(?:py|rs))::(\w+)`")
-#: Row numbers of the table. A number is never reused.
+#: Numbers of the faults. A number is never reused.
 NUMBERS = range(1, 39)
-#: Texts that mark a row without a test.
+#: Texts that mark a fault without a test.
 OPEN = ("not yet",)
 
 
-def rows_of(text):
-    """Return the cells of each row: number, fault, what happens, tests."""
-    lines = [line for line in text.splitlines() if re.match(r"\| *\d+ *\|", line)]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+def faults_of(text):
+    """Return number, fault, what happens and tests of each section with a number."""
+    sections = re.findall(
+        r"^### (\d+)\. ([^\n]*)\n\n(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL
+    )
+    return [
+        (number, fault, *(part.strip() for part in body.partition("\n- ")[::2]))
+        for number, fault, body in sections
+    ]
 
 
 def missing(text):
@@ -39,7 +44,7 @@ def body(text, name):
 
 
 def unseen_seconds(happens, bodies):
-    """Return how many times in seconds a row promises, and those that none of its tests has."""
+    """Return how many times in seconds a fault promises, and those that none of its tests has."""
     promised = re.findall(r"\b(?:within|after|for) (a|\d+) seconds?\b|\((\d+) s\)", happens)
     numbers = ["1" if words == "a" else words or bracket for words, bracket in promised]
     seen = [n for n in numbers if any(re.search(rf"\b{n}\b", text) for text in bodies)]
@@ -65,28 +70,28 @@ def test_every_test_that_is_named_exists():
     ]
 
 
-def test_every_fault_has_a_row_with_a_test_or_a_reason():
-    rows = rows_of(PAGE.read_text("utf-8"))
-    assert [int(row[0]) for row in rows] == list(NUMBERS)
-    for number, fault, happens, tests in rows:
-        assert fault, f"row {number} names no fault"
-        assert happens, f"row {number} does not describe the behaviour"
-        assert NAMED.search(tests) or tests.startswith(OPEN), f"row {number} has no test: {tests}"
+def test_every_fault_has_a_test_or_a_reason():
+    faults = faults_of(PAGE.read_text("utf-8"))
+    assert [int(fault[0]) for fault in faults] == list(NUMBERS)
+    for number, fault, happens, tests in faults:
+        assert fault, f"fault {number} names no fault"
+        assert happens, f"fault {number} does not describe the behaviour"
+        assert NAMED.search(tests) or tests.startswith(OPEN), f"fault {number} has no test: {tests}"
         if tests.startswith(OPEN):
-            assert happens.startswith("Not yet"), f"row {number} has a promise without a test"
-        rest = NAMED.sub("", tests).strip()
-        assert rest in ("", *OPEN), f"row {number} has a test in another format: {rest}"
+            assert happens.startswith("Not yet"), f"fault {number} has a promise without a test"
+        rest = NAMED.sub("", tests).replace("\n- ", "").strip()
+        assert rest in ("", *OPEN), f"fault {number} has a test in another format: {rest}"
 
 
-def test_the_seconds_that_a_row_promises_are_in_one_of_its_tests():
+def test_the_seconds_that_a_fault_promises_are_in_one_of_its_tests():
     looked = 0
-    for number, _, happens, tests in rows_of(PAGE.read_text("utf-8")):
+    for number, _, happens, tests in faults_of(PAGE.read_text("utf-8")):
         bodies = [
             body(path_of(file).read_text("utf-8"), name) for file, name in NAMED.findall(tests)
         ]
         promised, unseen = unseen_seconds(happens, bodies)
         looked += promised
-        assert not unseen, f"row {number} promises {unseen} s, which none of its tests has"
+        assert not unseen, f"fault {number} promises {unseen} s, which none of its tests has"
     assert looked >= 5
     text = "LIMIT = 5.0\n\ndef test_a():\n    wait(LIMIT)\n\n\ndef test_b():\n    wait(7)\n"
     assert unseen_seconds("ends within 5 seconds", [body(text, "test_a")]) == (1, [])
@@ -94,7 +99,7 @@ def test_the_seconds_that_a_row_promises_are_in_one_of_its_tests():
     assert unseen_seconds("lost after the limit (7 s)", [body(text, "test_a")]) == (1, ["7"])
 
 
-def test_every_test_of_the_network_is_in_the_table():
+def test_every_test_of_the_network_is_on_the_page():
     text = PAGE.read_text("utf-8")
     named = {name for file, name in NAMED.findall(text) if "/test_network_" in file}
     # The proxy is a tool. The excepted tests only show that the others can fail.

@@ -1,4 +1,4 @@
-"""What map and reduce get, and what they may return, in each way that a call is planned."""
+"""Arguments and results of map and reduce, in each way that a call is planned."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What users see if they make a mistake: mistakes.txt has calls and the exact text of their errors."""
+"""Errors that users see if they make a mistake: mistakes.txt has calls and the exact text of their errors."""
 
 import threading
 from pathlib import Path
@@ -53,7 +53,7 @@ def reduced(reduce):
 
 @pytest.fixture
 def names(spark, tmp_path):
-    """What the calls use."""
+    """The names that the calls use."""
     df = spark.sql(
         "SELECT 'ann' AS user, 1L AS at, named_struct('zip', 1) AS place, map('a', 1) AS tags, "
         "interval '1' day AS days"

@@ -34,7 +34,7 @@ CONFS = {"spark__headgate__mode": "auto", "spark__sql__shuffle__partitions": "4"
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
-    """What is wrong with each page, by its path."""
+    """Return the defects of each page, by its path."""
     folder = tmp_path_factory.mktemp("pages")
     (folder / "wrong.md").write_text(WRONG)
     (folder / "raising.md").write_text(RAISING)

@@ -1,4 +1,4 @@
-"""Where the secret of an exchange must not be: in py4j's log, and in folders that other users may read."""
+"""The secret of an exchange is neither in py4j's log, nor in folders that other users may read."""
 
 import base64
 import logging

@@ -1,4 +1,4 @@
-"""What an action raises if a function fails: the user's frames, no others."""
+"""The error that an action raises if a function fails: the user's frames, no others."""
 
 import re
 import sys

@@ -31,7 +31,7 @@ def arguments(of):
 
 MEMBERS = {name for one in PUBLIC.values() for name in members(one)}
 ARGUMENTS = {name for one in PUBLIC.values() for name in arguments(one)}
-#: What a job plan has, and the columns of a window's result.
+#: Members of a job plan, and the columns of a window's result.
 OTHERS = {"stages", "window_start", "window_end", "iterate"}
 
 

@@ -1,4 +1,4 @@
-"""Where tasks of an exchange find its coordinator, and how they prove that they belong to it."""
+"""The address of an exchange's coordinator, and the proof that a task belongs to the exchange."""
 
 from __future__ import annotations
 

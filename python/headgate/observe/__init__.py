@@ -1,4 +1,4 @@
-"""What can be seen of the runs of a process, and what shows it. It knows nothing of Spark.
+"""The runs of a process as a user sees them, and the displays. It knows nothing of Spark.
 
 Decision: ADR 0040.
 """

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 #: How rows travel; see the option of this name.
 Mode: TypeAlias = Literal["auto", "kept", "spark"]
-#: Who reads a scan of files; see the option of this name.
+#: The reader of a scan of files; see the option of this name.
 Read: TypeAlias = Literal["spark", "auto"]
-#: Where the driver shows progress; see the option of this name.
+#: The place in which the driver shows progress; see the option of this name.
 Progress: TypeAlias = Literal["auto", "log", "off"]
 
 

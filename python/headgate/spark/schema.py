@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 _FLAT: Final = "boolean, whole numbers, float, double, decimal, string, binary, date, timestamp"
-#: What can be done -> the types that can, beside flat ones.
+#: Use of a column -> the types that allow it, beside flat ones.
 _FURTHER: Final = {
     "be sent": ", arrays and structs of these, maps, day-time interval",
     "be a key": ", arrays and structs of these",

@@ -110,9 +110,9 @@ class Input:
 
 @dataclass(slots=True)
 class Trace:
-    """What one run did, for the text of an error."""
+    """The course of one run, for the text of an error."""
 
-    #: Rows of each batch that a function got: of a producer, or of a partition.
+    #: Name of a function's input, a producer or a partition -> the rows of each batch that it got.
     batches: dict[str, list[list[int]]] = field(default_factory=dict)
 
 

@@ -24,7 +24,7 @@ pub(crate) struct TimedFlush {
     /// Fails the partition, so that consumers need not wait for the writer's next emit to see the
     /// failure.
     fail: Box<dyn Fn(&ExchangeError) + Send + Sync>,
-    /// Why a flush failed. The writer is not flushed any more then.
+    /// The error of a flush that failed. The writer is not flushed any more then.
     failure: OnceLock<ExchangeError>,
 }
 

@@ -57,7 +57,7 @@ mod tests {
         std::fs::write(folder.join(file), text).expect("a file can be written");
     }
 
-    /// What an error says of a container and the groups around it.
+    /// The part of an error about a container and the groups around it.
     fn said(folders: &[&Path]) -> String {
         of_groups(&Groups::at(folders))
     }

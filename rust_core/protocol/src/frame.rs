@@ -83,7 +83,7 @@ pub enum Frame {
     },
     /// Asks for buffers of another size from now on.
     NewBufferSize {
-        /// Bytes.
+        /// The largest size of a buffer, in bytes.
         size: NonZeroU32,
         /// The channel.
         channel: ChannelId,
@@ -96,7 +96,7 @@ pub enum Frame {
     Region {
         /// The region's id.
         region: u32,
-        /// Bytes.
+        /// The region's size in bytes.
         size: u64,
     },
     /// A data buffer to be read in the producer's memory.

@@ -226,7 +226,7 @@ fn a_truncated_page_is_rejected() {
     ));
 }
 
-/// What a flipped bit of a page may do. A page has no checksum of its own: the frame or the file that holds it
+/// The effects that a flipped bit of a page may have. A page has no checksum of its own: the frame or the file that holds it
 /// has one over all its bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Flip {

@@ -1,4 +1,4 @@
-"""What a test does with the live page in a browser."""
+"""The steps of a test with the live page in a browser."""
 
 import base64
 import io

@@ -8,7 +8,7 @@ import pytest
 from standalone_cluster import WORKERS
 
 ROWS = 300_000
-#: What every row has, 180 times.
+#: A text in every row, 180 times.
 MARK = b"x" * 40
 #: The datagram by which a task that starts tells the driver; none is sent if rows are encrypted.
 NOTICE = re.compile(rb'\["[0-9a-f]{30,32}", [0-9]+, "(map|reduce)"')

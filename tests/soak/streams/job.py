@@ -69,7 +69,7 @@ FUNCTIONS = ("map", "process", "timers", "visible")
 
 @dataclass
 class Outcome:
-    """What became of a job.
+    """The end of a job.
 
     Attributes:
         seed: of the job.
@@ -88,7 +88,7 @@ class Outcome:
     counts: Counter = field(default_factory=Counter)
 
 
-#: What barriers do with rows before them.
+#: The ways in which barriers treat rows before them.
 ALIGNMENTS = (
     {},
     {"alignment": "unaligned"},

@@ -26,7 +26,7 @@ events = st.one_of(
 
 
 class Model:
-    """What the effects say, kept apart from the coordinator."""
+    """The results of the effects, kept apart from the coordinator."""
 
     def __init__(self, config):
         self.config, self.next, self.pending, self.missing = config, FIRST, None, set()

@@ -1,4 +1,4 @@
-"""What a job does with calls that users get wrong: jobs run their own sinks, scripts wait, errors name the place."""
+"""Calls of a job that users get wrong: jobs run their own sinks, scripts wait, errors name the place."""
 
 import os
 import signal

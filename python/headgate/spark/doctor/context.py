@@ -1,4 +1,4 @@
-"""What the checks look at: plain values of driver, executors and the session, any of which may be missing."""
+"""The facts of the checks: plain values of driver, executors and the session, any of which may be missing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What was measured between two executors.
+    """Measurements between two executors.
 
     Attributes:
         reader: the executor that read.
@@ -75,7 +75,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """What the executors said that took part in the exchange between pairs.
+    """Answers of the executors that took part in the exchange between pairs.
 
     Attributes:
         driver: address at which they reached the driver.
@@ -98,7 +98,7 @@ class Crew:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What one examination knows.
+    """The facts of one examination.
 
     Attributes:
         driver: facts of the driver's process.

@@ -1,4 +1,4 @@
-"""What the doctor has found: findings and the report that holds them, as text, HTML and JSON."""
+"""Findings of the doctor, and the report that holds them, as text, HTML and JSON."""
 
 from __future__ import annotations
 

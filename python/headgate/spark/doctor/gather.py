@@ -24,7 +24,7 @@ _LOOK: Final = 0.05
 #: Seconds in which Spark must have ended cancelled jobs.
 _CANCELLED: Final = 5.0
 _PLACE: Final = re.compile(r"executor_(.*)_([^_]+)")
-#: Where the error of a task begins in that of its job, and where the stack of the JVM does.
+#: The start of a task's error in that of its job, and the start of the JVM's stack.
 _CAUSE: Final = "most recent failure: "
 _STACK: Final = re.compile(r"\n(\tat |Driver stacktrace:)")
 

@@ -1,4 +1,4 @@
-"""Where each task of Headgate begins in a worker, whatever it does."""
+"""The start of each task of Headgate in a worker, whatever it does."""
 
 from __future__ import annotations
 

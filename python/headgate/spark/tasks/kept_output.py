@@ -1,4 +1,4 @@
-"""What a producer of a kept exchange leaves: a file of pages, or few rows in ordinary memory.
+"""Output of a producer of a kept exchange: a file of pages, or few rows in ordinary memory.
 
 With a thousand partitions a producer often has a few rows for each. Pages in segments would cost it a
 segment, a part of a file and several reads for each partition. So the first batches wait until the
@@ -42,7 +42,7 @@ _UNLIMITED: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a producer keeps.
+    """The output that a producer keeps.
 
     Attributes:
         subpartitions: those that have rows.

@@ -28,7 +28,7 @@ _newest: tuple[bytes, str, str, int] | None = None
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Where the driver listens to tasks that start.
+    """The address at which the driver listens to tasks that start.
 
     Attributes:
         host: name or address of the driver.

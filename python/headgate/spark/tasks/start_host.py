@@ -32,7 +32,7 @@ _DIAL: Final = 5.0
 _ID: Final = "--executor-id"
 #: File beside the lock that gets what the host prints.
 _LOG: Final = "host.log"
-#: What a Python may need to find its libraries.
+#: Variables that a Python may need to find its libraries.
 _INHERITED: Final = ("LD_LIBRARY_PATH",)
 #: Leaves the worker that started it, and loads the host's module without the packages above it, which import pyarrow.
 _BOOT: Final = """
@@ -50,7 +50,7 @@ main()
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """What a producer needs to start a host; a part of its task.
+    """The values that a producer needs to start a host; a part of its task.
 
     Attributes:
         application: 16 bytes that name the application to the hosts.
@@ -67,7 +67,7 @@ class HostPlan:
 
 @dataclass(frozen=True, slots=True)
 class HostAddress:
-    """Where a host listens.
+    """The address of a host.
 
     Attributes:
         host: its IP address.

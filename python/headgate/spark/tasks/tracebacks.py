@@ -1,4 +1,4 @@
-"""What Spark prints of an exception that leaves a task: the user's own frames, and its causes."""
+"""The text that Spark prints of an exception that leaves a task: the user's own frames, and its causes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the workers of a streaming job run."""
+"""The interface of the threads, processes or Spark tasks that run the workers of a streaming job."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class Current:
         if where is None:
             return Chosen(batch, of, count, None)
         mask = _mask_of(where)
-        # Where there are as many keys as rows, the keys are those of the rows in order, and both readings are one.
+        # If there are as many keys as rows, the keys are those of the rows in order, and both readings are one.
         if len(mask) not in {rows, keys}:
             raise StateError(
                 f"where= has {len(mask)} booleans",

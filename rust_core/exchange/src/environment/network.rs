@@ -31,7 +31,7 @@ pub(super) struct LazyNetwork {
     waits: Arc<WaitTimes>,
     traffic: Arc<Traffic>,
     loans: Arc<Loans>,
-    /// Why the I/O thread panicked. Set before gates and partitions are failed with it.
+    /// The text of the I/O thread's panic. Set before gates and partitions are failed with it.
     broken: Arc<OnceLock<ExchangeError>>,
 }
 

@@ -59,7 +59,7 @@ pub(crate) struct LocalChannel {
     received: Mutex<Taking>,
 }
 
-/// What the reader took.
+/// A buffer or event that the reader took.
 #[derive(Default)]
 struct Taking {
     totals: Totals,

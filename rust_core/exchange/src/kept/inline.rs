@@ -36,7 +36,7 @@ pub(crate) fn with_room(blocks: &[KeptBlock]) -> (Vec<u8>, Vec<Range<usize>>) {
     (out, places)
 }
 
-/// What a producer may keep without a file.
+/// The limits of an output that needs no file.
 #[derive(Clone, Copy, Debug)]
 pub struct SmallLimits {
     /// Bytes of all pages.

@@ -35,7 +35,7 @@ pub(crate) struct Read {
 
 /// A kept subpartition, and how much of it was read.
 pub(crate) struct Reading {
-    /// Who reads, for errors.
+    /// The reader's name, for errors.
     name: String,
     blocks: Vec<KeptBlock>,
     place: Place,

@@ -1,4 +1,4 @@
-//! What an environment waits for: files, memory, connections, its I/O thread.
+//! Times that an environment waits: for files, memory, connections, its I/O thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

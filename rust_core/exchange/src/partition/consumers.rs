@@ -27,7 +27,7 @@ struct Loss {
     cause: ExchangeError,
 }
 
-/// Why a partition cannot go on.
+/// The reason why a partition cannot go on.
 pub(super) enum Failure {
     /// The partition failed before, or the wait was interrupted.
     Known(ExchangeError),

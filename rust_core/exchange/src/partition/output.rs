@@ -221,7 +221,7 @@ impl Output {
         timeout: Option<Duration>,
         interrupt: Interrupt<'_>,
     ) -> Result<bool> {
-        // Back-pressure of the task only: its writer has nothing more to write.
+        // The task waits, and not its writer, which has written all of its records.
         let _wait = self.shared.metrics.timer.wait(Activity::SoftBackPressured);
         let pause = || {
             self.shared.foreign.release();

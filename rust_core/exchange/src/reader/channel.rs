@@ -1,4 +1,4 @@
-//! What a reader keeps of one channel.
+//! The state of one channel at its reader.
 
 use bytes::Bytes;
 use headgate_record::SpanningDeserializer;

@@ -22,7 +22,7 @@ use crate::partition::{OpenBuffers, ResultPartition};
 
 struct Page {
     builder: PageBuilder<PooledSegment>,
-    /// True if it copied rows so that the batch they are a slice of can be freed.
+    /// True if the page has rows that were copied only to free the large batch behind them.
     is_compacting: bool,
 }
 
@@ -70,8 +70,8 @@ impl Rows<'_> {
 pub(super) struct Sent {
     /// Number of rows at the batch's start that are queued. The others must be copied.
     pub(super) rows: usize,
-    /// True if the batch is not sent in pieces because it is small compared with the memory that it
-    /// would keep alive.
+    /// True if the batch is copied, because it is small compared with the memory that its slices would
+    /// keep alive.
     pub(super) is_compacting: bool,
 }
 

@@ -124,7 +124,7 @@ struct Channel {
     written: BTreeMap<i64, Vec<usize>>,
     /// Last started checkpoint, and whether it is stopped.
     started: i64,
-    /// What each checkpoint should have: found without the persister.
+    /// The expected state of each checkpoint: found without the persister.
     expected: BTreeMap<i64, Vec<usize>>,
     is_stopped: bool,
 }

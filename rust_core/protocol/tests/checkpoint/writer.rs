@@ -138,7 +138,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec(call, 0..60)
 }
 
-/// What is known of one checkpoint.
+/// The known facts of one checkpoint.
 #[derive(Clone, Debug, Default)]
 struct Known {
     started: bool,

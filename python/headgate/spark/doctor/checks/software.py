@@ -1,4 +1,4 @@
-"""Who answered, and what each process runs: headgate, Python, pyarrow, pyspark, the machine's kind."""
+"""The processes that answered, and their software: headgate, Python, pyarrow, pyspark, the machine's kind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from headgate.spark.doctor.context import Context, Facts
 
-#: What Spark says of a Python that it cannot use.
+#: The start of Spark's error about a Python that it cannot use.
 _NO_PYTHON: Final = (
     "PYTHON_VERSION_MISMATCH",
     "Python in worker has different version",

@@ -1,1 +1,1 @@
-"""What the driver knows of kept exchanges, which Spark schedules without it."""
+"""The driver's knowledge of kept exchanges, which Spark schedules without it."""

@@ -1,1 +1,1 @@
-"""What the driver asks of Spark's scheduler: slots, jobs, the fate of tasks. Everything here may block."""
+"""Questions of the driver to Spark's scheduler: slots, jobs, the fate of tasks. Everything here may block."""

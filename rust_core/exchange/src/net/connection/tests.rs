@@ -1,4 +1,4 @@
-//! What is reported of a connection that ends while this process writes.
+//! The reported error of a connection that ends while this process writes.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -24,7 +24,7 @@ struct Last {
     configs: Configs,
     /// State in which the files could not be used when they were last read; None once they can be used again.
     refused: Option<State>,
-    /// Why the files in `refused` cannot be used, until the caller of [`Reloaded::take_refusal`] has it.
+    /// The reason why the files in `refused` cannot be used, until the caller of [`Reloaded::take_refusal`] has it.
     refusal: Option<ExchangeError>,
 }
 

@@ -9,7 +9,7 @@ use super::{Tls, TlsStream};
 /// One end of TLS without I/O: bytes in, bytes out.
 pub struct TlsSession(TlsStream<Carried>);
 
-/// What the caller brought from the peer and has not been read, and what it is to carry there.
+/// Bytes from the peer that have not been read, and bytes that are to be sent to it.
 #[derive(Default)]
 struct Carried {
     input: VecDeque<u8>,

@@ -1,4 +1,4 @@
-//! What a seed decides about a job, and what the schedules have seen.
+//! A job as a seed decides it, and the cases that the schedules have seen.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(super) struct Seen {
     pub(super) rescaled_with_channel_state: usize,
 }
 
-/// What a seed decides about a job.
+/// A job as a seed decides it.
 #[derive(Debug)]
 pub(super) struct Plan {
     /// Splits of the source.

@@ -1,4 +1,4 @@
-//! What tasks compute, and a run of it without tasks.
+//! The state that tasks compute, and a run of it without tasks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,8 +1,8 @@
-//! Whose turn it is to get a segment, as two plain lists.
+//! The order in which channels get segments, as two plain lists.
 
 use std::collections::VecDeque;
 
-/// What a channel waits for.
+/// The segments that a channel waits for.
 #[derive(Clone, Copy, PartialEq)]
 enum Wants {
     /// A segment that it is owed: it has fewer than it was promised.
@@ -69,7 +69,7 @@ impl Model {
         }
     }
 
-    /// What the next channel is promised; none if there is no room for a promise.
+    /// The promise to the next channel; none if there is no room for one.
     pub(super) fn promise(&self) -> Option<usize> {
         let room = self.total - self.channels.iter().map(|channel| channel.promised).sum::<usize>();
         let fits = |count: &usize| match count {

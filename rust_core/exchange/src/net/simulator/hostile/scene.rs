@@ -28,7 +28,7 @@ pub(super) const VICTIM: usize = 0;
 pub(super) const HONEST: usize = 1;
 pub(super) const HOSTILE: usize = 2;
 
-/// What happened, so that a run that exercised nothing fails.
+/// Counts of the events, so that a run that exercised nothing fails.
 #[derive(Default)]
 pub(super) struct Tally(pub(super) BTreeMap<&'static str, u64>);
 
