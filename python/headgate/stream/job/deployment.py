@@ -17,7 +17,7 @@ from headgate.key_groups import key_group_range
 from headgate.source.runtime import LocalReaderContext, SourceOperator
 from headgate.stream.graph.limits import UNLIMITED
 from headgate.stream.graph.operator import OperatorContext
-from headgate.stream.job.messages import StreamMessage, data, text
+from headgate.stream.job.messages import data, text
 from headgate.stream.job.snapshots import TaskSnapshots
 from headgate.stream.runtime.chain import OperatorChain, limits_of
 from headgate.stream.runtime.channel_state import InFlight
@@ -64,7 +64,7 @@ class Deployment:
         attempt: int,
         place: Place,
         options: Mapping[str, Any],
-        message: StreamMessage,
+        message: Message,
         send: Send,
         writers: ThreadPoolExecutor,
     ) -> None:

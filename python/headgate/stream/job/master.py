@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headgate.stream.graph.stages import JobGraph, TaskId
     from headgate.stream.job.checkpoints import Trigger
     from headgate.stream.job.config import JobConfig
-    from headgate.stream.job.messages import StreamMessage
+    from headgate.control.messages import Message
     from headgate.stream.job.pool import WorkerPool
     from headgate.stream.job.store import CheckpointStore, Completed
 
@@ -230,7 +230,7 @@ class JobMaster:
         self.fail(cause, attempt)
         self._deploy_if_ready()
 
-    def on_message(self, worker: int, message: StreamMessage) -> None:
+    def on_message(self, worker: int, message: Message) -> None:
         """Handle a worker's message about the current attempt.
 
         Raises:
@@ -249,31 +249,31 @@ class JobMaster:
             check_report(self.graph, attempt, worker, message, self.state)
             handle(self, attempt, worker, message)
 
-    def _deployed(self, attempt: Attempt, worker: int, message: StreamMessage) -> None:
+    def _deployed(self, attempt: Attempt, worker: int, message: Message) -> None:
         attempt.deployed[worker] = message
         if len(attempt.deployed) == self._crew.size:
             self._connect(attempt)
 
-    def _figures(self, attempt: Attempt, _: int, message: StreamMessage) -> None:
+    def _figures(self, attempt: Attempt, _: int, message: Message) -> None:
         for one in message["tasks"]:
             attempt.note(tuple(one["task"]), one)
             self.notices.note(one.get("dropped", {}))
 
-    def _ended(self, attempt: Attempt, _: int, message: StreamMessage) -> None:
+    def _ended(self, attempt: Attempt, _: int, message: Message) -> None:
         attempt.ended.add(tuple(message["task"]))
         if attempt.has_ended:
             self._last_checkpoint(attempt)
 
-    def _finished(self, attempt: Attempt, _: int, message: StreamMessage) -> None:
+    def _finished(self, attempt: Attempt, _: int, message: Message) -> None:
         attempt.finished.add(tuple(message["task"]))
         if attempt.has_finished:
             self._end(self._stop.end)
 
-    def _acknowledged(self, attempt: Attempt, _: int, message: StreamMessage) -> None:
+    def _acknowledged(self, attempt: Attempt, _: int, message: Message) -> None:
         task = tuple(message["task"])
         self._checkpointing.acknowledged(attempt, task, message["checkpoint"], message["state"])
 
-    def _declined(self, attempt: Attempt, _: int, message: StreamMessage) -> None:
+    def _declined(self, attempt: Attempt, _: int, message: Message) -> None:
         self._checkpointing.declined(attempt, message["checkpoint"], message["reason"])
 
     # Attempts.
@@ -455,7 +455,7 @@ class JobMaster:
 
 
 #: Kind of a worker's message -> handles it.
-_HANDLERS: Final[dict[str, Callable[[JobMaster, Attempt, int, StreamMessage], object]]] = {
+_HANDLERS: Final[dict[str, Callable[[JobMaster, Attempt, int, Message], object]]] = {
     "CANCELLED": lambda *_: None,
     "DEPLOYED": JobMaster._deployed,  # noqa: SLF001 - of this file
     "METRICS": JobMaster._figures,  # noqa: SLF001

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.source.api.event import SourceEvent
 from headgate.source.coordination import AlignmentGroups, CoordinatorThread, SourceCoordinator
-from headgate.stream.job.messages import StreamMessage, data, text
+from headgate.stream.job.messages import data, text
 from headgate.stream.job.metadata import enumerator_of
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class JobSources:
             for at in range(stage.parallelism):
                 coordinator.register_reader(at, host_of((number, at)))
 
-    def handle(self, message: StreamMessage) -> None:
+    def handle(self, message: Message) -> None:
         """Handle a message of a reader."""
         stage, subtask = message["task"]
         coordinator = self._coordinators.get(stage)
