@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from headgate.stream.job.bottleneck import Shares, shares
 
 if TYPE_CHECKING:
+    from headgate.control.messages import Message
     from headgate.stream.job.checkpoints import CheckpointCoordinator
-    from headgate.stream.job.messages import StreamMessage
     from headgate.stream.job.sources import JobSources
     from headgate.stream.job.store import Completed
 
@@ -47,7 +47,7 @@ class Attempt:
     placed: dict[TaskId, int]
     sources: JobSources
     checkpoints: CheckpointCoordinator | None = None
-    deployed: dict[int, StreamMessage] = field(default_factory=dict)
+    deployed: dict[int, Message] = field(default_factory=dict)
     ended: set[TaskId] = field(default_factory=set)
     finished: set[TaskId] = field(default_factory=set)
     enumerators: dict[int, dict[str, str]] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from headgate.environment import ShuffleEnvironment
 from headgate.errors import CancelledError, HeadgateError
 from headgate.key_groups import key_group_range
 from headgate.source.runtime import PlacedReaderContext, SourceOperator
-from headgate.stream.job.messages import StreamMessage, data, text
+from headgate.stream.job.messages import data, text
 from headgate.stream.job.naming import safe
 from headgate.stream.operators.limits import UNLIMITED
 from headgate.stream.operators.operator import OperatorContext
@@ -30,6 +30,7 @@ from headgate.stream.state.retention import SnapshotRetention
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headgate.control.messages import Message
     from headgate.control.place import Place
     from headgate.source.api.event import SourceEvent
     from headgate.stream.api.graph import JobGraph, Stage
@@ -66,7 +67,7 @@ class Deployment:
         attempt: int,
         place: Place,
         options: Mapping[str, Any],
-        message: StreamMessage,
+        message: Message,
         listener: SourceListener,
     ) -> None:
         self.attempt = attempt

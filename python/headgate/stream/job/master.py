@@ -28,11 +28,11 @@ from headgate.stream.job.sources import JobSources
 from headgate.stream.job.status import EndedAttempt, JobState, WorkerStatus
 
 if TYPE_CHECKING:
+    from headgate.control.messages import Message
     from headgate.stream.api.graph import JobGraph
     from headgate.stream.job.checkpoints import Trigger
     from headgate.stream.job.config import JobConfig
     from headgate.stream.job.history import CheckpointStats
-    from headgate.stream.job.messages import StreamMessage
     from headgate.stream.job.pool import WorkerPool
     from headgate.stream.job.store import CheckpointStore, Completed
 
@@ -110,7 +110,6 @@ class JobMaster:
         try:
             self._checkpointing.claim()
         except BaseException:
-            self._crew.discard()
             self._loop.close()
             self._checkpointing.close()
             raise
@@ -241,7 +240,7 @@ class JobMaster:
             self._fail(cause)
         self._deploy_if_ready()
 
-    def on_message(self, worker: int, message: StreamMessage) -> None:
+    def on_message(self, worker: int, message: Message) -> None:
         """Handle a worker's message about the current attempt.
 
         Raises:
@@ -260,34 +259,34 @@ class JobMaster:
             check_report(self.graph, attempt, worker, message, self.state)
             handle(self, attempt, worker, message)
 
-    def _deployed(self, attempt: Attempt, worker: int, message: StreamMessage) -> None:
+    def _deployed(self, attempt: Attempt, worker: int, message: Message) -> None:
         attempt.deployed[worker] = message
         if len(attempt.deployed) == self._crew.size:
             self._connect(attempt)
 
-    def _figures(self, attempt: Attempt, _: int, message: StreamMessage) -> None:
+    def _figures(self, attempt: Attempt, _: int, message: Message) -> None:
         for one in message["tasks"]:
             attempt.note(tuple(one["task"]), one)
             self.notices.note(one.get("dropped", {}))
 
-    def _failed(self, _: Attempt, __: int, message: StreamMessage) -> None:
+    def _failed(self, _: Attempt, __: int, message: Message) -> None:
         self._fail(Cause.from_fields(message["cause"]))
 
-    def _ended(self, attempt: Attempt, _: int, message: StreamMessage) -> None:
+    def _ended(self, attempt: Attempt, _: int, message: Message) -> None:
         attempt.ended.add(tuple(message["task"]))
         if attempt.has_ended:
             self._last_checkpoint(attempt)
 
-    def _finished(self, attempt: Attempt, _: int, message: StreamMessage) -> None:
+    def _finished(self, attempt: Attempt, _: int, message: Message) -> None:
         attempt.finished.add(tuple(message["task"]))
         if attempt.has_finished:
             self._end(self._goal or JobState.FINISHED)
 
-    def _acknowledged(self, attempt: Attempt, _: int, message: StreamMessage) -> None:
+    def _acknowledged(self, attempt: Attempt, _: int, message: Message) -> None:
         task = tuple(message["task"])
         self._checkpointing.acknowledged(attempt, task, message["checkpoint"], message["state"])
 
-    def _declined(self, attempt: Attempt, _: int, message: StreamMessage) -> None:
+    def _declined(self, attempt: Attempt, _: int, message: Message) -> None:
         self._checkpointing.declined(attempt, message["checkpoint"], message["reason"])
 
     # Attempts.
@@ -487,7 +486,7 @@ class JobMaster:
 
 
 #: Kind of a worker's message -> handles it.
-_HANDLERS: Final[dict[str, Callable[[JobMaster, Attempt, int, StreamMessage], object]]] = {
+_HANDLERS: Final[dict[str, Callable[[JobMaster, Attempt, int, Message], object]]] = {
     "CANCELLED": lambda *_: None,
     "DEPLOYED": JobMaster._deployed,  # noqa: SLF001 - of this file
     "METRICS": JobMaster._figures,  # noqa: SLF001

@@ -9,16 +9,16 @@ from headgate.errors import ProtocolError
 from headgate.stream.job.status import JobState
 
 if TYPE_CHECKING:
+    from headgate.control.messages import Message
     from headgate.stream.api.graph import JobGraph
     from headgate.stream.job.attempt import Attempt
-    from headgate.stream.job.messages import StreamMessage
 
 #: Messages of the reader of a source.
 OF_READERS: Final = frozenset({"SPLIT_REQUEST", "SPLITS_FINISHED", "WATERMARK", "SOURCE_EVENT"})
 
 
 def check_report(
-    graph: JobGraph, attempt: Attempt, worker: int, message: StreamMessage, state: JobState
+    graph: JobGraph, attempt: Attempt, worker: int, message: Message, state: JobState
 ) -> None:
     """Check a message of a worker about the current attempt.
 
@@ -40,7 +40,7 @@ def check_report(
         raise _odd(worker, message, f"of task {fields['task']} before the last checkpoint")
 
 
-def _check_deployed(graph: JobGraph, attempt: Attempt, worker: int, message: StreamMessage) -> None:
+def _check_deployed(graph: JobGraph, attempt: Attempt, worker: int, message: Message) -> None:
     if worker in attempt.deployed:
         raise _odd(worker, message, "twice")
     found = sorted([(stage, at), len(ids)] for stage, at, ids in message["partitions"])
@@ -49,9 +49,7 @@ def _check_deployed(graph: JobGraph, attempt: Attempt, worker: int, message: Str
         raise _odd(worker, message, "of other partitions than its tasks have")
 
 
-def _check_acknowledged(
-    graph: JobGraph, attempt: Attempt, worker: int, message: StreamMessage
-) -> None:
+def _check_acknowledged(graph: JobGraph, attempt: Attempt, worker: int, message: Message) -> None:
     del attempt
     state, checkpoint = message["state"], message["checkpoint"]
     stage = graph.stages[message["task"][0]]
@@ -68,13 +66,13 @@ def _check_acknowledged(
             raise _odd(worker, message, "with the state of another checkpoint")
 
 
-_CHECKS: Final[dict[str, Callable[[JobGraph, Attempt, int, StreamMessage], None]]] = {
+_CHECKS: Final[dict[str, Callable[[JobGraph, Attempt, int, Message], None]]] = {
     "DEPLOYED": _check_deployed,
     "ACKNOWLEDGED": _check_acknowledged,
 }
 
 
-def _odd(worker: int, message: StreamMessage, problem: str) -> ProtocolError:
+def _odd(worker: int, message: Message, problem: str) -> ProtocolError:
     return ProtocolError(
         f"worker {worker} has sent {message.kind} {problem}",
         remedy="install the same version of headgate everywhere · report it if it repeats",

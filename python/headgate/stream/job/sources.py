@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.source.api.event import SourceEvent
 from headgate.source.coordination import AlignmentGroups, CoordinatorThread, SourceCoordinator
-from headgate.stream.job.messages import StreamMessage, data, text
+from headgate.stream.job.messages import data, text
 from headgate.stream.job.metadata import enumerator_of
 
 if TYPE_CHECKING:
+    from headgate.control.messages import Message
     from headgate.errors import HeadgateError
     from headgate.stream.api.graph import JobGraph, Stage
 
@@ -98,7 +99,7 @@ class JobSources:
             for at in range(stage.parallelism):
                 coordinator.register_reader(at, host_of((number, at)))
 
-    def handle(self, message: StreamMessage) -> None:
+    def handle(self, message: Message) -> None:
         """Handle a message of a reader."""
         stage, subtask = message["task"]
         coordinator = self._coordinators.get(stage)

@@ -16,10 +16,11 @@ from headgate.checkpoints import CheckpointBarrier
 from headgate.control.beside import DriverHeartbeats
 from headgate.control.cause import Cause
 from headgate.control.connection import WorkerConnection
+from headgate.control.messages import Message
 from headgate.errors import CoordinatorError, InternalError, ProtocolError
 from headgate.source.api.event import SourceEvent
 from headgate.stream.job.deployment import Deployment
-from headgate.stream.job.messages import CODEC, StreamMessage, data, text
+from headgate.stream.job.messages import CODEC, data, text
 
 if TYPE_CHECKING:
     from headgate.control.place import Place
@@ -63,7 +64,7 @@ class StreamWorker:
         self._number = number
         self._place = place
         self._options = options
-        self._connection: WorkerConnection[StreamMessage] | None = None
+        self._connection: WorkerConnection | None = None
         self._sending = threading.Lock()
         self._reporting = threading.Lock()
         self._deployment: Deployment | None = None
@@ -81,16 +82,11 @@ class StreamWorker:
             self._place, CODEC, is_wanted=lambda: not self._is_stopped
         )
         reporter = threading.Thread(target=self._report, name="headgate-reports", daemon=True)
-        heartbeats: DriverHeartbeats[StreamMessage] | None = None
+        heartbeats: DriverHeartbeats | None = None
         try:
             host = socket.gethostname()
             self._send("HELLO", worker=self._number, host=host, pid=os.getpid())
-            heartbeats = DriverHeartbeats(
-                self._place,
-                CODEC,
-                connection,
-                lambda token: StreamMessage("HEARTBEAT", {"control": token}),
-            )
+            heartbeats = DriverHeartbeats(self._place, CODEC, connection)
             reporter.start()
             while True:
                 if not connection.is_readable(_LOOK):
@@ -129,14 +125,14 @@ class StreamWorker:
         if connection is None:
             return
         with self._sending:
-            connection.send(StreamMessage(kind, fields))
+            connection.send(Message(kind, fields))
 
     def _tell(self, kind: str, **fields: Any) -> None:
         """Send from a task's thread, which has nobody to raise to: a lost coordinator ends the worker anyway."""
         with suppress(CoordinatorError):
             self._send(kind, **fields)
 
-    def _handle(self, message: StreamMessage) -> None:
+    def _handle(self, message: Message) -> None:
         if message.kind == "DEPLOY":
             self._deploy(message)
         elif message.kind == "CANCEL":
@@ -147,7 +143,7 @@ class StreamWorker:
             if deployment is not None and deployment.attempt == message["attempt"]:
                 handlers[message.kind](self, deployment, message)
 
-    def _deploy(self, message: StreamMessage) -> None:
+    def _deploy(self, message: Message) -> None:
         self._cancel()
         attempt = message["attempt"]
         own = self._own_address()
@@ -182,14 +178,14 @@ class StreamWorker:
 
     # Messages of the coordinator.
 
-    def _connect(self, deployment: Deployment, message: StreamMessage) -> None:
+    def _connect(self, deployment: Deployment, message: Message) -> None:
         deployment.connect(message["inputs"])
 
     def _failed(self, attempt: int, error: Exception) -> None:
         cause = Cause.of(error, where=f"worker {self._number}").fields()
         self._send("FAILED", attempt=attempt, cause=cause)
 
-    def _trigger(self, deployment: Deployment, message: StreamMessage) -> None:
+    def _trigger(self, deployment: Deployment, message: Message) -> None:
         barrier = CheckpointBarrier(
             message["checkpoint"],
             message["timestamp"],
@@ -200,46 +196,46 @@ class StreamWorker:
         for task in deployment.tasks_of(message["stage"]):
             task.trigger_checkpoint(barrier, stop=message["stop"])
 
-    def _complete(self, deployment: Deployment, message: StreamMessage) -> None:
+    def _complete(self, deployment: Deployment, message: Message) -> None:
         checkpoint = message["checkpoint"]
         if message["savepoint"]:
             return
         for task in deployment.tasks.values():
             task.complete_checkpoint(checkpoint)
 
-    def _abort(self, deployment: Deployment, message: StreamMessage) -> None:
+    def _abort(self, deployment: Deployment, message: Message) -> None:
         for key, task in deployment.tasks.items():
             task.abort_checkpoint(message["checkpoint"], message["reason"])
             self._in_writer(deployment.discard, key, message["checkpoint"])
 
-    def _assign(self, deployment: Deployment, message: StreamMessage) -> None:
+    def _assign(self, deployment: Deployment, message: Message) -> None:
         splits = [(split_id, data(body)) for split_id, body in message["splits"]]
         version = message["version"]
         self._source(deployment, message).for_source(lambda one: one.add_splits(version, splits))
 
-    def _no_more_splits(self, deployment: Deployment, message: StreamMessage) -> None:
+    def _no_more_splits(self, deployment: Deployment, message: Message) -> None:
         self._source(deployment, message).for_source(lambda one: one.no_more_splits())
 
-    def _event(self, deployment: Deployment, message: StreamMessage) -> None:
+    def _event(self, deployment: Deployment, message: Message) -> None:
         event = SourceEvent(message["name"], data(message["payload"]))
         self._source(deployment, message).for_source(lambda one: one.source_event(event))
 
-    def _align(self, deployment: Deployment, message: StreamMessage) -> None:
+    def _align(self, deployment: Deployment, message: Message) -> None:
         limit = message["ms"]
         self._source(deployment, message).for_source(lambda one: one.align(limit))
 
-    def _drain(self, deployment: Deployment, message: StreamMessage) -> None:  # noqa: ARG002 - as others
+    def _drain(self, deployment: Deployment, message: Message) -> None:  # noqa: ARG002 - as others
         for stage in self._graph.stages:
             if stage.head.source is not None:
                 for task in deployment.tasks_of(stage.number):
                     task.for_source(lambda one: one.stop(drain=True))
 
-    def _finish(self, deployment: Deployment, message: StreamMessage) -> None:  # noqa: ARG002 - as others
+    def _finish(self, deployment: Deployment, message: Message) -> None:  # noqa: ARG002 - as others
         for task in deployment.tasks.values():
             task.finish()
 
     @staticmethod
-    def _source(deployment: Deployment, message: StreamMessage) -> StreamTask:
+    def _source(deployment: Deployment, message: Message) -> StreamTask:
         task = deployment.tasks.get(tuple(message["task"]))
         if task is None:
             raise ProtocolError(
@@ -381,7 +377,7 @@ class StreamWorker:
                 self._tell("METRICS", attempt=deployment.attempt, tasks=deployment.figures())
 
 
-Handler = Callable[[StreamWorker, Deployment, StreamMessage], None]
+Handler = Callable[[StreamWorker, Deployment, Message], None]
 handlers: Final[dict[str, Handler]] = {
     "CONNECT": StreamWorker._connect,  # noqa: SLF001 - of this file
     "TRIGGER": StreamWorker._trigger,  # noqa: SLF001
