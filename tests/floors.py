@@ -157,7 +157,7 @@ LEAVES = {
         "headgate.stream.state",
         "headgate.stream.windows",
     },
-    "headgate.control": {"headgate._native", "headgate.errors"},
+    "headgate.control": {"headgate._closing", "headgate._native", "headgate.errors"},
     "headgate.observe": {
         "headgate.__version__",
         "headgate._closing",
@@ -165,11 +165,7 @@ LEAVES = {
         "headgate.control.newcomers",
         "headgate.errors",
     },
-    "headgate.spark.wire": {
-        "headgate._native",
-        "headgate.control",
-        "headgate.errors",
-    },
+    "headgate.spark.wire": {"headgate.control"},
 }
 
 #: Parts of the Spark layer -> modules they must not import; tasks run in workers only.
@@ -178,7 +174,7 @@ APART = {
     "headgate.spark.progress": ("headgate.spark.driver", "headgate.spark.tasks"),
     "headgate.spark.driver.kept": (
         "headgate.spark.driver.scheduler",
-        "headgate.spark.driver.server",
+        "headgate.spark.driver.places",
     ),
 }
 

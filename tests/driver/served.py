@@ -1,31 +1,20 @@
-"""A control server of the driver, without Spark, and a worker's connections to it."""
+"""The driver's service of places, without Spark, and a worker's connections to it."""
 
 import contextlib
 import threading
 
 from headgate.control.connection import WorkerConnection
+from headgate.control.link import control_key
+from headgate.control.messages import Message
 from headgate.control.place import Place
-from headgate.spark.driver.server import HANDSHAKE, Server
-from headgate.spark.wire.channel import MESSAGES, control_key
-from headgate.spark.wire.messages import Message
+from headgate.control.server import HANDSHAKE
+from headgate.spark.driver.kept.hosts import KeptHosts
+from headgate.spark.driver.places import IDLE, Places
+from headgate.spark.wire import CODEC
 
 EXCHANGE, OTHER = b"x" * 16, b"y" * 16
 SECRET = b"s" * 32
 KEYS = {exchange: control_key(SECRET, exchange) for exchange in (EXCHANGE, OTHER)}
-
-
-class Kept:
-    """Knows no producer, and records what it is asked and told."""
-
-    def __init__(self):
-        self.asked, self.lost = [], []
-
-    def places(self, exchange_id):
-        self.asked.append(exchange_id)
-        return [Message("PLACES", {"hosts": [], "producers": [], "is_last": True})]
-
-    def host_lost(self, exchange_id, process):
-        self.lost.append((exchange_id, process))
 
 
 def ours():
@@ -33,24 +22,25 @@ def ours():
 
 
 @contextlib.contextmanager
-def serving(kept=None, handshake=HANDSHAKE, keys=KEYS):
-    """Serve both exchanges."""
-    server = Server("127.0.0.1", keys.get, Kept() if kept is None else kept, handshake)
-    server.start()
+def serving(hosts=None, handshake=HANDSHAKE, idle=IDLE, keys=KEYS, give_up=print):
+    """Serve both exchanges, whose names are their ids in hexadecimal."""
+    places = Places("127.0.0.1", give_up, idle=idle, handshake=handshake)
+    for exchange, key in keys.items():
+        places.register(exchange, key, hosts or KeptHosts(), exchange.hex())
     try:
-        yield server
+        yield places
     finally:
-        server.stop()
+        places.close()
 
 
-def place(server, secret=SECRET, exchange=EXCHANGE, timeout=5.0, *, tls=False):
-    return Place("127.0.0.1", server.port, exchange, secret, timeout, tls=tls)
+def place(places, secret=SECRET, exchange=EXCHANGE, timeout=5.0, *, tls=False):
+    return Place("127.0.0.1", places.server.port, exchange, secret, timeout, tls=tls)
 
 
 @contextlib.contextmanager
-def connected(server, exchange=EXCHANGE):
+def connected(places, exchange=EXCHANGE):
     """A worker's connection."""
-    connection = WorkerConnection(place(server, exchange=exchange), MESSAGES)
+    connection = WorkerConnection(place(places, exchange=exchange), CODEC)
     with connection.sock:
         yield connection
 

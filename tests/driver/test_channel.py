@@ -6,9 +6,10 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate.control.link import CoordinatorLink, WorkerLink, control_key
+from headgate.control.messages import Message
 from headgate.errors import HandshakeError, HeadgateError, ProtocolError, VersionError
-from headgate.spark.wire.channel import CoordinatorLink, WorkerLink, control_key
-from headgate.spark.wire.messages import MAX_MESSAGE, Message
+from headgate.spark.wire import CODEC
 
 EXCHANGE, SECRET = b"e" * 16, b"s" * 32
 KEY = control_key(SECRET, EXCHANGE)
@@ -20,7 +21,7 @@ VERSION, ROLE = 5, 9
 
 def pair(worker_key=KEY, exchange=EXCHANGE, keys=None):
     keys = {EXCHANGE: KEY} if keys is None else keys
-    return WorkerLink(worker_key, exchange), CoordinatorLink(keys.get)
+    return WorkerLink(worker_key, exchange, CODEC), CoordinatorLink(keys.get, CODEC)
 
 
 def drain(link):
@@ -69,7 +70,7 @@ def test_truncated_at_each_byte_nothing_is_established():
     worker, coordinator = pair()
     hello = drain(worker)
     for length in range(len(hello)):
-        cut = CoordinatorLink({EXCHANGE: KEY}.get)
+        cut = CoordinatorLink({EXCHANGE: KEY}.get, CODEC)
         assert cut.receive(hello[:length]) == []
         assert cut.pending == 0
     coordinator.receive(hello)
@@ -116,7 +117,7 @@ def test_a_recorded_session_cannot_be_played_again():
     coordinator.receive(hello)
     worker.receive(drain(coordinator))
     proof = drain(worker)
-    again = CoordinatorLink({EXCHANGE: KEY}.get)
+    again = CoordinatorLink({EXCHANGE: KEY}.get, CODEC)
     again.receive(hello)
     with pytest.raises(HandshakeError):
         again.receive(proof)
@@ -167,7 +168,7 @@ def test_another_version_is_named():
 
 def test_garbage_is_no_control_connection():
     with pytest.raises(ProtocolError):
-        CoordinatorLink({}.get).receive(b"G")
+        CoordinatorLink({}.get, CODEC).receive(b"G")
 
 
 @pytest.mark.parametrize("position", [4, 10, -1, -16])
@@ -202,7 +203,7 @@ def test_a_repeated_a_dropped_and_a_reflected_frame_are_refused():
 def test_a_length_above_the_limit_is_refused_before_the_body_is_there():
     _, coordinator = established()
     with pytest.raises(ProtocolError, match="above"):
-        coordinator.receive((MAX_MESSAGE + 1).to_bytes(4, "big"))
+        coordinator.receive((CODEC.max_message + 1).to_bytes(4, "big"))
 
 
 def test_the_key_depends_on_secret_and_exchange():

@@ -17,9 +17,10 @@ from tests.driver.served import EXCHANGE, KEYS, OTHER, connected, serving, told
 from tests.driver.test_messages import EXAMPLES
 from tests.faults.patience import wait_until
 
+from headgate.control.link import WorkerLink
+from headgate.control.messages import Message
 from headgate.errors import ProtocolError
-from headgate.spark.wire.channel import WorkerLink
-from headgate.spark.wire.messages import FIELDS, MAX_MESSAGE, Message, decode, encode
+from headgate.spark.wire import CODEC
 
 SECONDS = float(os.environ.get("HEADGATE_TEST_FUZZ_SECONDS", "0"))
 FIRST = int(os.environ.get("HEADGATE_TEST_SEED", "0"))
@@ -69,7 +70,7 @@ def changed(dice, data):
     if dice.random() < 0.5:
         body = json.loads(data)
         for _ in range(dice.randrange(1, 3)):
-            name = dice.choice([*body, dice.choice(list(FIELDS["PLACES"])), "kind", "x"])
+            name = dice.choice([*body, dice.choice(list(CODEC.table["PLACES"])), "kind", "x"])
             if dice.random() < 0.2:
                 body.pop(name, None)
             else:
@@ -88,7 +89,7 @@ def changed(dice, data):
             case 3:
                 wrong[at:at] = wrong[dice.randrange(len(wrong) + 1) :]
             case _:
-                wrong[at:] = encode(sound(dice))[dice.randrange(30) :]
+                wrong[at:] = CODEC.encode(sound(dice))[dice.randrange(30) :]
     return bytes(wrong)
 
 
@@ -96,16 +97,16 @@ def test_changed_bytes_are_a_sound_message_or_a_protocol_error():
     words = Counter()
     for number in seeds(4_000):
         dice = random.Random(number)
-        data = changed(dice, encode(sound(dice)))
+        data = changed(dice, CODEC.encode(sound(dice)))
         try:
-            message = decode(data)
+            message = CODEC.decode(data)
         except ProtocolError:
             words["refused"] += 1
             continue
         words[message.kind] += 1
-        fields = FIELDS[message.kind]
+        fields = CODEC.table[message.kind]
         assert all(name in fields and fields[name](value) for name, value in message.fields.items())
-        assert decode(encode(message)) == message
+        assert CODEC.decode(CODEC.encode(message)) == message
     tries = words.total()
     print(f"{tries} changed messages: {dict(words)}")
     # Changes may leave a message sound: of a text, or of a number within its limits.
@@ -119,7 +120,7 @@ class Worker:
     def __init__(self, port):
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=10)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.link = WorkerLink(KEYS[OTHER], OTHER)
+        self.link = WorkerLink(KEYS[OTHER], OTHER, CODEC)
         while not self.link.established:
             while self.link.pending:
                 self.link.written(self.sock.send(self.link.output()))
@@ -136,9 +137,9 @@ def say(worker, dice, words):
     """Say a few things on one connection, and leave; the server has heard all of them."""
     stream = b""
     for number in range(dice.randrange(1, 7)):
-        body, choice = encode(sound(dice)), dice.random()
+        body, choice = CODEC.encode(sound(dice)), dice.random()
         if choice < 0.4:
-            body = changed(dice, body)[:MAX_MESSAGE]
+            body = changed(dice, body)[: CODEC.max_message]
         frame = worker.frame(body, number)
         if choice > 0.97:
             frame = frame[:-1] + bytes([frame[-1] ^ 1])
@@ -161,13 +162,13 @@ def say(worker, dice, words):
 
 def test_workers_that_say_anything_cost_their_own_connection_only(caplog):
     words = Counter()
-    with serving() as server:
+    with serving() as places:
+        server = places.server
         for number in seeds(300):
             dice = random.Random(number)
             worker = Worker(server.port)
             with worker.sock:
                 say(worker, dice, words)
-            assert server.is_alive, f"seed {number}"
             wrong = [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
             assert not wrong, f"seed {number}: an error of the server's own: {wrong}"
             words["connections"] += 1
@@ -175,7 +176,7 @@ def test_workers_that_say_anything_cost_their_own_connection_only(caplog):
         print(dict(words))
         assert words["connections"] / 5 < words["refused"] <= words["connections"]
         assert words["answers"] > words["connections"] / 20
-        wait_until(lambda: not server._connections, "all connections were forgotten")
-        with connected(server, EXCHANGE) as ours:
+        wait_until(lambda: not server.peers, "all connections were forgotten")
+        with connected(places, EXCHANGE) as ours:
             assert told(ours) == ["PLACES"]
         assert server._failures == 0

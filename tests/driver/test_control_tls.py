@@ -10,10 +10,11 @@ from tests.faults.patience import wait_until
 from headgate._native import TlsEndpoint
 from headgate.control.connection import WorkerConnection
 from headgate.control.heartbeat import Heartbeats
+from headgate.control.link import CoordinatorLink, WorkerLink, control_key
+from headgate.control.messages import Message
 from headgate.control.place import Place
 from headgate.errors import CoordinatorError, HandshakeError, ProtocolError, TlsError
-from headgate.spark.wire.channel import MESSAGES, CoordinatorLink, WorkerLink, control_key
-from headgate.spark.wire.messages import Message
+from headgate.spark.wire import CODEC
 
 KEY = control_key(SECRET, EXCHANGE, tls=True)
 CLEAR = control_key(SECRET, EXCHANGE)
@@ -24,7 +25,7 @@ TIMEOUT = 2.0
 
 
 def pair():
-    return WorkerLink(KEY, EXCHANGE), CoordinatorLink({EXCHANGE: KEY}.get)
+    return WorkerLink(KEY, EXCHANGE, CODEC), CoordinatorLink({EXCHANGE: KEY}.get, CODEC)
 
 
 def drain(link):
@@ -152,7 +153,7 @@ def test_a_recorded_session_cannot_be_played_again():
         coordinator.receive(recorded[-1])
         worker.receive(drain(coordinator))
     assert coordinator.established
-    again = CoordinatorLink({EXCHANGE: KEY}.get)
+    again = CoordinatorLink({EXCHANGE: KEY}.get, CODEC)
     again.receive(recorded[0])
     with pytest.raises(TlsError):
         again.receive(b"".join(recorded[1:]))
@@ -160,22 +161,25 @@ def test_a_recorded_session_cannot_be_played_again():
 
 
 def test_a_worker_without_tls_is_refused_before_any_proof():
-    coordinator = CoordinatorLink({EXCHANGE: KEY}.get)
+    coordinator = CoordinatorLink({EXCHANGE: KEY}.get, CODEC)
     with pytest.raises(TlsError, match='tls="require"'):
-        coordinator.receive(drain(WorkerLink(CLEAR, EXCHANGE)))
+        coordinator.receive(drain(WorkerLink(CLEAR, EXCHANGE, CODEC)))
     assert not coordinator.pending
     assert not coordinator.established
 
 
 def test_a_driver_without_tls_is_no_driver():
-    worker = WorkerLink(KEY, EXCHANGE)
+    worker = WorkerLink(KEY, EXCHANGE, CODEC)
     with pytest.raises(TlsError):
         worker.receive(b"HDGT\x02" + bytes(86))
 
 
 def test_an_exchange_without_tls_takes_both():
     for key in (CLEAR, KEY):
-        worker, coordinator = WorkerLink(key, EXCHANGE), CoordinatorLink({EXCHANGE: CLEAR}.get)
+        worker, coordinator = (
+            WorkerLink(key, EXCHANGE, CODEC),
+            CoordinatorLink({EXCHANGE: CLEAR}.get, CODEC),
+        )
         shake(worker, coordinator)
         assert coordinator.established
         assert worker.established
@@ -184,8 +188,8 @@ def test_an_exchange_without_tls_takes_both():
 @pytest.fixture
 def server():
     before = ours()
-    with serving(keys={EXCHANGE: KEY}) as server:
-        yield server
+    with serving(keys={EXCHANGE: KEY}) as places:
+        yield places.server
     assert ours() == before
 
 
@@ -254,10 +258,10 @@ def records(data):
 
 
 def test_all_that_passes_is_tls(server, wire):
-    connection = WorkerConnection(place(wire.port), MESSAGES)
+    connection = WorkerConnection(place(wire.port), CODEC)
     with connection.sock:
         assert told(connection) == ["PLACES"]
-    wait_until(lambda: not server._connections, "the connections are closed")
+    wait_until(lambda: not server.peers, "the connections are closed")
     assert len(wire.passed) == 2
     for way in wire.passed:
         assert records(way)
@@ -316,5 +320,5 @@ def test_bytes_of_others_are_no_heartbeats(server):
 
 def test_a_worker_without_tls_is_closed_and_the_driver_says_why(server, caplog):
     with pytest.raises(CoordinatorError, match="cannot be reached"):
-        WorkerConnection(place(server.port, 0.5, tls=False), MESSAGES)
+        WorkerConnection(place(server.port, 0.5, tls=False), CODEC)
     assert "came without TLS" in caplog.text

@@ -17,7 +17,7 @@ from headgate.control.heartbeat import Heartbeats
 from headgate.control.link import CoordinatorLink, control_key
 from headgate.control.place import Place
 from headgate.errors import CoordinatorError
-from headgate.stream.job.messages import CODEC, StreamMessage
+from headgate.stream.job.messages import CODEC
 
 #: Seconds; the smallest value of the option, which keeps the tests short.
 TIMEOUT = 2.0
@@ -71,11 +71,8 @@ def test_a_driver_that_is_silent_is_lost_and_named(beats):
         place = Place("127.0.0.1", port, EXCHANGE, SECRET, 30.0, TIMEOUT)
         connection = WorkerConnection(place, CODEC)
 
-        def message(token):
-            return StreamMessage("HEARTBEAT", {"control": token})
-
         with connection.sock:
-            heartbeats = DriverHeartbeats(place, CODEC, connection, message)
+            heartbeats = DriverHeartbeats(place, CODEC, connection)
             try:
                 if beats:
                     stop.wait(1.5 * TIMEOUT)

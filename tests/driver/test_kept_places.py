@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.spark.driver.kept.places import KeptPlaces
+from headgate.control.messages import Message
+from headgate.spark.driver.kept.hosts import KeptHosts
 from headgate.spark.tasks.start_host import HostAddress
-from headgate.spark.wire.messages import decode, encode
+from headgate.spark.wire import CODEC
 
 HOSTS = [HostAddress("10.0.0.1", 4000 + number, "ab" * 15 + f"0{number}") for number in range(4)]
 
@@ -15,8 +16,8 @@ HOSTS = [HostAddress("10.0.0.1", 4000 + number, "ab" * 15 + f"0{number}") for nu
 def told(places, exchange):
     """Return producer -> attempt and host, as a consumer learns them."""
     hosts, placed, flags = [], [], []
-    for made in places.messages(exchange):
-        message = decode(encode(made))
+    for fields in places.told(exchange):
+        message = CODEC.decode(CODEC.encode(Message("PLACES", fields)))
         hosts += message["hosts"]
         placed += message["producers"]
         flags.append(message["is_last"])
@@ -24,6 +25,7 @@ def told(places, exchange):
     return {producer: (attempt, HostAddress(*hosts[at])) for producer, attempt, at in placed}
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -35,7 +37,7 @@ def told(places, exchange):
     )
 )
 def test_the_newest_report_of_a_producer_counts(reports):
-    places, model = KeptPlaces(), {"a": {}, "b": {}, "c": {}}
+    places, model = KeptHosts(), {"a": {}, "b": {}, "c": {}}
     for exchange, producer, attempt, host in reports:
         places.add(exchange, producer, attempt, host)
         model[exchange][producer] = (attempt, host)
@@ -44,7 +46,7 @@ def test_the_newest_report_of_a_producer_counts(reports):
 
 
 def test_the_newest_host_of_an_executor_serves_all_that_it_has_kept():
-    places = KeptPlaces()
+    places = KeptHosts()
     first, other = (replace(HOSTS[n], executor=f"{n}") for n in (0, 1))
     second = replace(HOSTS[2], executor="0")
     places.add("a", 0, 7, first)
@@ -60,8 +62,8 @@ def test_the_newest_host_of_an_executor_serves_all_that_it_has_kept():
 
 
 def test_many_producers_take_several_messages():
-    places = KeptPlaces()
+    places = KeptHosts()
     for producer in range(1201):
         places.add("a", producer, 7, HOSTS[producer % 4])
-    assert len(places.messages("a")) == 4
+    assert len(places.told("a")) == 10
     assert len(told(places, "a")) == 1201

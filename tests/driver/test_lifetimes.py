@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from headgate.spark.driver import lifetimes
-from headgate.spark.driver.kept.places import KeptPlaces
+from headgate.spark.driver.kept.hosts import KeptHosts
 from headgate.spark.driver.lifetimes import PlanLifetimes
 from headgate.spark.tasks.start_host import HostAddress
 
@@ -72,11 +72,11 @@ def test_the_jvm_is_asked_every_few_seconds_only(plans, jvm, monkeypatch):
 
 
 def test_places_of_a_kept_exchange_are_forgotten():
-    places, host = KeptPlaces(), HostAddress("h", 4040, "ab" * 16)
+    places, host = KeptHosts(), HostAddress("h", 4040, "ab" * 16)
     for exchange in ("a", "b"):
         places.add(exchange, 1, 7, host)
     places.forget("a")
     places.forget("never heard of")
-    assert [message["producers"] for message in places.messages("a")] == [[]]
-    assert [message["producers"] for message in places.messages("b")] == [[], [[1, 7, 0]]]
+    assert [fields["producers"] for fields in places.told("a")] == [[]]
+    assert [fields["producers"] for fields in places.told("b")] == [[], [[1, 7, 0]]]
     assert set(places._placed) == {"b"}

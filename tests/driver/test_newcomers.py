@@ -12,20 +12,21 @@ from tests.faults.patience import wait_until
 
 from headgate.control import newcomers
 from headgate.control.connection import WorkerConnection
+from headgate.control.link import CoordinatorLink, WorkerLink, control_key
 from headgate.control.newcomers import Newcomers
 from headgate.control.place import Place
 from headgate.errors import HandshakeError
-from headgate.spark.wire.channel import MESSAGES, CoordinatorLink, WorkerLink, control_key
+from headgate.spark.wire import CODEC
 
 
 def challenge(hello):
-    link = CoordinatorLink({EXCHANGE: control_key(b"!" * 32, EXCHANGE)}.get)
+    link = CoordinatorLink({EXCHANGE: control_key(b"!" * 32, EXCHANGE)}.get, CODEC)
     link.receive(hello)
     return bytes(link.output())
 
 
 #: A HELLO of a peer that knows the exchange's number but not its secret.
-HELLO = bytes(WorkerLink(control_key(b"?" * 32, EXCHANGE), EXCHANGE).output())
+HELLO = bytes(WorkerLink(control_key(b"?" * 32, EXCHANGE), EXCHANGE, CODEC).output())
 
 #: That of a driver with another secret.
 CHALLENGE = challenge(HELLO)
@@ -78,8 +79,8 @@ def test_no_host_crowds_out_another(steps):
 @pytest.fixture
 def server():
     before = ours()
-    with serving() as server:
-        yield server
+    with serving() as places:
+        yield places.server
     assert ours() == before
 
 
@@ -111,7 +112,7 @@ def test_a_worker_with_a_slow_link_gets_in_while_another_host_floods(server, dat
     flooding = threading.Thread(target=flood)
     flooding.start()
     try:
-        link = WorkerLink(control_key(SECRET, EXCHANGE), EXCHANGE)
+        link = WorkerLink(control_key(SECRET, EXCHANGE), EXCHANGE, CODEC)
         with socket.create_connection(("127.0.0.1", server.port), 5, ("127.0.0.2", 0)) as sock:
             while not link.established:
                 before = len(dialled)
@@ -122,11 +123,10 @@ def test_a_worker_with_a_slow_link_gets_in_while_another_host_floods(server, dat
                     got = sock.recv(1000)
                     assert got, "the worker was crowded out"
                     link.receive(got)
-            assert server.is_alive
     finally:
         stop.set()
         flooding.join(30)
-    wait_until(lambda: not server._connections, "the connections are closed")
+    wait_until(lambda: not server.peers, "the connections are closed")
 
 
 def test_a_worker_that_was_crowded_out_dials_again():
@@ -149,6 +149,6 @@ def test_a_worker_that_was_crowded_out_dials_again():
         serving.start()
         place = Place("127.0.0.1", listener.getsockname()[1], EXCHANGE, SECRET, 20.0)
         with pytest.raises(HandshakeError, match="could not prove"):
-            WorkerConnection(place, MESSAGES)
+            WorkerConnection(place, CODEC)
         serving.join(10)
     assert served == ["closed", "closed", "answered"]

@@ -1,89 +1,82 @@
-"""The driver's control server over real sockets: who gets in, and what costs whom."""
+"""A control server over real sockets: who gets in, and what costs whom. Its service is that of places."""
 
-import errno
-import itertools
 import logging
-import os
 import socket
-import time
+import threading
 from pathlib import Path
 
 import pytest
-from tests.driver.served import EXCHANGE, KEYS, OTHER, Kept, connected, ours, place, serving, told
+from tests.driver.served import EXCHANGE, KEYS, OTHER, connected, ours, place, serving, told
+from tests.faults.descriptors import no_descriptor_left
 from tests.faults.patience import wait_until
 
 from headgate.control import newcomers
 from headgate.control.connection import WorkerConnection
+from headgate.control.link import CoordinatorLink, WorkerLink, control_key
+from headgate.control.messages import Message
 from headgate.control.place import Place
 from headgate.errors import CoordinatorError, HandshakeError, VersionError
-from headgate.spark.driver import server as module
-from headgate.spark.wire.channel import MESSAGES, CoordinatorLink, WorkerLink, control_key
-from headgate.spark.wire.messages import Message
+from headgate.spark.driver.kept.hosts import KeptHosts
+from headgate.spark.wire import CODEC
 
-#: A host with a name as long as it may be.
+#: A host with a name of 9 kB.
 HOST = ["h" * 9_000, 4711, "ab" * 16]
 
 
 @pytest.fixture
-def kept():
-    return Kept()
-
-
-@pytest.fixture
-def server(kept):
+def places():
     before = ours()
-    with serving(kept) as server:
-        yield server
+    with serving() as places:
+        yield places
     assert ours() == before
     with pytest.raises(OSError, match="refused"):
-        socket.create_connection(("127.0.0.1", server.port), timeout=1)
+        socket.create_connection(("127.0.0.1", places.server.port), timeout=1)
 
 
-def test_a_worker_tells_and_asks_once_per_connection(server, kept):
-    with connected(server) as worker:
-        worker.send(Message("HOST_LOST", {"process": "ab" * 16}))
+def strangers(places):
+    return [peer for peer in tuple(places.server.peers) if not peer.is_established]
+
+
+def test_a_worker_asks_once_per_connection(places):
+    with connected(places) as worker:
         assert told(worker) == ["PLACES"]
         worker.send(Message("ASK_PLACES"))
         with pytest.raises(CoordinatorError):
             worker.receive()
-    assert kept.asked == [EXCHANGE]
-    assert kept.lost == [(EXCHANGE, "ab" * 16)]
 
 
-def test_a_wrong_secret_gets_nowhere(server):
+def test_a_wrong_secret_gets_nowhere(places):
     with pytest.raises(HandshakeError):
-        WorkerConnection(place(server, b"x" * 32), MESSAGES)
+        WorkerConnection(place(places, b"x" * 32), CODEC)
 
 
-def test_an_exchange_that_is_forgotten_lets_nobody_in(kept):
-    keys = dict(KEYS)
-    with serving(kept, keys=keys) as server:
-        with connected(server) as worker:
-            assert told(worker) == ["PLACES"]
-        del keys[EXCHANGE]
-        with pytest.raises(HandshakeError):
-            WorkerConnection(place(server), MESSAGES)
-        with connected(server, OTHER) as worker:
-            assert told(worker) == ["PLACES"]
+def test_an_exchange_that_is_forgotten_lets_nobody_in(places):
+    with connected(places) as worker:
+        assert told(worker) == ["PLACES"]
+    places.forget(EXCHANGE)
+    with pytest.raises(HandshakeError):
+        WorkerConnection(place(places), CODEC)
+    with connected(places, OTHER) as worker:
+        assert told(worker) == ["PLACES"]
 
 
 def test_a_driver_that_is_not_there_is_named():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(CoordinatorError, match=f"127.0.0.1:{port}"):
-        WorkerConnection(Place("127.0.0.1", port, EXCHANGE, b"s" * 32, timeout=0.5), MESSAGES)
+        WorkerConnection(Place("127.0.0.1", port, EXCHANGE, b"s" * 32, timeout=0.5), CODEC)
 
 
-def test_garbage_closes_that_connection_only(server):
-    with connected(server) as worker:
-        with socket.create_connection(("127.0.0.1", server.port)) as stranger:
+def test_garbage_closes_that_connection_only(places):
+    with connected(places) as worker:
+        with socket.create_connection(("127.0.0.1", places.server.port)) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" + b"x" * 100)
             assert stranger.recv(100) == b""
         assert told(worker) == ["PLACES"]
 
 
-def test_a_message_that_only_the_driver_sends_closes_the_connection(server, caplog):
-    with connected(server) as worker:
+def test_a_message_that_only_the_driver_sends_closes_the_connection(places, caplog):
+    with connected(places) as worker:
         worker.send(Message("PLACES", {"hosts": [], "producers": [], "is_last": True}))
         with pytest.raises(CoordinatorError, match="closed the connection"):
             worker.receive()
@@ -92,11 +85,11 @@ def test_a_message_that_only_the_driver_sends_closes_the_connection(server, capl
 
 def test_silent_peers_are_limited_in_number_and_time(monkeypatch):
     monkeypatch.setattr(newcomers, "MAX_STRANGERS", 4)
-    with serving(handshake=0.3) as server:
-        silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(12)]
-        wait_until(lambda: len(server._connections) <= 4, "connections above the limit were closed")
-        with connected(server) as worker:
-            wait_until(lambda: len(server._connections) == 1, "the idle connections were closed")
+    with serving(handshake=0.3) as places:
+        silent = [socket.create_connection(("127.0.0.1", places.server.port)) for _ in range(12)]
+        wait_until(lambda: len(strangers(places)) <= 4, "connections above the limit were closed")
+        with connected(places) as worker:
+            wait_until(lambda: not strangers(places), "the idle connections were closed")
             assert told(worker) == ["PLACES"]
         for peer in silent:
             peer.settimeout(5)
@@ -104,71 +97,91 @@ def test_silent_peers_are_limited_in_number_and_time(monkeypatch):
             peer.close()
 
 
-def test_a_worker_that_says_nothing_is_closed(monkeypatch):
-    monkeypatch.setattr(module, "SILENCE", 0.3)
-    with serving() as server, connected(server) as worker:
+def test_a_worker_that_says_nothing_is_closed():
+    with serving(idle=0.3) as places, connected(places) as worker:
         assert told(worker) == ["PLACES"]
         with pytest.raises(CoordinatorError, match="closed the connection"):
             worker.receive()
 
 
-def test_a_loop_that_fails_says_so_and_ends(server, monkeypatch, caplog):
-    def explode():
-        raise ZeroDivisionError("a bug")
+def test_a_loop_that_could_not_run_takes_nobody_for_silent():
+    with serving(handshake=1.5) as places, socket.socket() as sock:
+        stopped, go_on = threading.Event(), threading.Event()
 
-    with connected(server) as worker:
-        monkeypatch.setattr(server, "_expire", explode)
-        wait_until(lambda: not server.is_alive, "the thread ended")
-        assert "the driver's control server failed" in caplog.text
-        with pytest.raises(CoordinatorError):
-            worker.receive()
+        def stop():
+            stopped.set()
+            assert go_on.wait(30)
+
+        sock.settimeout(20)
+        sock.connect(("127.0.0.1", places.server.port))
+        wait_until(lambda: places.server.peers, "the connection was accepted")
+        places._thread.call(stop)
+        assert stopped.wait(20)
+        (peer,) = places.server.peers
+        wait_until(lambda: peer._timer.when() + 1.1 < places._thread._loop.time(), "it is late")
+        link = WorkerLink(KEYS[EXCHANGE], EXCHANGE, CODEC)
+        sock.sendall(link.output())
+        link.written(link.pending)
+        go_on.set()
+        while not link.established:
+            data = sock.recv(1000)
+            assert data, "the connection was closed"
+            link.receive(data)
+            link.written(sock.send(link.output()))
 
 
-def test_an_error_of_its_own_costs_one_connection(server, kept, monkeypatch, caplog):
+def test_an_error_of_its_own_costs_one_connection(places, monkeypatch, caplog):
     def explode(_):
         raise ZeroDivisionError("a bug")
 
     with monkeypatch.context() as broken:
-        broken.setattr(kept, "places", explode)
-        with connected(server) as worker:
+        broken.setattr(places, "_tell", explode)
+        with connected(places) as worker:
             worker.send(Message("ASK_PLACES"))
             with pytest.raises(CoordinatorError, match="closed the connection"):
                 worker.receive()
-    with connected(server, OTHER) as worker:
+    with connected(places, OTHER) as worker:
         assert told(worker) == ["PLACES"]
     assert "failed at a worker's bytes" in caplog.text
     assert "ZeroDivisionError: a bug" in caplog.text
 
 
-def test_a_worker_of_another_version_is_told_so(server):
-    link = WorkerLink(KEYS[EXCHANGE], EXCHANGE)
+def test_a_handler_of_the_log_that_raises_costs_one_connection(places, monkeypatch):
+    def fail(*_):
+        raise ValueError("disk full")
+
+    monkeypatch.setattr(logging.getLogger("headgate.spark"), "log", fail)
+    with connected(places) as worker:
+        worker.send(Message("PLACES", {"hosts": [], "producers": [], "is_last": True}))
+        with pytest.raises(CoordinatorError):
+            worker.receive()
+    with connected(places) as worker:
+        assert told(worker) == ["PLACES"]
+
+
+def test_a_worker_of_another_version_is_told_so(places):
+    link = WorkerLink(KEYS[EXCHANGE], EXCHANGE, CODEC)
     hello = bytearray(link.output())
     hello[5:9] = b"\0\x63" * 2
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as sock:
+    with socket.create_connection(("127.0.0.1", places.server.port), timeout=20) as sock:
         sock.sendall(hello)
         with pytest.raises(VersionError, match="different versions"):
             link.receive(sock.recv(100))
 
 
-def test_without_a_descriptor_the_driver_waits_and_says_so_once(server, monkeypatch, caplog):
-    tried = []
+def test_without_a_descriptor_the_server_waits_and_says_so_once(places, caplog):
+    def words():
+        return [r for r in caplog.records if "cannot accept connections" in r.getMessage()]
 
-    def accept(_):
-        tried.append(time.monotonic())
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-    caplog.set_level(logging.INFO, "headgate.spark")
-    with monkeypatch.context() as patched:
-        patched.setattr(socket.socket, "accept", accept)
-        with socket.create_connection(("127.0.0.1", server.port)):
-            wait_until(lambda: len(tried) >= 5, "five tries", 20)
-    steps = [late - soon for soon, late in itertools.pairwise(tried)]
-    assert min(steps) >= 0.09, f"seconds between tries: {steps}"
-    lines = [r for r in caplog.records if "cannot accept connections" in r.getMessage()]
-    assert [line.levelname for line in lines] == ["ERROR"]
-    assert "Too many open files" in lines[0].getMessage()
-    with connected(server) as worker:
-        assert told(worker) == ["PLACES"]
+    with connected(places), socket.socket() as waiting, caplog.at_level(logging.INFO):
+        with no_descriptor_left():
+            waiting.connect(("127.0.0.1", places.server.port))
+            wait_until(words, "it has said so", 20)
+        waiting.settimeout(20)
+        wait_until(lambda: len(places.server.peers) == 2, "it was accepted", 20)
+    (line,) = words()
+    assert line.levelname == "ERROR"
+    assert "Too many open files" in line.getMessage()
 
 
 def resident():
@@ -176,32 +189,33 @@ def resident():
     return 1024 * next(int(x.split()[1]) for x in status.splitlines() if x.startswith("VmRSS"))
 
 
-def much(count):
-    """Return messages of 9 kB each."""
-    message = Message("PLACES", {"hosts": [HOST], "producers": [], "is_last": False})
-    return [message] * count
+class MuchToTell(KeptHosts):
+    """Tells 13 MiB."""
+
+    def told(self, _):
+        return [{"hosts": [HOST], "producers": [], "is_last": False}] * 1500
 
 
-def test_a_worker_that_reads_nothing_is_closed_before_it_costs_32_mib(
-    server, kept, monkeypatch, caplog
-):
-    monkeypatch.setattr(kept, "places", lambda _: much(1500))  # 13 MiB
-    before = resident()
-    with connected(server) as worker:
+def test_a_worker_that_reads_nothing_is_closed_before_it_costs_32_mib(caplog):
+    with serving(MuchToTell()) as places, connected(places) as worker:
+        before = resident()
         worker.send(Message("ASK_PLACES"))
-        wait_until(lambda: not server._connections, "the connection is closed", 20)
+        wait_until(lambda: not places.server.peers, "the connection is closed", 20)
         assert resident() - before < 32 << 20
     assert "bytes unread, more than the limit of 8388608" in caplog.text
 
 
 def test_60_mib_of_output_are_not_copied_whole_at_each_write():
     key = control_key(b"s" * 32, EXCHANGE)
-    worker, coordinator = WorkerLink(key, EXCHANGE), CoordinatorLink({EXCHANGE: key}.get)
+    worker, coordinator = (
+        WorkerLink(key, EXCHANGE, CODEC),
+        CoordinatorLink({EXCHANGE: key}.get, CODEC),
+    )
     for sender, receiver in ((worker, coordinator), (coordinator, worker), (worker, coordinator)):
         data = sender.output()
         sender.written(len(data))
         receiver.receive(data)
-    (message,) = much(1)
+    message = Message("PLACES", {"hosts": [HOST], "producers": [], "is_last": False})
     sent = 0
     while coordinator.pending < 60 << 20:
         coordinator.send(message)

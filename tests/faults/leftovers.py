@@ -35,7 +35,7 @@ SETTLE_SPARK = 6.0
 #: notices of tasks that start.
 #: The sweep lives as long as a DataFrame's kept files, which Java's collector decides.
 RESIDENT = (
-    "headgate-driver",
+    "headgate-places",
     "headgate-spark",
     "headgate-beat",
     "headgate-enumerators",
@@ -161,8 +161,8 @@ def of_applications():
 
     left = []
     for running in list(application._running.values()):
-        server = running._server
-        left += [f"connection {number}" for number in list(server._connections)]
+        server = running._places.server
+        left += [f"connection from {peer.host}" for peer in tuple(server.peers)]
         left += [f"socket to {peer} of the control server" for peer in established(server.port)]
     return left
 

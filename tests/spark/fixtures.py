@@ -73,9 +73,10 @@ def secrets(monkeypatch):
     """The secrets of the exchanges with hosts that the test makes, and that of their hosts."""
     found, register = [], Application.register
 
-    def note(self, place, *rest):
+    def note(self, *arguments):
+        place = register(self, *arguments)
         found.append(place.secret)
-        register(self, place, *rest)
+        return place
 
     monkeypatch.setattr(Application, "register", note)
     return found

@@ -106,7 +106,7 @@ def test_an_interrupt_leaves_nothing(spark, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(crew, "_clocks", interrupt)
+    monkeypatch.setattr(crew, "_gathered", interrupt)
     with pytest.raises(KeyboardInterrupt):
         doctor(spark, seconds=LONG)
 

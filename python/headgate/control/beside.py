@@ -2,45 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from headgate.control.connection import WorkerConnection
 from headgate.control.heartbeat import Heartbeats
+from headgate.control.messages import HEARTBEAT, Message
 from headgate.errors import CoordinatorError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from headgate.control.link import Codec
+    from headgate.control.messages import Codec
     from headgate.control.place import Place
 
-MessageT = TypeVar("MessageT")
 
-
-class DriverHeartbeats(Generic[MessageT]):
+class DriverHeartbeats:
     """The heartbeats of a worker. Start them before any function of the user runs.
 
     Args:
         place: of the coordinator.
         codec: of the messages.
         control: the worker's control connection.
-        message: makes the HEARTBEAT message from the token of ``control``.
 
     Raises:
         CoordinatorError: the coordinator cannot be reached.
     """
 
-    def __init__(
-        self,
-        place: Place,
-        codec: Codec[MessageT],
-        control: WorkerConnection[MessageT],
-        message: Callable[[str], MessageT],
-    ) -> None:
+    def __init__(self, place: Place, codec: Codec, control: WorkerConnection) -> None:
         self._place = place
         beside = WorkerConnection(place, codec, control)
         with beside.sock:
-            beside.send(message(control.token))
+            beside.send(Message(HEARTBEAT, {"control": control.token}))
             self._native = Heartbeats()
             try:
                 self._driver = self._native.monitor(

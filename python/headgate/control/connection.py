@@ -6,7 +6,7 @@ import contextlib
 import select
 import socket
 import time
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from headgate import errors
 from headgate.control.heartbeat import keep_alive
@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate._native import TlsSession
-    from headgate.control.link import Codec
+    from headgate.control.messages import Codec, Message
     from headgate.control.place import Place
-
-MessageT = TypeVar("MessageT")
 
 _CHUNK: Final = 64 * 1024
 #: Seconds of one attempt to connect, and between two of them.
@@ -27,7 +25,7 @@ _ATTEMPT: Final = 10.0
 _PAUSE: Final = 0.2
 
 
-class WorkerConnection(Generic[MessageT]):
+class WorkerConnection:
     """An authenticated connection.
 
     Args:
@@ -46,12 +44,12 @@ class WorkerConnection(Generic[MessageT]):
     def __init__(
         self,
         place: Place,
-        codec: Codec[MessageT],
-        beside: WorkerConnection[MessageT] | None = None,
+        codec: Codec,
+        beside: WorkerConnection | None = None,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         self._place = place
-        self._early: list[MessageT] = []
+        self._early: list[Message] = []
         deadline = time.monotonic() + place.timeout
         while True:
             self._link = WorkerLink(place.key(), place.exchange_id, codec)
@@ -90,7 +88,7 @@ class WorkerConnection(Generic[MessageT]):
         """What encrypts the connection, for a thread that takes its socket."""
         return self._link.tls
 
-    def send(self, message: MessageT) -> None:
+    def send(self, message: Message) -> None:
         """Send a message.
 
         Raises:
@@ -99,7 +97,7 @@ class WorkerConnection(Generic[MessageT]):
         self._link.send(message)
         self._flush()
 
-    def receive(self) -> list[MessageT]:
+    def receive(self) -> list[Message]:
         """Wait for bytes; return the messages that are complete, maybe none.
 
         Raises:

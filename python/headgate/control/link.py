@@ -7,8 +7,7 @@ in both directions::
     u32 length, message, 16-byte tag
 
 The tag of a frame covers its direction and its number, so that no frame can be altered, dropped or
-repeated. A :class:`Codec` says what a message is. After the last one that it knows there are no more
-frames, only bytes of any value.
+repeated. After a HEARTBEAT message there are no more frames, only bytes of any value.
 
 If the exchange has TLS, all of this is inside of TLS 1.3, and the proofs cover its session. Both ends show
 certificates of their own that nobody checks.
@@ -23,15 +22,17 @@ import hashlib
 import hmac
 import os
 import struct
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from headgate._native import ControlHandshake, ControlKey, TlsEndpoint
+from headgate.control.messages import HEARTBEAT
 from headgate.errors import HandshakeError, ProtocolError, TlsError, VersionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate._native import TlsSession
+    from headgate.control.messages import Codec, Message
 
 _LENGTH: Final = struct.Struct(">I")
 _NUMBER: Final = struct.Struct(">Q")
@@ -40,26 +41,6 @@ _TAG: Final = 16
 _CHUNK: Final = 64 * 1024
 #: First byte of a TLS connection, which no HELLO begins with.
 _TLS: Final = b"\x16"
-
-
-MessageT = TypeVar("MessageT")
-
-
-class Codec(Protocol[MessageT]):
-    """The messages of a kind of control connection, as bytes."""
-
-    @property
-    def max_message(self) -> int:
-        """Most bytes of one message."""
-
-    def encode(self, message: MessageT) -> bytes:
-        """Return the bytes of a message, at most :attr:`max_message`."""
-
-    def decode(self, data: bytes) -> MessageT:
-        """Return the message in ``data``; raise a ProtocolError if there is none."""
-
-    def is_last(self, message: MessageT) -> bool:
-        """Return True if no frame follows the message, only bytes."""
 
 
 def control_key(secret: bytes, exchange_id: bytes, *, tls: bool = False) -> ControlKey:
@@ -79,7 +60,7 @@ def _endpoint() -> TlsEndpoint:
     return TlsEndpoint()
 
 
-class Link(Generic[MessageT]):
+class Link:
     """One end of a connection: turns bytes into messages and messages into bytes.
 
     ``established`` turns true once the peer has proved that it knows the secret.
@@ -95,7 +76,7 @@ class Link(Generic[MessageT]):
         self,
         labels: tuple[bytes, bytes],
         refusal: str,
-        codec: Codec[MessageT],
+        codec: Codec,
         tls: TlsSession | None = None,
     ) -> None:
         self.established = False
@@ -131,14 +112,14 @@ class Link(Generic[MessageT]):
         """Drop the first ``count`` bytes of the output."""
         del self._output[:count]
 
-    def send(self, message: MessageT) -> None:
+    def send(self, message: Message) -> None:
         """Queue a message; only once established."""
         body = self._codec.encode(message)
         tag = self._tag(self._labels[0], self._sent, body)
         self._sent += 1
         self._queue(_LENGTH.pack(len(body)) + body + tag)
 
-    def receive(self, data: bytes) -> list[MessageT]:
+    def receive(self, data: bytes) -> list[Message]:
         """Take bytes from the peer, cut anywhere; return the messages that are complete.
 
         Raises:
@@ -151,10 +132,10 @@ class Link(Generic[MessageT]):
         self._input += self._decrypt(data)
         if not self.established:
             self._shake_hands()
-        messages: list[MessageT] = []
+        messages: list[Message] = []
         while self.established and not self._has_ended and (body := self._frame()) is not None:
             messages.append(self._codec.decode(body))
-            self._has_ended = self._codec.is_last(messages[-1])
+            self._has_ended = messages[-1].kind == HEARTBEAT
         return messages
 
     def _queue(self, data: bytes) -> None:
@@ -221,10 +202,10 @@ class Link(Generic[MessageT]):
         return _mac(self._session, label + _NUMBER.pack(number) + body)[:_TAG]
 
 
-class WorkerLink(Link[MessageT]):
+class WorkerLink(Link):
     """The worker's end: it dials and sends the first message of the handshake."""
 
-    def __init__(self, key: ControlKey, exchange_id: bytes, codec: Codec[MessageT]) -> None:
+    def __init__(self, key: ControlKey, exchange_id: bytes, codec: Codec) -> None:
         super().__init__(
             (b"w", b"c"),
             "the coordinator could not prove that it belongs to this exchange",
@@ -250,7 +231,7 @@ class WorkerLink(Link[MessageT]):
         self._queue(self._handshake.take_output())
 
 
-class CoordinatorLink(Link[MessageT]):
+class CoordinatorLink(Link):
     """The coordinator's end: it learns the exchange from the HELLO, and proves itself first.
 
     It takes connections with and without TLS, and the latter only of exchanges that do not require it.
@@ -260,7 +241,7 @@ class CoordinatorLink(Link[MessageT]):
         codec: of the messages.
     """
 
-    def __init__(self, keys: Callable[[bytes], ControlKey | None], codec: Codec[MessageT]) -> None:
+    def __init__(self, keys: Callable[[bytes], ControlKey | None], codec: Codec) -> None:
         super().__init__(
             (b"c", b"w"), "a worker could not prove that it belongs to its exchange", codec
         )
@@ -270,7 +251,7 @@ class CoordinatorLink(Link[MessageT]):
         #: True once the peer has named an exchange that there is.
         self.has_named = False
 
-    def receive(self, data: bytes) -> list[MessageT]:
+    def receive(self, data: bytes) -> list[Message]:
         """Take bytes from the worker; see :meth:`Link.receive`."""
         if not self._has_heard and data:
             self._has_heard = True

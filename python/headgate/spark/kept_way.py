@@ -168,13 +168,11 @@ class Way:
     def _registered(self, exchange: str) -> Place:
         """Register a name with the driver; return where consumers ask for the hosts of its producers."""
         from headgate.spark.driver import application  # noqa: PLC0415 - not on Spark Connect
-        from headgate.spark.driver.kept.places import PlacesOfExchange  # noqa: PLC0415
 
         runs = self.runs
         assert runs is not None  # noqa: S101 - there are hosts only where the driver hears of tasks
         owner = application.of(self.request.context)
-        place = owner.place(bytes.fromhex(exchange), self.request.options)
-        owner.register(place, PlacesOfExchange(runs.places, exchange))
+        place = owner.register(exchange, runs.hosts, self.request.options)
         self.registered.append(place.exchange_id)
         return place
 

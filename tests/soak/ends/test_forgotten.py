@@ -44,7 +44,9 @@ class Tables:
         owner = self.owner
         drawn = [key for watch in kept_watch._watches.values() for key in watch._progress]
         watched = range(len(owner._lifetimes))
-        return [set(table) for table in (owner._keys, owner._kept._places, watched, drawn)]
+        return [
+            set(table) for table in (owner._places._keys, owner._places._exchanges, watched, drawn)
+        ]
 
     def now(self):
         """Return the numbers of keys and places that this test added."""

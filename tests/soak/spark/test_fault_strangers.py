@@ -15,17 +15,18 @@ from tests.spark.outcomes import outcome_of, rounds, wait_for
 from tests.spark.served import served
 
 from headgate.control.connection import WorkerConnection
+from headgate.control.link import CoordinatorLink, WorkerLink, control_key
+from headgate.control.messages import Message
 from headgate.control.newcomers import MAX_NAMED, MAX_STRANGERS
 from headgate.control.place import Place
 from headgate.errors import HandshakeError, HeadgateError, ProtocolError
 from headgate.spark import exchange
 from headgate.spark.driver import application
-from headgate.spark.driver.server import SILENCE
-from headgate.spark.wire.channel import MESSAGES, CoordinatorLink, WorkerLink, control_key
-from headgate.spark.wire.messages import Message
+from headgate.spark.driver.places import IDLE
+from headgate.spark.wire import CODEC
 
 #: A HELLO of a worker that knows the exchange's id but not its secret.
-HELLO = bytes(WorkerLink(control_key(b"?" * 32, EXCHANGE), EXCHANGE).output())
+HELLO = bytes(WorkerLink(control_key(b"?" * 32, EXCHANGE), EXCHANGE, CODEC).output())
 #: Maximum bytes that a stranger receives: one challenge.
 CHALLENGE = 91
 #: The bytes before the proof in a PROOF message.
@@ -35,9 +36,9 @@ REJECTION = b"HDGT\x05\x02\0\0\0\0"
 
 
 @pytest.fixture
-def server():
-    with serving() as server:
-        yield server
+def places():
+    with serving() as places:
+        yield places
 
 
 def resident_kib():
@@ -73,33 +74,32 @@ def flood(port, times, data, keep=100):
 
 
 @pytest.mark.parametrize("data", [b"", HELLO[:10], HELLO], ids=["silent", "cut", "half"])
-def test_half_open_connections_leave_a_run_untouched(server, data):
-    with connected(server) as first:
+def test_half_open_connections_leave_a_run_untouched(places, data):
+    with connected(places) as first:
         before, most = resident_kib(), 0
         times = rounds(2_000, 10_000)
-        flooding = threading.Thread(target=flood, args=(server.port, times, data))
+        flooding = threading.Thread(target=flood, args=(places.server.port, times, data))
         started = time.monotonic()
         flooding.start()
         while flooding.is_alive():
-            most = max(most, len(server._connections))
+            most = max(most, len(places.server.peers))
             time.sleep(0.005)
         seconds = time.monotonic() - started
-        assert server.is_alive
         # The worker, the pending connections, and the one being accepted.
         assert most <= MAX_STRANGERS + MAX_NAMED + 2
         growth = resident_kib() - before
         print(f"{times} connects in {seconds:.1f} s, at most {most} open, {growth} KiB more")
         assert growth < 16 * 1024
-        if seconds < SILENCE / 2:
+        if seconds < IDLE / 2:
             assert told(first) == ["PLACES"]
-    wait_until(lambda: not server._connections, "the idle connections were closed")
-    with connected(server) as second:
+    wait_until(lambda: not places.server.peers, "the idle connections were closed")
+    with connected(places) as second:
         assert told(second) == ["PLACES"]
 
 
 def test_a_handshake_of_a_byte_at_a_time_has_a_deadline():
-    with serving(handshake=1.0) as server:
-        sock = dial(server.port)
+    with serving(handshake=1.0) as places:
+        sock = dial(places.server.port)
         started, sent = time.monotonic(), 0
         with sock, contextlib.suppress(OSError):
             while time.monotonic() - started < 30 and not select.select([sock], [], [], 0.2)[0]:
@@ -114,31 +114,30 @@ def seconds_since(started):
     return time.monotonic() - started
 
 
-def test_a_worker_gets_in_while_strangers_flood(server):
+def test_a_worker_gets_in_while_strangers_flood(places):
     stop = threading.Event()
 
     def go_on():
         while not stop.is_set():
-            flood(server.port, 50, HELLO, keep=40)
+            flood(places.server.port, 50, HELLO, keep=40)
 
     flooding = threading.Thread(target=go_on)
     flooding.start()
     try:
         for _ in range(rounds(5, 200)):
-            connection = WorkerConnection(place(server, timeout=30.0), MESSAGES)
+            connection = WorkerConnection(place(places, timeout=30.0), CODEC)
             with connection.sock:
                 assert told(connection) == ["PLACES"]
     finally:
         stop.set()
         flooding.join(30)
-    assert server.is_alive
 
 
 def test_no_forged_proof_is_taken():
     keys = {EXCHANGE: control_key(SECRET, EXCHANGE)}
     times = rounds(2_000, 1_000_000)
     for _ in range(times):
-        link = CoordinatorLink(keys.get)
+        link = CoordinatorLink(keys.get, CODEC)
         link.receive(HELLO)
         assert link.pending == CHALLENGE
         with pytest.raises(HandshakeError):
@@ -146,11 +145,11 @@ def test_no_forged_proof_is_taken():
         assert not link.established
 
 
-def record(server):
+def record(places):
     """Run the whole session of a worker; return the bytes sent and the bytes received."""
-    link = WorkerLink(control_key(SECRET, EXCHANGE), EXCHANGE)
+    link = WorkerLink(control_key(SECRET, EXCHANGE), EXCHANGE, CODEC)
     sent, got = [], []
-    with dial(server.port) as sock:
+    with dial(places.server.port) as sock:
         sent.append(bytes(link.output()))
         sock.sendall(sent[-1])
         link.written(len(sent[-1]))
@@ -177,9 +176,9 @@ def answer(sock):
     return data
 
 
-def test_a_recorded_session_opens_nothing_a_second_time(server):
-    sent, got = record(server)
-    with dial(server.port, sent[0]) as sock:
+def test_a_recorded_session_opens_nothing_a_second_time(places):
+    sent, got = record(places)
+    with dial(places.server.port, sent[0]) as sock:
         time.sleep(0.1)
         sock.sendall(b"".join(sent[1:]))
         said = answer(sock)
@@ -187,13 +186,13 @@ def test_a_recorded_session_opens_nothing_a_second_time(server):
     assert said != got[0]
 
 
-def test_a_challenge_sent_back_opens_nothing(server):
-    with dial(server.port, HELLO) as sock:
+def test_a_challenge_sent_back_opens_nothing(places):
+    with dial(places.server.port, HELLO) as sock:
         challenge = sock.recv(1000)
         sock.sendall(challenge)
         assert answer(sock) == b""
     # Nor does the challenge of another connection with the same HELLO.
-    with dial(server.port, HELLO) as one, dial(server.port, HELLO) as other:
+    with dial(places.server.port, HELLO) as one, dial(places.server.port, HELLO) as other:
         proofs = [one.recv(1000)[-32:], other.recv(1000)[-32:]]
         one.sendall(PROOF + proofs[1])
         other.sendall(PROOF + proofs[0])
@@ -202,23 +201,26 @@ def test_a_challenge_sent_back_opens_nothing(server):
 
 def test_a_coordinator_that_is_a_worker_is_refused():
     key = control_key(SECRET, EXCHANGE)
-    one, other = WorkerLink(key, EXCHANGE), WorkerLink(key, EXCHANGE)
+    one, other = WorkerLink(key, EXCHANGE, CODEC), WorkerLink(key, EXCHANGE, CODEC)
     with pytest.raises(HeadgateError):
         one.receive(bytes(other.output()) + bytes(CHALLENGE))
     assert not one.established
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_the_right_secret_and_the_wrong_exchange(server, extra):
+def test_the_right_secret_and_the_wrong_exchange(places, extra):
     stranger = b"z" * 15 + bytes([extra])
     with pytest.raises(HandshakeError) as caught:
-        WorkerConnection(Place("127.0.0.1", server.port, stranger, SECRET, 5.0), MESSAGES)
+        WorkerConnection(Place("127.0.0.1", places.server.port, stranger, SECRET, 5.0), CODEC)
     assert SECRET.hex() not in str(caught.value)
 
 
 def test_frames_of_one_session_are_refused_in_another():
     keys = {EXCHANGE: control_key(SECRET, EXCHANGE)}
-    pairs = [(WorkerLink(keys[EXCHANGE], EXCHANGE), CoordinatorLink(keys.get)) for _ in range(2)]
+    pairs = [
+        (WorkerLink(keys[EXCHANGE], EXCHANGE, CODEC), CoordinatorLink(keys.get, CODEC))
+        for _ in range(2)
+    ]
     for worker, coordinator in pairs:
         for source, sink in ((worker, coordinator), (coordinator, worker)) * 2:
             data = bytes(source.output())
@@ -230,12 +232,12 @@ def test_frames_of_one_session_are_refused_in_another():
         pairs[0][1].receive(frames[1])
 
 
-def test_strangers_are_named_in_the_log_ten_times_and_then_once_in_a_thousand(server, caplog):
+def test_strangers_are_named_in_the_log_ten_times_and_then_once_in_a_thousand(places, caplog):
     def closed():
         return [r.args[0] for r in caplog.records if "connection was closed" in r.getMessage()]
 
     for _ in range(2_050):
-        with dial(server.port, b"GET / HTTP/1.1\r\n" + b"x" * 100) as sock:
+        with dial(places.server.port, b"GET / HTTP/1.1\r\n" + b"x" * 100) as sock:
             answer(sock)
     assert wait_for(lambda: len(closed()) >= 12, 30)
     assert closed() == [*range(1, 11), 1_000, 2_000]
@@ -251,7 +253,7 @@ def test_a_job_runs_on_while_strangers_flood_the_drivers_port(spark, numbers, mo
     outcomes, count = [], 0
     with served(spark, monkeypatch):
         result = exchange(numbers, by="k", map=slowly, schema=numbers.schema)
-        port = application.of(spark.sparkContext).port
+        port = application.of(spark.sparkContext)._places.server.port
         action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
         action.start()
         while action.is_alive():

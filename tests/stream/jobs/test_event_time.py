@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headgate import RecordWriter, ShuffleEnvironment
+from headgate.control.messages import Message
 from headgate.errors import StreamError
 from headgate.sink import FunctionSink
 from headgate.source import (
@@ -24,7 +25,6 @@ from headgate.source.rate import RateSplit
 from headgate.source.runtime.mailbox import Mailbox
 from headgate.source.sequential import BatchSourceReader, SequentialSplitReader
 from headgate.stream import Aggregate, TumblingWindow, stream
-from headgate.stream.job.messages import StreamMessage
 from headgate.stream.job.sources import JobSources
 from headgate.stream.runtime.inputs import GateInput, SourceInput
 from headgate.stream.runtime.outputs import IDLE, WATERMARK
@@ -154,7 +154,7 @@ def test_spec_section_13_6_sources_of_a_job_with_one_alignment_group_wait_for_ea
     try:
         for stage, watermark in enumerate((7, 5000)):
             fields = {"attempt": 1, "task": [stage, 0], "ms": watermark}
-            sources.handle(StreamMessage("WATERMARK", fields))
+            sources.handle(Message("WATERMARK", fields))
         assert came.wait(30)
     finally:
         sources.close()

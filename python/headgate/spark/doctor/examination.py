@@ -190,7 +190,7 @@ class Examination:
     ) -> tuple[Crew, dict[str, tuple[float, float]]]:
         import pyarrow as pa  # noqa: PLC0415 - slow to import
 
-        from headgate.spark.doctor.crew import Invited, Post, examine  # noqa: PLC0415
+        from headgate.spark.doctor.crew import Connections, Invited, examine  # noqa: PLC0415
         from headgate.spark.doctor.gather import Jobs  # noqa: PLC0415
         from headgate.spark.doctor.peer import PeerTask  # noqa: PLC0415
         from headgate.spark.portable import portable  # noqa: PLC0415
@@ -208,10 +208,10 @@ class Examination:
         with (
             Jobs(spark, "headgate doctor: rows between executors") as jobs,
             # Closed first, which ends the tasks.
-            Post(bind_host, host, _CONNECT, tls=is_encrypted) as post,
+            Connections(bind_host, host, _CONNECT, tls=is_encrypted) as connections,
         ):
             task = PeerTask(
-                post.place,
+                connections.place,
                 {name: options[name] for name in TASK_OPTIONS},  # type: ignore[arg-type]
                 pa.schema([("value", pa.int64())]),
             )
@@ -220,7 +220,7 @@ class Examination:
                 jobs.start(number, place, function)
             by_id = {one.id: one.name for one in able}
             invited = Invited(names, by_id, is_alone, jobs.errors)
-            return examine(post, invited, self.size, deadline)
+            return examine(connections, invited, self.size, deadline)
 
 
 def checked_seconds(seconds: float) -> float:

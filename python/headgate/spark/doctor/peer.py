@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import headgate as hg
 from headgate.control.connection import WorkerConnection
+from headgate.control.messages import Message
 from headgate.errors import CoordinatorError, HeadgateError
 from headgate.spark.doctor.probe import executor_id
-from headgate.spark.doctor.wire import JsonCodec
+from headgate.spark.doctor.wire import ANSWERS, CODEC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from headgate.control.place import Place
     from headgate.options import EnvironmentOptions
-    from headgate.spark.doctor.wire import Message
 
 #: Bytes of one emitted batch.
 BATCH: Final = 1 << 20
@@ -63,7 +63,7 @@ def run(task: PeerTask, numbers: Iterable[int]) -> Iterator[bytes]:
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
         return  # the driver knows that the first attempt has ended
-    connection: WorkerConnection[Message] = WorkerConnection(task.place, JsonCodec())
+    connection = WorkerConnection(task.place, CODEC)
     with contextlib.closing(connection.sock):
         # On the way to the driver, as tasks of an exchange listen.
         own = connection.sock.getsockname()[0]
@@ -81,7 +81,7 @@ class _Peer:
     def __init__(
         self,
         task: PeerTask,
-        connection: WorkerConnection[Message],
+        connection: WorkerConnection,
         environment: hg.ShuffleEnvironment,
     ) -> None:
         self._schema = task.schema
@@ -90,23 +90,29 @@ class _Peer:
 
     def serve(self, number: int) -> None:
         host, port = self._environment.address
-        here = {"number": number, "executor": executor_id() or "", "host": host, "port": port}
-        process = self._environment.process_id.hex()
-        self._connection.send({"do": "here", **here, "process": process})
+        here = {
+            "number": number,
+            "executor": executor_id() or "",
+            "host": host,
+            "port": port,
+            "process": self._environment.process_id.hex(),
+        }
+        self._connection.send(Message("HERE", here))
         while self._connection.is_readable(_SILENCE):
-            for message in self._connection.receive():
-                self._connection.send({"do": message["do"], **self._done(message)})
+            for question in self._connection.receive():
+                answer = Message(ANSWERS[question.kind], self._answer(question))
+                self._connection.send(answer)
 
-    def _done(self, message: Message) -> Message:
-        if message["do"] == "time":
-            return {"at": time.time()}
-        if message["do"] == "dial":
-            return {"errors": _dialed(message["peers"], time.monotonic() + message["seconds"])}
-        return self._exchanged(message)
+    def _answer(self, question: Message) -> dict[str, Any]:
+        if question.kind == "DIAL":
+            at, begin = time.time(), time.monotonic()
+            errors = _dialed(question["peers"], begin + question["seconds"])
+            return {"errors": errors, "at": at, "took": time.monotonic() - begin}
+        return {"rate": None, "link": "", "error": "", "code": "", **self._exchanged(question)}
 
-    def _exchanged(self, message: Message) -> Message:
+    def _exchanged(self, message: Message) -> dict[str, Any]:
         """Write the rows for one peer in a thread while reading those of another one."""
-        answer: Message = {}
+        answer: dict[str, Any] = {}
         with contextlib.ExitStack() as stack:
             if message["serve"]:
                 partition = self._environment.create_result_partition(
@@ -143,15 +149,9 @@ class _Peer:
             writer.finish()
             partition.wait_consumed(message["seconds"])
 
-    def _read(self, message: Message) -> Message:
-        peer = message["read"]
-        address = hg.ChannelAddress(
-            host=peer["host"],
-            port=peer["port"],
-            partition_id=bytes.fromhex(peer["partition"]),
-            subpartition=0,
-            process_id=bytes.fromhex(peer["process"]),
-        )
+    def _read(self, message: Message) -> dict[str, Any]:
+        host, port, process, partition = message["read"]
+        address = hg.ChannelAddress(host, port, bytes.fromhex(partition), 0, bytes.fromhex(process))
         start, link, size, first = time.monotonic(), "", 0, None
         late = threading.Event()
         gate = self._environment.create_input_gate([address], schema=self._schema)
@@ -168,7 +168,7 @@ class _Peer:
                 size += batch.nbytes
                 if first is None:
                     first = time.monotonic(), size
-                    link = self._link(peer["host"])
+                    link = self._link(host)
         except HeadgateError as error:
             if not late.is_set():
                 return {"error": error.summary, "code": error.code}
@@ -201,11 +201,11 @@ def _batch(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([column], schema=schema)
 
 
-def _dialed(peers: list[list[Any]], deadline: float) -> dict[str, str]:
-    """Connect to each peer and hang up; return the errors by the numbers of the peers."""
+def _dialed(peers: list[list[Any]], deadline: float) -> list[list[Any]]:
+    """Connect to each peer and hang up; return the errors with the numbers of the peers."""
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headgate-doctor-dial") as pool:
         errors = pool.map(lambda peer: _dial_error(peer[1], peer[2], deadline), peers)
-        return {str(peer[0]): error for peer, error in zip(peers, errors, strict=True) if error}
+        return [[peer[0], error] for peer, error in zip(peers, errors, strict=True) if error]
 
 
 def _dial_error(host: str, port: int, deadline: float) -> str:

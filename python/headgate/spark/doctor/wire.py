@@ -1,40 +1,53 @@
-"""The messages between the doctor on the driver and its tasks: JSON objects, never pickles."""
+"""The messages between the doctor on the driver and its tasks."""
 
 from __future__ import annotations
 
-import json
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-from headgate.errors import ProtocolError
+from headgate.control import shapes
+from headgate.control.messages import Codec
 
-#: An object with its kind under ``"do"``.
-Message: TypeAlias = dict[str, Any]
+CODEC: Final = Codec(
+    {
+        # task -> driver: the task's number, the executor on which it runs, and where its data plane listens
+        "HERE": {
+            "number": shapes.count,
+            "executor": shapes.words,
+            "host": shapes.name,
+            "port": shapes.port,
+            "process": shapes.identity,
+        },
+        # driver -> task: connect to these peers, by number, host and port
+        "DIAL": {
+            "peers": shapes.many(shapes.row(shapes.count, shapes.name, shapes.port)),
+            "seconds": shapes.amount,
+        },
+        # its answer: errors by the peers' numbers, the epoch seconds at which it began, and the seconds it took
+        "DIALED": {
+            "errors": shapes.many(shapes.row(shapes.count, shapes.words)),
+            "at": shapes.amount,
+            "took": shapes.amount,
+        },
+        # driver -> task: write a partition for one peer, and read that of another: host, port, process, partition
+        "EXCHANGE": {
+            "size": shapes.count,
+            "seconds": shapes.amount,
+            "serve": shapes.maybe(shapes.identity),
+            "read": shapes.maybe(
+                shapes.row(shapes.name, shapes.port, shapes.identity, shapes.identity)
+            ),
+        },
+        # bytes per second, null if nothing was read in time; an error's code is empty if there is none
+        "EXCHANGED": {
+            "rate": shapes.maybe(shapes.amount),
+            "link": shapes.words,
+            "error": shapes.words,
+            "code": shapes.words,
+        },
+    },
+    # A list of a thousand executors with their addresses fits.
+    max_message=1 << 20,
+)
 
-
-class JsonCodec:
-    """Messages as JSON; the last one is never known, so the connection's end is the end."""
-
-    #: A list of a thousand executors with their addresses fits.
-    max_message: Final = 1 << 20
-
-    def encode(self, message: Message) -> bytes:
-        """Return the bytes of a message."""
-        return json.dumps(message).encode("ascii")
-
-    def decode(self, data: bytes) -> Message:
-        """Return the message in ``data``.
-
-        Raises:
-            ProtocolError: it is no JSON object with a kind.
-        """
-        try:
-            found = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise ProtocolError(f"a message of the doctor that is no JSON: {error}") from error
-        if not isinstance(found, dict) or not isinstance(found.get("do"), str):
-            raise ProtocolError("a message of the doctor that has no kind")
-        return found
-
-    def is_last(self, message: Message) -> bool:  # noqa: ARG002 - as a codec
-        """Return False: frames follow all messages."""
-        return False
+#: Kind of a question -> kind of its answer.
+ANSWERS: Final = {"DIAL": "DIALED", "EXCHANGE": "EXCHANGED"}

@@ -15,11 +15,9 @@ from headgate.errors import OptionError
 from headgate.spark.confs import context_confs, is_gone
 from headgate.spark.driver.blocks import close_to_others
 from headgate.spark.driver.interrupts import cancel_on_ctrl_c
-from headgate.spark.driver.kept_hosts import KeptHosts
 from headgate.spark.driver.lifetimes import PlanLifetimes
-from headgate.spark.driver.scheduler.outputs import give_up
+from headgate.spark.driver.places import Places, replace_executor
 from headgate.spark.driver.scheduler.shares import share_of_a_core
-from headgate.spark.driver.server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -27,9 +25,8 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.resource import ResourceProfile
 
-    from headgate._native import ControlKey
     from headgate._options import Options
-    from headgate.spark.driver.kept.places import PlacesOfExchange
+    from headgate.spark.driver.kept.hosts import KeptHosts
 
 _LOG: Final = logging.getLogger("headgate.spark")
 #: Seconds between two looks at the plans and at the application's end.
@@ -50,8 +47,6 @@ class Application:
     def __init__(self, context: SparkContext) -> None:
         conf = context_confs(context)
         self.host: str = conf.get("spark.driver.host") or "127.0.0.1"
-        self._keys: dict[bytes, ControlKey] = {}
-        self._kept = KeptHosts(partial(give_up, context))
         self._lifetimes = PlanLifetimes(context)
         #: What the hosts of kept exchanges and their consumers share.
         self.data_id, self.data_secret = os.urandom(16), os.urandom(32)
@@ -59,10 +54,8 @@ class Application:
         self._tls: dict[str, Any] | None = None
         self._id = context.applicationId
         self.bind_host: str = conf.get("spark.driver.bindAddress") or self.host
-        self._server = Server(self.bind_host, self._keys.get, self._kept)
-        self.port = self._server.port
+        self._places = Places(self.bind_host, partial(replace_executor, context))
         self._context = context
-        self._server.start()
         threading.Thread(target=self._watch, name="headgate-spark", daemon=True).start()
         cancel_on_ctrl_c(context)
         if conf.get("spark.io.encryption.enabled", "false") != "true":
@@ -77,34 +70,27 @@ class Application:
         """The resource profile of the workers of streaming jobs. Spark takes a second one for a conflict."""
         return share_of_a_core()
 
-    @property
-    def is_alive(self) -> bool:
-        """True while its control server runs."""
-        return self._server.is_alive
-
-    def place(self, exchange_id: bytes, options: Options) -> Place:
-        """Return where the consumers of a new exchange find the driver, with a secret of its own.
+    def register(self, exchange: str, hosts: KeptHosts, options: Options) -> Place:
+        """Let the consumers of a kept exchange ask for the hosts of its producers. :meth:`live_with` says how long.
 
         Args:
-            exchange_id: 16 bytes.
+            exchange: its name.
+            hosts: those of all exchanges.
             options: of the exchange.
+
+        Returns:
+            The place where they ask, with a secret of its own.
         """
-        return Place(
+        place = Place(
             host=self.host,
-            port=self.port,
-            exchange_id=exchange_id,
+            port=self._places.server.port,
+            exchange_id=bytes.fromhex(exchange),
             secret=os.urandom(32),
             timeout=options["consumer_timeout"],
             tls=options["tls"] == "require",
         )
-
-    def register(self, place: Place, places: PlacesOfExchange) -> None:
-        """Let the consumers of a kept exchange ask for the places of its producers.
-
-        :meth:`live_with` says how long.
-        """
-        self._kept.register(place.exchange_id, places)
-        self._keys[place.exchange_id] = place.key()
+        self._places.register(place.exchange_id, place.key(), hosts, exchange)
+        return place
 
     def agree_on_tls(self, options: dict[str, Any]) -> None:
         """Take these options of TLS for all hosts of the application, or check that they are the same.
@@ -128,8 +114,7 @@ class Application:
 
         def forget() -> None:
             for exchange_id in exchange_ids:
-                self._keys.pop(exchange_id, None)
-                self._kept.forget(exchange_id)
+                self._places.forget(exchange_id)
 
         if exchange_ids:
             self._lifetimes.add(part, forget)
@@ -145,13 +130,13 @@ class Application:
         with _LOCK:
             if _running.get(self._id) is self:
                 del _running[self._id]
-        self._server.stop()
+        self._places.close()
 
 
 def of(context: SparkContext) -> Application:
     """Return what the driver knows of an application; start its control server if there is none."""
     with _LOCK:
-        known = _running.get(context.applicationId)
-        if known is None or not known.is_alive:
-            known = _running[context.applicationId] = Application(context)
-        return known
+        application = _running.get(context.applicationId)
+        if application is None:
+            application = _running[context.applicationId] = Application(context)
+        return application

@@ -10,14 +10,15 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.control.logs import say
 from headgate.errors import FilesReadable
-from headgate.spark.driver.logs import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark import SparkContext
 
+_LOG: Final = logging.getLogger("headgate.spark")
 #: The consequence of folders that others may read.
 READABLE: Final = (
     "other users of this host may read the secrets of exchanges in Spark's blocks on disk"
@@ -65,7 +66,7 @@ def close_to_others(context: SparkContext) -> None:
         close(folders(context))
     except (OSError, Py4JError) as error:
         remedy = "spark.io.encryption.enabled=true · a umask of 077 for the driver"
-        say(logging.WARNING, "%s", FilesReadable(READABLE, have=str(error), remedy=remedy))
+        say(_LOG, logging.WARNING, "%s", FilesReadable(READABLE, have=str(error), remedy=remedy))
 
 
 def close(paths: Iterable[Path]) -> None:

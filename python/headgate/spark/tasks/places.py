@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate import ChannelAddress
 from headgate._directories import local_directories
 from headgate.control.connection import WorkerConnection
+from headgate.control.messages import Message
 from headgate.errors import IntegrityError, PartitionNotFoundError
 from headgate.kept import read_index
 from headgate.partition import KeptSubpartition
 from headgate.spark.tasks.kept_files import find, give_up, mark_committed, partition_id
-from headgate.spark.wire.channel import MESSAGES
-from headgate.spark.wire.messages import Message
+from headgate.spark.wire import CODEC
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,7 +134,7 @@ def _ask(driver: Place, *before: Message) -> dict[int, tuple[int, str, int, byte
     hosts: list[Any] = []
     placed: list[Any] = []
     is_complete = False
-    connection = WorkerConnection(driver, MESSAGES)
+    connection = WorkerConnection(driver, CODEC)
     with connection.sock:
         for message in (*before, Message("ASK_PLACES")):
             connection.send(message)

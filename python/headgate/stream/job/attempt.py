@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headgate.control.messages import Message
     from headgate.stream.graph.stages import JobGraph, TaskId
     from headgate.stream.job.checkpoints import CheckpointCoordinator
-    from headgate.control.messages import Message
     from headgate.stream.job.sources import JobSources
     from headgate.stream.job.store import Completed
 

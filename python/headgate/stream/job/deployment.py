@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headgate.control.messages import Message
     from headgate.control.place import Place
     from headgate.stream.graph.stages import JobGraph, Stage, TaskId
 

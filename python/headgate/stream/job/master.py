@@ -29,11 +29,11 @@ from headgate.stream.job.status import JobState
 from headgate.stream.job.stop import Stop
 
 if TYPE_CHECKING:
+    from headgate.control.messages import Message
     from headgate.observe.record import CheckpointStats, Worker
     from headgate.stream.graph.stages import JobGraph, TaskId
     from headgate.stream.job.checkpoints import Trigger
     from headgate.stream.job.config import JobConfig
-    from headgate.control.messages import Message
     from headgate.stream.job.pool import WorkerPool
     from headgate.stream.job.store import CheckpointStore, Completed
 
@@ -116,7 +116,6 @@ class JobMaster:
         try:
             self._checkpointing.completed.claim()
         except BaseException:
-            self._crew.discard()
             self._loop.close()
             self._checkpointing.close()
             raise

@@ -1,22 +1,18 @@
-"""The messages between a streaming job's coordinator and its workers, as bounded JSON.
-
-No message is a pickle, so the coordinator never runs code that a worker sends. Bytes travel as base64.
-"""
+"""The messages between a streaming job's coordinator and its workers. Bytes travel as base64."""
 
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from headgate.control import shapes
 from headgate.control.cause import LIMITS
-from headgate.errors import ProtocolError
-from headgate.stream.job import shapes
+from headgate.control.messages import HEARTBEAT, Codec
 
 if TYPE_CHECKING:
-    from headgate.stream.job.shapes import Shape
+    from collections.abc import Mapping
+
+    from headgate.control.shapes import Shape
 
 #: Most bytes of one message: the state of a task's source and the committables of its sinks are in it.
 MAX_MESSAGE: Final = 64 << 20
@@ -69,7 +65,7 @@ _EVENT: Final[Mapping[str, Shape]] = {
 FIELDS: Final[Mapping[str, Mapping[str, Shape]]] = {
     # worker -> coordinator
     "HELLO": {"worker": shapes.count, "host": shapes.name, "pid": shapes.count},
-    "HEARTBEAT": {"control": shapes.words},
+    HEARTBEAT: {"control": shapes.words},
     "DEPLOYED": {
         **_ATTEMPT,
         "partitions": shapes.many(
@@ -125,66 +121,9 @@ FIELDS: Final[Mapping[str, Mapping[str, Shape]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class StreamMessage:
-    """One message.
-
-    Attributes:
-        kind: the key of its row in :data:`FIELDS`.
-        fields: the values of its fields.
-    """
-
-    kind: str
-    fields: Mapping[str, Any] = field(default_factory=dict)
-
-    def __getitem__(self, name: str) -> Any:
-        """Return one field."""
-        return self.fields[name]
-
-
-class StreamCodec:
-    """The codec of control connections of streaming jobs."""
-
-    max_message = MAX_MESSAGE
-
-    def encode(self, message: StreamMessage) -> bytes:
-        """Return the bytes of a message.
-
-        Raises:
-            ProtocolError: the message does not fit its row, or is too large.
-        """
-        _check(message.kind, message.fields)
-        text = json.dumps({"kind": message.kind, **message.fields}, separators=(",", ":"))
-        data = text.encode()
-        if len(data) > MAX_MESSAGE:
-            raise ProtocolError(
-                f"a {message.kind} message has {len(data)} bytes, above {MAX_MESSAGE}",
-                remedy="fewer splits, or smaller ones · more checkpoints, so that each has less",
-            )
-        return data
-
-    def decode(self, data: bytes) -> StreamMessage:
-        """Return the message in ``data``.
-
-        Raises:
-            ProtocolError: it is no JSON object, or does not fit its row.
-        """
-        try:
-            fields = json.loads(data)
-        except (ValueError, RecursionError):
-            raise ProtocolError("a message of a streaming job is not JSON") from None
-        if not isinstance(fields, dict):
-            raise ProtocolError("a message of a streaming job is not a JSON object")
-        kind = fields.pop("kind", None)
-        _check(kind, fields)
-        return StreamMessage(kind, fields)
-
-    def is_last(self, message: StreamMessage) -> bool:
-        """Return True for a HEARTBEAT, which names the control connection that the heartbeats are of."""
-        return message.kind == "HEARTBEAT"
-
-
-CODEC: Final = StreamCodec()
+CODEC: Final = Codec(
+    FIELDS, MAX_MESSAGE, "fewer splits, or smaller ones · more checkpoints, so that each has less"
+)
 
 
 def text(data: bytes) -> str:
@@ -195,14 +134,3 @@ def text(data: bytes) -> str:
 def data(of: str) -> bytes:
     """Return the bytes of a text."""
     return base64.b64decode(of, validate=True)
-
-
-def _check(kind: Any, fields: Mapping[str, Any]) -> None:
-    known = FIELDS.get(kind) if isinstance(kind, str) else None
-    if known is None:
-        raise ProtocolError(f"a streaming job has no message {str(kind)[:40]!r}")
-    if set(fields) != set(known):
-        raise ProtocolError(f"a {kind} message does not have the fields {', '.join(known)}")
-    for name, shape in known.items():
-        if not shape(fields[name]):
-            raise ProtocolError(f"a {kind} message has no valid {name}")

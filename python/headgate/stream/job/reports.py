@@ -9,9 +9,9 @@ from headgate.errors import ProtocolError
 from headgate.stream.job.status import JobState
 
 if TYPE_CHECKING:
+    from headgate.control.messages import Message
     from headgate.stream.graph.stages import JobGraph
     from headgate.stream.job.attempt import Attempt
-    from headgate.control.messages import Message
 
 #: Messages of the reader of a source.
 OF_READERS: Final = frozenset({"SPLIT_REQUEST", "SPLITS_FINISHED", "WATERMARK", "SOURCE_EVENT"})
@@ -49,9 +49,7 @@ def _check_deployed(graph: JobGraph, attempt: Attempt, worker: int, message: Mes
         raise _odd(worker, message, "of other partitions than its tasks have")
 
 
-def _check_acknowledged(
-    graph: JobGraph, attempt: Attempt, worker: int, message: Message
-) -> None:
+def _check_acknowledged(graph: JobGraph, attempt: Attempt, worker: int, message: Message) -> None:
     del attempt
     state, checkpoint = message["state"], message["checkpoint"]
     stage = graph.stages[message["task"][0]]

@@ -11,6 +11,7 @@ from headgate.stream.job.messages import data, text
 from headgate.stream.job.metadata import enumerator_of
 
 if TYPE_CHECKING:
+    from headgate.control.messages import Message
     from headgate.errors import HeadgateError
     from headgate.stream.graph.stages import JobGraph, Stage, TaskId
 

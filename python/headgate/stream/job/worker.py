@@ -15,10 +15,11 @@ from headgate.checkpoints import CheckpointBarrier
 from headgate.control.beside import DriverHeartbeats
 from headgate.control.cause import Cause
 from headgate.control.connection import WorkerConnection
+from headgate.control.messages import Message
 from headgate.errors import CoordinatorError, InternalError, ProtocolError
 from headgate.source.api.event import SourceEvent
 from headgate.stream.job.deployment import Deployment
-from headgate.stream.job.messages import CODEC, Message, data
+from headgate.stream.job.messages import CODEC, data
 
 if TYPE_CHECKING:
     from headgate.control.place import Place
@@ -83,12 +84,7 @@ class StreamWorker:
         try:
             host = socket.gethostname()
             self._send("HELLO", worker=self._number, host=host, pid=os.getpid())
-            heartbeats = DriverHeartbeats(
-                self._place,
-                CODEC,
-                connection,
-                lambda token: Message("HEARTBEAT", {"control": token}),
-            )
+            heartbeats = DriverHeartbeats(self._place, CODEC, connection)
             reporter.start()
             while True:
                 if not connection.is_readable(_LOOK):

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.accumulators import Accumulator, AddingAccumulatorParam
 
+from headgate.spark.driver.kept.hosts import KeptHosts
 from headgate.spark.driver.kept.outcome import DONE, RUNNING, Outcome, failed
-from headgate.spark.driver.kept.places import KeptPlaces
 from headgate.spark.driver.kept.stages import RunStages
 from headgate.spark.tasks.kept_files import sweep
 from headgate.spark.tasks.report import host, run_of
@@ -144,7 +144,7 @@ class KeptRuns:
         #: The newest task attempts that left files on this host and succeeded.
         self._succeeded: deque[int] = deque(maxlen=_REMEMBERED)
         self._sweeps = False
-        self.places = KeptPlaces()
+        self.hosts = KeptHosts()
         #: Run -> what is known of it, for its statistics.
         self.facts: dict[str, Facts] = {}
         #: Exchange -> the iteration whose part it is.
@@ -274,7 +274,7 @@ class KeptRuns:
         run.is_unsettled |= report.changed > 0
         run.add(report, now)
         if report.server is not None:
-            self.places.add(report.exchange, report.record.task, report.attempt, report.server)
+            self.hosts.add(report.exchange, report.record.task, report.attempt, report.server)
         if report.file_bytes and report.host == self._host:
             files = self._directories.get(report.directories, 0)
             self._directories[report.directories] = files + 1

@@ -1,23 +1,20 @@
-"""Which host serves what a producer of a kept exchange left."""
+"""The hosts that serve the output of producers of kept exchanges."""
 
 from __future__ import annotations
 
 import threading
 from array import array
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-
-from headgate.spark.wire.messages import Message
 
 if TYPE_CHECKING:
     from headgate.spark.tasks.start_host import HostAddress
 
-#: Hosts or producers in one message, whose size is limited.
-_IN_A_MESSAGE: Final = 500
+#: Hosts or producers in one message of 64 KiB; a host may have a name of 253 characters.
+_IN_A_MESSAGE: Final = 150
 _UNKNOWN: Final = -1
 
 
-class KeptPlaces:
+class KeptHosts:
     """The hosts that serve the producers of an application's kept exchanges.
 
     It takes 16 bytes a producer. A DataFrame may be read again at any time, so it forgets an exchange
@@ -74,52 +71,24 @@ class KeptPlaces:
         with self._lock:
             self._placed.pop(exchange, None)
 
-    def messages(self, exchange: str) -> list[Message]:
-        """Return PLACES messages with the hosts that serve the producers of an exchange."""
+    def told(self, exchange: str) -> list[dict[str, Any]]:
+        """Return the fields of the PLACES messages with the hosts that serve the producers of an exchange."""
         with self._lock:
-            known = list(self._hosts)
+            newest = list(self._hosts)
             attempts, numbers = self._placed.get(exchange, (array("q"), array("q")))
-            found = [
+            served = [
                 (producer, attempt, number)
                 for producer, (attempt, number) in enumerate(zip(attempts, numbers, strict=True))
                 if number != _UNKNOWN
             ]
-        index = {number: at for at, number in enumerate(dict.fromkeys(n for _, _, n in found))}
-        hosts = [
-            [known[number].host, known[number].port, known[number].process] for number in index
-        ]
-        return _messages(hosts, [[task, attempt, index[number]] for task, attempt, number in found])
-
-
-@dataclass(frozen=True, slots=True)
-class PlacesOfExchange:
-    """The hosts of one exchange.
-
-    Attributes:
-        places: those of all.
-        exchange: its name.
-    """
-
-    places: KeptPlaces
-    exchange: str
-
-    def messages(self) -> list[Message]:
-        """Return PLACES messages with the hosts that serve its producers."""
-        return self.places.messages(self.exchange)
-
-    def forget(self) -> None:
-        """Drop the exchange."""
-        self.places.forget(self.exchange)
-
-
-def _messages(hosts: list[list[Any]], placed: list[list[int]]) -> list[Message]:
-    """Return the messages with these hosts and producers; the index of a host counts over all."""
-    parts = [(batch, []) for batch in _batches(hosts)] + [([], batch) for batch in _batches(placed)]
-    parts = parts or [([], [])]
-    return [
-        Message("PLACES", fields={"hosts": some, "producers": few, "is_last": number == len(parts)})
-        for number, (some, few) in enumerate(parts, 1)
-    ]
+        # The index of a host counts over all messages.
+        index = {number: at for at, number in enumerate(dict.fromkeys(n for _, _, n in served))}
+        hosts = [[newest[n].host, newest[n].port, newest[n].process] for n in index]
+        producers = [[task, attempt, index[number]] for task, attempt, number in served]
+        parts = [{"hosts": batch, "producers": []} for batch in _batches(hosts)]
+        parts += [{"hosts": [], "producers": batch} for batch in _batches(producers)]
+        parts = parts or [{"hosts": [], "producers": []}]
+        return [{**part, "is_last": part is parts[-1]} for part in parts]
 
 
 def _batches(rows: list[Any]) -> list[list[Any]]:

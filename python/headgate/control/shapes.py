@@ -12,6 +12,7 @@ Shape: TypeAlias = Callable[[Any], bool]
 #: Most characters of a name: of a host, an operator, a split or an event.
 _NAME: Final = 1 << 16
 _INT64: Final = 1 << 63
+_HEX: Final = frozenset("0123456789abcdef")
 
 
 def whole(value: Any, least: int = -_INT64, below: int = _INT64) -> bool:
@@ -22,6 +23,12 @@ def whole(value: Any, least: int = -_INT64, below: int = _INT64) -> bool:
 def count(value: Any) -> bool:
     """Return True for a whole number from 0."""
     return whole(value, 0)
+
+
+def amount(value: Any) -> bool:
+    """Return True for a finite number from 0."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value < _INT64
 
 
 def port(value: Any) -> bool:
@@ -46,7 +53,7 @@ def name(value: Any) -> bool:
 
 def identity(value: Any) -> bool:
     """Return True for 16 bytes in hexadecimal."""
-    return isinstance(value, str) and len(value) == 32 and _is_hex(value)
+    return isinstance(value, str) and len(value) == 32 and set(value) <= _HEX
 
 
 def encoded(value: Any) -> bool:
@@ -96,10 +103,3 @@ def fields(required: Mapping[str, Shape], optional: Mapping[str, Shape] | None =
 
 
 task: Final = row(count, count)
-
-
-def _is_hex(value: str) -> bool:
-    try:
-        return bytes.fromhex(value) is not None
-    except ValueError:
-        return False

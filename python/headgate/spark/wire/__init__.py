@@ -1,4 +1,0 @@
-"""The protocol between driver and tasks: messages, their channel, and heartbeats.
-
-Decision: ADR 0005.
-"""
