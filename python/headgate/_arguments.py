@@ -70,7 +70,8 @@ def _parsed(parse: Callable[[object], N], name: str, value: object, minimum: N, 
     except (TypeError, ValueError) as error:
         raise refuse(name, value, f"is {error}", takes) from None
     if parsed < minimum:
-        limit = minimum if isinstance(minimum, int) else f"{minimum:g}"
+        # A float without its ".0": limits are written as users would write them.
+        limit = str(minimum).removesuffix(".0")
         raise refuse(name, value, f"is below the limit of {limit}", takes)
     return parsed
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headgate._arguments import arrow_schema
 from headgate._closing import Closing
 from headgate._kinds import kind_of
 from headgate.errors import OptionError
 from headgate.source.watermark.generator import MAX_WATERMARK
 from headgate.stream import DataStream, SnapshotFolder
-from headgate.stream.api.checks import check_schema
 from headgate.stream.graph.nodes import Edge, StreamGraph
 from headgate.stream.graph.operator import OperatorContext
 from headgate.stream.graph.stages import MAX_PARALLELISM
@@ -197,8 +197,9 @@ class StreamHarness(Closing):
 
 def _input(schema: pa.Schema) -> DataStream:
     """Return a stream whose rows come from the test."""
+    arrow_schema("schema", schema)
     graph = StreamGraph()
-    return DataStream(graph, Edge(graph.add("source", None, schema=check_schema("schema", schema))))
+    return DataStream(graph, Edge(graph.add("source", None, schema=schema)))
 
 
 def _ms(of: int | datetime) -> int:
