@@ -67,14 +67,14 @@ class Full:
 
     def __init__(self, files):
         self.store = folder()
-        write = self.store._write
+        write = self.store.write
 
         def limited(name, data):
             if len(self.store.names()) >= files:
                 raise SnapshotError("the disk is full")
             write(name, data)
 
-        self.store._write = limited
+        self.store.write = limited
 
 
 @pytest.mark.parametrize("files", [0, 1])
@@ -94,14 +94,14 @@ def test_a_snapshot_that_is_aborted_while_it_is_written_stops_and_leaves_no_file
     backend, store = KeyedStateBackend(KEYS), folder()
     backend.set_keys([pa.array(range(4096))])
     backend.get_state(ValueStateDescriptor("n", pa.int64())).put(pa.array(range(4096)))
-    write, written = store._write, []
+    write, written = store.write, []
 
     def aborted(name, data):
         written.append(name)
         write(name, data)
         backend.abort(1)
 
-    store._write = aborted
+    store.write = aborted
     with pytest.raises(StateError, match="aborted"):
         backend.snapshot(1).write(store)
     assert len(written) == 1
