@@ -29,6 +29,10 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+PUSHES_FILTERS = hasattr(datasource, "EqualTo")
+pushes_filters = pytest.mark.skipif(
+    not PUSHES_FILTERS, reason="this version of Spark does not push filters down"
+)
 
 
 @pytest.fixture
@@ -217,6 +221,7 @@ def test_a_time_of_a_day_that_spark_lacks_says_to_declare_text(spark, tmp_path):
 
 
 @pytest.mark.soak
+@pushes_filters
 @pytest.mark.parametrize(
     "condition",
     [
@@ -232,8 +237,6 @@ def test_a_time_of_a_day_that_spark_lacks_says_to_declare_text(spark, tmp_path):
     ],
 )
 def test_pushed_filters_give_the_same_rows_as_spark(spark, folder, condition):
-    if not hasattr(datasource, "EqualTo"):
-        pytest.skip("this version of Spark does not push filters down")
     spark.conf.set(PUSHDOWN, "true")
     try:
         df = spark.read.format("headgate").load(str(folder)).where(condition)
@@ -242,9 +245,8 @@ def test_pushed_filters_give_the_same_rows_as_spark(spark, folder, condition):
         spark.conf.unset(PUSHDOWN)
 
 
+@pushes_filters
 def test_a_pushed_filter_leaves_row_groups_unread(spark, folder):
-    if not hasattr(datasource, "EqualTo"):
-        pytest.skip("this version of Spark does not push filters down")
     spark.conf.set(PUSHDOWN, "true")
     try:
         df = spark.read.format("headgate").option("splitSize", "1k").load(str(folder))
@@ -351,9 +353,9 @@ def test_timestamps_of_96_bits_in_a_session_of_another_zone(spark, tmp_path):
     path = str(tmp_path / "t")
     types, zone = "spark.sql.parquet.outputTimestampType", "spark.sql.session.timeZone"
     confs = {types: "INT96", zone: "Asia/Tokyo"}
-    if hasattr(datasource, "EqualTo"):  # this version of Spark pushes filters down
+    if PUSHES_FILTERS:
         confs[PUSHDOWN] = "true"
-    known = {name: spark.conf.get(name) for name in confs}
+    before = {name: spark.conf.get(name) for name in confs}
     for name, value in confs.items():
         spark.conf.set(name, value)
     try:
@@ -377,5 +379,5 @@ def test_timestamps_of_96_bits_in_a_session_of_another_zone(spark, tmp_path):
             assert found == wanted
             assert len(found) == (2 if df is ours else 4)
     finally:
-        for name, value in known.items():
+        for name, value in before.items():
             spark.conf.set(name, value)

@@ -54,7 +54,9 @@ def exchanged(spark, df, **options):
     return exchange(df, **options)
 
 
-both_ways = pytest.mark.parametrize("way", [exchanged, through_sparks_shuffle])
+both_ways = pytest.mark.parametrize(
+    "way", [pytest.param(exchanged, marks=compares_rows), through_sparks_shuffle]
+)
 
 
 @pytest.fixture(scope="module")
@@ -157,23 +159,25 @@ def test_round_robin_keeps_all_rows_and_uses_all_partitions(spark):
     assert {partition: len(rows) for partition, rows in out.items()} == {0: 500, 1: 500}
 
 
-@compares_rows
-def test_selectors_and_functions(spark):
+def test_selectors(spark):
     df = spark.range(0, 1000, 1, 4)
     out = exchange(df, by=HashSelector(["id"]), num_partitions=3)
     assert placed(out) == placed(df.repartition(3, "id"))
     everywhere = placed(exchange(df, by=BroadcastSelector(), num_partitions=3))
     assert [len(rows) for rows in everywhere.values()] == [1000] * 3
 
+
+@compares_rows
+def test_functions(spark):
     def thirds(batch):
         return [n % 3 for n in batch.column("id").to_pylist()]
 
+    df = spark.range(0, 1000, 1, 4)
     out = exchange(df, by=thirds, num_partitions=3).selectExpr("id", "spark_partition_id() as p")
     assert out.where("p != id % 3").count() == 0
     assert out.count() == 1000
 
 
-@compares_rows
 @both_ways
 def test_flinks_selectors(spark, way):
     df = spark.range(0, 1000, 1, 4)

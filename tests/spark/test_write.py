@@ -78,7 +78,18 @@ def test_a_dataframe_is_written_by_its_tasks(spark, numbers, tmp_path):
     assert hidden(tmp_path) == []
 
 
-@compares_rows
+HALVED = "k long, id long"
+
+
+def halve(batches):
+    for batch in batches:
+        yield batch.slice(0, batch.num_rows // 2).select(["k", "id"])
+
+
+def halved_by_spark(df):
+    return df.mapInArrow(halve, HALVED)
+
+
 def test_an_exchange_is_written_by_its_consumers(spark, numbers, tmp_path):
     result = write(numbers, FileSink(tmp_path / "by"), by="k", num_partitions=2)
     assert (result.rows, len(result.files)) == (2_000, 2)
@@ -86,25 +97,24 @@ def test_an_exchange_is_written_by_its_consumers(spark, numbers, tmp_path):
     keys = [set(parquet.read_table(tmp_path / "by" / f)["k"].to_pylist()) for f in result.files]
     assert not keys[0] & keys[1]
 
-    def halve(batches):
-        for batch in batches:
-            yield batch.slice(0, batch.num_rows // 2).select(["k", "id"])
-
     def count(batches):
         # int32, which is cast to the long of the schema.
         yield pa.record_batch({"n": pa.array([sum(b.num_rows for b in batches)], pa.int32())})
 
-    halved = numbers.mapInArrow(halve, "k long, id long")
-    schema = "k long, id long"
-    result = write(numbers, FileSink(tmp_path / "map"), map=halve, schema=schema, num_partitions=2)
-    assert read(spark, tmp_path / "map") == rows_of(halved)
-    options = {"map_schema": schema, "schema": "n long", "num_partitions": 3}
+    options = {"map_schema": HALVED, "schema": "n long", "num_partitions": 3}
     sink = FileSink(tmp_path / "both", format="arrow")
     result = write(numbers, sink, by="k", map=halve, reduce=count, **options)
     assert result.rows == 3
     tables = [pa.ipc.open_file(tmp_path / "both" / f).read_all() for f in result.files]
     assert tables[0].schema == pa.schema([("n", pa.int64())])
-    assert sum(t["n"][0].as_py() for t in tables) == halved.count()
+    assert sum(t["n"][0].as_py() for t in tables) == halved_by_spark(numbers).count()
+    assert hidden(tmp_path) == []
+
+
+@compares_rows
+def test_an_exchange_without_keys_is_written_by_its_consumers(spark, numbers, tmp_path):
+    write(numbers, FileSink(tmp_path), map=halve, schema=HALVED, num_partitions=2)
+    assert read(spark, tmp_path) == rows_of(halved_by_spark(numbers))
     assert hidden(tmp_path) == []
 
 

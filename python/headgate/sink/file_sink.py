@@ -70,7 +70,7 @@ class FileSink(FileSinkOptions, Sink):
 
     @takes(schema=arrow_schema)
     def check_schema(self, schema: pa.Schema) -> None:
-        """Check that files of the format can hold the columns; as each sink does.
+        """Check that files of the format can hold the columns.
 
         Raises:
             UnsupportedTypeError: they cannot.

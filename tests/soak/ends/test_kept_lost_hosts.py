@@ -71,19 +71,11 @@ def test_a_host_that_is_killed_as_a_whole_is_started_again_by_the_next_task(spar
 def test_a_host_that_nobody_starts_again_costs_its_executor(spark, keep):
     out = keep()
     assert right(out)
-    addresses = Path(spark.conf.get("spark.local.dir")).rglob("host.json")
-    # Executors that earlier tests killed have left files too.
-    hosts = {
-        address: [
-            process
-            for process in sorted(hosts_of(spark))
-            if str(address.with_name("host.lock")) in opened(process)
-        ]
-        for address in addresses
-    }
-    address = min(address for address, processes in hosts.items() if processes)
-    address.unlink()
-    kill(hosts[address])
+    # By what is open: executors that earlier tests killed have left files too.
+    files = {process: opened(process) for process in hosts_of(spark)}
+    lock = min(name for names in files.values() for name in names if name.endswith("/host.lock"))
+    Path(lock).with_name("host.json").unlink()
+    kill(sorted(process for process, names in files.items() if lock in names))
     assert 1 <= made_again(out) <= PRODUCERS
 
 

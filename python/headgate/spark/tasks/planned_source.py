@@ -50,8 +50,8 @@ class PlannedSource:
         splits = [split for number in tasks for split in self.shares[number]]
         readers = max(1, min(self.slots, len(self.shares)))
         index = tasks[0] % readers if tasks else 0
-        found = read_splits(self.source, self.version, splits, index=index, parallelism=readers)
-        yield from map(self._checked, found)
+        records = read_splits(self.source, self.version, splits, index=index, parallelism=readers)
+        yield from map(self._checked, records)
 
     def _checked(self, record: object) -> pa.RecordBatch:
         import pyarrow as pa  # noqa: PLC0415 - only workers need it
