@@ -119,7 +119,7 @@ PARTS = (
         6,
         (
             "python/headgate/*.py",
-            "python/headgate/explain/*",
+            "python/headgate/catalogue/*",
             "python/headgate/sink/*",
             "python/headgate/source/*",
             "python/headgate/stream/*",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from headgate._matches import close_matches
 from headgate._option_table import CALLS, OPTIONS
+from headgate.catalogue import docs
 from headgate.errors import ERRORS, code_text
-from headgate.explain import docs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate import explain
+from headgate import catalogue
 from headgate.errors import ERRORS
 
 pytestmark = pytest.mark.timeout(400)
@@ -39,7 +39,7 @@ BY_HAND = {
 
 def blocks(kind):
     fence = re.compile(rf"^```{kind}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-    found = [(code, text) for code in ERRORS for text in fence.findall(explain.page(code))]
+    found = [(code, text) for code in ERRORS for text in fence.findall(catalogue.page(code))]
     return [pytest.param(code, text, id=code) for code, text in found]
 
 
