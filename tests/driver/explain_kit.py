@@ -5,10 +5,10 @@ from dataclasses import replace
 import pyarrow as pa
 
 from headgate import _options
-from headgate.spark.plans.facts import ExchangeFacts, InputFacts, Placement
-from headgate.spark.plans.rules import Asked, There, choose
-from headgate.spark.plans.say import explained
-from headgate.spark.plans.tables import Table
+from headgate.spark.explained.explained import explained
+from headgate.spark.explained.planned import ExchangeFacts, InputFacts, Placement
+from headgate.spark.explained.tables import Table
+from headgate.spark.plan.rules import Asked, There, choose
 
 ROWS = pa.schema([("user", pa.string()), ("n", pa.int64())])
 LOCAL = There(on_connect=False, is_one_process=True, shares_files=True)

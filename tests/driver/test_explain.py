@@ -27,11 +27,11 @@ from headgate import (
     ShuffleSelector,
 )
 from headgate.spark.executor_memory import conf_size
-from headgate.spark.plans.explanation import Explanation
-from headgate.spark.plans.facts import Placement, placement
-from headgate.spark.plans.say import placed
-from headgate.spark.plans.show import WIDTH, rows_of
-from headgate.spark.plans.tables import Table
+from headgate.spark.explained.explained import placed
+from headgate.spark.explained.explanation import Explanation
+from headgate.spark.explained.planned import Placement, placement
+from headgate.spark.explained.show import WIDTH, rows_of
+from headgate.spark.explained.tables import Table
 
 MIB = 1 << 20
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.driver.explain_kit import CLUSTER, CONNECT, LOCAL, a_source, an_exchange, an_input, said
 
-from headgate.spark.plans.facts import Placement
-from headgate.spark.plans.rules import Asked, There, choose, why_spark_reads
+from headgate.spark.explained.planned import Placement
+from headgate.spark.plan.rules import Asked, There, choose, why_spark_reads
 
 SHORT = Asked("auto", "default", "[k]", is_shortest=True)
 MAPPED = Asked("auto", "default", "[k]", has_map=True)

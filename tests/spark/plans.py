@@ -1,8 +1,8 @@
 """Plans that no call of exchange() on this master makes."""
 
-from headgate.spark.request import check
-from headgate.spark.shuffle import shuffle
-from headgate.spark.source_input import is_table, source_input
+from headgate.spark.plan.request import check
+from headgate.spark.plan.shuffle import shuffle
+from headgate.spark.plan.sources import is_table, source_input
 
 
 def through_sparks_shuffle(spark, data, **options):

@@ -8,11 +8,11 @@ from __future__ import annotations
 from headgate.spark.datasource.register import register
 from headgate.spark.doctor import doctor
 from headgate.spark.exchange import exchange, last_stats
-from headgate.spark.inputs import Input
+from headgate.spark.explained.explain import explain
+from headgate.spark.explained.explanation import Explanation
 from headgate.spark.iterate import iterate
 from headgate.spark.live_page import ui
-from headgate.spark.plans.call import explain
-from headgate.spark.plans.explanation import Explanation
+from headgate.spark.plan.inputs import Input
 from headgate.spark.progress.stats import ExchangeStats
 from headgate.spark.progress.task_stats import StageStats, TaskStats
 from headgate.spark.progress.verdict import Verdict

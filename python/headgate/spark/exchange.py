@@ -6,15 +6,15 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from headgate.batches import Batches
-from headgate.spark.inputs import requests_of
-from headgate.spark.progress import latest
-from headgate.spark.request import check
-from headgate.spark.source_input import (
+from headgate.spark.plan.inputs import requests_of
+from headgate.spark.plan.request import check
+from headgate.spark.plan.sources import (
     is_table,
     refuse_for_table,
     session_of,
     source_input,
 )
+from headgate.spark.progress import latest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from headgate.batches import BatchFunction
     from headgate.source import Source
-    from headgate.spark.inputs import Input
     from headgate.spark.options import ExchangeOptions
-    from headgate.spark.plans.decide import Decision
+    from headgate.spark.plan.decide import Decision
+    from headgate.spark.plan.inputs import Input
+    from headgate.spark.plan.request import By
     from headgate.spark.progress.stats import ExchangeStats
-    from headgate.spark.request import By
 
 _LOG: Final = logging.getLogger("headgate.spark")
 _REPARTITION: Final = (
@@ -176,7 +176,7 @@ def exchange(
             )
     """
     # Workers import this module, and need nothing that plans.
-    from headgate.spark.plans.decide import decide, decide_several  # noqa: PLC0415
+    from headgate.spark.plan.decide import decide, decide_several  # noqa: PLC0415
 
     given = {**options, "num_partitions": num_partitions, "parallelism": parallelism}
     if isinstance(df, (list, tuple)):
@@ -207,12 +207,12 @@ def last_stats() -> ExchangeStats | None:
 
 def _planned(decision: Decision, *, explain: bool) -> DataFrame:
     """Plan what was decided, and remember it for ``explain()``."""
-    from headgate.spark.plans.facts import remember  # noqa: PLC0415 - not in workers
+    from headgate.spark.explained.planned import remember  # noqa: PLC0415 - not in workers
 
     df = _plan(decision)
     remember(df, decision)
     if explain:
-        from headgate.spark.plans.call import explain as explanation_of  # noqa: PLC0415 - only here
+        from headgate.spark.explained.explain import explain as explanation_of  # noqa: PLC0415 - only here
 
         print(explanation_of(df))  # noqa: T201 - the caller asks for it
     return df
@@ -221,10 +221,10 @@ def _planned(decision: Decision, *, explain: bool) -> DataFrame:
 def _plan(decision: Decision) -> DataFrame:
     first, partitions = decision.requests[0], decision.partitions
     if decision.choice.mode == "kept":
-        from headgate.spark.kept import keep  # noqa: PLC0415 - loads the native module
+        from headgate.spark.plan.kept import keep  # noqa: PLC0415 - loads the native module
 
         return keep(decision.requests, partitions, decision.sources, decision.name)
-    from headgate.spark.shuffle import shuffle  # noqa: PLC0415 - only this way needs it
+    from headgate.spark.plan.shuffle import shuffle  # noqa: PLC0415 - only this way needs it
 
     _LOG.info(_REPARTITION, first.by_words, partitions, decision.choice.why)
     return shuffle(first, partitions, decision.slots.number)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 from headgate._arguments import flag
 from headgate._kinds import kind_of, parameters_taken
 from headgate.errors import NotBuiltError, OptionError
-from headgate.spark.inputs import Input, check_keys, session_for
-from headgate.spark.keys import Columns
-from headgate.spark.request import check, partitioning, struct_of
+from headgate.spark.plan.inputs import Input, check_keys, session_for
+from headgate.spark.plan.keys import Columns
+from headgate.spark.plan.request import check, partitioning, struct_of
+from headgate.spark.plan.sources import is_table, refuse_for_table, source_input
 from headgate.spark.schema import arrow_schema
-from headgate.spark.source_input import is_table, refuse_for_table, source_input
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headgate.batches import BatchFunction
     from headgate.source import Source
     from headgate.spark.options import ExchangeOptions
-    from headgate.spark.request import By, Request
+    from headgate.spark.plan.request import By, Request
 
 #: Most rounds: each costs a task for each partition, and maybe a mistake.
 MOST_ROUNDS: Final = 10_000
@@ -124,7 +124,7 @@ def iterate(
                 message_schema="page long, rank double", rounds=10,
             )
     """
-    from headgate.spark.rounds_in_parts import PART, run_in_parts  # noqa: PLC0415 - slow to import
+    from headgate.spark.plan.rounds_in_parts import PART, run_in_parts  # noqa: PLC0415 - slow to import
 
     _check_rounds(rounds, until, delta=delta)
     _check_function("send", send, ("state",) if links is None else ("state", "links"))
@@ -174,8 +174,8 @@ def _planned(
     has_flag: bool,
 ) -> DataFrame:
     """Return the DataFrame of so many rounds."""
-    from headgate.spark.kept_rounds import Iteration, plan_rounds  # noqa: PLC0415 - slow to import
-    from headgate.spark.plans.decide import planned_inputs, slots_for  # noqa: PLC0415
+    from headgate.spark.plan.decide import planned_inputs, slots_for  # noqa: PLC0415
+    from headgate.spark.plan.rounds import Iteration, plan_rounds  # noqa: PLC0415 - slow to import
 
     first = requests["state"]
     slots = max(1, slots_for(first.session).number)
@@ -296,8 +296,8 @@ def _messages(state: Request, by: By, schema: Any) -> Request:
 
 def _check_plan(messages: Request, partitions: int) -> None:
     """Refuse what Spark cannot plan."""
-    from headgate.spark.kept_rounds import why_not_side_by_side  # noqa: PLC0415 - slow to import
-    from headgate.spark.plans.decide import why_not  # noqa: PLC0415
+    from headgate.spark.plan.decide import why_not  # noqa: PLC0415
+    from headgate.spark.plan.rounds import why_not_side_by_side  # noqa: PLC0415 - slow to import
 
     why = why_not_side_by_side(messages.session, partitions)
     if why:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.sink import Committable, Sink, WriteResult
     from headgate.source import Source
     from headgate.spark.options import ExchangeOptions
-    from headgate.spark.request import By
+    from headgate.spark.plan.request import By
 
 #: The columns that a task returns: one row with its committable, as JSON.
 MANIFEST: Final = "committable string"
@@ -192,7 +192,7 @@ def file_schema(schema: StructType) -> pa.Schema:
 
 
 def _is_alone(df: Any, by: Any, map_: Any, reduce: Any, schema: Any, given: dict[str, Any]) -> bool:
-    from headgate.spark.source_input import is_table, refuse_for_table  # noqa: PLC0415
+    from headgate.spark.plan.sources import is_table, refuse_for_table  # noqa: PLC0415
 
     if not is_table(df) or any(x is not None for x in (by, map_, reduce)):
         return False
@@ -244,8 +244,8 @@ def _result(
     given: dict[str, Any],
 ) -> StructType:
     """Return the schema of the rows to write; raise for a bad argument as exchange() does."""
-    from headgate.spark.request import check  # noqa: PLC0415
-    from headgate.spark.source_input import (  # noqa: PLC0415
+    from headgate.spark.plan.request import check  # noqa: PLC0415
+    from headgate.spark.plan.sources import (  # noqa: PLC0415
         is_table,
         refuse_for_table,
         session_of,

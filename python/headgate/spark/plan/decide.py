@@ -8,23 +8,23 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import NotBuiltError
-from headgate.spark import kept_way
 from headgate.spark.confs import is_connect
 from headgate.spark.connect import slots_on_connect
-from headgate.spark.driver.scheduler.slots import slots_of
-from headgate.spark.plans.rules import Asked, There, choose, why_not_kept, why_spark_reads
-from headgate.spark.scans.plan import Unsure
-from headgate.spark.shuffle import is_placed_by_spark, is_shortest
-from headgate.spark.source_input import SourceInput
+from headgate.spark.plan import kept_tasks
+from headgate.spark.plan.read_auto.scan import Unsure
+from headgate.spark.plan.rules import Asked, There, choose, why_not_kept, why_spark_reads
+from headgate.spark.plan.shuffle import is_placed_by_spark, is_shortest
+from headgate.spark.plan.sources import SourceInput
+from headgate.spark.slots import slots_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
-    from headgate.spark.driver.scheduler.slots import Slots
-    from headgate.spark.plans.rules import Choice
-    from headgate.spark.request import Request
+    from headgate.spark.plan.request import Request
+    from headgate.spark.plan.rules import Choice
+    from headgate.spark.slots import Slots
     from headgate.spark.tasks.planned_source import PlannedSource
 
 _LOG: Final = logging.getLogger("headgate.spark")
@@ -85,7 +85,7 @@ def decide(request: Request) -> Decision:
         )
     slots, source = slots_for(request.session), None
     if choice.mode == "kept" and request.source is not None:
-        from headgate.spark.source_tables import planned  # noqa: PLC0415 - only sources need it
+        from headgate.spark.plan.source_tables import planned  # noqa: PLC0415 - only sources need it
 
         source = planned(request, slots.number)
     return Decision(asked, there, choice, (request,), (source,), (spark_reads,), slots)
@@ -113,7 +113,7 @@ def planned_inputs(
     Raises:
         NotBuiltError: an input cannot be kept.
     """
-    from headgate.spark.source_tables import planned  # noqa: PLC0415 - only sources need it
+    from headgate.spark.plan.source_tables import planned  # noqa: PLC0415 - only sources need it
 
     read: list[Request] = []
     sources: list[PlannedSource | None] = []
@@ -149,7 +149,7 @@ def _asked(request: Request, *, is_listed: bool = False) -> Asked:
         by=request.by_words,
         is_listed=is_listed,
         is_shortest=is_shortest(request),
-        is_by_order=kept_way.is_by_order(request.by),
+        is_by_order=kept_tasks.is_by_order(request.by),
         has_map=request.map is not None,
         reads_source=source is not None,
         spark_places=is_placed_by_spark(request.by),
@@ -157,12 +157,12 @@ def _asked(request: Request, *, is_listed: bool = False) -> Asked:
 
 
 def _there(request: Request) -> There:
-    session, by_order = request.session, kept_way.is_by_order(request.by)
+    session, by_order = request.session, kept_tasks.is_by_order(request.by)
     return There(
         on_connect=is_connect(session),
-        shares_files=kept_way.shares_files(session),
+        shares_files=kept_tasks.shares_files(session),
         # Each conf costs a call, and no rule asks these two about rows that columns place.
-        is_one_process=not by_order or kept_way.is_one_process(session),
+        is_one_process=not by_order or kept_tasks.is_one_process(session),
         compares_rows=not by_order or _compares_rows(session),
     )
 
@@ -181,7 +181,7 @@ def _read_by_workers(request: Request) -> tuple[Request, str]:
 
     And if the source has the same rows for sure, and they go to a function.
     """
-    from headgate.spark.scans.source import source_of  # noqa: PLC0415 - imports pyarrow
+    from headgate.spark.plan.read_auto.source import source_of  # noqa: PLC0415 - imports pyarrow
 
     df: Any = request.df
     if request.options["read"] != "auto" or df is None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.selectors import GlobalSelector
-from headgate.spark.kept import produced, table_of
-from headgate.spark.kept_way import way_of
+from headgate.spark.plan.kept import produced, table_of
+from headgate.spark.plan.kept_tasks import way_of
 from headgate.spark.portable import portable
 from headgate.spark.tasks.kept_producer import ROWS
 from headgate.spark.tasks.kept_round import CHANGED, LINKS, MESSAGES, STATE, KeptRoundTask
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headgate.batches import BatchFunction
-    from headgate.spark.kept_way import Way
-    from headgate.spark.request import Request
+    from headgate.spark.plan.kept_tasks import Way
+    from headgate.spark.plan.request import Request
     from headgate.spark.tasks.kept_reader import KeptInput
     from headgate.spark.tasks.planned_source import PlannedSource
 

@@ -25,8 +25,8 @@ from headgate.selectors import (
     ShuffleSelector,
 )
 from headgate.spark.confs import is_connect
-from headgate.spark.kept_way import task_options
-from headgate.spark.keys import words
+from headgate.spark.plan.kept_tasks import task_options
+from headgate.spark.plan.keys import words
 
 if TYPE_CHECKING:
     from weakref import WeakKeyDictionary
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headgate._options import Options
-    from headgate.spark.plans.decide import Decision
-    from headgate.spark.plans.rules import Asked, Choice, There
-    from headgate.spark.request import Request
+    from headgate.spark.plan.decide import Decision
+    from headgate.spark.plan.request import Request
+    from headgate.spark.plan.rules import Asked, Choice, There
     from headgate.spark.tasks.planned_source import PlannedSource
 
 _LOG: Final = logging.getLogger("headgate.spark")

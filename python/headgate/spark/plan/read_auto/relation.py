@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.spark.scans.plan import Unsure
+from headgate.spark.plan.read_auto.scan import Unsure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

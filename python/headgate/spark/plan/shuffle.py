@@ -17,7 +17,7 @@ from headgate.selectors import (
     HashSelector,
     KeyGroupSelector,
 )
-from headgate.spark.keys import for_spark
+from headgate.spark.plan.keys import for_spark
 from headgate.spark.portable import portable
 from headgate.spark.tasks.function import FunctionTask
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from headgate.spark.keys import Key
-    from headgate.spark.request import Request
+    from headgate.spark.plan.keys import Key
+    from headgate.spark.plan.request import Request
 
 #: As mapInArrow takes it.
 _OnBatches: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
@@ -66,7 +66,7 @@ def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
         SourceError: The source could not list its splits, which this call does at once.
     """
     if request.df is None:
-        from headgate.spark.source_tables import planned_table  # noqa: PLC0415 - imports pyarrow
+        from headgate.spark.plan.source_tables import planned_table  # noqa: PLC0415 - imports pyarrow
 
         df = planned_table(request, slots)
     else:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
-from headgate.spark.scans.plan import Unsure
+from headgate.spark.plan.read_auto.scan import Unsure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

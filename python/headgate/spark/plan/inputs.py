@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import OptionError
 from headgate.selectors import HashSelector
-from headgate.spark.keys import type_of, words
-from headgate.spark.request import check, check_parameters
-from headgate.spark.source_input import is_table, refuse_for_table, session_of, source_input
+from headgate.spark.plan.keys import type_of, words
+from headgate.spark.plan.request import check, check_parameters
+from headgate.spark.plan.sources import is_table, refuse_for_table, session_of, source_input
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from headgate.batches import BatchFunction
     from headgate.source import Source
-    from headgate.spark.request import By, Request
+    from headgate.spark.plan.request import By, Request
 
 #: Most inputs of an exchange.
 MOST: Final = 16

@@ -10,9 +10,9 @@ from headgate._option_table import TASK_OPTIONS, TLS_OPTIONS
 from headgate.selectors import PLACED_BY_ORDER
 from headgate.spark.confs import is_connect
 from headgate.spark.connect import master_of
-from headgate.spark.driver.scheduler.slots import local_attempts
-from headgate.spark.plans.rules import There, joined_bytes
-from headgate.spark.shuffle import keys_of_partitions
+from headgate.spark.plan.rules import There, joined_bytes
+from headgate.spark.plan.shuffle import keys_of_partitions
+from headgate.spark.slots import local_attempts
 from headgate.spark.tasks.kept_producer import KeptProducerTask
 from headgate.spark.tasks.kept_reader import KeptInput, KeptReading
 from headgate.spark.tasks.report import name_of
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from headgate.control.place import Place
     from headgate.options import EnvironmentOptions
     from headgate.spark.driver.kept.runs import KeptRuns
+    from headgate.spark.plan.request import Request
     from headgate.spark.progress.facts import Facts
-    from headgate.spark.request import Request
     from headgate.spark.tasks.notice import Listener
     from headgate.spark.tasks.planned_source import PlannedSource
     from headgate.spark.tasks.start_host import HostPlan

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.spark.plans.facts import Placement
-    from headgate.spark.plans.rules import Mode, Other
+    from headgate.spark.explained.planned import Placement
+    from headgate.spark.plan.rules import Mode, Other
 
 
 @dataclass(frozen=True, slots=True)

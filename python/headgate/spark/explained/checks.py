@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate._units import size_text
-from headgate.spark.driver.scheduler.slots import is_dynamic
-from headgate.spark.plans.model import Check
+from headgate.spark.explained.model import Check
+from headgate.spark.slots import is_dynamic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headgate.spark.plans.facts import ExchangeFacts
-    from headgate.spark.plans.model import Memory
+    from headgate.spark.explained.model import Memory
+    from headgate.spark.explained.planned import ExchangeFacts
 
 _SPECULATION: Final = "spark.speculation"
 _ATTEMPT: Final = "of two attempts at a task exactly one counts"

@@ -14,7 +14,7 @@ from headgate.observe.words import size
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from headgate.spark.plans.model import ExchangeExplained, InputExplained
+    from headgate.spark.explained.model import ExchangeExplained, InputExplained
 
 #: Most characters of a line, and the width of the column with the labels.
 WIDTH: Final = 100

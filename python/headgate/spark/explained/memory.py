@@ -8,13 +8,13 @@ from headgate._options import describe
 from headgate._units import size_text
 from headgate.observe.words import size
 from headgate.spark.executor_memory import OVERHEAD, PYTHON, beside_heap, python_memory
-from headgate.spark.plans.model import Disk, Memory
+from headgate.spark.explained.model import Disk, Memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headgate.spark.plans.facts import ExchangeFacts
-    from headgate.spark.plans.tables import Table
+    from headgate.spark.explained.planned import ExchangeFacts
+    from headgate.spark.explained.tables import Table
 
 
 def memory_of(facts: ExchangeFacts, master: str, conf: Mapping[str, str]) -> Memory:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 from headgate._options import describe
 from headgate.schema_cast import same_on_the_wire, same_type
-from headgate.spark.plans.model import Copied
-from headgate.spark.plans.rules import joined_bytes
+from headgate.spark.explained.model import Copied
+from headgate.spark.plan.rules import joined_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
 
-    from headgate.spark.plans.facts import ExchangeFacts, InputFacts
+    from headgate.spark.explained.planned import ExchangeFacts, InputFacts
 
 _TO_ARROW: Final = "Spark converts its rows to Arrow for {}"
 _TO_ROWS: Final = "Spark converts them from Arrow to its rows where {}"

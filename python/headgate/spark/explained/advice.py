@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from headgate.spark.plans.copies import enters_python
-from headgate.spark.plans.model import Advice
-from headgate.spark.plans.rules import choose, why_spark_reads
+from headgate.spark.explained.copies import enters_python
+from headgate.spark.explained.model import Advice
+from headgate.spark.plan.rules import choose, why_spark_reads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from headgate.spark.plans.facts import ExchangeFacts, InputFacts
-    from headgate.spark.plans.tables import Table
+    from headgate.spark.explained.planned import ExchangeFacts, InputFacts
+    from headgate.spark.explained.tables import Table
 
 _READ: Final = 'read="auto", or exchange(source, spark=spark, ...) with a source of the same files'
 _WHY_READ: Final = (

@@ -14,12 +14,12 @@ from headgate.functions.per_key import PerKey
 from headgate.selectors import HashSelector
 from headgate.spark.confs import session_confs
 from headgate.spark.encryption import with_tls
-from headgate.spark.keys import Columns, is_computed, words
+from headgate.spark.plan.keys import Columns, is_computed, words
+from headgate.spark.plan.sources import SourceInput
+from headgate.spark.plan.whole_groups import check_whole_groups
 from headgate.spark.schema import arrow_schema, result_schema
-from headgate.spark.source_input import SourceInput
 from headgate.spark.source_schema import spark_schema
 from headgate.spark.tasks.user_function import Order
-from headgate.spark.whole_groups import check_whole_groups
 from headgate.spark.worker_python import check_workers
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from headgate.batches import BatchFunction
     from headgate.selectors import Selector
-    from headgate.spark.keys import Key
+    from headgate.spark.plan.keys import Key
 
 #: What ``by`` takes: names of columns and fields, Columns, a selector or a function.
 By: TypeAlias = "str | Column | Iterable[str | Column] | Selector | None"

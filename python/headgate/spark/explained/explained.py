@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from headgate.spark.plans.advice import advice_of
-from headgate.spark.plans.checks import checks_of
-from headgate.spark.plans.copies import copies_of, in_place_of
-from headgate.spark.plans.memory import disk_of, memory_of
-from headgate.spark.plans.model import Counted, ExchangeExplained, Fallback, InputExplained
-from headgate.spark.plans.rules import choose
+from headgate.spark.explained.advice import advice_of
+from headgate.spark.explained.checks import checks_of
+from headgate.spark.explained.copies import copies_of, in_place_of
+from headgate.spark.explained.memory import disk_of, memory_of
+from headgate.spark.explained.model import Counted, ExchangeExplained, Fallback, InputExplained
+from headgate.spark.plan.rules import choose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from headgate.spark.plans.facts import ExchangeFacts, InputFacts, Placement
-    from headgate.spark.plans.tables import Table
+    from headgate.spark.explained.planned import ExchangeFacts, InputFacts, Placement
+    from headgate.spark.explained.tables import Table
 
 #: Kind of a placement -> the sentence about it.
 _PLACED: Final = {

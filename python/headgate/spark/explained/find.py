@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.spark.confs import is_connect
-from headgate.spark.plans.advice import may_workers_read
-from headgate.spark.plans.copies import is_placed_by_python
-from headgate.spark.plans.facts import known, name_of
-from headgate.spark.plans.tables import Table, children, kind_of, table_of
+from headgate.spark.explained.advice import may_workers_read
+from headgate.spark.explained.copies import is_placed_by_python
+from headgate.spark.explained.planned import known, name_of
+from headgate.spark.explained.tables import Table, children, kind_of, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.spark.plans.facts import ExchangeFacts
+    from headgate.spark.explained.planned import ExchangeFacts
 
 _SHUFFLES: Final = {"Repartition", "RepartitionByExpression", "RebalancePartitions"}
 _PYTHON: Final = "MapInArrow"

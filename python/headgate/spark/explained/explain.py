@@ -9,8 +9,8 @@ from headgate._kinds import kind_of
 from headgate.errors import OptionError
 from headgate.spark.confs import context_confs, is_connect
 from headgate.spark.connect import master_of
-from headgate.spark.plans.explanation import Explanation
-from headgate.spark.source_input import is_table
+from headgate.spark.explained.explanation import Explanation
+from headgate.spark.plan.sources import is_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,9 +46,9 @@ def explain(df: DataFrame) -> Explanation:
         >>> print(explain(exchange(df, by="user", map=parse, schema=df.schema)))
     """
     # Workers import headgate.spark, and need nothing that plans.
-    from headgate.spark.plans.facts import MOST  # noqa: PLC0415
-    from headgate.spark.plans.find import Finder  # noqa: PLC0415
-    from headgate.spark.plans.say import explained  # noqa: PLC0415
+    from headgate.spark.explained.explained import explained  # noqa: PLC0415
+    from headgate.spark.explained.find import Finder  # noqa: PLC0415
+    from headgate.spark.explained.planned import MOST  # noqa: PLC0415
 
     if not is_table(df):
         raise OptionError(

@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import UnsupportedTypeError
-from headgate.spark.scans.files import check, local_paths
-from headgate.spark.scans.plan import Unsure, scan_of
-from headgate.spark.scans.relation import check_confs, check_relation
+from headgate.spark.plan.read_auto.files import check, local_paths
+from headgate.spark.plan.read_auto.relation import check_confs, check_relation
+from headgate.spark.plan.read_auto.scan import Unsure, scan_of
 from headgate.spark.schema import arrow_schema
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import logging
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from headgate.spark.kept_way import way_of
+from headgate.spark.plan.kept_tasks import way_of
+from headgate.spark.plan.source_tables import numbers
 from headgate.spark.portable import portable
-from headgate.spark.source_tables import numbers
 from headgate.spark.tasks.kept_consumer import KeptConsumerTask
 from headgate.spark.tasks.kept_producer import ROWS
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from headgate.spark.kept_way import Way
-    from headgate.spark.request import Request
+    from headgate.spark.plan.kept_tasks import Way
+    from headgate.spark.plan.request import Request
     from headgate.spark.tasks.kept_reader import KeptInput
     from headgate.spark.tasks.planned_source import PlannedSource
 

@@ -13,7 +13,7 @@ from headgate.spark.tasks.planned_source import PlannedSource, SourceTask
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headgate.spark.request import Request
+    from headgate.spark.plan.request import Request
 
 _BODY: Final = "headgate.spark.tasks.planned_source"
 #: Tasks per slot if ``parallelism`` is not given. Spark starts the next one in the slot that is free

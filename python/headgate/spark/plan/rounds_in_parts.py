@@ -12,12 +12,12 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from headgate.spark.kept_rounds import FLAG
+from headgate.spark.plan.rounds import FLAG
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headgate.spark.inputs import Input
+    from headgate.spark.plan.inputs import Input
 
 _LOG: Final = logging.getLogger("headgate.spark")
 #: Most rounds of a part.
