@@ -12,7 +12,7 @@ from headgate.spark.explained.explain import explain
 from headgate.spark.explained.explanation import Explanation
 from headgate.spark.iterate import iterate
 from headgate.spark.live_page import ui
-from headgate.spark.plan.inputs import Input
+from headgate.spark.plan.request import Input
 from headgate.spark.progress.stats import ExchangeStats
 from headgate.spark.progress.task_stats import StageStats, TaskStats
 from headgate.spark.progress.verdict import Verdict

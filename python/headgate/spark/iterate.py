@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 from headgate._arguments import flag
 from headgate._kinds import kind_of, parameters_taken
 from headgate.errors import NotBuiltError, OptionError
-from headgate.spark.plan.inputs import Input, check_keys, session_for
+from headgate.spark.plan.inputs import check_keys, session_for
 from headgate.spark.plan.keys import Columns
-from headgate.spark.plan.request import check, partitioning, struct_of
+from headgate.spark.plan.request import Input, check, partitioning, struct_of
 from headgate.spark.plan.sources import is_table, refuse_for_table, source_input
 from headgate.spark.schema import arrow_schema
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headgate.batches import BatchFunction
     from headgate.source import Source
     from headgate.spark.options import ExchangeOptions
+    from headgate.spark.plan.facts import SessionFacts
     from headgate.spark.plan.request import By, Request
 
 #: Most rounds: each costs a task for each partition, and maybe a mistake.
@@ -124,7 +125,11 @@ def iterate(
                 message_schema="page long, rank double", rounds=10,
             )
     """
-    from headgate.spark.plan.rounds_in_parts import PART, run_in_parts  # noqa: PLC0415 - slow to import
+    # Workers import this module, and need nothing that plans.
+    from headgate.spark.plan.decide import decide  # noqa: PLC0415
+    from headgate.spark.plan.facts import session_facts  # noqa: PLC0415
+    from headgate.spark.plan.rounds import Iteration, plan_rounds  # noqa: PLC0415
+    from headgate.spark.plan.rounds_in_parts import PART, run_in_parts  # noqa: PLC0415
 
     _check_rounds(rounds, until, delta=delta)
     _check_function("send", send, ("state",) if links is None else ("state", "links"))
@@ -156,45 +161,24 @@ def iterate(
         )
         check_keys([*requests.values(), messages])
         key = _key(requests["state"]) if delta else None
-        return _planned(requests, messages, send, update, rounds, key, has_flag=has_flag)
+        facts = session_facts(session, by_order=True)
+        partitions = requests["state"].options["num_partitions"] or max(1, facts.slots.number)
+        _check_plan(messages, partitions, facts)
+        plan, read = decide(list(requests.values()), is_listed=True, session=facts)
+        call = Iteration(
+            messages=messages,
+            send=send,
+            update=update,
+            rounds=rounds,
+            key=key,
+            has_flag=has_flag,
+            **dict(zip(requests, read, strict=True)),
+        )
+        return plan_rounds(call, plan)
 
     if until is None and rounds <= PART:
         return planned(first, None, rounds, has_flag=False)
     return run_in_parts(planned, first, rounds, has_delta=delta, is_until=until is not None)
-
-
-def _planned(
-    requests: dict[str, Request],
-    messages: Request,
-    send: BatchFunction,
-    update: BatchFunction,
-    rounds: int,
-    key: str | None,
-    *,
-    has_flag: bool,
-) -> DataFrame:
-    """Return the DataFrame of so many rounds."""
-    from headgate.spark.plan.decide import planned_inputs, slots_for  # noqa: PLC0415
-    from headgate.spark.plan.rounds import Iteration, plan_rounds  # noqa: PLC0415 - slow to import
-
-    first = requests["state"]
-    slots = max(1, slots_for(first.session).number)
-    partitions = first.options["num_partitions"] or slots
-    _check_plan(messages, partitions)
-    read, sources, _ = planned_inputs(list(requests.values()), slots)
-    by_name = dict(zip(requests, read, strict=True))
-    call = Iteration(
-        state=by_name["state"],
-        links=by_name.get("links"),
-        messages=messages,
-        send=send,
-        update=update,
-        rounds=rounds,
-        key=key,
-        changed=by_name.get("changed"),
-        has_flag=has_flag,
-    )
-    return plan_rounds(call, partitions, sources)
 
 
 def _check_rounds(rounds: Any, until: Any, *, delta: bool) -> None:
@@ -252,19 +236,8 @@ def _checked(
     """Return the request of an input, whose result are the rows that are sent."""
     data = given.data if is_table(given.data) else source_input(given.data, name)
     columns = data.schema if given.map_schema is None else given.map_schema
-    key = by if given.by is None else given.by
-    own = {**options, "map_schema": given.map_schema}
-    request = check(
-        data,
-        session,
-        key,
-        given.map,
-        update,
-        columns,
-        own,
-        sort_within=given.sort_within,
-        is_alone=False,
-    )
+    own = replace(given, by=by if given.by is None else given.by)
+    request = check(own, session, update, columns, options, name=name, is_alone=False)
     if not request.wire.fields:
         raise OptionError(f"{name} has no columns", remedy="select at least one column")
     return request
@@ -294,10 +267,11 @@ def _messages(state: Request, by: By, schema: Any) -> Request:
     )
 
 
-def _check_plan(messages: Request, partitions: int) -> None:
+def _check_plan(messages: Request, partitions: int, session: SessionFacts) -> None:
     """Refuse what Spark cannot plan."""
-    from headgate.spark.plan.decide import why_not  # noqa: PLC0415
+    from headgate.spark.plan.facts import placement  # noqa: PLC0415
     from headgate.spark.plan.rounds import why_not_side_by_side  # noqa: PLC0415 - slow to import
+    from headgate.spark.plan.rules import why_not_kept  # noqa: PLC0415
 
     why = why_not_side_by_side(messages.session, partitions)
     if why:
@@ -307,18 +281,20 @@ def _check_plan(messages: Request, partitions: int) -> None:
             have=why,
             remedy="num_partitions=1 · Spark 4.1 or newer · a loop of exchange([...], ...)",
         )
-    why = why_not(messages)
+    why = why_not_kept(session, is_by_order=placement(messages.by).is_by_order)
     if why:
         raise NotBuiltError("these messages cannot be kept", asked=why, remedy="message_by=columns")
 
 
 def _key(state: Request) -> str:
     """Return the column by which changed rows replace others."""
+    from headgate.spark.plan.facts import placement  # noqa: PLC0415
+
     by = state.by
     if isinstance(by, list) and len(by) == 1 and isinstance(by[0], str):
         return by[0]
     raise OptionError(
         "delta=True needs one column by which changed rows replace those of the state",
-        asked=f"by={state.by_words}",
+        asked=f"by={placement(by).words}",
         remedy='by="id" · delta=False',
     )

@@ -244,22 +244,13 @@ def _result(
     given: dict[str, Any],
 ) -> StructType:
     """Return the schema of the rows to write; raise for a bad argument as exchange() does."""
-    from headgate.spark.plan.request import check  # noqa: PLC0415
-    from headgate.spark.plan.sources import (  # noqa: PLC0415
-        is_table,
-        refuse_for_table,
-        session_of,
-        source_input,
-    )
+    from headgate.spark.plan.inputs import request_of  # noqa: PLC0415
+    from headgate.spark.plan.request import Input  # noqa: PLC0415
 
     options = dict(given)
     spark, order = options.pop("spark", None), options.pop("sort_within", None)
-    if is_table(df):
-        refuse_for_table(df, spark, options.get("parallelism"))
-        session = df.sparkSession
-        return check(df, session, by, map_, reduce, schema, options, sort_within=order).result
-    data, session = source_input(df), session_of(spark)
-    return check(data, session, by, map_, reduce, schema, options, sort_within=order).result
+    call = Input(df, by, map_, options.pop("map_schema", None), order)
+    return request_of(call, reduce, schema, spark, options).result
 
 
 def _partition() -> int:

@@ -12,8 +12,9 @@ from headgate.spark.plan.rules import choose, why_spark_reads
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from headgate.spark.explained.planned import ExchangeFacts, InputFacts
     from headgate.spark.explained.tables import Table
+    from headgate.spark.plan.facts import InputFacts
+    from headgate.spark.plan.rules import Plan
 
 _READ: Final = 'read="auto", or exchange(source, spark=spark, ...) with a source of the same files'
 _WHY_READ: Final = (
@@ -23,50 +24,46 @@ _WHY_READ: Final = (
 _FEW: Final = "no {2} runs in {0} of {1} slots"
 
 
-def advice_of(facts: ExchangeFacts, tables: Sequence[Table | None]) -> Iterator[Advice]:
+def advice_of(plan: Plan, tables: Sequence[Table | None]) -> Iterator[Advice]:
     """Yield what would make the exchange faster.
 
     Args:
-        facts: of the exchange.
+        plan: of the exchange.
         tables: for each input what Spark knows of it; None for a source, and where nobody has it.
     """
-    each = zip(facts.inputs, tables, strict=True)
-    if any(may_workers_read(facts, one) and table and table.is_scan for one, table in each):
+    each = zip(plan.call.inputs, tables, strict=True)
+    if any(may_workers_read(plan, one) and table and table.is_scan for one, table in each):
         yield Advice("read-in-workers", _READ, _WHY_READ)
-    yield from _other_mode(facts)
-    if facts.there.on_connect:
+    yield from _other_mode(plan)
+    if plan.session.on_connect:
         return  # slots are not known
-    if 0 < facts.partitions < facts.slots:
-        do = f"num_partitions={facts.slots}"
-        why = _FEW.format(facts.slots - facts.partitions, facts.slots, "consumer")
+    slots = plan.session.slots.number
+    if 0 < plan.partitions < slots:
+        do = f"num_partitions={slots}"
+        why = _FEW.format(slots - plan.partitions, slots, "consumer")
         yield Advice("more-partitions", do, why)
-    for one in facts.inputs:
+    for one in plan.call.inputs:
         if one.producers is None or one.splits is None:
             continue
-        fit = min(one.splits, facts.slots)
+        fit = min(one.splits, slots)
         if one.producers < fit:
-            why = _FEW.format(facts.slots - one.producers, facts.slots, "producer")
+            why = _FEW.format(slots - one.producers, slots, "producer")
             yield Advice("more-producers", f"parallelism={fit}, or leave it out", why)
 
 
-def may_workers_read(facts: ExchangeFacts, one: InputFacts) -> bool:
+def may_workers_read(plan: Plan, one: InputFacts) -> bool:
     """Return True if the workers would read a DataFrame that is a scan of files, with ``read="auto"``."""
-    if one.source or facts.options["read"] == "auto":
+    if one.source or plan.call.options["read"] == "auto":
         return False
-    is_python = facts.choice.mode != "repartition" or facts.has_reduce or enters_python(one)
-    return is_python and not why_spark_reads(
-        facts.asked,
-        facts.there,
-        has_reduce=facts.has_reduce,
-        has_computed_keys=one.has_computed_keys,
-    )
+    is_python = plan.mode != "repartition" or plan.call.has_reduce or enters_python(one)
+    return is_python and not why_spark_reads(plan.call, one, on_connect=plan.session.on_connect)
 
 
-def _other_mode(facts: ExchangeFacts) -> Iterator[Advice]:
+def _other_mode(plan: Plan) -> Iterator[Advice]:
     """Yield what ``mode="auto"`` would do better than the mode of the caller."""
-    if facts.asked.mode == "auto" or facts.asked.is_listed:
+    if plan.call.mode == "auto" or plan.call.is_listed:
         return
-    other = choose(replace(facts.asked, mode="auto"), facts.there)
-    if other.mode != facts.choice.mode and not other.impossible:
+    other = choose(replace(plan.call, mode="auto"), plan.session)
+    if other.mode != plan.mode and not other.impossible:
         way = "Spark's own repartition" if other.mode == "repartition" else "kept"
         yield Advice("mode-auto", 'mode="auto"', f"{way}, as {other.why}")

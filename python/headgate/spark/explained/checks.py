@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headgate.spark.explained.model import Memory
-    from headgate.spark.explained.planned import ExchangeFacts
+    from headgate.spark.plan.rules import Plan
 
 _SPECULATION: Final = "spark.speculation"
 _ATTEMPT: Final = "of two attempts at a task exactly one counts"
@@ -23,35 +23,31 @@ _ELSEWHERE: Final = (
 _SERVER: Final = "the Python of the workers is on the server, and not seen by its client"
 
 
-def checks_of(
-    facts: ExchangeFacts, memory: Memory, master: str, conf: Mapping[str, str]
-) -> tuple[Check, ...]:
+def checks_of(plan: Plan, memory: Memory) -> tuple[Check, ...]:
     """Return the checks.
 
     Args:
-        facts: of the exchange.
+        plan: of the exchange.
         memory: of its workers.
-        master: of the application; empty if it is not known.
-        conf: of the application; empty if it is not known.
     """
-    checks = [_slots(facts)]
-    if not facts.there.on_connect:
-        checks += [_allocation(facts, conf), _speculation(conf)]
+    checks = [_slots(plan)]
+    if not plan.session.on_connect:
+        checks += [_allocation(plan, plan.session.conf), _speculation(plan.session.conf)]
     if memory.fits is not None and memory.total is not None and memory.limit is not None:
         sizes = f"{size_text(memory.total)} of {size_text(memory.limit)} by {memory.limited_by}"
         less = "" if memory.fits else ': memory="16m", or a larger limit'
         checks.append(Check("memory", memory.fits, sizes + less))
-    if facts.there.on_connect:
+    if plan.session.on_connect:
         checks.append(Check("versions", None, _SERVER))
     else:
-        is_here = master.startswith("local")
+        is_here = plan.session.master.startswith("local")
         checks.append(Check("versions", is_here or None, _WORKERS if is_here else _ELSEWHERE))
     return tuple(checks)
 
 
-def _slots(facts: ExchangeFacts) -> Check:
-    slots, words, partitions = facts.slots, facts.slots_words, facts.partitions
-    if facts.there.on_connect:
+def _slots(plan: Plan) -> Check:
+    slots, words, partitions = plan.session.slots.number, plan.session.slots.words, plan.partitions
+    if plan.session.on_connect:
         return Check("slots", None, f"planned with {slots}: {words}")
     if slots == 0:
         return Check("slots", None, f"no slot is there yet: {words}")
@@ -60,13 +56,13 @@ def _slots(facts: ExchangeFacts) -> Check:
     return Check("slots", True, f"{slots}, so {partitions} consumers run {turns} ({words})")
 
 
-def _allocation(facts: ExchangeFacts, conf: Mapping[str, str]) -> Check:
+def _allocation(plan: Plan, conf: Mapping[str, str]) -> Check:
     if not is_dynamic(conf):
         return Check("dynamic allocation", True, "off")
     most = conf.get("spark.dynamicAllocation.maxExecutors")
     limit = "any number of" if most is None else f"at most {most}"
     why = f"on, with {limit} executors; Spark runs again what an executor that ends has kept"
-    return Check("dynamic allocation", True, "on" if facts.choice.mode == "repartition" else why)
+    return Check("dynamic allocation", True, "on" if plan.mode == "repartition" else why)
 
 
 def _speculation(conf: Mapping[str, str]) -> Check:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headgate.spark.explained.planned import ExchangeFacts, InputFacts
+    from headgate.spark.plan.facts import InputFacts
+    from headgate.spark.plan.rules import Plan
 
 _TO_ARROW: Final = "Spark converts its rows to Arrow for {}"
 _TO_ROWS: Final = "Spark converts them from Arrow to its rows where {}"
@@ -31,34 +32,29 @@ _READ: Final = {
 }
 
 
-def copies_of(facts: ExchangeFacts) -> tuple[Copied, ...]:
+def copies_of(plan: Plan) -> tuple[Copied, ...]:
     """Return the columns that are copied, in the order of the steps."""
-    return tuple(_copies(facts))
+    return tuple(_copies(plan))
 
 
-def in_place_of(facts: ExchangeFacts) -> tuple[str, ...]:
+def in_place_of(plan: Plan) -> tuple[str, ...]:
     """Return sentences about the steps at which nothing is copied."""
-    if facts.choice.mode == "repartition":
-        is_python = facts.has_reduce or any(map(enters_python, facts.inputs))
+    if plan.mode == "repartition":
+        is_python = plan.call.has_reduce or any(map(enters_python, plan.call.inputs))
         return () if is_python else (_NEVER,)
-    read = _READ[facts.there.through]
-    size = describe("batch_bytes", joined_bytes(facts.options))
+    read = _READ[plan.session.through]
+    size = describe("batch_bytes", joined_bytes(plan.call.options))
     return (f"{read}; pages of at most half of {size} are copied together into larger batches",)
 
 
 def enters_python(one: InputFacts) -> bool:
     """Return True if Python handles the rows of an input before Spark's own repartition."""
-    return one.has_map or bool(one.source) or is_placed_by_python(one)
+    return one.has_map or bool(one.source) or not one.placement.is_by_spark
 
 
-def is_placed_by_python(one: InputFacts) -> bool:
-    """Return True if Spark's own repartition needs a function that gives each row its partition."""
-    return one.placement.kind not in {"hash", "turn", "random"}
-
-
-def _copies(facts: ExchangeFacts) -> Iterator[Copied]:
-    is_repartition = facts.choice.mode == "repartition"
-    for one in facts.inputs:
+def _copies(plan: Plan) -> Iterator[Copied]:
+    is_repartition = plan.mode == "repartition"
+    for one in plan.call.inputs:
         if not one.source and (enters_python(one) or not is_repartition):
             what = "map" if one.has_map else "the producers"
             yield Copied("input", tuple(one.given.names), _TO_ARROW.format(what))
@@ -72,12 +68,12 @@ def _copies(facts: ExchangeFacts) -> Iterator[Copied]:
             yield Copied("pages", tuple(one.sent.names), _PAGES)
             if one.sort_within:
                 yield Copied("sort", tuple(one.sent.names), _sorted(one))
-    if is_repartition and facts.has_reduce:
-        names = tuple(facts.inputs[0].sent.names)
+    if is_repartition and plan.call.has_reduce:
+        names = tuple(plan.call.inputs[0].sent.names)
         yield Copied("reduce", names, _TO_ARROW.format("reduce"))
-    if not is_repartition or facts.has_reduce:
+    if not is_repartition or plan.call.has_reduce:
         why = _TO_ROWS.format("its next operator needs them")
-        yield Copied("result", tuple(facts.result.names), why)
+        yield Copied("result", tuple(plan.call.result.names), why)
 
 
 def _of_source(read: pa.Schema, sent: pa.Schema, *, by_spark: bool) -> Iterator[Copied]:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate._kinds import kind_of
 from headgate.errors import OptionError
-from headgate.spark.confs import context_confs, is_connect
-from headgate.spark.connect import master_of
 from headgate.spark.explained.explanation import Explanation
 from headgate.spark.plan.sources import is_table
 
@@ -48,7 +46,7 @@ def explain(df: DataFrame) -> Explanation:
     # Workers import headgate.spark, and need nothing that plans.
     from headgate.spark.explained.explained import explained  # noqa: PLC0415
     from headgate.spark.explained.find import Finder  # noqa: PLC0415
-    from headgate.spark.explained.planned import MOST  # noqa: PLC0415
+    from headgate.spark.explained.remembered import MOST  # noqa: PLC0415
 
     if not is_table(df):
         raise OptionError(
@@ -66,9 +64,7 @@ def explain(df: DataFrame) -> Explanation:
             else "a plan without exchange(); the results of iterate() and of checkpoints have none",
             remedy="call exchange() again" if finder.forgotten else _REMEDY,
         )
-    conf = {} if is_connect(session) else context_confs(session.sparkContext)
-    master = master_of(session)
-    exchanges = tuple(explained(one.facts, one.tables, master, conf) for one in found)
+    exchanges = tuple(explained(one.plan, one.tables) for one in found)
     return Explanation(VERSION, exchanges, _versions(session))
 
 

@@ -1,4 +1,4 @@
-"""Makes an explanation of the facts of an exchange. Pure functions."""
+"""Explains the plan of an exchange. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from headgate.spark.explained.model import Counted, ExchangeExplained, Fallback,
 from headgate.spark.plan.rules import choose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from headgate.spark.explained.planned import ExchangeFacts, InputFacts, Placement
     from headgate.spark.explained.tables import Table
+    from headgate.spark.plan.facts import InputFacts, Placement
+    from headgate.spark.plan.rules import Plan
 
 #: Kind of a placement -> the sentence about it.
 _PLACED: Final = {
@@ -38,41 +39,31 @@ _SERVER: Final = "slots, memory and Python of the server: this is a client of Sp
 _SIZE: Final = "size of the input: Spark has no estimate of it"
 
 
-def explained(
-    facts: ExchangeFacts,
-    tables: Sequence[Table | None],
-    master: str,
-    conf: Mapping[str, str],
-) -> ExchangeExplained:
+def explained(plan: Plan, tables: Sequence[Table | None]) -> ExchangeExplained:
     """Return how an exchange will run.
 
     Args:
-        facts: of the exchange.
+        plan: of the exchange.
         tables: for each input what Spark knows of it; None for a source, and where nobody has it.
-        master: of the application; empty if it is not known.
-        conf: of the application; empty if it is not known.
     """
-    choice = facts.choice
-    memory = memory_of(facts, master, conf)
-    disk = disk_of(facts, tables)
-    is_kept = choice.mode == "kept"
-    each = zip(facts.inputs, tables, strict=True)
+    memory = memory_of(plan)
+    each = zip(plan.call.inputs, tables, strict=True)
     return ExchangeExplained(
-        name=facts.name,
-        mode=choice.mode,
-        why=choice.why,
-        others=choice.others,
-        through=facts.there.through if is_kept else "",
-        partitions=_partitions(facts),
-        inputs=tuple(_input(facts, number, *one) for number, one in enumerate(each)),
-        copies=copies_of(facts),
-        in_place=in_place_of(facts),
+        name=plan.name,
+        mode=plan.mode,
+        why=plan.why,
+        others=plan.rejected,
+        through=plan.session.through if plan.mode == "kept" else "",
+        partitions=_partitions(plan),
+        inputs=tuple(_input(plan, number, *one) for number, one in enumerate(each)),
+        copies=copies_of(plan),
+        in_place=in_place_of(plan),
         memory=memory,
-        disk=disk,
-        checks=checks_of(facts, memory, master, conf),
-        falls_back=tuple(_falls_back(facts)),
-        faster=tuple(advice_of(facts, tables)),
-        unknown=tuple(_unknown(facts, tables)),
+        disk=disk_of(plan, tables),
+        checks=checks_of(plan, memory),
+        falls_back=tuple(_falls_back(plan)),
+        faster=tuple(advice_of(plan, tables)),
+        unknown=tuple(_unknown(plan, tables)),
     )
 
 
@@ -91,21 +82,19 @@ def placed(one: Placement, *, by_spark: bool) -> str:
     return _PLACED[one.kind].format(columns=", ".join(one.columns), unit=unit, name=one.name)
 
 
-def _partitions(facts: ExchangeFacts) -> Counted:
-    source = facts.options.sources["num_partitions"]
+def _partitions(plan: Plan) -> Counted:
+    source = plan.call.options.sources["num_partitions"]
     if source != "default":
-        return Counted(facts.partitions, source, f"num_partitions ({source})")
-    return Counted(facts.partitions, source, f"one for each slot ({facts.slots_words})")
+        return Counted(plan.partitions, source, f"num_partitions ({source})")
+    return Counted(plan.partitions, source, f"one for each slot ({plan.session.slots.words})")
 
 
-def _input(
-    facts: ExchangeFacts, number: int, one: InputFacts, table: Table | None
-) -> InputExplained:
-    by_spark = facts.choice.mode == "repartition"
+def _input(plan: Plan, number: int, one: InputFacts, table: Table | None) -> InputExplained:
+    by_spark = plan.mode == "repartition"
     return InputExplained(
         number=number,
         source=one.source,
-        producers=_producers(facts, one, table),
+        producers=_producers(plan, one, table),
         placement=one.placement,
         placed=placed(one.placement, by_spark=by_spark),
         sort_within=one.sort_within,
@@ -114,43 +103,40 @@ def _input(
     )
 
 
-def _producers(facts: ExchangeFacts, one: InputFacts, table: Table | None) -> Counted:
+def _producers(plan: Plan, one: InputFacts, table: Table | None) -> Counted:
     if not one.source:
         if table is None:
             return Counted(None, "unknown", "those of the DataFrame, which is not seen here")
         return Counted(table.partitions, "plan", table.why)
-    source = facts.options.sources["parallelism"]
+    source = plan.call.options.sources["parallelism"]
     if source != "default":
-        return Counted(facts.options["parallelism"], source, f"parallelism ({source})")
+        return Counted(plan.call.options["parallelism"], source, f"parallelism ({source})")
     why = "four for each slot, and at most one for each split"
-    if one.splits is None:
-        return Counted(None, source, f"{why}; the splits are listed in the call, and not kept here")
     return Counted(one.producers, source, f"{why}; there are {one.splits} splits")
 
 
-def _falls_back(facts: ExchangeFacts) -> Iterator[Fallback]:
+def _falls_back(plan: Plan) -> Iterator[Fallback]:
     """Yield the circumstances in which the same rules choose another way for the same call."""
-    asked, there, chosen = facts.asked, facts.there, facts.choice.mode
-    changed = [
-        (_CONNECT, asked, replace(there, on_connect=True, shares_files=False)),
-        (_OLD_SPARK, asked, replace(there, is_one_process=False, compares_rows=False)),
-    ]
-    for when, other, elsewhere in changed:
-        found = choose(other, elsewhere)
-        if found.mode != chosen and not found.impossible:
-            yield Fallback(when, found.mode, found.why)
+    elsewhere = {
+        _CONNECT: replace(plan.session, on_connect=True, shares_files=False),
+        _OLD_SPARK: replace(plan.session, is_one_process=False, compares_rows=False),
+    }
+    for when, session in elsewhere.items():
+        other = choose(plan.call, session)
+        if other.mode != plan.mode and not other.impossible:
+            yield Fallback(when, other.mode, other.why)
 
 
-def _unknown(facts: ExchangeFacts, tables: Sequence[Table | None]) -> Iterator[str]:
-    if facts.there.on_connect:
+def _unknown(plan: Plan, tables: Sequence[Table | None]) -> Iterator[str]:
+    if plan.session.on_connect:
         yield _SERVER
     is_unseen = any(
         not one.source and (table is None or table.bytes is None)
-        for one, table in zip(facts.inputs, tables, strict=True)
+        for one, table in zip(plan.call.inputs, tables, strict=True)
     )
     if is_unseen:
         yield _SIZE
-    called = ["map"] if any(one.has_map for one in facts.inputs) else []
-    called += ["reduce"] if facts.has_reduce else []
+    called = ["map"] if any(one.has_map for one in plan.call.inputs) else []
+    called += ["reduce"] if plan.call.has_reduce else []
     if called:
         yield _RETURNED.format(" and ".join(called))

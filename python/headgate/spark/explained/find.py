@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.spark.confs import is_connect
 from headgate.spark.explained.advice import may_workers_read
-from headgate.spark.explained.copies import is_placed_by_python
-from headgate.spark.explained.planned import known, name_of
+from headgate.spark.explained.remembered import name_of, remembered
 from headgate.spark.explained.tables import Table, children, kind_of, table_of
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.spark.explained.planned import ExchangeFacts
+    from headgate.spark.plan.rules import Plan
 
 _SHUFFLES: Final = {"Repartition", "RepartitionByExpression", "RebalancePartitions"}
 _PYTHON: Final = "MapInArrow"
@@ -27,11 +26,11 @@ class Found:
     """An exchange of a plan.
 
     Attributes:
-        facts: of the exchange.
+        plan: of the exchange.
         tables: for each input what Spark knows of it; None for a source, and where nobody has it.
     """
 
-    facts: ExchangeFacts
+    plan: Plan
     tables: tuple[Table | None, ...]
 
 
@@ -48,7 +47,7 @@ class Finder:
         self._found: dict[str, Found] = {}
         #: Ids of nodes of a plan of Spark Connect, which has the same object in several places.
         self._seen: set[int] = set()
-        #: Exchanges that are in the plan, and whose facts are not known any more.
+        #: Exchanges that are in the plan, and whose plans are not remembered any more.
         self.forgotten: set[str] = set()
 
     def of(self, df: DataFrame) -> list[Found]:
@@ -67,21 +66,21 @@ class Finder:
             self._visit(child)
         if not name:
             return
-        facts = known(name)
-        if facts is None:
+        plan = remembered(name)
+        if plan is None:
             self.forgotten.add(name)
             return
         tables = tuple(
-            self._table(facts, number, below) for number, below in enumerate(_inputs(node, facts))
+            self._table(plan, number, below) for number, below in enumerate(_inputs(node, plan))
         )
-        self._found[name] = Found(facts, tables)
+        self._found[name] = Found(plan, tables)
 
-    def _table(self, facts: ExchangeFacts, number: int, node: Any) -> Table | None:
+    def _table(self, plan: Plan, number: int, node: Any) -> Table | None:
         if self._context is None:
             return None
         if node is None:
             return None
-        looks = may_workers_read(facts, facts.inputs[number])
+        looks = may_workers_read(plan, plan.call.inputs[number])
         return table_of(node, self._session, looks_at_files=looks)
 
 
@@ -99,21 +98,21 @@ def _connect_children(node: Any) -> Iterator[Any]:
                 yield one
 
 
-def _inputs(node: Any, facts: ExchangeFacts) -> list[Any]:
+def _inputs(node: Any, plan: Plan) -> list[Any]:
     """Return the node of each input that is a DataFrame, below that of the result; None where unknown."""
-    nothing: list[Any] = [None] * len(facts.inputs)
-    if facts.there.on_connect:
+    nothing: list[Any] = [None] * len(plan.call.inputs)
+    if plan.session.on_connect:
         return nothing
     while kind_of(node) not in _SHUFFLES:
         if int(node.children().size()) != 1:
             return nothing
         node = node.children().apply(0)
-    below = list(_parts(node.children().apply(0), len(facts.inputs)))
-    if len(below) != len(facts.inputs):
+    below = list(_parts(node.children().apply(0), len(plan.call.inputs)))
+    if len(below) != len(plan.call.inputs):
         return nothing
-    each = zip(facts.inputs, below, strict=True)
+    each = zip(plan.call.inputs, below, strict=True)
     return [
-        None if one.source else _below_functions(part, _functions(facts, number))
+        None if one.source else _below_functions(part, _functions(plan, number))
         for number, (one, part) in enumerate(each)
     ]
 
@@ -128,12 +127,12 @@ def _parts(node: Any, inputs: int) -> Iterator[Any]:
         yield from _parts(child, inputs - 1)
 
 
-def _functions(facts: ExchangeFacts, number: int) -> int:
+def _functions(plan: Plan, number: int) -> int:
     """Return how many functions of Python are between an input and the shuffle."""
-    if facts.choice.mode == "kept":
+    if plan.mode == "kept":
         return 1
-    one = facts.inputs[number]
-    return int(one.has_map) + int(is_placed_by_python(one))
+    one = plan.call.inputs[number]
+    return int(one.has_map) + int(not one.placement.is_by_spark)
 
 
 def _below_functions(node: Any, number: int) -> Any:

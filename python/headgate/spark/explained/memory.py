@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headgate._options import describe
 from headgate._units import size_text
@@ -13,56 +13,50 @@ from headgate.spark.explained.model import Disk, Memory
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headgate.spark.explained.planned import ExchangeFacts
     from headgate.spark.explained.tables import Table
+    from headgate.spark.plan.rules import Plan
 
 
-def memory_of(facts: ExchangeFacts, master: str, conf: Mapping[str, str]) -> Memory:
-    """Return the memory of the Python workers, beside that of the user's functions.
-
-    Args:
-        facts: of the exchange.
-        master: of the application; empty if it is not known.
-        conf: of the application; empty if it is not known.
-    """
-    if facts.choice.mode == "repartition":
+def memory_of(plan: Plan) -> Memory:
+    """Return the memory of the Python workers, beside that of the user's functions."""
+    master = plan.session.master
+    if plan.mode == "repartition":
         why = "none of Headgate's own: Spark moves the rows"
         return Memory(0, 0, 0, None, 0, None, "", None, why)
-    pool: int = facts.options["memory"]
-    sort = pool if any(one.sort_within for one in facts.inputs) else 0
-    workers = _workers(facts, master)
+    pool: int = plan.call.options["memory"]
+    sort = pool if any(one.sort_within for one in plan.call.inputs) else 0
+    workers = _workers(plan)
     total = None if workers is None else workers * (pool + sort)
-    limit, limited_by = _limit(master, conf)
+    limit, limited_by = _limit(master, plan.session.conf)
     fits = None if limit is None or total is None else total <= limit
-    said = f"at most {_pool_words(facts)}"
+    text = f"at most {_pool_words(plan)}"
     if sort:
-        said += f", and {describe('memory', sort)} of rows that wait to be sorted"
-    said += ", beside what the functions take"
+        text += f", and {describe('memory', sort)} of rows that wait to be sorted"
+    text += ", beside what the functions take"
     if total is None:
-        said += "; the workers of an executor are not known"
+        text += "; the workers of an executor are not known"
     else:
-        where = (
-            "on this host" if master.startswith("local[") or master == "local" else "an executor"
-        )
-        said += f"; with {workers} workers {size_text(total)} {where}"
+        where = "on this host" if _is_local(master) else "an executor"
+        text += f"; with {workers} workers {size_text(total)} {where}"
     if limit is not None:
-        said += f", of {size_text(limit)} by {limited_by}"
-    return Memory(facts.segment_size, pool, sort, workers, total, limit, limited_by, fits, said)
+        text += f", of {size_text(limit)} by {limited_by}"
+    segment: Any = plan.task_options["segment_size"]
+    return Memory(segment, pool, sort, workers, total, limit, limited_by, fits, text)
 
 
-def disk_of(facts: ExchangeFacts, tables: Sequence[Table | None]) -> Disk:
+def disk_of(plan: Plan, tables: Sequence[Table | None]) -> Disk:
     """Return the bytes that producers write."""
-    if facts.choice.mode == "repartition":
+    if plan.mode == "repartition":
         return Disk(0, "Spark writes the rows to its own shuffle files")
-    sorts = any(one.sort_within for one in facts.inputs)
-    most = describe("memory", facts.options["memory"])
+    sorts = any(one.sort_within for one in plan.call.inputs)
+    most = describe("memory", plan.call.options["memory"])
     sorting = (
         f"; a consumer with more than {most} of rows to sort writes them to files" if sorts else ""
     )
-    if facts.there.through == "Spark's shuffle":
+    if plan.session.through == "Spark's shuffle":
         return Disk(0, "the pages travel through Spark's shuffle files" + sorting)
     until = "in spark.local.dir, as long as Spark's shuffle files" + sorting
-    if any(one.has_map for one in facts.inputs):
+    if any(one.has_map for one in plan.call.inputs):
         return Disk(None, f"unknown, as nobody knows yet what map returns; {until}")
     sizes = [None if table is None else table.bytes for table in tables]
     known = [one for one in sizes if one is not None]
@@ -71,22 +65,27 @@ def disk_of(facts: ExchangeFacts, tables: Sequence[Table | None]) -> Disk:
     return Disk(sum(known), f"about {size(sum(known))}, Spark's estimate of the input; {until}")
 
 
-def _pool_words(facts: ExchangeFacts) -> str:
-    pool: int = facts.options["memory"]
-    segments = pool // facts.segment_size
-    each = describe("segment_size", facts.segment_size)
-    origin = facts.options.sources["memory"]
+def _pool_words(plan: Plan) -> str:
+    pool: int = plan.call.options["memory"]
+    segment: Any = plan.task_options["segment_size"]
+    segments, each = pool // segment, describe("segment_size", segment)
+    origin = plan.call.options.sources["memory"]
     return (
         f"{describe('memory', pool)} for each worker ({origin}), as {segments} segments of {each}"
     )
 
 
-def _workers(facts: ExchangeFacts, master: str) -> int | None:
+def _workers(plan: Plan) -> int | None:
     """Return how many Python workers an executor runs at a time."""
-    if facts.each <= 0:
+    slots = plan.session.slots
+    if slots.each <= 0:
         # With local[n] the driver's process is the only executor.
-        return facts.slots if master.startswith("local[") or master == "local" else None
-    return facts.each
+        return slots.number if _is_local(plan.session.master) else None
+    return slots.each
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local[") or master == "local"
 
 
 def _limit(master: str, conf: Mapping[str, str]) -> tuple[int | None, str]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.spark.explained.planned import Placement
-    from headgate.spark.plan.rules import Mode, Other
+    from headgate.spark.plan.facts import Placement
+    from headgate.spark.plan.rules import Mode, Rejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class ExchangeExplained:
     name: str
     mode: Mode
     why: str
-    others: tuple[Other, ...]
+    others: tuple[Rejected, ...]
     through: str
     partitions: Counted
     inputs: tuple[InputExplained, ...]

@@ -1,70 +1,77 @@
-"""Several inputs of one exchange: checks that rows with the same key meet in the same partition."""
+"""The inputs of a call of exchange(): one, or several whose rows with the same key meet in the same partition."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import OptionError
 from headgate.selectors import HashSelector
 from headgate.spark.plan.keys import type_of, words
-from headgate.spark.plan.request import check, check_parameters
-from headgate.spark.plan.sources import is_table, refuse_for_table, session_of, source_input
+from headgate.spark.plan.request import Input, check, check_parameters
+from headgate.spark.plan.sources import is_table, refuse_for_table, session_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from headgate.batches import BatchFunction
-    from headgate.source import Source
-    from headgate.spark.plan.request import By, Request
+    from headgate.spark.plan.request import Request
 
 #: Most inputs of an exchange.
 MOST: Final = 16
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Input:
-    """One of several inputs of :func:`headgate.spark.exchange`.
-
-    Args:
-        data: A DataFrame, or a source that ends and whose records are record batches.
-        by: Which partition each row goes to, as in :func:`exchange`; by default as the call says.
-        map: A function that makes the rows of this input, as in :func:`exchange`; None for its own.
-        map_schema: The columns that ``map`` returns; by default those of the input.
-        sort_within: Columns by which the rows of each partition are sorted before ``reduce`` gets them;
-            by default as the call says.
-
-    Example:
-        >>> exchange([Input(trades, by="sym"), Input(quotes, by="symbol")], reduce=as_of, schema="...")
-    """
-
-    data: DataFrame | Source[Any, Any, Any]
-    by: By = None
-    map: BatchFunction | None = None
-    map_schema: StructType | pa.Schema | str | None = None
-    sort_within: str | Column | Iterable[str | Column] | None = None
-
-
 def requests_of(
-    inputs: Sequence[Any],
-    by: By,
-    map: BatchFunction | None,  # noqa: A002 - the name of the public interface
+    call: Input,
     reduce: BatchFunction | None,
     schema: StructType | pa.Schema | str | None,
-    sort_within: Any,
+    spark: SparkSession | None,
+    options: Mapping[str, Any],
+) -> tuple[Request, ...]:
+    """Check a call of exchange(); return a request for each input.
+
+    Args:
+        call: the arguments that an input may have too; its data are an input, or a list of inputs.
+        reduce: makes the result.
+        schema: the columns of the result.
+        spark: the session that reads sources.
+        options: all other arguments.
+
+    Raises:
+        OptionError: an argument has a value that it does not take, or does not fit several inputs, or the
+            keys of the inputs have other types.
+    """
+    if isinstance(call.data, (list, tuple)):
+        return tuple(_several(call.data, call, reduce, schema, spark, options))
+    return (request_of(call, reduce, schema, spark, options),)
+
+
+def request_of(
+    call: Input,
+    reduce: BatchFunction | None,
+    schema: StructType | pa.Schema | str | None,
+    spark: SparkSession | None,
+    options: Mapping[str, Any],
+) -> Request:
+    """Check a call with one input; for the arguments see :func:`requests_of`."""
+    if not is_table(call.data):
+        return check(call, session_of(spark), reduce, schema, options)
+    refuse_for_table(call.data, spark, options.get("parallelism"))
+    return check(call, call.data.sparkSession, reduce, schema, options)
+
+
+def _several(
+    inputs: Sequence[Any],
+    call: Input,
+    reduce: BatchFunction | None,
+    schema: StructType | pa.Schema | str | None,
     spark: SparkSession | None,
     options: Mapping[str, Any],
 ) -> list[Request]:
-    """Check a call of exchange() with several inputs; return a request for each.
-
-    Raises:
-        OptionError: An argument does not fit several inputs, the keys of the inputs have other types, or
-            ``mode="spark"``.
-    """
     if not 1 <= len(inputs) <= MOST:
         raise OptionError(
             f"an exchange has 1 to {MOST} inputs",
@@ -78,7 +85,7 @@ def requests_of(
             asked=f"{len(inputs)} inputs without {missing}",
             remedy="reduce=f, which gets an iterator of batches for each input, and its schema=",
         )
-    if map is not None or options.get("map_schema") is not None:
+    if call.map is not None or call.map_schema is not None:
         raise OptionError(
             "with several inputs, map and map_schema belong to an input",
             remedy="exchange([Input(df, map=f, map_schema=...), ...], ...)",
@@ -88,25 +95,16 @@ def requests_of(
     parallelism = options.get("parallelism")
     if parallelism is not None and all(is_table(one.data) for one in given):
         refuse_for_table(given[0].data, spark, parallelism)
-    requests = []
     check_parameters("reduce", reduce, len(given))
+    requests = []
     for number, one in enumerate(given):
-        what = f"input {number}"
-        data = one.data if is_table(one.data) else source_input(one.data, what)
-        own = {**options, "map_schema": one.map_schema}
-        key = by if one.by is None else one.by
-        order = sort_within if one.sort_within is None else one.sort_within
-        request = check(
-            data,
-            session,
-            key,
-            one.map,
-            reduce,
-            schema,
-            own,
-            sort_within=order,
-            is_alone=False,
+        own = replace(
+            one,
+            by=call.by if one.by is None else one.by,
+            sort_within=call.sort_within if one.sort_within is None else one.sort_within,
         )
+        name = f"input {number}"
+        request = check(own, session, reduce, schema, options, name=name, is_alone=False)
         requests.append(request)
         if not request.wire.fields:
             raise OptionError(

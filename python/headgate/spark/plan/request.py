@@ -14,8 +14,8 @@ from headgate.functions.per_key import PerKey
 from headgate.selectors import HashSelector
 from headgate.spark.confs import session_confs
 from headgate.spark.encryption import with_tls
-from headgate.spark.plan.keys import Columns, is_computed, words
-from headgate.spark.plan.sources import SourceInput
+from headgate.spark.plan.keys import Columns, is_computed
+from headgate.spark.plan.sources import SourceInput, is_table, source_input
 from headgate.spark.plan.whole_groups import check_whole_groups
 from headgate.spark.schema import arrow_schema, result_schema
 from headgate.spark.source_schema import spark_schema
@@ -24,13 +24,14 @@ from headgate.spark.worker_python import check_workers
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark import SparkContext
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from headgate.batches import BatchFunction
     from headgate.selectors import Selector
+    from headgate.source import Source
     from headgate.spark.plan.keys import Key
+    from headgate.spark.tasks.planned_source import PlannedSource
 
 #: What ``by`` takes: names of columns and fields, Columns, a selector or a function.
 By: TypeAlias = "str | Column | Iterable[str | Column] | Selector | None"
@@ -39,9 +40,32 @@ By: TypeAlias = "str | Column | Iterable[str | Column] | Selector | None"
 _FUNCTION: Final = "def f(batches): ..., which returns batches, a table or a DataFrame"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class Input:
+    """One of several inputs of :func:`headgate.spark.exchange`.
+
+    Args:
+        data: A DataFrame, or a source that ends and whose records are record batches.
+        by: Which partition each row goes to, as in :func:`exchange`; by default as the call says.
+        map: A function that makes the rows of this input, as in :func:`exchange`; None for its own.
+        map_schema: The columns that ``map`` returns; by default those of the input.
+        sort_within: Columns by which the rows of each partition are sorted before ``reduce`` gets them;
+            by default as the call says.
+
+    Example:
+        >>> exchange([Input(trades, by="sym"), Input(quotes, by="symbol")], reduce=as_of, schema="...")
+    """
+
+    data: DataFrame | Source[Any, Any, Any]
+    by: By = None
+    map: BatchFunction | None = None
+    map_schema: StructType | pa.Schema | str | None = None
+    sort_within: str | Column | Iterable[str | Column] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """A checked call of exchange().
+    """A checked input of a call, with what it has in common with the others.
 
     Attributes:
         session: the session that runs the tasks.
@@ -57,6 +81,7 @@ class Request:
         result: Spark's schema of the result.
         result_schema: Arrow's schema of the result.
         options: the parsed options.
+        planned: the source with its splits, once they are listed; None for a DataFrame.
     """
 
     session: SparkSession
@@ -72,23 +97,12 @@ class Request:
     result: StructType
     result_schema: pa.Schema
     options: _options.Options
-
-    @property
-    def context(self) -> SparkContext:
-        """The session's SparkContext."""
-        return self.session.sparkContext
+    planned: PlannedSource | None = None
 
     @property
     def map_option(self) -> str:
         """The name of the option that declares the columns of ``map``."""
         return "schema" if self.reduce is None else "map_schema"
-
-    @property
-    def by_words(self) -> str:
-        """The partitioning as text, for job descriptions."""
-        if isinstance(self.by, list):
-            return f"[{', '.join(map(words, self.by))}]"
-        return "round robin" if self.by is None else type(self.by).__name__
 
     @property
     def has_computed_keys(self) -> bool:
@@ -104,28 +118,24 @@ class Request:
 
 
 def check(
-    data: DataFrame | SourceInput,
+    given: Input,
     session: SparkSession,
-    by: Any,
-    map: BatchFunction | None,  # noqa: A002 - the name of the public interface
     reduce: BatchFunction | None,
     schema: StructType | pa.Schema | str | None,
     options: Mapping[str, Any],
     *,
-    sort_within: Any = None,
+    name: str = "the first argument",
     is_alone: bool = True,
 ) -> Request:
-    """Check the arguments of exchange() and return them as a request.
+    """Check an input of exchange(), and what all inputs have in common; return both as a request.
 
     Args:
-        data: the input.
+        given: the input.
         session: runs the tasks.
-        by: as in exchange(), like the following.
-        map: makes the rows to send.
         reduce: makes the result.
         schema: the columns of the result.
         options: all other arguments.
-        sort_within: the columns by which the rows of a partition are sorted.
+        name: of the input, for error texts.
         is_alone: False if the exchange has other inputs.
 
     Raises:
@@ -136,11 +146,16 @@ def check(
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
         WorkerPythonError: The Python that runs tasks on this host cannot import headgate.
     """
+    data = given.data if is_table(given.data) else source_input(given.data, name)
+    map = given.map  # noqa: A001 - the name of the public interface
+    options = {**options, "map_schema": given.map_schema}
     chosen = _options.resolve("exchange", options, session_confs(session, CONF_PREFIX))
     chosen = with_tls(chosen, session)
-    for name, function in (("map", map), ("reduce", reduce)):
+    for argument, function in (("map", map), ("reduce", reduce)):
         if function is not None and not callable(function):
-            raise OptionError(f"{name} is {kind_of(function)}, not a function", remedy=_FUNCTION)
+            raise OptionError(
+                f"{argument} is {kind_of(function)}, not a function", remedy=_FUNCTION
+            )
     check_parameters("map", map, 1)
     if is_alone:
         check_parameters("reduce", reduce, 1)
@@ -161,9 +176,9 @@ def check(
             else "omit map_schema: schema= declares the columns that map returns · a reduce",
         )
     if schema is None and (map is not None or reduce is not None):
-        name = "map" if reduce is None else "reduce"
+        function_name = "map" if reduce is None else "reduce"
         raise OptionError(
-            f"schema is missing: the columns that {name} returns",
+            f"schema is missing: the columns that {function_name} returns",
             remedy='schema="user string, n long" · schema=df.schema for the columns of the input',
         )
     if not isinstance(data, SourceInput) and data.isStreaming:
@@ -185,7 +200,7 @@ def check(
         "the input" if map is None else "what map returns",
         not_computed=_why_not_computed(data, map, chosen, is_alone),
     )
-    keys = partitioning(by, columns)
+    keys = partitioning(given.by, columns)
     if isinstance(reduce, PerKey):
         replace(columns, argument="per_key").keys(reduce.keys)
     check_whole_groups(map, reduce, keys, chosen["num_partitions"])
@@ -195,7 +210,7 @@ def check(
         df=df,
         source=source,
         by=keys,
-        sort_within=_sort_within(sort_within, columns),
+        sort_within=_sort_within(given.sort_within, columns),
         map=map,
         reduce=reduce,
         given_schema=wire_schema if wire == data.schema else result_schema(data.schema, timezone),

@@ -11,12 +11,12 @@ Decision: ADR 0028.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from headgate.selectors import GlobalSelector
-from headgate.spark.plan.kept import produced, table_of
-from headgate.spark.plan.kept_tasks import way_of
+from headgate.spark.plan.kept import produced
+from headgate.spark.plan.kept_tasks import kept_tasks
 from headgate.spark.portable import portable
 from headgate.spark.tasks.kept_producer import ROWS
 from headgate.spark.tasks.kept_round import CHANGED, LINKS, MESSAGES, STATE, KeptRoundTask
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headgate.batches import BatchFunction
-    from headgate.spark.plan.kept_tasks import Way
+    from headgate.spark.plan.kept_tasks import KeptTasks
     from headgate.spark.plan.request import Request
+    from headgate.spark.plan.rules import Plan
     from headgate.spark.tasks.kept_reader import KeptInput
-    from headgate.spark.tasks.planned_source import PlannedSource
 
 _LOG: Final = logging.getLogger("headgate.spark")
 _BODY: Final = "headgate.spark.tasks.kept_round"
-_SAID: Final = "iteration %s by %s -> %d partitions, %d rounds: kept, %s"
+_PLANNED: Final = "iteration %s by %s -> %d partitions, %d rounds: kept, %s"
 #: The column that says which rows changed.
 FLAG: Final = "headgate changed"
 _NAMES: Final = {STATE: "state", LINKS: "links", CHANGED: "changed"}
@@ -47,25 +47,31 @@ class Iteration:
 
     Attributes:
         state: the first state.
-        links: what is placed once; None if there is nothing.
         messages: of the session and with the options of ``state``; without an input.
         send: makes messages.
         update: makes the new state.
         rounds: number of rounds.
         key: the key column if ``update`` returns only the rows that changed; None if all.
+        links: what is placed once; None if there is nothing.
         changed: the rows that the first ``send`` gets, if a part of the rounds has run already; else None.
         has_flag: True if the result says in the column :data:`FLAG` which rows the last round changed.
     """
 
     state: Request
-    links: Request | None
     messages: Request
     send: BatchFunction
     update: BatchFunction
     rounds: int
     key: str | None
+    links: Request | None = None
     changed: Request | None = None
     has_flag: bool = False
+
+    @property
+    def kept(self) -> Request:
+        """The state as a round keeps it: each task its own."""
+        schema = self.state.wire_schema
+        return replace(self.state, by=GlobalSelector(), map=None, given_schema=schema, planned=None)
 
     @property
     def inputs(self) -> dict[int, Request]:
@@ -84,73 +90,61 @@ def why_not_side_by_side(session: SparkSession, partitions: int) -> str:
     return "" if session.conf.get(_CONF, "true") == "true" else f"{_CONF} is false"
 
 
-def plan_rounds(
-    call: Iteration, partitions: int, sources: Sequence[PlannedSource | None]
-) -> DataFrame:
+def plan_rounds(call: Iteration, plan: Plan) -> DataFrame:
     """Return the DataFrame of an iteration.
 
     Args:
         call: the call, for whose session :func:`why_not_side_by_side` returns nothing.
-        partitions: number of partitions of the state.
-        sources: for each input the source with its splits; None for a DataFrame.
+        plan: of the exchanges of its rounds.
     """
     # Spark reads shuffles side by side if it knows their hash, not if a row has the partition's number.
     # A line of progress would know the stages of the inputs alone.
-    way = way_of(call.state, partitions, by_hash=True, has_progress=False)
-    by = call.state.by_words
-    _LOG.info(_SAID, way.name[:4], by, partitions, call.rounds, way.why)
-    words = f"headgate {way.name[:4]} iterated by {by} -> {partitions} through {way.words}"
+    tasks = kept_tasks(plan, call.state.session, by_hash=True, has_progress=False)
+    by, partitions = plan.call.inputs[0].placement.words, plan.partitions
+    _LOG.info(_PLANNED, plan.name[:4], by, partitions, call.rounds, tasks.why)
+    step = (
+        f"headgate {plan.name[:4]} iterated by {by} -> {partitions} through {plan.session.through}"
+    )
     placed = {
-        number: way.placed(
-            produced(
-                way,
-                number,
-                request,
-                source,
-                table_of(request, source),
-                f"{words}: {_NAMES[number]}",
-            )
-        )
-        for (number, request), source in zip(call.inputs.items(), sources, strict=True)
+        number: tasks.placed(produced(tasks, number, request, f"{step}: {_NAMES[number]}"))
+        for number, request in call.inputs.items()
     }
     first, links = placed[STATE], [placed[LINKS]] if LINKS in placed else []
     changed = [placed[CHANGED]] if CHANGED in placed else []
-    of_links = (
-        None if call.links is None else way.input(LINKS, call.links.wire_schema, call.links.order)
-    )
-    state = way.input(STATE, call.state.wire_schema, call.state.order)
+    of_links = None if call.links is None else tasks.input(LINKS, call.links)
+    state = tasks.input(STATE, call.state)
     messages: KeptInput | None = None
     before: list[DataFrame] = []
     for number in range(1, call.rounds + 1):
-        task = _round(call, way, number, state, of_links, messages)
+        task = _round(call, tasks, number, state, of_links, messages)
         # The first round keeps no state of its own: the second one reads the first state too.
-        given = [
+        read = [
             *before,
             *([first] if number <= 2 else []),
             *(changed if number == 1 else []),
             *links,
         ]
-        rows = _side_by_side(given, partitions).mapInArrow(
-            portable(task, _BODY, f"{words}: round {number}"), ROWS
+        rows = _side_by_side(read, partitions).mapInArrow(
+            portable(task, _BODY, f"{step}: round {number}"), ROWS
         )
-        before = [way.placed(rows)]
+        before = [tasks.placed(rows)]
         if task.kept is not None:
-            state = way.input(_kept(number), call.state.wire_schema, call.state.order)
-        messages = way.input(_sent(number), call.messages.wire_schema)
-    end = _round(call, way, call.rounds + 1, state, None, messages)
-    given = [*before, *([first] if call.rounds == 1 else [])]
-    function = portable(end, _BODY, f"{words}: end")
+            state = tasks.input(_kept(number), call.state)
+        messages = tasks.input(_sent(number), call.messages)
+    end = _round(call, tasks, call.rounds + 1, state, None, messages)
+    read = [*before, *([first] if call.rounds == 1 else [])]
+    function = portable(end, _BODY, f"{step}: end")
     result = call.state.result
     if call.has_flag:
         from pyspark.sql.types import BooleanType, StructField, StructType  # noqa: PLC0415
 
         result = StructType([*result.fields, StructField(FLAG, BooleanType(), nullable=False)])
-    return way.lives_with(_side_by_side(given, partitions).mapInArrow(function, result))
+    return tasks.lives_with(_side_by_side(read, partitions).mapInArrow(function, result))
 
 
 def _round(
     call: Iteration,
-    way: Way,
+    tasks: KeptTasks,
     number: int,
     state: KeptInput,
     links: KeptInput | None,
@@ -158,18 +152,14 @@ def _round(
 ) -> KeptRoundTask:
     """Return the task of a round; of the end if there is no such round."""
     is_end = number > call.rounds
-    schema = call.state.wire_schema
-    kept = None
-    if not is_end and messages is not None:
-        kept = way.producer(_kept(number), schema, GlobalSelector(), input=STATE)
-    sent = None
+    kept = sent = None
     if not is_end:
-        sent = way.producer(
-            _sent(number), call.messages.wire_schema, call.messages.by, input=MESSAGES
-        )
+        sent = tasks.producer(_sent(number), call.messages, input=MESSAGES)
+        if messages is not None:
+            kept = tasks.producer(_kept(number), call.kept, input=STATE)
     of_changed, result = None, call.state.result_schema
     if call.changed is not None and messages is None:
-        of_changed = way.input(CHANGED, call.changed.wire_schema, call.changed.order)
+        of_changed = tasks.input(CHANGED, call.changed)
     if is_end and call.has_flag:
         import pyarrow as pa  # noqa: PLC0415 - slow to import
 
@@ -186,9 +176,9 @@ def _round(
         kept=kept,
         sent=sent,
         result=result,
-        partitions=way.partitions,
-        reading=way.reading(3),
-        reports=way.reports,
+        partitions=tasks.plan.partitions,
+        reading=tasks.reading(3),
+        reports=tasks.reports,
     )
 
 

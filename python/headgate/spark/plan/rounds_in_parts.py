@@ -17,7 +17,7 @@ from headgate.spark.plan.rounds import FLAG
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headgate.spark.plan.inputs import Input
+    from headgate.spark.plan.request import Input
 
 _LOG: Final = logging.getLogger("headgate.spark")
 #: Most rounds of a part.

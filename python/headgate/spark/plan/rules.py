@@ -1,17 +1,23 @@
-"""The way of an exchange, chosen from plain facts. No Spark here.
+"""The rules by which the way of an exchange is chosen, from plain facts. No Spark here.
 
-``exchange()`` plans what :func:`choose` returns, and ``explain()`` shows it. So there is one copy of the rules.
+``exchange()`` carries out what :func:`choose` returns, and ``explain()`` shows it. So there is one copy of the rules.
 
 Decision: ADR 0044.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from headgate._option_table import TASK_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from headgate.options import EnvironmentOptions
+    from headgate.spark.plan.facts import CallFacts, InputFacts, SessionFacts
 
 #: How rows travel: by Spark's own repartition, or in files.
 Mode: TypeAlias = Literal["repartition", "kept"]
@@ -35,63 +41,7 @@ _BY_ORDER: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The facts of a call on which its way depends.
-
-    Attributes:
-        mode: the option of this name.
-        mode_from: where its value comes from.
-        by: the partitioning in words.
-        is_listed: True if the inputs are given as a list.
-        is_shortest: True if Spark's shuffle takes the rows of a DataFrame between JVM and Python least often.
-        is_by_order: True if the place of a row may depend on the rows before it.
-        has_map: True if Python makes the rows.
-        reads_source: True if the workers read the input.
-        spark_places: True if Spark's own repartition places the rows, without a function of Python.
-    """
-
-    mode: str
-    mode_from: str
-    by: str
-    is_listed: bool = False
-    is_shortest: bool = False
-    is_by_order: bool = False
-    has_map: bool = False
-    reads_source: bool = False
-    spark_places: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class There:
-    """The facts of a session on which the way of an exchange depends.
-
-    Attributes:
-        on_connect: True if its driver is elsewhere.
-        is_one_process: True if all tasks run in the driver's JVM, so no executor can be lost.
-        shares_files: True if all executors are sure to be on one host.
-        compares_rows: True if Spark notices a task that returns other rows when it runs again.
-    """
-
-    on_connect: bool = False
-    is_one_process: bool = False
-    shares_files: bool = False
-    compares_rows: bool = True
-
-    @property
-    def is_inline(self) -> bool:
-        """True if consumers may be where they can neither map files nor ask the driver for hosts."""
-        return self.on_connect and not self.shares_files
-
-    @property
-    def through(self) -> str:
-        """How consumers of a kept exchange get the pages, in words."""
-        if self.shares_files:
-            return "files"
-        return "Spark's shuffle" if self.is_inline else "hosts"
-
-
-@dataclass(frozen=True, slots=True)
-class Other:
+class Rejected:
     """A way that was not chosen."""
 
     mode: Mode
@@ -99,40 +49,58 @@ class Other:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """The way of an exchange.
+class Plan:
+    """How an exchange runs: the way of its rows, and the facts by which it was chosen.
 
     Attributes:
+        call: facts of the call.
+        session: facts of the session.
         mode: the way.
         why: the reason.
-        others: the other ways, each with the reason against it.
+        rejected: the other ways, each with the reason against it.
         impossible: why the call cannot be carried out; empty if it can.
         remedy: what to do then.
+        name: of the exchange, 30 digits in hex, as its statistics have it.
     """
 
+    call: CallFacts
+    session: SessionFacts
     mode: Mode
     why: str
-    others: tuple[Other, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
     impossible: str = ""
     remedy: str = ""
+    name: str = field(default_factory=lambda: os.urandom(15).hex())
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions of the result."""
+        return self.call.options["num_partitions"] or max(1, self.session.slots.number)
+
+    @property
+    def task_options(self) -> EnvironmentOptions:
+        """The options of the environments of kept tasks; segments are so small that each partition has two."""
+        options: EnvironmentOptions = {name: self.call.options[name] for name in TASK_OPTIONS}  # type: ignore[assignment]
+        each: int = self.call.options["memory"] // (2 * (self.partitions + 4))
+        fitting = 1 << max(12, each.bit_length() - 1)
+        options["segment_size"] = min(self.call.options["segment_size"], fitting)
+        return options
 
 
-def why_not_kept(asked: Asked, there: There) -> str:
-    """Return why an exchange cannot be kept; empty if it can."""
-    if asked.is_by_order and not there.is_one_process and not there.compares_rows:
+def why_not_kept(session: SessionFacts, *, is_by_order: bool) -> str:
+    """Return why rows cannot be kept, which may be placed by their order; empty if they can."""
+    if is_by_order and not session.is_one_process and not session.compares_rows:
         return _BY_ORDER
     return ""
 
 
-def why_spark_reads(
-    asked: Asked, there: There, *, has_reduce: bool, has_computed_keys: bool
-) -> str:
+def why_spark_reads(call: CallFacts, given: InputFacts, *, on_connect: bool) -> str:
     """Return why Spark reads a DataFrame of which the workers could read the files; empty if they do."""
-    if there.on_connect:
+    if on_connect:
         return _NO_PLAN
-    if asked.mode == "auto" and asked.is_shortest and not has_reduce:
+    if call.mode == "auto" and call.is_shortest and not call.has_reduce:
         return _NO_FUNCTION
-    return _COMPUTED if has_computed_keys else ""
+    return _COMPUTED if given.has_computed_keys else ""
 
 
 def joined_bytes(options: Mapping[str, Any]) -> int:
@@ -142,37 +110,47 @@ def joined_bytes(options: Mapping[str, Any]) -> int:
     return size
 
 
-def choose(asked: Asked, there: There) -> Choice:
-    """Return the way of an exchange."""
-    not_kept, not_spark = why_not_kept(asked, there), _why_not_spark(asked)
-    remedy = _remedy(asked) if not_kept else ""
-    if asked.is_listed:
-        return Choice("kept", _LISTED, (Other("repartition", _LISTED),), not_kept, remedy)
-    if asked.mode != "auto":
-        said = f'mode="{asked.mode}" ({asked.mode_from})'
-        if asked.mode == "kept":
-            return Choice("kept", said, (), not_kept, remedy)
-        # Spark's repartition of rows that Python places trusts in their order as well.
-        return Choice("repartition", said, (), "" if asked.spark_places else not_kept, remedy)
-    if asked.is_shortest:
-        return Choice("repartition", _NO_MAP, (Other("kept", _ONLY_WORK),))
-    if there.is_inline or (not_kept and asked.spark_places):
-        why = _INLINE if there.is_inline else not_kept
-        impossible = "" if asked.spark_places else not_kept
-        return Choice("repartition", why, (Other("kept", why),), impossible, remedy)
-    return Choice("kept", not_spark, (Other("repartition", not_spark),), not_kept, remedy)
+def choose(call: CallFacts, session: SessionFacts) -> Plan:
+    """Return the plan of an exchange."""
+    not_kept = why_not_kept(session, is_by_order=call.is_by_order)
+    mode: Mode = "kept"
+    why, against, impossible = _why_not_spark(call), "", not_kept
+    if call.is_listed:
+        why = against = _LISTED
+    elif call.mode != "auto":
+        why = f'mode="{call.mode}" ({call.options.sources["mode"]})'
+        if call.mode == "spark":
+            # Spark's repartition of rows that Python places trusts in their order as well.
+            mode, impossible = "repartition", "" if call.is_by_spark else not_kept
+    elif call.is_shortest:
+        mode, why, against, impossible = "repartition", _NO_MAP, _ONLY_WORK, ""
+    elif session.is_inline or (not_kept and call.is_by_spark):
+        mode, why = "repartition", _INLINE if session.is_inline else not_kept
+        against, impossible = why, "" if call.is_by_spark else not_kept
+    else:
+        against = why
+    other: Mode = "repartition" if mode == "kept" else "kept"
+    return Plan(
+        call,
+        session,
+        mode,
+        why,
+        rejected=(Rejected(other, against),) if against else (),
+        impossible=impossible,
+        remedy=_remedy(call) if not_kept else "",
+    )
 
 
-def _remedy(asked: Asked) -> str:
+def _remedy(call: CallFacts) -> str:
     """Return what to do if rows are placed by an order that Spark does not watch."""
-    left_to_spark = ['mode="spark"'] if asked.spark_places and not asked.is_listed else []
+    left_to_spark = ['mode="spark"'] if call.is_by_spark else []
     return " · ".join(["by=columns", *left_to_spark, "Spark 4.1 or newer"])
 
 
-def _why_not_spark(asked: Asked) -> str:
+def _why_not_spark(call: CallFacts) -> str:
     """Return why Spark's own repartition is not the shortest way."""
-    if asked.has_map:
+    if any(one.has_map for one in call.inputs):
         return "map makes the rows in Python, from where Spark's shuffle would take them through the JVM"
-    if asked.reads_source:
+    if any(one.source for one in call.inputs):
         return "the workers read the rows, and Spark's shuffle would take them through the JVM"
-    return f"by is {asked.by}, by which only Python can place rows"
+    return f"by is {call.by}, by which only Python can place rows"

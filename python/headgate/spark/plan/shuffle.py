@@ -37,38 +37,19 @@ _BODY: Final = "headgate.spark.tasks.function"
 CHANNEL: Final = "__headgate_channel"
 
 
-def is_shortest(request: Request) -> bool:
-    """Return True if rows cross between the JVM and Python least often through Spark's shuffle.
-
-    They do if the input is a DataFrame, no ``map`` makes the rows, and Spark can place them.
-    """
-    places = request.by is None or _keys(request.by) is not None
-    return request.df is not None and request.map is None and places
-
-
-def is_placed_by_spark(by: Any) -> bool:
-    """Return True if Spark places rows itself by this partitioning, without a number from Python."""
-    return by is None or isinstance(by, PLACED_BY_ORDER) or _keys(by) is not None
-
-
-def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
+def shuffle(request: Request, partitions: int) -> DataFrame:
     """Return a DataFrame that runs ``map``, Spark's repartition, then ``reduce``.
 
     Each row goes to the partition in which the exchange would put it.
 
     Args:
-        request: The call of exchange().
+        request: The call of exchange(), with the splits of a source.
         partitions: Number of partitions of the result.
-        slots: Slots of the application; the number of partitions that read a source, if
-            ``parallelism`` is not given.
-
-    Raises:
-        SourceError: The source could not list its splits, which this call does at once.
     """
     if request.df is None:
         from headgate.spark.plan.source_tables import planned_table  # noqa: PLC0415 - imports pyarrow
 
-        df = planned_table(request, slots)
+        df = planned_table(request)
     else:
         df = request.df
         if request.map is not None:
@@ -79,7 +60,7 @@ def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
     names = _keys(request.by)
     if names is not None:
         df = df.repartition(partitions, *map(for_spark, names))
-    elif is_placed_by_spark(request.by):
+    elif request.by is None or isinstance(request.by, PLACED_BY_ORDER):
         df = df.repartition(partitions)
     else:
         df = _by_channel(df, request, partitions)

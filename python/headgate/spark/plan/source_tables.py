@@ -52,26 +52,24 @@ def planned(request: Request, slots: int) -> PlannedSource:
     return PlannedSource(given.source, given.name, found.version, shares, slots)
 
 
-def numbers(request: Request, source: PlannedSource) -> DataFrame:
-    """Return a DataFrame with a partition for each task, whose only row is the task's number."""
-    tasks = len(source.shares)
+def numbers(request: Request) -> DataFrame:
+    """Return a DataFrame with a partition for each task of a source, whose only row is the task's number."""
+    assert request.planned is not None  # noqa: S101 - the splits are listed when the plan is made
+    tasks = len(request.planned.shares)
     return request.session.range(0, tasks, 1, tasks)
 
 
-def planned_table(request: Request, slots: int) -> DataFrame:
-    """Return a DataFrame of the rows that ``map`` returns for a source.
-
-    Args:
-        request: the request with the source.
-        slots: slots of the application.
-
-    Raises:
-        SourceError: The enumerator failed or did not answer.
-        NotBuiltError: The enumerator and its readers send each other events.
-    """
-    source = planned(request, slots)
+def planned_table(request: Request) -> DataFrame:
+    """Return a DataFrame of the rows that ``map`` returns for a source."""
+    source = request.planned
+    assert source is not None  # noqa: S101 - the splits are listed when the plan is made
     task = SourceTask(
         source, request.map, request.given_schema, request.wire_schema, request.map_option
     )
     name = f"headgate {source.name}" + ("" if request.map is None else ": map")
-    return numbers(request, source).mapInArrow(portable(task, _BODY, name), request.wire)
+    return numbers(request).mapInArrow(portable(task, _BODY, name), request.wire)
+
+
+def input_table(request: Request) -> DataFrame:
+    """Return what the producers of an input read: its rows, or the numbers of their shares of a source."""
+    return numbers(request) if request.df is None else request.df
