@@ -43,7 +43,7 @@ INCLUDED = {
     ROOT / "SAFETY.md": DOCS / "safety.md",
     ROOT / "SECURITY.md": DOCS / "safety.md",
     DOCS / "adr": DOCS / "adr" / "README.md",
-    **dict.fromkeys(ROOT.glob("python/headgate/explain/pages/*.md"), DOCS / "errors.md"),
+    **dict.fromkeys(ROOT.glob("python/headgate/catalogue/pages/*.md"), DOCS / "errors.md"),
 }
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 

@@ -35,7 +35,7 @@ WANTED = (
     "headgate/_native.abi3.so",
     "headgate/_native.pyi",
     "headgate/py.typed",
-    "headgate/explain/pages/HG-2101.md",
+    "headgate/catalogue/pages/HG-2101.md",
 )
 #: Pages that the command ``docs`` prints.
 ROOT = README.parent

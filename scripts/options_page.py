@@ -21,7 +21,7 @@ overrides the default. `map_schema` can only be an argument. `ShuffleEnvironment
 
 Write sizes as in Spark: `"64m"`, `"256k"`, `"1g"`, where k is 1024; a plain number is bytes. Write durations as
 `"100ms"`, `"10s"`, `"5m"`; a plain number is seconds. An unknown name, or a value outside its limits, is an
-`OptionError` ([HG-1001](../python/headgate/explain/pages/HG-1001.md)).
+`OptionError` ([HG-1001](../python/headgate/catalogue/pages/HG-1001.md)).
 
 Terms: *producers* are the tasks before an exchange, *consumers* those after it. A *segment* is a block of fixed size
 from the pool of a process, a *buffer* is a filled segment, and a *page* is an Arrow record batch in a buffer. A *gate*

@@ -119,7 +119,7 @@ PARTS = (
         6,
         (
             "python/headgate/*.py",
-            "python/headgate/explain/*",
+            "python/headgate/catalogue/*",
             "python/headgate/sink/*",
             "python/headgate/source/*",
             "python/headgate/stream/*",
@@ -267,8 +267,7 @@ PARTS = (
             "python/headgate/demo.py",
             "python/headgate/spark/con*.py",
             "python/headgate/spark/doctor/*",
-            "python/headgate/spark/kept.py",
-            "python/headgate/spark/shuffle.py",
+            "python/headgate/spark/plan/*",
             "tests/soak/programs/*",
         ),
     ),

@@ -29,7 +29,7 @@ LEAVES = {
         "headgate._values",
         "headgate.errors",
     },
-    "headgate.explain": {"headgate._matches", "headgate._option_table", "headgate.errors"},
+    "headgate.catalogue": {"headgate._matches", "headgate._option_table", "headgate.errors"},
     "headgate.source.api": {"headgate.errors"},
     "headgate.source.base": {"headgate.errors", "headgate.source.api"},
     "headgate.source.watermark": {

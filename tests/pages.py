@@ -10,7 +10,7 @@ from pathlib import Path
 
 from scripts.page_blocks import README, ROOT, Block, blocks, program, wrong_outputs
 
-#: Pages of the repository whose blocks are Python, beside those of the errors (tests/test_explain_pages.py).
+#: Pages of the repository whose blocks are Python, beside those of the errors (tests/test_catalogue.py).
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 #: Pages whose blocks a test of their own runs, as they need more than a session, or more time than `make test` has.
 RUN_BY = {

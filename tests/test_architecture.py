@@ -308,7 +308,7 @@ RULES: list[tuple[Callable[[Path], Findings], int, str, str | dict[str, str]]] =
         python_only_imports_downwards,
         10,
         "python/headgate/spark/driver/kept/hosts.py",
-        "from headgate.spark.driver.scheduler import slots\n",
+        "from headgate.spark.driver.scheduler import shares\n",
     ),
     (
         python_only_imports_downwards,

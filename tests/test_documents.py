@@ -115,7 +115,7 @@ def exists(name):
 
 
 def test_names_of_headgate_exist():
-    pages = [*DOCUMENTS, *(ROOT / "python/headgate/explain/pages").rglob("*.md")]
+    pages = [*DOCUMENTS, *(ROOT / "python/headgate/catalogue/pages").rglob("*.md")]
     named = 0
     for page in pages:
         if page.name != "CHANGELOG.md":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate import errors, explain
+from headgate import catalogue, errors
 from headgate.__main__ import main
 from headgate._matches import close_matches
 from headgate.errors import ERRORS, HeadgateError, WorkerPythonError, from_code
@@ -62,7 +62,7 @@ def test_every_class_has_a_remedy_of_its_own(code):
 
 @pytest.mark.parametrize("code", ERRORS)
 def test_every_code_has_its_page(code):
-    text = explain.page(code)
+    text = catalogue.page(code)
     title, *_ = text.splitlines()
     assert title.startswith(f"# {code} · {ERRORS[code].__name__} · ")
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
@@ -72,17 +72,17 @@ def test_every_code_has_its_page(code):
 
 def test_every_page_has_its_code():
     assert len(ERRORS) >= 26
-    assert explain.codes() == sorted(ERRORS)
+    assert catalogue.codes() == sorted(ERRORS)
 
 
 def test_the_reference_page_includes_every_page():
     reference = Path(__file__).resolve().parent.parent / "docs" / "errors.md"
-    included = re.findall(r"explain/pages/(HG-\d+)\.md", reference.read_text(encoding="utf-8"))
+    included = re.findall(r"catalogue/pages/(HG-\d+)\.md", reference.read_text(encoding="utf-8"))
     assert included == sorted(ERRORS)
 
 
 def test_pages_name_only_codes_that_exist():
-    named = {code for page in map(explain.page, ERRORS) for code in re.findall(r"HG-\d+", page)}
+    named = {code for page in map(catalogue.page, ERRORS) for code in re.findall(r"HG-\d+", page)}
     assert named <= set(ERRORS)
 
 

@@ -77,12 +77,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if options.command == "docs":
-        from headgate.explain.docs import main as docs_main  # noqa: PLC0415 - not needed by the demo
+        from headgate.catalogue.docs import main as docs_main  # noqa: PLC0415 - not needed by the demo
 
         return docs_main(options.page)
-    from headgate.explain import main as explain_main  # noqa: PLC0415 - not needed by the demo
+    from headgate.catalogue import main as catalogue_main  # noqa: PLC0415 - not needed by the demo
 
-    return explain_main(options.code)
+    return catalogue_main(options.code)
 
 
 def _demo(arguments: Sequence[str]) -> int:

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import SelectorError
-from headgate.spark.shuffle import _chosen
+from headgate.spark.plan.shuffle import _chosen
 
 BATCH = pa.record_batch({"n": [1, 2, 3]})
 

@@ -1,6 +1,7 @@
 """The sentences of ``explain()``: for each the facts that cause it, and facts that do not."""
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -27,11 +28,12 @@ from headgate import (
     ShuffleSelector,
 )
 from headgate.spark.executor_memory import conf_size
-from headgate.spark.plans.explanation import Explanation
-from headgate.spark.plans.facts import Placement, placement
-from headgate.spark.plans.say import placed
-from headgate.spark.plans.show import WIDTH, rows_of
-from headgate.spark.plans.tables import Table
+from headgate.spark.explained.explained import placed
+from headgate.spark.explained.explanation import Explanation
+from headgate.spark.explained.show import WIDTH, rows_of
+from headgate.spark.explained.tables import Table
+from headgate.spark.plan.facts import Placement, placement
+from headgate.spark.slots import Slots
 
 MIB = 1 << 20
 
@@ -271,8 +273,16 @@ def test_pools_that_do_not_fit():
 
 
 def test_without_executors_all_slots_are_workers_of_this_host():
-    assert said(an_exchange(mapped(), there=LOCAL, each=0), master="local[4]").memory.workers == 4
-    assert said(an_exchange(mapped(), each=0)).memory.workers is None
+    assert (
+        said(
+            an_exchange(mapped(), there=replace(LOCAL, slots=Slots(4, ""))), master="local[4]"
+        ).memory.workers
+        == 4
+    )
+    assert (
+        said(an_exchange(mapped(), there=replace(CLUSTER, slots=Slots(4, "")))).memory.workers
+        is None
+    )
 
 
 def test_spark_takes_no_memory_of_ours():
@@ -304,9 +314,13 @@ def test_bytes_on_disk():
 @pytest.mark.parametrize(
     ("facts", "ok", "sentence"),
     [
-        (an_exchange(mapped(), partitions=9), True, "9 consumers run in 3 waves"),
-        (an_exchange(mapped(), partitions=4), True, "4 consumers run at once"),
-        (an_exchange(mapped(), slots=0), None, "no slot is there yet"),
+        (an_exchange(mapped(), options={"num_partitions": 9}), True, "9 consumers run in 3 waves"),
+        (an_exchange(mapped(), options={"num_partitions": 4}), True, "4 consumers run at once"),
+        (
+            an_exchange(mapped(), there=replace(CLUSTER, slots=Slots(0, ""))),
+            None,
+            "no slot is there yet",
+        ),
         (an_exchange(mapped(), there=CONNECT), None, "planned with 4"),
     ],
 )
@@ -355,9 +369,9 @@ def test_files_that_workers_could_read():
 
 
 def test_fewer_partitions_or_producers_than_slots():
-    assert codes(an_exchange(mapped(), partitions=3)) == ["more-partitions"]
-    assert codes(an_exchange(mapped(), partitions=5)) == []
-    assert codes(an_exchange(mapped(), partitions=3, there=CONNECT)) == []
+    assert codes(an_exchange(mapped(), options={"num_partitions": 3})) == ["more-partitions"]
+    assert codes(an_exchange(mapped(), options={"num_partitions": 5})) == []
+    assert codes(an_exchange(mapped(), options={"num_partitions": 3}, there=CONNECT)) == []
     assert codes(an_exchange(a_source(producers=2))) == ["more-producers"]
     assert codes(an_exchange(a_source(producers=2, splits=2))) == []
 
@@ -412,7 +426,7 @@ def test_a_reason_is_shown_once():
 def test_the_html_escapes_all_names():
     name = "<script>alert(1)</script>"
     source = a_source(source=name, placement=Placement("hash", (name,)), splits=None)
-    page = shown(an_exchange(source, slots_words=name))._repr_html_()
+    page = shown(an_exchange(source, there=replace(CLUSTER, slots=Slots(4, name))))._repr_html_()
     assert "<script" not in page
     assert page.count("&lt;script&gt;") >= 3
     assert "color-scheme:light dark" in page

@@ -5,9 +5,9 @@ from pyspark.sql.connect.plan import Join, Limit, Range, SetOperation
 from tests.driver.explain_kit import CONNECT, an_exchange, an_input
 
 from headgate.errors import OptionError
-from headgate.spark.plans import facts
-from headgate.spark.plans.call import explain
-from headgate.spark.plans.find import Finder
+from headgate.spark.explained import remembered
+from headgate.spark.explained.explain import explain
+from headgate.spark.explained.find import Finder
 
 MAPPED = an_input(has_map=True)
 
@@ -34,20 +34,20 @@ Session.__module__ = Frame.__module__ = "pyspark.sql.connect.tests"
 @pytest.fixture
 def named(monkeypatch):
     """Return a function that makes a plan that is the result of an exchange."""
-    monkeypatch.setattr(facts, "_newest", {})
+    monkeypatch.setattr(remembered, "_newest", {})
 
     def make(name, *, is_known=True):
         plan = Range(0, 3, 1)
-        facts._named[plan] = name
+        remembered._named[plan] = name
         if is_known:
-            facts._newest[name] = an_exchange(MAPPED, there=CONNECT, name=name)
+            remembered._newest[name] = an_exchange(MAPPED, there=CONNECT, name=name)
         return plan
 
     return make
 
 
 def names(plan):
-    return [one.facts.name for one in Finder(Session()).of(Frame(plan))]
+    return [one.plan.name for one in Finder(Session()).of(Frame(plan))]
 
 
 def test_exchanges_are_found_below_all_kinds_of_nodes_and_once(named):
@@ -62,15 +62,14 @@ def test_a_plan_that_has_itself_in_it_often_is_walked_once(named, monkeypatch):
     for _ in range(40):
         plan = SetOperation(plan, plan, "union")
     monkeypatch.setattr(
-        "headgate.spark.plans.find.name_of",
-        lambda node, context: visited.append(node) or facts.name_of(node, context),
+        "headgate.spark.explained.find.name_of",
+        lambda node, context: visited.append(node) or remembered.name_of(node, context),
     )
     assert names(plan) == ["aa"]
     assert len(visited) <= 2 * 41
 
 
 def test_what_a_client_cannot_know_is_said(named, monkeypatch):
-    monkeypatch.setattr("headgate.spark.plans.call.master_of", lambda _: "")
     explanation = explain(Frame(named("aa")))
     (found,) = explanation.exchanges
     assert found.inputs[0].producers.source == "unknown"

@@ -3,20 +3,31 @@
 from dataclasses import replace
 
 import pytest
-from tests.driver.explain_kit import CLUSTER, CONNECT, LOCAL, a_source, an_exchange, an_input, said
+from tests.driver.explain_kit import (
+    CLUSTER,
+    CONNECT,
+    LOCAL,
+    a_call,
+    a_source,
+    an_exchange,
+    an_input,
+    said,
+)
 
-from headgate.spark.plans.facts import Placement
-from headgate.spark.plans.rules import Asked, There, choose, why_spark_reads
+from headgate.spark.plan.facts import Placement
+from headgate.spark.plan.rules import choose, why_spark_reads
 
-SHORT = Asked("auto", "default", "[k]", is_shortest=True)
-MAPPED = Asked("auto", "default", "[k]", has_map=True)
+SHORT = a_call()
+MAPPED = a_call(an_input(has_map=True))
 #: A function places the rows, maybe by their order.
-TURN = replace(MAPPED, is_by_order=True)
-OLD = There(shares_files=False, is_one_process=False, compares_rows=False)
+FUNCTION = a_call(an_input(has_map=True, placement=Placement("function", name="f")))
+#: They are placed in turn, as Spark can do too.
+TURN = a_call(an_input(has_map=True, placement=Placement("turn", by_rows=False)))
+OLD = replace(CLUSTER, compares_rows=False)
 
 
-def kinds(choice):
-    return choice.mode, [other.mode for other in choice.others]
+def kinds(plan):
+    return plan.mode, [other.mode for other in plan.rejected]
 
 
 @pytest.mark.parametrize(
@@ -28,33 +39,33 @@ def kinds(choice):
         (MAPPED, CLUSTER, "kept", ["repartition"]),
         (MAPPED, CONNECT, "repartition", ["kept"]),
         (MAPPED, replace(CONNECT, shares_files=True), "kept", ["repartition"]),
-        (replace(TURN, spark_places=True), OLD, "repartition", ["kept"]),
-        (TURN, CLUSTER, "kept", ["repartition"]),
+        (TURN, OLD, "repartition", ["kept"]),
+        (FUNCTION, CLUSTER, "kept", ["repartition"]),
         (MAPPED, OLD, "kept", ["repartition"]),
         (replace(SHORT, is_listed=True), CLUSTER, "kept", ["repartition"]),
         (replace(SHORT, mode="kept"), CLUSTER, "kept", []),
         (replace(MAPPED, mode="spark"), CLUSTER, "repartition", []),
-        (replace(TURN, mode="spark", spark_places=True), OLD, "repartition", []),
+        (replace(TURN, mode="spark"), OLD, "repartition", []),
     ],
 )
 def test_the_way_and_the_ways_not_taken(asked, there, mode, others):
     found = choose(asked, there)
     assert kinds(found) == (mode, others)
     assert found.why
-    assert all(other.why for other in found.others)
+    assert all(other.why for other in found.rejected)
     assert not found.impossible
 
 
 @pytest.mark.parametrize(
     ("asked", "there", "remedy"),
     [
-        (TURN, OLD, "by=columns · Spark 4.1 or newer"),
-        (replace(TURN, mode="kept"), OLD, "by=columns · Spark 4.1 or newer"),
-        (replace(TURN, mode="spark"), OLD, "by=columns · Spark 4.1 or newer"),
-        (TURN, replace(OLD, on_connect=True), "by=columns · Spark 4.1 or newer"),
-        (replace(TURN, is_listed=True), OLD, "by=columns · Spark 4.1 or newer"),
+        (FUNCTION, OLD, "by=columns · Spark 4.1 or newer"),
+        (replace(FUNCTION, mode="kept"), OLD, "by=columns · Spark 4.1 or newer"),
+        (replace(FUNCTION, mode="spark"), OLD, "by=columns · Spark 4.1 or newer"),
+        (FUNCTION, replace(OLD, on_connect=True), "by=columns · Spark 4.1 or newer"),
+        (replace(FUNCTION, is_listed=True), OLD, "by=columns · Spark 4.1 or newer"),
         (
-            replace(TURN, mode="kept", spark_places=True),
+            replace(TURN, mode="kept"),
             OLD,
             'by=columns · mode="spark" · Spark 4.1 or newer',
         ),
@@ -67,30 +78,29 @@ def test_rows_that_an_old_spark_might_place_twice_are_refused(asked, there, reme
 
 
 def test_where_the_mode_comes_from_is_said():
-    asked = replace(SHORT, mode="kept", mode_from="spark.headgate.mode")
-    assert choose(asked, CLUSTER).why == 'mode="kept" (spark.headgate.mode)'
+    call = a_call(confs={"spark.headgate.mode": "kept"})
+    assert choose(call, CLUSTER).why == 'mode="kept" (spark.headgate.mode)'
 
 
 @pytest.mark.parametrize(
-    ("asked", "there", "named", "why"),
+    ("call", "there", "why"),
     [
-        (MAPPED, CLUSTER, {}, ""),
-        (MAPPED, CONNECT, {}, "a client of Spark Connect"),
-        (SHORT, CLUSTER, {}, "no function gets its rows"),
-        (SHORT, CLUSTER, {"has_reduce": True}, ""),
-        (replace(SHORT, mode="kept"), CLUSTER, {}, ""),
+        (MAPPED, CLUSTER, ""),
+        (MAPPED, CONNECT, "a client of Spark Connect"),
+        (SHORT, CLUSTER, "no function gets its rows"),
+        (replace(SHORT, has_reduce=True), CLUSTER, ""),
+        (replace(SHORT, mode="kept"), CLUSTER, ""),
         (
-            SHORT,
+            a_call(an_input(has_computed_keys=True), has_reduce=True),
             CLUSTER,
-            {"has_reduce": True, "has_computed_keys": True},
             "Spark computes its keys",
         ),
     ],
 )
-def test_why_spark_reads_files_that_workers_could_read(asked, there, named, why):
-    flags = {"has_reduce": False, "has_computed_keys": False, **named}
-    assert why_spark_reads(asked, there, **flags).startswith(why)
-    assert bool(why) == bool(why_spark_reads(asked, there, **flags))
+def test_why_spark_reads_files_that_workers_could_read(call, there, why):
+    reason = why_spark_reads(call, call.inputs[0], on_connect=there.on_connect)
+    assert reason.startswith(why)
+    assert bool(why) == bool(reason)
 
 
 def falls(facts):

@@ -7,7 +7,7 @@ from pyspark.sql import types as t
 
 from headgate import HashSelector
 from headgate.errors import SelectorError, UnknownColumnError, UnsupportedTypeError
-from headgate.spark.keys import Columns, for_spark, type_of, words
+from headgate.spark.plan.keys import Columns, for_spark, type_of, words
 
 INNER = (
     t.StructType()

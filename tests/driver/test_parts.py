@@ -5,10 +5,10 @@ import pytest
 from pyspark.sql import types as t
 
 from headgate.errors import SchemaMismatchError, UnknownColumnError, UnsupportedTypeError
-from headgate.spark.driver.scheduler.slots import from_master, local_attempts
-from headgate.spark.keys import Columns
+from headgate.spark.plan.keys import Columns
+from headgate.spark.plan.shuffle import keys_of_partitions, murmur3
 from headgate.spark.schema import arrow_schema
-from headgate.spark.shuffle import keys_of_partitions, murmur3
+from headgate.spark.slots import from_master, local_attempts
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply
 
 

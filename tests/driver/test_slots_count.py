@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.spark.driver.scheduler.slots import executors_of
+from headgate.spark.slots import executors_of
 
 CLUSTER = "local-cluster[3,4,1024]"
 DYNAMIC = {"spark.dynamicAllocation.enabled": "True"}

@@ -5,7 +5,7 @@ import pytest
 import headgate as hg
 from headgate.errors import OptionError
 from headgate.selectors import GlobalSelector, RebalanceSelector
-from headgate.spark.whole_groups import check_whole_groups
+from headgate.spark.plan.whole_groups import check_whole_groups
 
 
 def whole(group):

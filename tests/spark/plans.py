@@ -1,14 +1,19 @@
 """Plans that no call of exchange() on this master makes."""
 
-from headgate.spark.request import check
-from headgate.spark.shuffle import shuffle
-from headgate.spark.source_input import is_table, source_input
+from dataclasses import replace
+
+from headgate.spark.plan.request import Input, check
+from headgate.spark.plan.shuffle import shuffle
+from headgate.spark.plan.source_tables import planned
 
 
 def through_sparks_shuffle(spark, data, **options):
     """Plan an exchange as for a client of Spark Connect: Spark's shuffle moves what ``map`` returns."""
-    data = data if is_table(data) else source_input(data, None)
-    given = [options.pop(name, None) for name in ("by", "map", "reduce", "schema")]
-    sort_within = options.pop("sort_within", None)
-    request = check(data, spark, *given, options, sort_within=sort_within)
-    return shuffle(request, options["num_partitions"], 4)
+    by, map_, reduce, schema = (
+        options.pop(name, None) for name in ("by", "map", "reduce", "schema")
+    )
+    given = Input(data, by, map_, options.pop("map_schema", None), options.pop("sort_within", None))
+    request = check(given, spark, reduce, schema, options)
+    if request.source is not None:
+        request = replace(request, planned=planned(request, 4))
+    return shuffle(request, options["num_partitions"])

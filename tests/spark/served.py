@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.faults.patience import wait_until
 
-from headgate.spark import kept_way
+from headgate.spark.plan import facts
 
 
 def hosts_of(spark):
@@ -29,7 +29,7 @@ def _is_host(process, folder):
 @contextmanager
 def served(spark, monkeypatch):
     """Have exchanges use hosts within the block; end the hosts after it, as other tests expect none."""
-    monkeypatch.setattr(kept_way, "shares_files", lambda _: False)
+    monkeypatch.setattr(facts, "shares_files", lambda _: False)
     yield
     assert hosts_of(spark)
     wait_until(lambda: not _kill_hosts(spark), "the hosts have ended", 10)

@@ -164,7 +164,7 @@ def test_sparks_shuffle_gives_the_same_result_for_all_kinds_of_by(spark, numbers
 
 
 def test_murmur3_returns_sparks_hash(spark):
-    from headgate.spark.shuffle import murmur3
+    from headgate.spark.plan.shuffle import murmur3
 
     row = spark.sql("select hash(0), hash(1), hash(42), hash(2147483647), hash(123456789)").first()
     assert [murmur3(n) for n in (0, 1, 42, 2**31 - 1, 123456789)] == list(row)

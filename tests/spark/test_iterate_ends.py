@@ -11,7 +11,8 @@ from pyspark.errors import PySparkException
 from tests.faults.patience import wait_until
 from tests.spark.masters import PYSPARK
 
-from headgate.spark import iterate, last_stats, rounds_in_parts
+from headgate.spark import iterate, last_stats
+from headgate.spark.plan import rounds_in_parts
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -13,8 +13,8 @@ from pyspark import cloudpickle
 
 from headgate.source.files.footer import Footer
 from headgate.spark import exchange
-from headgate.spark.scans.files import _check_calendar
-from headgate.spark.scans.plan import Unsure
+from headgate.spark.plan.read_auto.files import _check_calendar
+from headgate.spark.plan.read_auto.scan import Unsure
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -271,7 +271,7 @@ def test_a_default_is_no_matter_if_its_column_is_not_read(make_table, said):
 
 
 def test_each_field_of_sparks_plan_is_known(spark, folder, monkeypatch, said):
-    from headgate.spark.scans import relation
+    from headgate.spark.plan.read_auto import relation
 
     less = {name: values for name, values in relation._RELATION.items() if name != "bucketSpec"}
     monkeypatch.setattr(relation, "_RELATION", less)
@@ -418,6 +418,6 @@ def test_an_unexpected_failure_of_the_look_leaves_the_read_to_spark(
     def fail(*_):
         raise TypeError("map_() takes at least 2 positional arguments")
 
-    monkeypatch.setattr("headgate.spark.scans.source.check", fail)
+    monkeypatch.setattr("headgate.spark.plan.read_auto.source.check", fail)
     df = spark.read.parquet(f"{folder}/0.parquet").select("id")
     assert "the look at it failed with TypeError: map_() takes" in by_spark(df, said)

@@ -9,11 +9,11 @@ from headgate.observe.record import Run, Stage, Task, Verdict
 from headgate.spark.datasource.register import register
 from headgate.spark.doctor import doctor
 from headgate.spark.exchange import exchange, last_stats
-from headgate.spark.inputs import Input
+from headgate.spark.explained.explain import explain
+from headgate.spark.explained.explanation import Explanation
 from headgate.spark.iterate import iterate
 from headgate.spark.live_page import ui
-from headgate.spark.plans.call import explain
-from headgate.spark.plans.explanation import Explanation
+from headgate.spark.plan.request import Input
 from headgate.spark.report_file import report
 from headgate.spark.write import write
 

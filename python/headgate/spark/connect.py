@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import NotBuiltError
 from headgate.spark.confs import is_connect
-from headgate.spark.driver.scheduler.slots import Slots, from_master
+from headgate.spark.slots import Slots, from_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

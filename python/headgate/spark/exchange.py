@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from headgate.batches import Batches
 from headgate.observe.runs import RUNS
-from headgate.spark.inputs import requests_of
-from headgate.spark.request import check
-from headgate.spark.source_input import (
-    is_table,
-    refuse_for_table,
-    session_of,
-    source_input,
-)
+from headgate.spark.plan.inputs import requests_of
+from headgate.spark.plan.request import Input
+from headgate.spark.plan.sources import is_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -26,10 +22,9 @@ if TYPE_CHECKING:
     from headgate.batches import BatchFunction
     from headgate.observe.record import Run
     from headgate.source import Source
-    from headgate.spark.inputs import Input
     from headgate.spark.options import ExchangeOptions
-    from headgate.spark.plans.decide import Decision
-    from headgate.spark.request import By
+    from headgate.spark.plan.request import By, Request
+    from headgate.spark.plan.rules import Plan
 
 _LOG: Final = logging.getLogger("headgate.spark")
 _REPARTITION: Final = (
@@ -176,23 +171,25 @@ def exchange(
             )
     """
     # Workers import this module, and need nothing that plans.
-    from headgate.spark.plans.decide import decide, decide_several  # noqa: PLC0415
+    from headgate.spark.explained.remembered import remember  # noqa: PLC0415
+    from headgate.spark.plan.decide import decide  # noqa: PLC0415
 
-    given = {**options, "num_partitions": num_partitions, "parallelism": parallelism}
-    if isinstance(df, (list, tuple)):
-        several = requests_of(df, by, map, reduce, schema, sort_within, spark, given)
-        return _planned(decide_several(several), explain=explain)
-    if not is_table(df):
-        session = session_of(spark)
-        data = source_input(df)
-        request = check(data, session, by, map, reduce, schema, given, sort_within=sort_within)
-        return _planned(decide(request), explain=explain)
-    refuse_for_table(df, spark, parallelism)
-    request = check(df, df.sparkSession, by, map, reduce, schema, given, sort_within=sort_within)
-    if not df.columns:
-        named = {**options, "num_partitions": num_partitions, "explain": explain}
-        return _without_columns(df, by, map, reduce, schema, named)
-    return _planned(decide(request), explain=explain)
+    map_schema = options.pop("map_schema", None)
+    call = Input(df, by, map, map_schema, sort_within)  # type: ignore[arg-type]
+    others = {**options, "num_partitions": num_partitions, "parallelism": parallelism}
+    is_listed = isinstance(df, (list, tuple))
+    requests = requests_of(call, reduce, schema, spark, others)
+    has_columns = is_listed or not is_table(df) or bool(df.columns)
+    if not has_columns:
+        requests = (_with_a_column(requests[0]),)
+    plan, requests = decide(requests, is_listed=is_listed)
+    result = _carried_out(plan, requests)
+    remember(result, plan)
+    if explain:
+        from headgate.spark.explained.explain import explain as explanation_of  # noqa: PLC0415
+
+        print(explanation_of(result))  # noqa: T201 - the caller asks for it
+    return result if has_columns or map is not None or reduce is not None else result.select()
 
 
 def last_stats() -> Run | None:
@@ -205,52 +202,33 @@ def last_stats() -> Run | None:
     return RUNS.newest("kept")
 
 
-def _planned(decision: Decision, *, explain: bool) -> DataFrame:
-    """Plan what was decided, and remember it for ``explain()``."""
-    from headgate.spark.plans.facts import remember  # noqa: PLC0415 - not in workers
+def _carried_out(plan: Plan, requests: Sequence[Request]) -> DataFrame:
+    if plan.mode == "kept":
+        from headgate.spark.plan.kept import keep  # noqa: PLC0415 - loads the native module
 
-    df = _plan(decision)
-    remember(df, decision)
-    if explain:
-        from headgate.spark.plans.call import explain as explanation_of  # noqa: PLC0415 - only here
+        return keep(plan, requests)
+    from headgate.spark.plan.shuffle import shuffle  # noqa: PLC0415 - only this way needs it
 
-        print(explanation_of(df))  # noqa: T201 - the caller asks for it
-    return df
+    _LOG.info(_REPARTITION, plan.call.by, plan.partitions, plan.why)
+    return shuffle(requests[0], plan.partitions)
 
 
-def _plan(decision: Decision) -> DataFrame:
-    first, partitions = decision.requests[0], decision.partitions
-    if decision.choice.mode == "kept":
-        from headgate.spark.kept import keep  # noqa: PLC0415 - loads the native module
-
-        return keep(decision.requests, partitions, decision.sources, decision.name)
-    from headgate.spark.shuffle import shuffle  # noqa: PLC0415 - only this way needs it
-
-    _LOG.info(_REPARTITION, first.by_words, partitions, decision.choice.why)
-    return shuffle(first, partitions, decision.slots.number)
-
-
-def _without_columns(
-    df: DataFrame,
-    by: Any,
-    map_: BatchFunction | None,
-    reduce: BatchFunction | None,
-    schema: StructType | pa.Schema | str | None,
-    options: Mapping[str, Any],
-) -> DataFrame:
-    """Exchange rows without columns.
-
-    Spark passes no rows to Python if there are no columns, so each row gets one column for the trip.
-    """
+def _with_a_column(request: Request) -> Request:
+    """Give rows without columns one for the trip: Spark passes no rows to Python if there are no columns."""
     from pyspark.sql.functions import lit  # noqa: PLC0415 - pyspark only where Spark is
 
-    carrier = df.select(lit(True).alias("row"))
-    if map_ is not None:
-        map_ = _stripped(map_)
-    elif reduce is not None:
-        reduce = _stripped(reduce)
-    result = exchange(carrier, by, map_, reduce, schema, **options)
-    return result if map_ is not None or reduce is not None else result.select()
+    from headgate.spark.schema import arrow_schema  # noqa: PLC0415
+
+    assert request.df is not None  # noqa: S101 - a source has columns
+    df = request.df.select(lit(True).alias("row"))
+    schema = arrow_schema(df.schema, "UTC")
+    request = replace(request, df=df, given_schema=schema)
+    if request.map is not None:
+        return replace(request, map=_stripped(request.map))
+    request = replace(request, wire=df.schema, wire_schema=schema)
+    if request.reduce is not None:
+        return replace(request, reduce=_stripped(request.reduce))
+    return replace(request, result=df.schema, result_schema=schema)
 
 
 def _stripped(function: BatchFunction) -> BatchFunction:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 from headgate._arguments import flag
 from headgate._kinds import kind_of, parameters_taken
 from headgate.errors import NotBuiltError, OptionError
-from headgate.spark.inputs import Input, check_keys, session_for
-from headgate.spark.keys import Columns
-from headgate.spark.request import check, partitioning, struct_of
+from headgate.spark.plan.inputs import check_keys, session_for
+from headgate.spark.plan.keys import Columns
+from headgate.spark.plan.request import Input, check, partitioning, struct_of
+from headgate.spark.plan.sources import is_table, refuse_for_table, source_input
 from headgate.spark.schema import arrow_schema
-from headgate.spark.source_input import is_table, refuse_for_table, source_input
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from headgate.batches import BatchFunction
     from headgate.source import Source
-    from headgate.spark.kept_rounds import Iteration
     from headgate.spark.options import ExchangeOptions
-    from headgate.spark.request import By, Request
+    from headgate.spark.plan.facts import SessionFacts
+    from headgate.spark.plan.request import By, Request
 
 #: Most rounds: each costs a task for each partition, and maybe a mistake.
 MOST_ROUNDS: Final = 10_000
@@ -125,8 +125,11 @@ def iterate(
                 message_schema="page long, rank double", rounds=10,
             )
     """
-    from headgate.spark.kept_rounds import Iteration  # noqa: PLC0415 - slow to import
-    from headgate.spark.rounds_in_parts import PART, run_in_parts  # noqa: PLC0415 - slow to import
+    # Workers import this module, and need nothing that plans.
+    from headgate.spark.plan.decide import decide  # noqa: PLC0415
+    from headgate.spark.plan.facts import session_facts  # noqa: PLC0415
+    from headgate.spark.plan.rounds import Iteration, plan_rounds  # noqa: PLC0415
+    from headgate.spark.plan.rounds_in_parts import PART, run_in_parts  # noqa: PLC0415
 
     _check_rounds(rounds, until, delta=delta)
     _check_function("send", send, ("state",) if links is None else ("state", "links"))
@@ -160,10 +163,11 @@ def iterate(
         )
         check_keys([*requests.values(), messages])
         key = _key(requests["state"]) if delta else None
+        facts = session_facts(session, by_order=True)
+        partitions = requests["state"].options["num_partitions"] or max(1, facts.slots.number)
+        _check_plan(messages, partitions, facts)
+        plan, read = decide(list(requests.values()), is_listed=True, session=facts)
         call = Iteration(
-            state=requests["state"],
-            links=requests.get("links"),
-            changed=requests.get("changed"),
             messages=messages,
             send=send,
             update=update,
@@ -171,27 +175,14 @@ def iterate(
             key=key,
             has_flag=has_flag,
             iteration=iteration,
+            **dict(zip(requests, read, strict=True)),
         )
-        return _planned(call)
+        return plan_rounds(call, plan)
 
     if until is None and rounds <= PART:
         return planned(first, None, rounds, has_flag=False, iteration="")
     is_until = until is not None
     return run_in_parts(planned, session, first, rounds, has_delta=delta, is_until=is_until)
-
-
-def _planned(call: Iteration) -> DataFrame:
-    """Return the DataFrame of so many rounds."""
-    from headgate.spark.kept_rounds import plan_rounds  # noqa: PLC0415 - slow to import
-    from headgate.spark.plans.decide import planned_inputs, slots_for  # noqa: PLC0415
-
-    slots = max(1, slots_for(call.state.session).number)
-    partitions = call.state.options["num_partitions"] or slots
-    _check_plan(call.messages, partitions)
-    names = [name for name in ("state", "links", "changed") if getattr(call, name) is not None]
-    requests, sources, _ = planned_inputs([getattr(call, name) for name in names], slots)
-    read: dict[str, Any] = dict(zip(names, requests, strict=True))
-    return plan_rounds(replace(call, **read), partitions, sources)
 
 
 def _check_rounds(rounds: Any, until: Any, *, delta: bool) -> None:
@@ -249,19 +240,8 @@ def _checked(
     """Return the request of an input, whose result are the rows that are sent."""
     data = given.data if is_table(given.data) else source_input(given.data, name)
     columns = data.schema if given.map_schema is None else given.map_schema
-    key = by if given.by is None else given.by
-    own = {**options, "map_schema": given.map_schema}
-    request = check(
-        data,
-        session,
-        key,
-        given.map,
-        update,
-        columns,
-        own,
-        sort_within=given.sort_within,
-        is_alone=False,
-    )
+    own = replace(given, by=by if given.by is None else given.by)
+    request = check(own, session, update, columns, options, name=name, is_alone=False)
     if not request.wire.fields:
         raise OptionError(f"{name} has no columns", remedy="select at least one column")
     return request
@@ -291,10 +271,11 @@ def _messages(state: Request, by: By, schema: Any) -> Request:
     )
 
 
-def _check_plan(messages: Request, partitions: int) -> None:
+def _check_plan(messages: Request, partitions: int, session: SessionFacts) -> None:
     """Refuse what Spark cannot plan."""
-    from headgate.spark.kept_rounds import why_not_side_by_side  # noqa: PLC0415 - slow to import
-    from headgate.spark.plans.decide import why_not  # noqa: PLC0415
+    from headgate.spark.plan.facts import placement  # noqa: PLC0415
+    from headgate.spark.plan.rounds import why_not_side_by_side  # noqa: PLC0415 - slow to import
+    from headgate.spark.plan.rules import why_not_kept  # noqa: PLC0415
 
     why = why_not_side_by_side(messages.session, partitions)
     if why:
@@ -304,18 +285,20 @@ def _check_plan(messages: Request, partitions: int) -> None:
             have=why,
             remedy="num_partitions=1 · Spark 4.1 or newer · a loop of exchange([...], ...)",
         )
-    why = why_not(messages)
+    why = why_not_kept(session, is_by_order=placement(messages.by).is_by_order)
     if why:
         raise NotBuiltError("these messages cannot be kept", asked=why, remedy="message_by=columns")
 
 
 def _key(state: Request) -> str:
     """Return the column by which changed rows replace others."""
+    from headgate.spark.plan.facts import placement  # noqa: PLC0415
+
     by = state.by
     if isinstance(by, list) and len(by) == 1 and isinstance(by[0], str):
         return by[0]
     raise OptionError(
         "delta=True needs one column by which changed rows replace those of the state",
-        asked=f"by={state.by_words}",
+        asked=f"by={placement(by).words}",
         remedy='by="id" · delta=False',
     )

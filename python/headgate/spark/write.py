@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.sink import Sink, WriteResult
     from headgate.source import Source
     from headgate.spark.options import ExchangeOptions
-    from headgate.spark.request import By
+    from headgate.spark.plan.request import By
 
 #: The columns that a task returns: one row with what it has staged.
 MANIFEST: Final = "committable binary, rows long"
@@ -174,7 +174,7 @@ def file_schema(schema: StructType) -> pa.Schema:
 
 
 def _is_alone(df: Any, by: Any, map_: Any, reduce: Any, schema: Any, given: dict[str, Any]) -> bool:
-    from headgate.spark.source_input import is_table, refuse_for_table  # noqa: PLC0415
+    from headgate.spark.plan.sources import is_table, refuse_for_table  # noqa: PLC0415
 
     if not is_table(df) or any(x is not None for x in (by, map_, reduce)):
         return False
@@ -226,19 +226,10 @@ def _result(
     given: dict[str, Any],
 ) -> StructType:
     """Return the schema of the rows to write; raise for a bad argument as exchange() does."""
-    from headgate.spark.request import check  # noqa: PLC0415
-    from headgate.spark.source_input import (  # noqa: PLC0415
-        is_table,
-        refuse_for_table,
-        session_of,
-        source_input,
-    )
+    from headgate.spark.plan.inputs import request_of  # noqa: PLC0415
+    from headgate.spark.plan.request import Input  # noqa: PLC0415
 
     options = dict(given)
     spark, order = options.pop("spark", None), options.pop("sort_within", None)
-    if is_table(df):
-        refuse_for_table(df, spark, options.get("parallelism"))
-        session = df.sparkSession
-        return check(df, session, by, map_, reduce, schema, options, sort_within=order).result
-    data, session = source_input(df), session_of(spark)
-    return check(data, session, by, map_, reduce, schema, options, sort_within=order).result
+    call = Input(df, by, map_, options.pop("map_schema", None), order)
+    return request_of(call, reduce, schema, spark, options).result

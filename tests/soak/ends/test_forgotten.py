@@ -86,7 +86,7 @@ def tables(spark, owner):
 @pytest.fixture(autouse=True)
 def on_several_hosts(monkeypatch):
     """Let exchanges register with the driver, as on a cluster of several hosts. No host starts before an action."""
-    monkeypatch.setattr("headgate.spark.kept_way.shares_files", lambda session: False)
+    monkeypatch.setattr("headgate.spark.plan.facts.shares_files", lambda master: False)
 
 
 def kept(df, **options):

@@ -31,7 +31,7 @@ def register(spark: SparkSession, **sources: Registered) -> None:
 
     from headgate.source import Source  # noqa: PLC0415 - loads pyarrow
     from headgate.spark.datasource.data_source import HeadgateDataSource  # noqa: PLC0415
-    from headgate.spark.source_input import session_of  # noqa: PLC0415
+    from headgate.spark.plan.sources import session_of  # noqa: PLC0415
 
     spark = session_of(spark)
     for name, source in sources.items():

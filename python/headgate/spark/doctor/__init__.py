@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headgate._arguments import refuse
 from headgate.spark.confs import is_connect
 from headgate.spark.connect import connect_error
-from headgate.spark.source_input import session_of
+from headgate.spark.plan.sources import session_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headgate._options import Options
     from headgate.spark.doctor.context import Check
     from headgate.spark.doctor.gather import Executor
-    from headgate.spark.driver.scheduler.slots import Slots
+    from headgate.spark.slots import Slots
 
 #: Parts of the time for executors to register, for their facts, for the pairs, and until the pairs end.
 _REGISTER, _FACTS, _PAIRS, _END = 0.15, 0.3, 0.5, 0.95
@@ -139,7 +139,7 @@ class Examination:
 
     def _expected(self) -> int:
         """Return the number of executors that the configuration asks for; 0 if it does not say."""
-        from headgate.spark.driver.scheduler.slots import executors_of, is_dynamic  # noqa: PLC0415
+        from headgate.spark.slots import executors_of, is_dynamic  # noqa: PLC0415
 
         context = self.session.sparkContext
         confs = context_confs(context)
@@ -154,7 +154,7 @@ class Examination:
         return [Executor.at("")] if is_local else []
 
     def _slots(self) -> Slots:
-        from headgate.spark.driver.scheduler.slots import slots_of  # noqa: PLC0415
+        from headgate.spark.slots import slots_of  # noqa: PLC0415
 
         return slots_of(self.session.sparkContext)
 

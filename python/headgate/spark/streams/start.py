@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headgate.spark.driver.scheduler.slots import Slots
+    from headgate.spark.slots import Slots
     from headgate.spark.streams.workers import SparkWorkers
     from headgate.stream.graph.stages import JobGraph
 
@@ -53,7 +53,7 @@ def spark_workers(
         raise connect_error("StreamingJob.start(spark=)", "session", remedy)
     from headgate.spark.driver import application  # noqa: PLC0415
     from headgate.spark.driver.scheduler.shares import are_to_be_had  # noqa: PLC0415
-    from headgate.spark.driver.scheduler.slots import slots_of  # noqa: PLC0415
+    from headgate.spark.slots import slots_of  # noqa: PLC0415
     from headgate.spark.streams.workers import SparkWorkers, resident  # noqa: PLC0415
 
     if workers is not None and workers < 1:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate.spark.confs import context_confs
-from headgate.spark.driver.scheduler.slots import is_dynamic, local_attempts
+from headgate.spark.slots import is_dynamic, local_attempts
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.resource import ResourceProfile
 
-    from headgate.spark.driver.scheduler.slots import Slots
+    from headgate.spark.slots import Slots
 
 #: Cores that Spark counts for a worker.
 _WORKER: Final = 0.001

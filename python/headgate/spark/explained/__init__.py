@@ -1,0 +1,1 @@
+"""Explains how the exchanges of a DataFrame will run, from their plans: ``explain()``."""

@@ -1,0 +1,70 @@
+"""Checks of an exchange against the application, with their numbers. Pure functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headgate._units import size_text
+from headgate.spark.explained.model import Check
+from headgate.spark.slots import is_dynamic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headgate.spark.explained.model import Memory
+    from headgate.spark.plan.rules import Plan
+
+_SPECULATION: Final = "spark.speculation"
+_ATTEMPT: Final = "of two attempts at a task exactly one counts"
+_WORKERS: Final = "the driver's and the workers' Python are of one version, and import headgate: checked on this host"
+_ELSEWHERE: Final = (
+    "the Python of the workers is on other hosts; headgate.spark.doctor(spark) examines it there"
+)
+_SERVER: Final = "the Python of the workers is on the server, and not seen by its client"
+
+
+def checks_of(plan: Plan, memory: Memory) -> tuple[Check, ...]:
+    """Return the checks.
+
+    Args:
+        plan: of the exchange.
+        memory: of its workers.
+    """
+    checks = [_slots(plan)]
+    if not plan.session.on_connect:
+        checks += [_allocation(plan, plan.session.conf), _speculation(plan.session.conf)]
+    if memory.fits is not None and memory.total is not None and memory.limit is not None:
+        sizes = f"{size_text(memory.total)} of {size_text(memory.limit)} by {memory.limited_by}"
+        less = "" if memory.fits else ': memory="16m", or a larger limit'
+        checks.append(Check("memory", memory.fits, sizes + less))
+    if plan.session.on_connect:
+        checks.append(Check("versions", None, _SERVER))
+    else:
+        is_here = plan.session.master.startswith("local")
+        checks.append(Check("versions", is_here or None, _WORKERS if is_here else _ELSEWHERE))
+    return tuple(checks)
+
+
+def _slots(plan: Plan) -> Check:
+    slots, words, partitions = plan.session.slots.number, plan.session.slots.words, plan.partitions
+    if plan.session.on_connect:
+        return Check("slots", None, f"planned with {slots}: {words}")
+    if slots == 0:
+        return Check("slots", None, f"no slot is there yet: {words}")
+    waves = -(-partitions // slots)
+    turns = "at once" if waves == 1 else f"in {waves} waves"
+    return Check("slots", True, f"{slots}, so {partitions} consumers run {turns} ({words})")
+
+
+def _allocation(plan: Plan, conf: Mapping[str, str]) -> Check:
+    if not is_dynamic(conf):
+        return Check("dynamic allocation", True, "off")
+    most = conf.get("spark.dynamicAllocation.maxExecutors")
+    limit = "any number of" if most is None else f"at most {most}"
+    why = f"on, with {limit} executors; Spark runs again what an executor that ends has kept"
+    return Check("dynamic allocation", True, "on" if plan.mode == "repartition" else why)
+
+
+def _speculation(conf: Mapping[str, str]) -> Check:
+    is_on = conf.get(_SPECULATION, "false").strip().lower() == "true"
+    return Check("speculation", True, f"on: {_ATTEMPT}" if is_on else "off")

@@ -1,0 +1,142 @@
+"""Explains the plan of an exchange. Pure functions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from headgate.spark.explained.advice import advice_of
+from headgate.spark.explained.checks import checks_of
+from headgate.spark.explained.copies import copies_of, in_place_of
+from headgate.spark.explained.memory import disk_of, memory_of
+from headgate.spark.explained.model import Counted, ExchangeExplained, Fallback, InputExplained
+from headgate.spark.plan.rules import choose
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from headgate.spark.explained.tables import Table
+    from headgate.spark.plan.facts import InputFacts, Placement
+    from headgate.spark.plan.rules import Plan
+
+#: Kind of a placement -> the sentence about it.
+_PLACED: Final = {
+    "hash": "by {columns}, with Spark's hash: rows with the same key meet in one partition",
+    "key groups": "by the key group of {columns}, as Flink places keys",
+    "turn": "in turn, {unit} by {unit}, by {name}",
+    "random": "at random, {unit} by {unit}, by {name}",
+    "all": "in every partition, by {name}",
+    "one": "all in partition 0, by {name}",
+    "function": "by the function {name}, which gives each row a partition",
+    "selector": "by {name}",
+}
+_CONNECT: Final = "the session is one of Spark Connect, and its master is not local[n]"
+_OLD_SPARK: Final = "the application has executors, and Spark is older than 4.1 or does not compare the rows of retries"
+_RETURNED: Final = (
+    "types of the columns that {} returns: a column of another type than the declared one is cast"
+)
+_SERVER: Final = "slots, memory and Python of the server: this is a client of Spark Connect"
+_SIZE: Final = "size of the input: Spark has no estimate of it"
+
+
+def explained(plan: Plan, tables: Sequence[Table | None]) -> ExchangeExplained:
+    """Return how an exchange will run.
+
+    Args:
+        plan: of the exchange.
+        tables: for each input what Spark knows of it; None for a source, and where nobody has it.
+    """
+    memory = memory_of(plan)
+    each = zip(plan.call.inputs, tables, strict=True)
+    return ExchangeExplained(
+        name=plan.name,
+        mode=plan.mode,
+        why=plan.why,
+        others=plan.rejected,
+        through=plan.session.through if plan.mode == "kept" else "",
+        partitions=_partitions(plan),
+        inputs=tuple(_input(plan, number, *one) for number, one in enumerate(each)),
+        copies=copies_of(plan),
+        in_place=in_place_of(plan),
+        memory=memory,
+        disk=disk_of(plan, tables),
+        checks=checks_of(plan, memory),
+        falls_back=tuple(_falls_back(plan)),
+        faster=tuple(advice_of(plan, tables)),
+        unknown=tuple(_unknown(plan, tables)),
+    )
+
+
+def placed(one: Placement, *, by_spark: bool) -> str:
+    """Return a sentence about how rows are placed.
+
+    Args:
+        one: the placement.
+        by_spark: True if Spark's own repartition moves the rows.
+    """
+    if by_spark and one.kind in {"turn", "random"}:
+        return "in turn, row by row, by Spark"
+    if one.kind == "turn" and not one.name:
+        return "in turn, batch by batch"
+    unit = "row" if one.by_rows else "batch"
+    return _PLACED[one.kind].format(columns=", ".join(one.columns), unit=unit, name=one.name)
+
+
+def _partitions(plan: Plan) -> Counted:
+    source = plan.call.options.sources["num_partitions"]
+    if source != "default":
+        return Counted(plan.partitions, source, f"num_partitions ({source})")
+    return Counted(plan.partitions, source, f"one for each slot ({plan.session.slots.words})")
+
+
+def _input(plan: Plan, number: int, one: InputFacts, table: Table | None) -> InputExplained:
+    by_spark = plan.mode == "repartition"
+    return InputExplained(
+        number=number,
+        source=one.source,
+        producers=_producers(plan, one, table),
+        placement=one.placement,
+        placed=placed(one.placement, by_spark=by_spark),
+        sort_within=one.sort_within,
+        bytes=None if table is None else table.bytes,
+        spark_reads=one.spark_reads,
+    )
+
+
+def _producers(plan: Plan, one: InputFacts, table: Table | None) -> Counted:
+    if not one.source:
+        if table is None:
+            return Counted(None, "unknown", "those of the DataFrame, which is not seen here")
+        return Counted(table.partitions, "plan", table.why)
+    source = plan.call.options.sources["parallelism"]
+    if source != "default":
+        return Counted(plan.call.options["parallelism"], source, f"parallelism ({source})")
+    why = "four for each slot, and at most one for each split"
+    return Counted(one.producers, source, f"{why}; there are {one.splits} splits")
+
+
+def _falls_back(plan: Plan) -> Iterator[Fallback]:
+    """Yield the circumstances in which the same rules choose another way for the same call."""
+    elsewhere = {
+        _CONNECT: replace(plan.session, on_connect=True, shares_files=False),
+        _OLD_SPARK: replace(plan.session, is_one_process=False, compares_rows=False),
+    }
+    for when, session in elsewhere.items():
+        other = choose(plan.call, session)
+        if other.mode != plan.mode and not other.impossible:
+            yield Fallback(when, other.mode, other.why)
+
+
+def _unknown(plan: Plan, tables: Sequence[Table | None]) -> Iterator[str]:
+    if plan.session.on_connect:
+        yield _SERVER
+    is_unseen = any(
+        not one.source and (table is None or table.bytes is None)
+        for one, table in zip(plan.call.inputs, tables, strict=True)
+    )
+    if is_unseen:
+        yield _SIZE
+    called = ["map"] if any(one.has_map for one in plan.call.inputs) else []
+    called += ["reduce"] if plan.call.has_reduce else []
+    if called:
+        yield _RETURNED.format(" and ".join(called))

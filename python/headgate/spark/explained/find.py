@@ -1,0 +1,144 @@
+"""Finds the exchanges in the plan of a DataFrame, and what Spark knows of their inputs. Nothing runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.spark.confs import is_connect
+from headgate.spark.explained.advice import may_workers_read
+from headgate.spark.explained.remembered import name_of, remembered
+from headgate.spark.explained.tables import Table, children, kind_of, table_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headgate.spark.plan.rules import Plan
+
+_SHUFFLES: Final = {"Repartition", "RepartitionByExpression", "RebalancePartitions"}
+_PYTHON: Final = "MapInArrow"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An exchange of a plan.
+
+    Attributes:
+        plan: of the exchange.
+        tables: for each input what Spark knows of it; None for a source, and where nobody has it.
+    """
+
+    plan: Plan
+    tables: tuple[Table | None, ...]
+
+
+class Finder:
+    """Finds the exchanges of a plan, those first whose rows others get.
+
+    Args:
+        session: of the DataFrame.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self._context = None if is_connect(session) else session.sparkContext
+        self._found: dict[str, Found] = {}
+        #: Ids of nodes of a plan of Spark Connect, which has the same object in several places.
+        self._seen: set[int] = set()
+        #: Exchanges that are in the plan, and whose plans are not remembered any more.
+        self.forgotten: set[str] = set()
+
+    def of(self, df: DataFrame) -> list[Found]:
+        """Return the exchanges of a DataFrame's plan."""
+        self._visit(_plan_of(df))
+        return list(self._found.values())
+
+    def _visit(self, node: Any) -> None:
+        name = name_of(node, self._context)
+        if name and (name in self._found or name in self.forgotten):
+            return
+        if self._context is None and id(node) in self._seen:
+            return
+        self._seen.add(id(node))
+        for child in _connect_children(node) if self._context is None else children(node):
+            self._visit(child)
+        if not name:
+            return
+        plan = remembered(name)
+        if plan is None:
+            self.forgotten.add(name)
+            return
+        tables = tuple(
+            self._table(plan, number, below) for number, below in enumerate(_inputs(node, plan))
+        )
+        self._found[name] = Found(plan, tables)
+
+    def _table(self, plan: Plan, number: int, node: Any) -> Table | None:
+        if self._context is None:
+            return None
+        if node is None:
+            return None
+        looks = may_workers_read(plan, plan.call.inputs[number])
+        return table_of(node, self._session, looks_at_files=looks)
+
+
+def _plan_of(df: Any) -> Any:
+    return df._plan if is_connect(df) else df._jdf.logicalPlan()  # noqa: SLF001 - no public way
+
+
+def _connect_children(node: Any) -> Iterator[Any]:
+    """Yield the nodes below a node of Spark Connect, which has them as attributes."""
+    from pyspark.sql.connect.plan import LogicalPlan  # noqa: PLC0415 - only on Spark Connect
+
+    for value in vars(node).values():
+        for one in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(one, LogicalPlan):
+                yield one
+
+
+def _inputs(node: Any, plan: Plan) -> list[Any]:
+    """Return the node of each input that is a DataFrame, below that of the result; None where unknown."""
+    nothing: list[Any] = [None] * len(plan.call.inputs)
+    if plan.session.on_connect:
+        return nothing
+    while kind_of(node) not in _SHUFFLES:
+        if int(node.children().size()) != 1:
+            return nothing
+        node = node.children().apply(0)
+    below = list(_parts(node.children().apply(0), len(plan.call.inputs)))
+    if len(below) != len(plan.call.inputs):
+        return nothing
+    each = zip(plan.call.inputs, below, strict=True)
+    return [
+        None if one.source else _below_functions(part, _functions(plan, number))
+        for number, (one, part) in enumerate(each)
+    ]
+
+
+def _parts(node: Any, inputs: int) -> Iterator[Any]:
+    """Yield the nodes whose rows go to the shuffle, one for each input."""
+    if inputs == 1 or kind_of(node) != "Union":
+        yield node
+        return
+    for child in children(node):
+        # The union of the first inputs, then the others.
+        yield from _parts(child, inputs - 1)
+
+
+def _functions(plan: Plan, number: int) -> int:
+    """Return how many functions of Python are between an input and the shuffle."""
+    if plan.mode == "kept":
+        return 1
+    one = plan.call.inputs[number]
+    return int(one.has_map) + int(not one.placement.is_by_spark)
+
+
+def _below_functions(node: Any, number: int) -> Any:
+    """Return the node below so many functions of Python; None if the plan has another form."""
+    for _ in range(number):
+        if kind_of(node) != _PYTHON:
+            return None
+        node = node.children().apply(0)
+    return node

@@ -1,0 +1,129 @@
+"""Decides how a checked call is planned, once: exchange() carries the plan out, and explain() shows it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import NotBuiltError
+from headgate.spark.plan.facts import CallFacts, InputFacts, placement, session_facts
+from headgate.spark.plan.keys import words
+from headgate.spark.plan.read_auto.scan import Unsure
+from headgate.spark.plan.rules import choose, why_spark_reads
+from headgate.spark.plan.sources import SourceInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headgate.spark.plan.facts import SessionFacts
+    from headgate.spark.plan.request import Request
+    from headgate.spark.plan.rules import Plan
+
+_LOG: Final = logging.getLogger("headgate.spark")
+_SPARK_READS: Final = "exchange by %s: Spark reads the input: %s"
+_WORKERS_READ: Final = "exchange by %s: the workers read the input, %s"
+
+
+def decide(
+    requests: Sequence[Request], *, is_listed: bool, session: SessionFacts | None = None
+) -> tuple[Plan, tuple[Request, ...]]:
+    """Decide how an exchange is planned; list the splits of its sources.
+
+    Args:
+        requests: a checked request for each input.
+        is_listed: True if the inputs are given as a list, or are those of an iteration.
+        session: the facts of the session, if they are known.
+
+    Returns:
+        The plan, and the requests with those who read their rows by it.
+
+    Raises:
+        NotBuiltError: The exchange is not possible here.
+        SourceError: A source could not list its splits.
+    """
+    call = _call_facts(requests, is_listed=is_listed)
+    if session is None:
+        session = session_facts(requests[0].session, by_order=call.is_by_order)
+    if call.options["read"] == "auto":
+        each = [
+            _read_by_workers(*one, call, session) for one in zip(requests, call.inputs, strict=True)
+        ]
+        requests, inputs = zip(*each, strict=True)
+        call = replace(call, inputs=inputs)
+    plan = choose(call, session)
+    if plan.impossible:
+        raise _not_built(plan)
+    listed = [_with_splits(*one, session) for one in zip(requests, call.inputs, strict=True)]
+    requests, inputs = zip(*listed, strict=True)
+    return replace(plan, call=replace(call, inputs=inputs)), requests
+
+
+def _call_facts(requests: Sequence[Request], *, is_listed: bool) -> CallFacts:
+    first = requests[0]
+    return CallFacts(
+        inputs=tuple(map(_input_facts, requests)),
+        has_reduce=first.reduce is not None,
+        result=first.result_schema,
+        options=first.options,
+        is_listed=is_listed,
+        mode=first.options["mode"],
+    )
+
+
+def _input_facts(request: Request) -> InputFacts:
+    source = request.source
+    return InputFacts(
+        source="" if source is None else source.name,
+        placement=placement(request.by),
+        sort_within=tuple(map(words, request.sort_within)),
+        has_map=request.map is not None,
+        has_computed_keys=request.has_computed_keys,
+        given=request.given_schema,
+        read=None if source is None else source.given,
+        sent=request.wire_schema,
+    )
+
+
+def _not_built(plan: Plan) -> NotBuiltError:
+    if not plan.call.is_listed:
+        text = "this exchange cannot be sure of its rows here"
+        return NotBuiltError(text, asked=plan.impossible, remedy=plan.remedy)
+    by_order = (n for n, one in enumerate(plan.call.inputs) if one.placement.is_by_order)
+    return NotBuiltError(f"input {next(by_order)} cannot be one of several", asked=plan.impossible)
+
+
+def _read_by_workers(
+    request: Request, facts: InputFacts, call: CallFacts, session: SessionFacts
+) -> tuple[Request, InputFacts]:
+    """Have the workers read the files of a DataFrame, if its rows are the same for sure and go to a function."""
+    from headgate.spark.plan.read_auto.source import source_of  # noqa: PLC0415 - imports pyarrow
+
+    if request.df is None:
+        return request, facts
+    by = facts.placement.words
+    try:
+        why = why_spark_reads(call, facts, on_connect=session.on_connect)
+        if why:
+            raise Unsure(why)
+        source = source_of(request.df)
+    except Unsure as reason:
+        _LOG.info(_SPARK_READS, by, reason)
+        return request, replace(facts, spark_reads=str(reason))
+    _LOG.info(_WORKERS_READ, by, source.name)
+    read = SourceInput(source, "parquet", request.df.schema, source.schema)
+    request = replace(request, df=None, source=read)
+    return request, _input_facts(request)
+
+
+def _with_splits(
+    request: Request, facts: InputFacts, session: SessionFacts
+) -> tuple[Request, InputFacts]:
+    if request.source is None:
+        return request, facts
+    from headgate.spark.plan.source_tables import planned  # noqa: PLC0415 - only sources need it
+
+    source = planned(request, session.slots.number)
+    shares = source.shares
+    facts = replace(facts, producers=len(shares), splits=sum(map(len, shares)))
+    return replace(request, planned=source), facts

@@ -1,0 +1,243 @@
+"""The facts on which the plan of an exchange depends: those of the call and those of the session.
+
+They are plain values. So ``explain()`` can remember them without keeping a DataFrame or a function alive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.selectors import (
+    PLACED_BY_ORDER,
+    BroadcastSelector,
+    ForwardSelector,
+    GlobalSelector,
+    HashSelector,
+    KeyGroupSelector,
+    ShuffleSelector,
+)
+from headgate.spark.confs import context_confs, is_connect
+from headgate.spark.connect import master_of, slots_on_connect
+from headgate.spark.plan.keys import words
+from headgate.spark.slots import Slots, local_attempts, slots_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from headgate._options import Options
+
+_CHECKSUM: Final = "spark.sql.shuffle.orderIndependentChecksum"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """How the rows of an input are placed.
+
+    Attributes:
+        kind: ``"hash"``, ``"key groups"``, ``"turn"``, ``"random"``, ``"all"``, ``"one"``, ``"function"``
+            or ``"selector"``.
+        columns: the keys, as the caller names them.
+        name: of the function or selector.
+        by_rows: True if single rows are placed, False if whole batches are.
+    """
+
+    kind: str
+    columns: tuple[str, ...] = ()
+    name: str = ""
+    by_rows: bool = True
+
+    @property
+    def is_by_spark(self) -> bool:
+        """True if Spark's own repartition places the rows, without a function of Python."""
+        return self.kind in {"hash", "turn", "random"}
+
+    @property
+    def is_by_order(self) -> bool:
+        """True if the place of a row may depend on the rows before it."""
+        return self.kind in {"turn", "random", "function"}
+
+    @property
+    def words(self) -> str:
+        """The partitioning as text, for job descriptions."""
+        if self.name:
+            return "function" if self.kind == "function" else self.name
+        return f"[{', '.join(self.columns)}]" if self.columns else "round robin"
+
+
+@dataclass(frozen=True, slots=True)
+class InputFacts:
+    """The facts of an input.
+
+    Attributes:
+        source: name of the source; empty for a DataFrame that Spark reads.
+        placement: of its rows.
+        sort_within: the columns by which the rows of a partition are sorted.
+        spark_reads: why Spark reads it although ``read="auto"``; empty if that is not so.
+        has_map: True if Python makes the rows that are sent.
+        has_computed_keys: True if only Spark can compute a key.
+        given: schema of the rows that ``map`` gets.
+        read: schema of the batches as the source says; None for a DataFrame.
+        sent: schema of the rows that are sent.
+        producers: number of tasks that read a source; None if it is not known when the plan is made.
+        splits: of a source, as far as they are listed ahead.
+    """
+
+    source: str
+    placement: Placement
+    sort_within: tuple[str, ...]
+    has_map: bool
+    has_computed_keys: bool
+    given: pa.Schema
+    read: pa.Schema | None
+    sent: pa.Schema
+    spark_reads: str = ""
+    producers: int | None = None
+    splits: int | None = None
+
+    @property
+    def is_shortest(self) -> bool:
+        """True if rows cross between the JVM and Python least often through Spark's own shuffle."""
+        placed = self.placement
+        by_spark = placed.kind == "hash" or (placed.kind == "turn" and not placed.name)
+        return not self.source and not self.has_map and by_spark
+
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """The facts of a call of exchange().
+
+    Attributes:
+        inputs: in the order of the call.
+        has_reduce: True if Python makes the result.
+        result: schema of the result.
+        options: of the call.
+        is_listed: True if the inputs are given as a list.
+        mode: the option of this name.
+    """
+
+    inputs: tuple[InputFacts, ...]
+    has_reduce: bool
+    result: pa.Schema
+    options: Options
+    is_listed: bool
+    mode: str
+
+    @property
+    def by(self) -> str:
+        """The partitioning of all inputs as text."""
+        return " + ".join(one.placement.words for one in self.inputs)
+
+    @property
+    def is_shortest(self) -> bool:
+        """True if Spark's own shuffle is the shortest way."""
+        return not self.is_listed and self.inputs[0].is_shortest
+
+    @property
+    def is_by_order(self) -> bool:
+        """True if the place of a row may depend on the rows before it."""
+        return any(one.placement.is_by_order for one in self.inputs)
+
+    @property
+    def is_by_spark(self) -> bool:
+        """True if Spark's own repartition can place the rows."""
+        return not self.is_listed and self.inputs[0].placement.is_by_spark
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """The facts of a session, and of its application.
+
+    Attributes:
+        on_connect: True if its driver is elsewhere.
+        is_one_process: True if all tasks run in the driver's JVM, so no executor can be lost.
+        shares_files: True if all executors are sure to be on one host, where consumers map the files of
+            producers.
+        compares_rows: True if Spark notices a task that returns other rows when it runs again.
+        slots: of the application; on Connect those that the master fixes, or Spark's default.
+        master: of the application; empty if it is not known.
+        conf: of the application; empty if it is not known.
+    """
+
+    on_connect: bool = False
+    is_one_process: bool = False
+    shares_files: bool = False
+    compares_rows: bool = True
+    slots: Slots = field(default_factory=lambda: Slots(0, "unknown"))
+    master: str = ""
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_inline(self) -> bool:
+        """True if consumers may be where they can neither map files nor ask the driver for hosts."""
+        return self.on_connect and not self.shares_files
+
+    @property
+    def through(self) -> str:
+        """How consumers of a kept exchange get the pages, in words."""
+        if self.shares_files:
+            return "files"
+        return "Spark's shuffle" if self.is_inline else "hosts"
+
+
+def session_facts(session: SparkSession, *, by_order: bool) -> SessionFacts:
+    """Ask Spark for the facts of a session.
+
+    Args:
+        session: the session.
+        by_order: True if rows are placed by their order. No rule looks at ``compares_rows`` otherwise, and
+            Spark takes a call for each conf.
+    """
+    on_connect, master = is_connect(session), master_of(session)
+    return SessionFacts(
+        on_connect=on_connect,
+        is_one_process=local_attempts(master) is not None,
+        shares_files=shares_files(master),
+        compares_rows=not by_order or _compares_rows(session),
+        slots=slots_on_connect(session) if on_connect else slots_of(session.sparkContext),
+        master=master,
+        conf={} if on_connect else context_confs(session.sparkContext),
+    )
+
+
+def shares_files(master: str) -> bool:
+    """Return True if a master has all executors on one host."""
+    return master.startswith("local")
+
+
+def placement(by: Any) -> Placement:
+    """Return how rows are placed by a checked argument ``by``."""
+    if by is None:
+        return Placement("turn", by_rows=False)
+    if isinstance(by, list):
+        return Placement("hash", tuple(map(words, by)))
+    name = type(by).__name__
+    columns: tuple[str, ...] = ()
+    kind = "selector"
+    match by:
+        case HashSelector():
+            kind, columns = "hash", tuple(map(words, by.columns))
+        case KeyGroupSelector():
+            kind, columns = "key groups", (by.column,)
+        case ShuffleSelector():
+            kind = "random"
+        case BroadcastSelector():
+            kind = "all"
+        case ForwardSelector() | GlobalSelector():
+            kind = "one"
+        case _ if isinstance(by, PLACED_BY_ORDER):
+            kind = "turn"
+        case _ if callable(by):
+            kind, name = "function", str(getattr(by, "__name__", name))
+    return Placement(kind, columns, name, getattr(by, "by_rows", kind not in {"all", "one"}))
+
+
+def _compares_rows(session: SparkSession) -> bool:
+    major, minor = session.version.split(".")[:2]
+    return (int(major), int(minor)) >= (4, 1) and all(
+        session.conf.get(f"{_CHECKSUM}.{name}", "true") == "true"
+        for name in ("enabled", "enableFullRetryOnMismatch")
+    )

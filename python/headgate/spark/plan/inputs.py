@@ -1,0 +1,149 @@
+"""The inputs of a call of exchange(): one, or several whose rows with the same key meet in the same partition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.errors import OptionError
+from headgate.selectors import HashSelector
+from headgate.spark.plan.keys import type_of, words
+from headgate.spark.plan.request import Input, check, check_parameters
+from headgate.spark.plan.sources import is_table, refuse_for_table, session_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from headgate.batches import BatchFunction
+    from headgate.spark.plan.request import Request
+
+#: Most inputs of an exchange.
+MOST: Final = 16
+
+
+def requests_of(
+    call: Input,
+    reduce: BatchFunction | None,
+    schema: StructType | pa.Schema | str | None,
+    spark: SparkSession | None,
+    options: Mapping[str, Any],
+) -> tuple[Request, ...]:
+    """Check a call of exchange(); return a request for each input.
+
+    Args:
+        call: the arguments that an input may have too; its data are an input, or a list of inputs.
+        reduce: makes the result.
+        schema: the columns of the result.
+        spark: the session that reads sources.
+        options: all other arguments.
+
+    Raises:
+        OptionError: an argument has a value that it does not take, or does not fit several inputs, or the
+            keys of the inputs have other types.
+    """
+    if isinstance(call.data, (list, tuple)):
+        return tuple(_several(call.data, call, reduce, schema, spark, options))
+    return (request_of(call, reduce, schema, spark, options),)
+
+
+def request_of(
+    call: Input,
+    reduce: BatchFunction | None,
+    schema: StructType | pa.Schema | str | None,
+    spark: SparkSession | None,
+    options: Mapping[str, Any],
+) -> Request:
+    """Check a call with one input; for the arguments see :func:`requests_of`."""
+    if not is_table(call.data):
+        return check(call, session_of(spark), reduce, schema, options)
+    refuse_for_table(call.data, spark, options.get("parallelism"))
+    return check(call, call.data.sparkSession, reduce, schema, options)
+
+
+def _several(
+    inputs: Sequence[Any],
+    call: Input,
+    reduce: BatchFunction | None,
+    schema: StructType | pa.Schema | str | None,
+    spark: SparkSession | None,
+    options: Mapping[str, Any],
+) -> list[Request]:
+    if not 1 <= len(inputs) <= MOST:
+        raise OptionError(
+            f"an exchange has 1 to {MOST} inputs",
+            asked=f"{len(inputs)} inputs",
+            remedy="a union of some" if inputs else "a DataFrame of a Spark session",
+        )
+    if reduce is None or schema is None:
+        missing = "reduce" if reduce is None else "schema"
+        raise OptionError(
+            f"several inputs need {missing}",
+            asked=f"{len(inputs)} inputs without {missing}",
+            remedy="reduce=f, which gets an iterator of batches for each input, and its schema=",
+        )
+    if call.map is not None or call.map_schema is not None:
+        raise OptionError(
+            "with several inputs, map and map_schema belong to an input",
+            remedy="exchange([Input(df, map=f, map_schema=...), ...], ...)",
+        )
+    given = [one if isinstance(one, Input) else Input(one) for one in inputs]
+    session = session_for(given, spark)
+    parallelism = options.get("parallelism")
+    if parallelism is not None and all(is_table(one.data) for one in given):
+        refuse_for_table(given[0].data, spark, parallelism)
+    check_parameters("reduce", reduce, len(given))
+    requests = []
+    for number, one in enumerate(given):
+        own = replace(
+            one,
+            by=call.by if one.by is None else one.by,
+            sort_within=call.sort_within if one.sort_within is None else one.sort_within,
+        )
+        name = f"input {number}"
+        request = check(own, session, reduce, schema, options, name=name, is_alone=False)
+        requests.append(request)
+        if not request.wire.fields:
+            raise OptionError(
+                "one of several inputs has no columns", remedy="select at least one column"
+            )
+    if requests[0].options["mode"] == "spark":
+        raise OptionError(
+            "Spark's own repartition has one input",
+            asked=f'mode="spark" ({requests[0].options.sources["mode"]})',
+            remedy='mode="kept" · a union',
+        )
+    check_keys(requests)
+    return requests
+
+
+def session_for(inputs: list[Input], spark: SparkSession | None) -> SparkSession:
+    """Return the session of the inputs; for sources alone ``spark`` or the active one."""
+    sessions = [one.data.sparkSession for one in inputs if is_table(one.data)]
+    if not sessions:
+        return session_of(spark)
+    if any(session is not sessions[0] for session in [*sessions, spark or sessions[0]]):
+        raise OptionError(
+            "the inputs are of more than one session", remedy="DataFrames of one session"
+        )
+    return sessions[0]
+
+
+def check_keys(requests: list[Request]) -> None:
+    """Refuse keys of other types: Spark's hash of an int differs from that of an equal long."""
+    keys = []
+    for request in requests:
+        by = request.by.columns if isinstance(request.by, HashSelector) else request.by
+        if isinstance(by, (list, tuple)):
+            keys.append([(words(key), type_of(request.wire, key)) for key in by])
+    for other in keys[1:]:
+        if [kind for _, kind in other] != [kind for _, kind in keys[0]]:
+            asked = (", ".join(f"{name} {kind}" for name, kind in key) for key in (keys[0], other))
+            raise OptionError(
+                "the keys of the inputs have other types, so equal keys would not meet",
+                asked=" and ".join(f"({one})" for one in asked),
+                remedy="cast the columns of one input to the types of the other",
+            )

@@ -1,0 +1,134 @@
+"""Looks into the footers of Parquet files: does pyarrow read from them what Spark reads?"""
+
+from __future__ import annotations
+
+import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+from headgate.spark.plan.read_auto.scan import Unsure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+    from headgate.source.files.footer import Footer
+
+#: Most files whose footers are read while the plan is made.
+_MOST: Final = 1_000
+_THREADS: Final = 8
+#: Before these, files that Spark has not written may count their days in the Julian calendar.
+_FIRST_DAY: Final = dt.date(1582, 10, 15)
+_FIRST_TIME: Final = dt.datetime(1900, 1, 1, tzinfo=dt.UTC)
+_SPARK: Final = b"org.apache.spark.version"
+_LEGACY: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+
+
+def local_paths(uris: Iterable[str]) -> list[str]:
+    """Return the paths of files on the local file system.
+
+    Raises:
+        Unsure: A file is elsewhere, a name has a pattern in it, or there are too many files, or none.
+    """
+    paths = []
+    for uri in uris:
+        parts = urlsplit(uri)
+        if parts.scheme != "file" or parts.netloc:
+            raise Unsure(f"its files are on {parts.scheme or 'an unnamed file system'}")
+        path = unquote(parts.path)
+        if set(path) & set("*?[]{}"):
+            raise Unsure(f"the name {path} looks like a pattern")
+        paths.append(path)
+    if not 0 < len(paths) <= _MOST:
+        raise Unsure(f"it has {len(paths)} files, and 1 to {_MOST} are looked at")
+    return paths
+
+
+def check(paths: list[str], columns: pa.Schema) -> None:
+    """Return if pyarrow reads from these columns of all files what Spark reads.
+
+    Args:
+        paths: of the files.
+        columns: columns that are read, with the types in which Spark gives them to Python.
+
+    Raises:
+        Unsure: It may not.
+    """
+    for field in columns:
+        _check_type(field)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for _ in pool.map(lambda path: _check_file(path, columns), paths):
+            pass
+
+
+def _check_type(field: pa.Field) -> None:
+    import pyarrow.types as pt  # noqa: PLC0415 - slow to import
+
+    if pt.is_nested(field.type):
+        raise Unsure(f"column {field.name!r} has the nested type {field.type}")
+
+
+def _check_file(path: str, columns: pa.Schema) -> None:
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
+
+    from headgate.source.files.footer import Footer  # noqa: PLC0415 - imports pyarrow
+
+    try:
+        footer = Footer.at(path)
+        schema = footer.metadata.schema.to_arrow_schema()
+    except (OSError, pa.ArrowException) as error:
+        raise Unsure(f"{path} cannot be read: {error}") from error
+    spellings: dict[str, list[str]] = {}
+    for name in schema.names:
+        spellings.setdefault(name.casefold(), []).append(name)
+    leaves = footer.metadata.schema
+    places = {leaves.column(number).path: number for number in range(len(leaves))}
+    for field in columns:
+        spelt = spellings.get(field.name.casefold())
+        if spelt is None:
+            continue  # null in both
+        if spelt != [field.name]:
+            raise Unsure(f"{path} has the columns {', '.join(spelt)} for {field.name!r}")
+        if field.name not in places:
+            raise Unsure(f"column {field.name!r} is nested in a file")
+        kind, place = schema.field(field.name).type, places[field.name]
+        if not _is_alike(kind, field.type) or leaves.column(place).physical_type == "INT96":
+            raise Unsure(f"column {field.name!r} is {kind} in {path}, and {field.type} in Spark")
+        if pa.types.is_temporal(kind):
+            _check_calendar(path, footer, place, field.name)
+
+
+def _is_alike(found: pa.DataType, wanted: pa.DataType) -> bool:
+    import pyarrow.types as pt  # noqa: PLC0415
+
+    if pt.is_timestamp(found) and pt.is_timestamp(wanted):
+        return found.unit in {"ms", "us"} and (found.tz is None) == (wanted.tz is None)
+    if pt.is_large_string(found) or pt.is_large_binary(found):
+        is_wanted = pt.is_string if pt.is_large_string(found) else pt.is_binary
+        return bool(is_wanted(wanted))
+    return bool(found.equals(wanted))
+
+
+def _check_calendar(path: str, footer: Footer, place: int, name: str) -> None:
+    """Raise Unsure unless all values count by today's calendar: Spark wrote them so, or none is old."""
+    said = footer.metadata.metadata or {}
+    if _SPARK in said and not any(key in said for key in _LEGACY) and said[_SPARK] >= b"3":
+        return
+    for number in range(footer.metadata.num_row_groups):
+        try:
+            group = footer.row_group(number)
+        except ValueError as error:
+            raise Unsure(f"{path} cannot be read: {error}") from error
+        stats = group.column(place).statistics
+        if group.num_rows == 0 or (stats is not None and stats.null_count == group.num_rows):
+            continue
+        if stats is None or not stats.has_min_max or _is_old(stats.min):
+            raise Unsure(f"column {name!r} of {path} may have days before the Gregorian calendar")
+
+
+def _is_old(value: Any) -> bool:
+    if isinstance(value, dt.datetime):
+        return value.replace(tzinfo=value.tzinfo or dt.UTC) < _FIRST_TIME
+    return not isinstance(value, dt.date) or value < _FIRST_DAY

@@ -1,0 +1,212 @@
+"""Looks at a relation of files in Spark: do its rows depend on nothing but the files?
+
+Each field, option, property and conf is known to change no row, or Spark reads. So a feature that a newer
+Spark adds stays with Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.spark.plan.read_auto.scan import Unsure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import SparkSession
+
+_SOURCES: Final = "org.apache.spark.sql.execution.datasources"
+_HIVE: Final = "Some(org.apache.hadoop.hive.ql.io.parquet"
+#: Values that change no row, as text; None if all do not, or if they are looked at elsewhere.
+_Values = frozenset[str] | None
+#: Field of ``LogicalRelation`` -> its values.
+_PLAN: Final[dict[str, _Values]] = {
+    "relation": None,
+    "output": None,
+    "catalogTable": None,
+    "isStreaming": frozenset({"False", "false"}),
+    "stream": frozenset({"None"}),
+}
+#: Field of ``HadoopFsRelation`` -> its values.
+_RELATION: Final[dict[str, _Values]] = {
+    "location": None,
+    "partitionSchema": frozenset({"StructType()"}),
+    "dataSchema": None,
+    "bucketSpec": frozenset({"None"}),
+    "fileFormat": None,
+    "options": None,
+}
+#: Field of ``CatalogTable`` -> its values.
+_TABLE: Final[dict[str, _Values]] = {
+    **dict.fromkeys(("identifier", "multipartIdentifier", "tableType", "storage", "schema")),
+    **dict.fromkeys(("owner", "createTime", "lastAccessTime", "createVersion", "properties")),
+    **dict.fromkeys(("stats", "viewText", "viewOriginalText", "comment")),
+    **dict.fromkeys(("tracksPartitionsInCatalog", "schemaPreservesCase")),
+    "provider": frozenset({"Some(parquet)", "Some(PARQUET)"}),
+    "partitionColumnNames": frozenset({"List()", "ArraySeq()"}),
+    "bucketSpec": frozenset({"None"}),
+    "collation": frozenset({"None"}),
+    "unsupportedFeatures": frozenset({"List()", "ArraySeq()"}),
+    "ignoredProperties": frozenset({"Map()"}),
+}
+#: Field of ``CatalogStorageFormat`` -> its values.
+_STORAGE: Final[dict[str, _Values]] = {
+    **dict.fromkeys(("locationUri", "compressed", "properties", "serdeName")),
+    "inputFormat": frozenset({"None", f"{_HIVE}.MapredParquetInputFormat)"}),
+    "outputFormat": frozenset({"None", f"{_HIVE}.MapredParquetOutputFormat)"}),
+    "serde": frozenset({"None", f"{_HIVE}.serde.ParquetHiveSerDe)"}),
+}
+#: Options of ``spark.read`` and of tables that only say where the files are and which columns they have.
+_OPTIONS: Final = frozenset({"path", "paths", "mergeschema", "serialization.format"})
+_PROPERTIES: Final = frozenset({"comment", "transient_lastDdlTime", "parquet.compression"})
+_METADATA: Final = frozenset({"comment"})
+#: Confs that change what is read have these prefixes.
+_PREFIXES: Final = (
+    "spark.sql.files.",
+    "spark.sql.parquet.",
+    "spark.sql.legacy.",
+    "spark.databricks.",
+)
+#: Confs with such a prefix that change no row -> the values that do not; None if no value does.
+_CONFS: Final[dict[str, _Values]] = {
+    **dict.fromkeys(
+        f"spark.sql.files.{name}"
+        for name in (
+            "maxPartitionBytes",
+            "maxPartitionNum",
+            "maxRecordsPerFile",
+            "minPartitionNum",
+            "openCostInBytes",
+        )
+    ),
+    **dict.fromkeys(
+        f"spark.sql.parquet.{name}"
+        for name in (
+            "aggregatePushdown",
+            "columnarReaderBatchSize",
+            "compression.codec",
+            "datetimeRebaseModeInWrite",
+            "enableNestedColumnVectorizedReader",
+            "enableVectorizedReader",
+            "filterPushdown",
+            "inferTimestampNTZ.enabled",
+            "int96AsTimestamp",
+            "int96RebaseModeInRead",
+            "int96RebaseModeInWrite",
+            "mergeSchema",
+            "output.committer.class",
+            "outputTimestampType",
+            "recordLevelFilter.enabled",
+            "respectSummaryFiles",
+            "writeLegacyFormat",
+        )
+    ),
+    "spark.sql.files.ignoreCorruptFiles": frozenset({"false"}),
+    "spark.sql.files.ignoreMissingFiles": frozenset({"false"}),
+    "spark.sql.parquet.binaryAsString": frozenset({"false"}),
+    "spark.sql.parquet.datetimeRebaseModeInRead": frozenset({"corrected", "exception"}),
+    "spark.sql.parquet.fieldId.read.enabled": frozenset({"false"}),
+    "spark.sql.legacy.timeParserPolicy": None,
+}
+_HADOOP: Final = "parquet."
+#: Settings of Hadoop, after the prefix, that are for writing.
+_WRITING: Final = frozenset(
+    {
+        "block.size",
+        "compression",
+        "dictionary.page.size",
+        "enable.dictionary",
+        "page.size",
+        "writer.version",
+    }
+)
+
+
+def check_relation(leaf: Any, columns: Iterable[str]) -> None:
+    """Return if the rows of a leaf of a plan are those of Parquet files, and no more.
+
+    Args:
+        leaf: a ``LogicalRelation``.
+        columns: that are read.
+
+    Raises:
+        Unsure: They may not be.
+    """
+    relation = leaf.relation()
+    kind = relation.getClass().getSimpleName()
+    if relation.getClass().getName() != f"{_SOURCES}.HadoopFsRelation":
+        raise Unsure(f"it reads {kind}, not files")
+    form = relation.fileFormat().getClass()
+    if form.getName() != f"{_SOURCES}.parquet.ParquetFileFormat":
+        raise Unsure(f"it reads files by {form.getSimpleName()}, not Parquet")
+    if int(relation.partitionSchema().size()):
+        raise Unsure("the names of its folders have columns")
+    location = relation.location().getClass()
+    if location.getName() != f"{_SOURCES}.InMemoryFileIndex":
+        raise Unsure(f"its files are listed by {location.getSimpleName()}")
+    _check_fields("its plan", leaf, _PLAN)
+    _check_fields("its relation", relation, _RELATION)
+    _check_known("spark.read has the option", relation.options(), _OPTIONS)
+    for schema in (leaf.schema(), relation.schema()):
+        _check_metadata(json.loads(schema.json()), set(columns))
+    if leaf.catalogTable().isDefined():
+        table = leaf.catalogTable().get()
+        _check_fields("its table", table, _TABLE)
+        _check_fields("the storage of its table", table.storage(), _STORAGE)
+        _check_known("its table has the storage property", table.storage().properties(), _OPTIONS)
+        _check_known("its table has the property", table.properties(), _PROPERTIES)
+
+
+def check_confs(session: SparkSession) -> None:
+    """Return if no setting makes Spark read other rows from the files.
+
+    Raises:
+        Unsure: One may.
+    """
+    for name, value in sorted(_confs(session).items()):
+        if name.startswith(_PREFIXES):
+            _check_value(name, value, _CONFS)
+    hadoop: Any = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - no public way
+    for name in sorted(hadoop.getPropsWithPrefix(_HADOOP)):
+        if name not in _WRITING:
+            raise Unsure(f"Hadoop's configuration has {_HADOOP}{name}")
+
+
+def _confs(session: SparkSession) -> Mapping[str, str]:
+    """Return the confs that differ from Spark's defaults, or may."""
+    given: Any = session.conf._jconf.getAll()  # noqa: SLF001 - Spark 4.0 has no other way
+    pairs = given.mkString("\n").split("\n")
+    return dict(pair.split(" -> ", 1) for pair in pairs if " -> " in pair)
+
+
+def _check_value(name: str, value: str, known: Mapping[str, _Values]) -> None:
+    harmless = known.get(name, frozenset())
+    if harmless is not None and value.lower() not in harmless:
+        raise Unsure(f"{name} is {value}")
+
+
+def _check_fields(whose: str, thing: Any, known: Mapping[str, _Values]) -> None:
+    """Check all fields of a case class."""
+    for place, name in enumerate(str(thing.productElementNames().mkString("\n")).split("\n")):
+        if name not in known:
+            raise Unsure(f"{whose} has the field {name}")
+        harmless = known[name]
+        if harmless is not None and (value := str(thing.productElement(place))) not in harmless:
+            raise Unsure(f"{whose} has {name} {value}")
+
+
+def _check_known(words: str, options: Any, known: frozenset[str]) -> None:
+    """Check the names of a map of options; their case does not matter."""
+    names = str(options.keys().mkString("\n")).split("\n")
+    lower = {name.lower() for name in known}
+    others = sorted(name for name in names if name and name.lower() not in lower)
+    if others:
+        raise Unsure(f"{words} {others[0]}")
+
+
+def _check_metadata(schema: dict[str, Any], columns: set[str]) -> None:
+    for field in schema["fields"]:
+        others = sorted({*field["metadata"]} - _METADATA)
+        if field["name"] in columns and others:
+            raise Unsure(f"column {field['name']!r} has the metadata {others[0]}")

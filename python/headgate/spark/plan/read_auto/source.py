@@ -1,0 +1,87 @@
+"""Makes the source of a DataFrame that is only a scan of files."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.errors import UnsupportedTypeError
+from headgate.spark.plan.read_auto.files import check, local_paths
+from headgate.spark.plan.read_auto.relation import check_confs, check_relation
+from headgate.spark.plan.read_auto.scan import Unsure, scan_of
+from headgate.spark.schema import arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from headgate.source.files import FileSource
+
+#: Conf with the most rows in a batch that Spark gives to Python; 0 or less for no limit.
+_BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+#: Collation of text that is compared byte by byte.
+_BYTEWISE: Final = "UTF8_BINARY"
+
+
+def source_of(df: DataFrame) -> FileSource:
+    """Return a source that gives the rows of a DataFrame.
+
+    Raises:
+        Unsure: It may not, or the DataFrame is more than a scan of Parquet files.
+        UnsupportedTypeError: A column has a type that cannot be sent.
+    """
+    try:
+        return _source_of(df)
+    except (Unsure, UnsupportedTypeError):
+        raise
+    except Exception as error:  # Spark reads what Headgate fails to look at.
+        text = str(error).strip().partition("\n")[0]
+        raise Unsure(f"the look at it failed with {type(error).__name__}: {text}") from error
+
+
+def _source_of(df: DataFrame) -> FileSource:
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - pyspark only where Spark is
+
+    from headgate.source.files import FileSource  # noqa: PLC0415 - imports pyarrow
+
+    session = df.sparkSession
+    plan: Any = df._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - no public way
+    leaves = plan.collectLeaves()
+    if int(leaves.size()) != 1:
+        raise Unsure("it reads more than one table")
+    leaf = leaves.apply(0)
+    table = StructType.fromJson(json.loads(leaf.schema().json()))
+    zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
+    scan = scan_of(json.loads(plan.toJSON()), table.names, _types(table, zone))
+    read = {*scan.columns, *scan.filtered}
+    check_relation(leaf, read)
+    check_confs(session)
+    schema = arrow_schema(StructType([f for f in table.fields if f.name in read]), zone)
+    paths = local_paths(str(uri) for uri in leaf.relation().location().inputFiles())
+    check(paths, schema)
+    most = int(str(session.conf.get(_BATCH_ROWS, "10000")))
+    return FileSource(
+        paths,
+        columns=scan.columns,
+        filter=scan.filter,
+        schema=schema,
+        # Functions may need memory for each row of a batch, as they do in Spark's mapInArrow.
+        batch_rows=most if most > 0 else None,
+    )
+
+
+def _types(table: StructType, zone: str) -> dict[str, pa.DataType]:
+    """Return the columns that can be sent, and are compared byte by byte if they are text -> their types."""
+    from pyspark.sql.types import StringType, StructType  # noqa: PLC0415
+
+    found = {}
+    for field in table.fields:
+        kind = field.dataType
+        if isinstance(kind, StringType) and getattr(kind, "collation", _BYTEWISE) != _BYTEWISE:
+            continue
+        try:
+            found[field.name] = arrow_schema(StructType([field]), zone).field(0).type
+        except UnsupportedTypeError:
+            continue
+    return found

@@ -1,0 +1,156 @@
+"""The rules by which the way of an exchange is chosen, from plain facts. No Spark here.
+
+``exchange()`` carries out what :func:`choose` returns, and ``explain()`` shows it. So there is one copy of the rules.
+
+Decision: ADR 0044.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from headgate._option_table import TASK_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headgate.options import EnvironmentOptions
+    from headgate.spark.plan.facts import CallFacts, InputFacts, SessionFacts
+
+#: How rows travel: by Spark's own repartition, or in files.
+Mode: TypeAlias = Literal["repartition", "kept"]
+
+_NO_MAP: Final = "no map makes the rows, and Spark can place them"
+_LISTED: Final = "an exchange whose inputs are given as a list is always kept"
+_ONLY_WORK: Final = (
+    "rows that come from the JVM and return to it would only be converted twice more"
+)
+_INLINE: Final = (
+    "executors may be on several hosts, and a Spark Connect session cannot tell which, so all pages "
+    "would travel through Spark's shuffle"
+)
+_NO_PLAN: Final = "a client of Spark Connect does not see its plan"
+_NO_FUNCTION: Final = "no function gets its rows"
+_COMPUTED: Final = "Spark computes its keys"
+_BY_ORDER: Final = (
+    "by may place rows by their order, which may differ if an executor is lost, and Spark "
+    "would not notice: that takes Spark 4.1 and its spark.sql.shuffle.orderIndependentChecksum"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A way that was not chosen."""
+
+    mode: Mode
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How an exchange runs: the way of its rows, and the facts by which it was chosen.
+
+    Attributes:
+        call: facts of the call.
+        session: facts of the session.
+        mode: the way.
+        why: the reason.
+        rejected: the other ways, each with the reason against it.
+        impossible: why the call cannot be carried out; empty if it can.
+        remedy: what to do then.
+        name: of the exchange, 30 digits in hex, as its statistics have it.
+    """
+
+    call: CallFacts
+    session: SessionFacts
+    mode: Mode
+    why: str
+    rejected: tuple[Rejected, ...] = ()
+    impossible: str = ""
+    remedy: str = ""
+    name: str = field(default_factory=lambda: os.urandom(15).hex())
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions of the result."""
+        return self.call.options["num_partitions"] or max(1, self.session.slots.number)
+
+    @property
+    def task_options(self) -> EnvironmentOptions:
+        """The options of the environments of kept tasks; segments are so small that each partition has two."""
+        options: EnvironmentOptions = {name: self.call.options[name] for name in TASK_OPTIONS}  # type: ignore[assignment]
+        each: int = self.call.options["memory"] // (2 * (self.partitions + 4))
+        fitting = 1 << max(12, each.bit_length() - 1)
+        options["segment_size"] = min(self.call.options["segment_size"], fitting)
+        return options
+
+
+def why_not_kept(session: SessionFacts, *, is_by_order: bool) -> str:
+    """Return why rows cannot be kept, which may be placed by their order; empty if they can."""
+    if is_by_order and not session.is_one_process and not session.compares_rows:
+        return _BY_ORDER
+    return ""
+
+
+def why_spark_reads(call: CallFacts, given: InputFacts, *, on_connect: bool) -> str:
+    """Return why Spark reads a DataFrame of which the workers could read the files; empty if they do."""
+    if on_connect:
+        return _NO_PLAN
+    if call.mode == "auto" and call.is_shortest and not call.has_reduce:
+        return _NO_FUNCTION
+    return _COMPUTED if given.has_computed_keys else ""
+
+
+def joined_bytes(options: Mapping[str, Any]) -> int:
+    """Return the size of the batches into which a consumer of a kept exchange puts small pages together."""
+    # Each batch costs Spark about 0.1 ms, and a thousand producers make pages of a few rows.
+    size: int = options["batch_bytes"] or options["segment_size"]
+    return size
+
+
+def choose(call: CallFacts, session: SessionFacts) -> Plan:
+    """Return the plan of an exchange."""
+    not_kept = why_not_kept(session, is_by_order=call.is_by_order)
+    mode: Mode = "kept"
+    why, against, impossible = _why_not_spark(call), "", not_kept
+    if call.is_listed:
+        why = against = _LISTED
+    elif call.mode != "auto":
+        why = f'mode="{call.mode}" ({call.options.sources["mode"]})'
+        if call.mode == "spark":
+            # Spark's repartition of rows that Python places trusts in their order as well.
+            mode, impossible = "repartition", "" if call.is_by_spark else not_kept
+    elif call.is_shortest:
+        mode, why, against, impossible = "repartition", _NO_MAP, _ONLY_WORK, ""
+    elif session.is_inline or (not_kept and call.is_by_spark):
+        mode, why = "repartition", _INLINE if session.is_inline else not_kept
+        against, impossible = why, "" if call.is_by_spark else not_kept
+    else:
+        against = why
+    other: Mode = "repartition" if mode == "kept" else "kept"
+    return Plan(
+        call,
+        session,
+        mode,
+        why,
+        rejected=(Rejected(other, against),) if against else (),
+        impossible=impossible,
+        remedy=_remedy(call) if not_kept else "",
+    )
+
+
+def _remedy(call: CallFacts) -> str:
+    """Return what to do if rows are placed by an order that Spark does not watch."""
+    left_to_spark = ['mode="spark"'] if call.is_by_spark else []
+    return " · ".join(["by=columns", *left_to_spark, "Spark 4.1 or newer"])
+
+
+def _why_not_spark(call: CallFacts) -> str:
+    """Return why Spark's own repartition is not the shortest way."""
+    if any(one.has_map for one in call.inputs):
+        return "map makes the rows in Python, from where Spark's shuffle would take them through the JVM"
+    if any(one.source for one in call.inputs):
+        return "the workers read the rows, and Spark's shuffle would take them through the JVM"
+    return f"by is {call.by}, by which only Python can place rows"

@@ -1,1 +1,0 @@
-"""How an exchange is planned: the rules that decide, and the explanation of what they decided."""
