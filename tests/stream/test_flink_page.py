@@ -24,7 +24,7 @@ def members(of):
 def arguments(of):
     """Return the names of the arguments of a function, or of all functions of a class."""
     if inspect.isclass(of):
-        functions = [value for value in vars(of).values() if inspect.isfunction(value)]
+        functions = [value for _, value in inspect.getmembers(of, inspect.isfunction)]
         return {name for function in functions for name in inspect.signature(function).parameters}
     return set(inspect.signature(of).parameters) if callable(of) else set()
 

@@ -107,13 +107,12 @@ def test_late_rows_are_counted_everywhere_and_logged_once(folder, lateness, capl
     (logged,) = [one for one in caplog.records if "too late" in one.message]
     assert logged.levelname == "WARNING"
     assert "allowed_lateness=" in logged.message
-    state = RUNS.state()
-    (seen,) = [one for one in view(state)["streams"] if one["name"] == f"late-{lateness}"]
-    assert any(f"{wanted:,} rows came too late" in cause for cause in seen["causes"])
-    (running,) = [one for one in state["streams"] if one["name"] == f"late-{lateness}"]
-    found = samples({"streams": [{**running, "state": "running"}]})
+    (run,) = [run for run in RUNS.state()["runs"] if run["name"] == f"late-{lateness}"]
+    causes = view({"runs": [run]})["run"]["causes"]
+    assert any(f"{wanted:,} rows came too late" in cause for cause in causes)
+    series = samples({"runs": [{**run, "state": "running"}]})
     labels = (f"late-{lateness}", "minutes")
-    assert found["headgate_num_late_records_dropped_total"] == [(labels, wanted)]
+    assert series["headgate_num_late_records_dropped_total"] == [(labels, wanted)]
 
 
 def test_rows_that_a_side_output_takes_are_not_dropped(folder):

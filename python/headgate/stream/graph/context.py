@@ -43,6 +43,8 @@ class RuntimeContext:
         watermark: in ms since 1970; very small before the first one.
     """
 
+    watermark: int
+
     def __init__(self, operator: OperatorContext, emit: Callable[[Made, str | None], None]) -> None:
         self.watermark = NO_WATERMARK
         self._operator = operator
