@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs
 
-from headgate.stream.state.locations import absolute, below, is_relative, opened, parted, relative
+from headgate.stream.state.locations import (
+    absolute,
+    below,
+    is_relative,
+    opened,
+    relative,
+    split_path,
+)
 
 S3 = "s3://bucket/job?region=eu-west-1&endpoint_override=127.0.0.1:9000"
 
@@ -16,7 +23,7 @@ def test_what_is_below_a_uri_has_its_query():
         found == "s3://bucket/job/tasks/1-0-count?region=eu-west-1&endpoint_override=127.0.0.1:9000"
     )
     assert opened(found)[1] == "bucket/job/tasks/1-0-count"
-    assert parted(found) == (below(S3, "tasks"), "1-0-count")
+    assert split_path(found) == (below(S3, "tasks"), "1-0-count")
     assert relative(found, S3) == "tasks/1-0-count"
     # The job continues with other options.
     assert relative(found, "s3://bucket/job/?region=us-east-1") == "tasks/1-0-count"
@@ -49,7 +56,7 @@ def test_a_relative_path_leads_back(base, names):
     path = below(base, "/".join(names))
     assert is_relative(relative(path, base))
     assert below(base, relative(path, base)) == path
-    folder, name = parted(path)
+    folder, name = split_path(path)
     assert name == names[-1]
     assert below(folder, name) == path
 

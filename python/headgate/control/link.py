@@ -265,12 +265,12 @@ class CoordinatorLink(Link):
             if exchange_id is None:
                 return
             # An unknown exchange gets a random key, so that it looks like a wrong secret.
-            known = self._keys(exchange_id)
-            key = known or control_key(os.urandom(32), exchange_id)
+            exchange_key = self._keys(exchange_id)
+            key = exchange_key or control_key(os.urandom(32), exchange_id)
             if key.tls and self.tls is None:
                 raise TlsError('a worker of an exchange with tls="require" came without TLS')
             self.exchange_id = exchange_id
-            self.has_named = known is not None
+            self.has_named = exchange_key is not None
             self._handshake = ControlHandshake.accept(
                 key, exchange_id, self._codec.max_message, self._binding()
             )

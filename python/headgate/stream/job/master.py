@@ -20,13 +20,13 @@ from headgate.errors import CheckpointError, HeadgateError, ProtocolError
 from headgate.observe.record import Failure
 from headgate.stream.job.attempt import Attempt
 from headgate.stream.job.checkpointing import Checkpointing
-from headgate.stream.job.crew import Crew
 from headgate.stream.job.metadata import restored_tasks
 from headgate.stream.job.notices import FAILED, Notices, after_restarts
-from headgate.stream.job.reports import OF_READERS, check_report
+from headgate.stream.job.reports import READER_MESSAGES, check_report
 from headgate.stream.job.sources import JobSources
 from headgate.stream.job.status import JobState
 from headgate.stream.job.stop import Stop
+from headgate.stream.job.worker_registry import WorkerRegistry
 
 if TYPE_CHECKING:
     from headgate.control.messages import Message
@@ -88,11 +88,11 @@ class JobMaster:
         self._config = config
         self._pool = pool
         # They end with this object, not with a garbage collection: a job may hold much, such as its functions.
-        own: JobMaster = weakref.proxy(self)
-        self._crew = Crew(pool, config.heartbeat_timeout, own)
+        proxy: JobMaster = weakref.proxy(self)
+        self._workers = WorkerRegistry(pool, config.heartbeat_timeout, proxy)
         self._stop = Stop()
         self._loop = asyncio.new_event_loop()
-        self._checkpointing = Checkpointing(graph, config, store, self._stop, self._loop, own)
+        self._checkpointing = Checkpointing(graph, config, store, self._stop, self._loop, proxy)
         self._attempt: Attempt | None = None
         self._attempts = 0
         #: Failures since the last complete checkpoint.
@@ -148,7 +148,7 @@ class JobMaster:
 
     def checkpoints(self) -> list[CheckpointStats]:
         """Return figures of the last checkpoints, the oldest first."""
-        return self._checkpointing.history.all()
+        return list(self._checkpointing.history)
 
     @property
     def current(self) -> Attempt | None:
@@ -157,7 +157,7 @@ class JobMaster:
 
     def workers(self) -> list[Worker]:
         """Return the workers that are connected."""
-        return self._crew.status()
+        return self._workers.status()
 
     @property
     def attempt(self) -> int:
@@ -202,17 +202,17 @@ class JobMaster:
 
     async def _main(self) -> None:
         try:
-            await self._crew.open()
+            await self._workers.open()
             self._look()
             await self._over.wait()
         finally:
-            await self._crew.close()
+            await self._workers.close()
 
     def _look(self) -> None:
         """Look at the workers, now and from time to time until the job is over."""
         if not self._over.is_set():
-            self.guarded(self._crew.look)
-            often = _LOOK_AT if self._crew.is_complete else _LOOK_FOR
+            self.guarded(self._workers.look)
+            often = _LOOK_AT if self._workers.is_complete else _LOOK_FOR
             self._loop.call_later(min(often, self._config.heartbeat_timeout / _LOOKS), self._look)
 
     # Of the workers.
@@ -250,13 +250,13 @@ class JobMaster:
 
     def _deployed(self, attempt: Attempt, worker: int, message: Message) -> None:
         attempt.deployed[worker] = message
-        if len(attempt.deployed) == self._crew.size:
+        if len(attempt.deployed) == self._workers.size:
             self._connect(attempt)
 
     def _figures(self, attempt: Attempt, _: int, message: Message) -> None:
-        for one in message["tasks"]:
-            attempt.note(tuple(one["task"]), one)
-            self.notices.note(one.get("dropped", {}))
+        for figures in message["tasks"]:
+            attempt.note(tuple(figures["task"]), figures)
+            self.notices.note(figures.get("dropped", {}))
 
     def _ended(self, attempt: Attempt, _: int, message: Message) -> None:
         attempt.ended.add(tuple(message["task"]))
@@ -281,7 +281,7 @@ class JobMaster:
         attempt = self._attempt
         is_free = attempt is None or (attempt.is_over and not attempt.cancelling)
         is_wanted = self.state in {JobState.STARTING, JobState.RESTARTING}
-        if not is_free or not is_wanted or self._is_deploying or not self._crew.is_complete:
+        if not is_free or not is_wanted or self._is_deploying or not self._workers.is_complete:
             return
         self._is_deploying = True
         delay = 0.0 if attempt is None else self._config.restart_delay
@@ -303,12 +303,12 @@ class JobMaster:
         if self._checkpointing.is_final(restored):
             self._end(self._stop.end)
             return
-        if not self._crew.is_complete:
+        if not self._workers.is_complete:
             return  # Lost meanwhile: its HELLO deploys.
         self._attempts += 1
         name = self._checkpointing.completed.name(self._attempts)
-        size = self._crew.size
-        placed = {task: at % size for at, task in enumerate(self.graph.tasks)}
+        size = self._workers.size
+        worker_of = {task: at % size for at, task in enumerate(self.graph.tasks)}
         fields, base = (None, "") if restored is None else (restored.fields, restored.base)
         sources = JobSources(
             self.graph,
@@ -316,7 +316,7 @@ class JobMaster:
             lambda kind, task, more: self.call(lambda: self._to_task(attempt, kind, task, more)),
             lambda error: self.call(lambda: self.fail(Cause.of(error), attempt)),
         )
-        attempt = self._attempt = Attempt(self._attempts, name, restored, placed, sources)
+        attempt = self._attempt = Attempt(self._attempts, name, restored, worker_of, sources)
         tasks: dict[int, list[Any]] = {worker: [] for worker in range(size)}
         for stage in self.graph.stages:
             for at, task in enumerate(restored_tasks(self.graph, stage, fields, base)):
@@ -327,17 +327,17 @@ class JobMaster:
                     "allow_dropped_state": self._config.allow_dropped_state,
                     **self._checkpointing.completed.folders(name, stage.number, at),
                 }
-                tasks[placed[stage.number, at]].append(task)
+                tasks[worker_of[stage.number, at]].append(task)
         checkpoint = None if restored is None else restored.checkpoint
         about = {"alignment": self._config.alignment, "restored": checkpoint}
         for worker, deployed in tasks.items():
-            self._crew.send(worker, "DEPLOY", attempt=attempt.number, tasks=deployed, **about)
+            self._workers.send(worker, "DEPLOY", attempt=attempt.number, tasks=deployed, **about)
 
     def _connect(self, attempt: Attempt) -> None:
         """Tell each task where its channels are, and start the enumerators."""
         for worker, inputs in attempt.inputs(self.graph).items():
-            self._crew.send(worker, "CONNECT", attempt=attempt.number, inputs=inputs)
-        attempt.sources.start(lambda task: self._crew.host(attempt.placed[task]))
+            self._workers.send(worker, "CONNECT", attempt=attempt.number, inputs=inputs)
+        attempt.sources.start(lambda task: self._workers.host(attempt.worker_of[task]))
         self._checkpointing.begin(attempt)
         self.state = JobState.RUNNING
         if self._stop.goal is not None:
@@ -345,12 +345,12 @@ class JobMaster:
 
     def _to_task(self, attempt: Attempt, kind: str, task: TaskId, fields: dict[str, Any]) -> None:
         if attempt is self._attempt and not attempt.is_over:
-            worker = attempt.placed[task]
-            self._crew.send(worker, kind, attempt=attempt.number, task=list(task), **fields)
+            worker = attempt.worker_of[task]
+            self._workers.send(worker, kind, attempt=attempt.number, task=list(task), **fields)
 
     def tell(self, attempt: Attempt, kind: str, **fields: Any) -> None:
         """Send a message about an attempt to all workers."""
-        self._crew.send_all(kind, attempt=attempt.number, **fields)
+        self._workers.send_all(kind, attempt=attempt.number, **fields)
 
     def fail(self, cause: Cause, attempt: Attempt | None = None, *, is_final: bool = False) -> None:
         """End the attempt because of a failure; start another one unless there were too many.
@@ -365,8 +365,8 @@ class JobMaster:
         number, name = self._attempts, self._config.name
         if self.state is JobState.FINISHING and not is_final:
             # All output is committed. There is nothing that a new attempt could do.
-            words = "%s has ended, though attempt %d failed: %s"
-            _LOG.warning(words, name, number, cause.summary, extra={"job": name, "attempt": number})
+            text = "%s has ended, though attempt %d failed: %s"
+            _LOG.warning(text, name, number, cause.summary, extra={"job": name, "attempt": number})
             self._end(self._stop.end)
             return
         about = {"job": name, "attempt": number}
@@ -394,14 +394,14 @@ class JobMaster:
             return
         attempt.is_over = True
         self._checkpointing.end_attempt(attempt, reason)
-        attempt.cancelling = self._crew.connected
+        attempt.cancelling = self._workers.connected
         self.tell(attempt, "CANCEL")
         self._loop.call_later(_CANCEL, lambda: self.guarded(lambda: self._drop_late(attempt)))
 
     def _drop_late(self, attempt: Attempt) -> None:
         if attempt is self._attempt:
             for worker in list(attempt.cancelling):
-                self._crew.drop(worker)
+                self._workers.drop(worker)
 
     def _end(self, state: JobState) -> None:
         self._close_attempt("the job ends")
@@ -463,5 +463,7 @@ _HANDLERS: Final[dict[str, Callable[[JobMaster, Attempt, int, Message], object]]
     "FINISHED": JobMaster._finished,  # noqa: SLF001
     "ACKNOWLEDGED": JobMaster._acknowledged,  # noqa: SLF001
     "DECLINED": JobMaster._declined,  # noqa: SLF001
-    **dict.fromkeys(OF_READERS, lambda _, attempt, __, one: attempt.sources.handle(one)),
+    **dict.fromkeys(
+        READER_MESSAGES, lambda _, attempt, __, message: attempt.sources.handle(message)
+    ),
 }

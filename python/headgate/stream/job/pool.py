@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from headgate.control.address import CoordinatorAddress
     from headgate.control.cause import Cause
-    from headgate.control.place import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class WorkerPool(Protocol):
     def endpoint(self) -> Endpoint:
         """How its workers reach the coordinator."""
 
-    def start(self, number: int, place: Place) -> None:
+    def start(self, number: int, address: CoordinatorAddress) -> None:
         """Start a worker, or start it again after it was lost; one that still runs is ended."""
 
     def ended(self) -> Mapping[int, Cause]:

@@ -31,10 +31,10 @@ def record_of(master: JobMaster) -> Run:
     tasks: list[Task] = []
     recent: list[Task] = []
     drops = []
-    placed = {} if attempt is None else attempt.placed
+    worker_of = {} if attempt is None else attempt.worker_of
     figures = {} if attempt is None else attempt.figures
-    earlier = {} if attempt is None else attempt.before
-    for (stage, index), worker in placed.items():
+    earlier = {} if attempt is None else attempt.earlier
+    for (stage, index), worker in worker_of.items():
         newest, before = figures.get((stage, index), {}), earlier.get((stage, index))
         task = _task(names[stage], index, newest)
         begun = max(0, round(1000 * seconds) - newest.get("elapsed_ms", 0))

@@ -14,7 +14,7 @@ from headgate._kinds import kind_of
 from headgate.errors import SnapshotError, StateError
 from headgate.key_groups import check_max_parallelism
 from headgate.stream.state.column import Clock, Rows
-from headgate.stream.state.current import Current
+from headgate.stream.state.current import CurrentBatch
 from headgate.stream.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
@@ -83,7 +83,7 @@ class KeyedStateBackend:
         self.scope = Scope(key_schema.remove_metadata(), groups, max_parallelism)
         self.space = KeySpace(self.scope, namespace)
         self.clock = clock
-        self.current = Current()
+        self.current = CurrentBatch()
         self.states: dict[str, State] = {}
         #: Marks of each state in a snapshot, beside its types; those of restored states count until they are declared.
         self._marks: dict[str, Marks] = {}
@@ -144,7 +144,7 @@ class KeyedStateBackend:
             StateError: the name has state of another kind or reduction.
             SchemaMismatchError: the name has state of another type.
         """
-        state_class = CLASSES.get(type(descriptor))
+        state_class = _STATE_CLASSES.get(type(descriptor))
         if state_class is None:
             raise StateError(
                 f"get_state() of {kind_of(descriptor)}",
@@ -348,7 +348,9 @@ class KeyedStateBackend:
     def _load(self, folder: SnapshotFolder, stored: StateFiles) -> None:
         state = self.states.get(stored.name)
         if state is None:
-            (state_class,) = (c for c in (*CLASSES.values(), Timers) if c.kind == stored.kind)
+            (state_class,) = (
+                c for c in (*_STATE_CLASSES.values(), Timers) if c.kind == stored.kind
+            )
             state = self._create(state_class, stored.name, stored.types)
             self._marks[stored.name] = stored.types.metadata or {}
         elif (state.kind, state.types) != (stored.kind, stored.types):
@@ -427,7 +429,7 @@ def _types_of(descriptor: StateDescriptor) -> pa.Schema:
     return pa.schema([value])
 
 
-CLASSES: Final[dict[type[StateDescriptor], type[State]]] = {
+_STATE_CLASSES: Final[dict[type[StateDescriptor], type[State]]] = {
     ValueStateDescriptor: ValueState,
     ReducingStateDescriptor: ReducingState,
     ListStateDescriptor: ListState,

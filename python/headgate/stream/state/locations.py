@@ -69,7 +69,7 @@ def below(folder: str, name: str) -> str:
     return f"{path.rstrip('/')}/{name}".rstrip("/") + query
 
 
-def parted(path: str) -> tuple[str, str]:
+def split_path(path: str) -> tuple[str, str]:
     """Return the folder and the name of a file."""
     path, query = _parts(path)
     folder, _, name = path.rpartition("/")
@@ -95,6 +95,6 @@ def _parts(path: str) -> tuple[str, str]:
     return short, mark + query
 
 
-def safe(name: str) -> str:
+def safe_name(name: str) -> str:
     """Return a name as one component of a path: other characters become ``_`` and their codes."""
-    return re.sub(r"[^A-Za-z0-9.-]", lambda found: f"_{ord(found[0]):x}_", name)
+    return re.sub(r"[^A-Za-z0-9.-]", lambda match: f"_{ord(match[0]):x}_", name)
