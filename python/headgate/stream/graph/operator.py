@@ -133,7 +133,7 @@ class Operator(ABC):
         """Release everything; also after a failure, and after :meth:`open` failed."""
 
 
-def made(function: Any) -> Any:
+def instance_of(function: Any) -> Any:
     """Return an instance of a user's class: of the class itself, of a function that makes one, or a copy.
 
     Tasks in threads of one process must not share an instance.

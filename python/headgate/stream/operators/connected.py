@@ -52,8 +52,8 @@ class SideOperator(Operator):
         """Emit the rows with nulls for the other side."""
         number = pa.array(np.full(batch.num_rows, self._side, np.int8))
         sides = [pa.nulls(batch.num_rows, self._schema.field(name).type) for name in _SIDES]
-        own = self._schema.field(_SIDES[self._side]).type
-        sides[self._side] = pa.StructArray.from_arrays(batch.columns, fields=list(own))
+        side_type = self._schema.field(_SIDES[self._side]).type
+        sides[self._side] = pa.StructArray.from_arrays(batch.columns, fields=list(side_type))
         columns = [number, *(batch[key] for key in self._keys), *sides]
         self._context.emit(pa.RecordBatch.from_arrays(columns, schema=self._schema), None)
 

@@ -221,18 +221,18 @@ class Windows(ABC, Generic[Kind]):
         return pa.array(numbers, pa.int64()).view(self._shown)
 
 
-def _check_names(taken: Sequence[str], aggregates: Sequence[Aggregate]) -> None:
+def _check_names(columns: Sequence[str], aggregates: Sequence[Aggregate]) -> None:
     """Check that no column of the result replaces another one.
 
     Raises:
         StateError: two have one name.
     """
-    names = set(taken)
-    for one in aggregates:
-        if one.result in names:
+    names = set(columns)
+    for aggregate in aggregates:
+        if aggregate.result in names:
             raise StateError(
-                f"two columns of the result have the name {one.result!r}",
-                have=", ".join([*taken, *(other.result for other in aggregates)]),
-                remedy=f'Aggregate({one.kind!r}, {one.column!r}, name="another")',
+                f"two columns of the result have the name {aggregate.result!r}",
+                have=", ".join([*columns, *(other.result for other in aggregates)]),
+                remedy=f'Aggregate({aggregate.kind!r}, {aggregate.column!r}, name="another")',
             )
-        names.add(one.result)
+        names.add(aggregate.result)
