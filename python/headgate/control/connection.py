@@ -85,7 +85,7 @@ class WorkerConnection:
 
     @property
     def tls(self) -> TlsSession | None:
-        """What encrypts the connection, for a thread that takes its socket."""
+        """The encryption of the connection, for a thread that takes its socket."""
         return self._link.tls
 
     def send(self, message: Message) -> None:

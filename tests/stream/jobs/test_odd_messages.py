@@ -83,7 +83,7 @@ def running():
             assert master.state is JobState.RUNNING
             yield master
         finally:
-            master._attempt.sources.close()
+            master.attempt.sources.close()
             master._loop.close()
             master._checkpointing.close()
 
@@ -175,7 +175,7 @@ def messages(draw):
 def test_random_messages_never_end_the_job(said):
     with running() as master:
         may_end = {tuple(f["task"]) for kind, f in said if kind == "ENDED" and f.get("task") in OWN}
-        attempt = master._attempt
+        attempt = master.attempt
         for kind, fields in said:
             if 0 in master._workers._peers:
                 say(master, 0, kind, fields)
@@ -213,7 +213,7 @@ def test_an_odd_message_costs_its_worker(kind, fields):
 
 def test_an_error_in_a_handler_costs_the_worker_whose_message_it_was(monkeypatch):
     with running() as master:
-        monkeypatch.setattr(master._attempt.sources, "handle", lambda _: 1 / 0)
+        monkeypatch.setattr(master.attempt.sources, "handle", lambda _: 1 / 0)
         peer = say(master, 0, "WATERMARK", {"task": OWN[0], "ms": 5})
         assert isinstance(peer.error, ZeroDivisionError)
         assert master.state is JobState.RESTARTING

@@ -106,7 +106,7 @@ def test_the_coordinator_of_an_idle_job_sleeps(tmp_path, monkeypatch):
         run_once = loop._run_once
 
         def elapsed():
-            attempt = query._master.current
+            attempt = query._master.attempt
             tasks = [] if attempt is None else attempt.figures.values()
             return max((figures["elapsed_ms"] for figures in tasks), default=0)
 

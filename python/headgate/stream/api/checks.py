@@ -15,6 +15,7 @@ from headgate.errors import StreamError
 from headgate.key_groups import MAX_KEY_GROUPS
 from headgate.sink.api import Sink
 from headgate.source import Source, WatermarkStrategy
+from headgate.stream.graph.operator import is_maker
 from headgate.stream.state.types import column_index, no_rows
 from headgate.stream.windows.aggregates import Aggregate
 from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow, times_of
@@ -127,19 +128,19 @@ def check_process(function: Any, base: type, methods: Sequence[str]) -> None:
     kind = base.__name__
     takes = f"a {kind}: an object, its class, or a function that makes one"
     remedy = f"class Count({kind}): def {methods[1]}(self, batch, context): ..."
-    makes = isinstance(function, type) or (callable(function) and not hasattr(function, "open"))
-    if makes:
+    if is_maker(function):
         wrong = parameters_taken(function, 0)
         if wrong:
             raise refuse(
                 "function", function, f"cannot be called without arguments: {wrong}", takes, remedy
             )
-    if not makes or isinstance(function, type):
+    if not is_maker(function) or isinstance(function, type):
         of = function if isinstance(function, type) else type(function)
         missing = [
             name
             for name in methods
-            if not callable(getattr(function, name, None)) or _only_raises(of, base, name)
+            if not callable(getattr(function, name, None))
+            or (name not in {"open", "close"} and getattr(of, name, None) is getattr(base, name))
         ]
         if missing:
             raise refuse(
@@ -149,11 +150,6 @@ def check_process(function: Any, base: type, methods: Sequence[str]) -> None:
                 takes,
                 remedy,
             )
-
-
-def _only_raises(of: type, base: type, name: str) -> bool:
-    of_base = getattr(base, name)
-    return name not in {"open", "close"} and getattr(of, name, None) is of_base
 
 
 def check_sink(sink: Any, schema: pa.Schema) -> None:

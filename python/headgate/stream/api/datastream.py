@@ -200,7 +200,7 @@ class DataStream:
         check_process(function, ProcessFunction, ("open", "process", "close"))
         schema, outputs = schema.remove_metadata(), check_side_outputs(side_outputs)
         key_schema = pa.schema([self.schema.field(key) for key in self._keys])
-        make = partial(ProcessOperator, function, self._keys, key_schema, schema, outputs)
+        make = partial(ProcessOperator, function, key_schema, schema, outputs)
         limits = batch_limits(batch_rows, batch_bytes)
         return self._then("process", name, make, schema, parallelism, outputs, limits=limits)
 

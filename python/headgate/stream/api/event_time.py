@@ -1,4 +1,4 @@
-"""Which sources close the windows of an operator, and runs that read what is there and then end."""
+"""The sources that close the windows of an operator, and runs that read what is there and then end."""
 
 from __future__ import annotations
 
@@ -49,10 +49,9 @@ def check_watermarks(operator: str, inputs: Sequence[Edge], *, stays_open: bool 
 
 
 def _makes_watermarks(node: Node) -> bool:
-    is_source_of_them = node.source is not None and node.source.emits_watermarks
-    return is_source_of_them or (
-        node.watermarks is not None and node.watermarks.generator is not None
-    )
+    if node.source is not None and node.source.emits_watermarks:
+        return True
+    return node.watermarks is not None and node.watermarks.generator is not None
 
 
 def _sources(inputs: Sequence[Edge]) -> Iterator[Node]:

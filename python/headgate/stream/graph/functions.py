@@ -13,7 +13,7 @@ _NO_METHOD: Final = "{} registers timers and has no {}()"
 
 
 class _KeyedFunction:
-    """What functions with state have in common; one instance per task."""
+    """The base of functions with state; one instance per task."""
 
     def open(self, context: KeyedContext) -> None:
         """Declare state and open resources; called once, before any other method."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Shipping(Enum):
-    """How rows go from the tasks of one operator to those of the next."""
+    """The way of rows from the tasks of one operator to those of the next."""
 
     FORWARD = auto()
     """In the same task."""

@@ -37,7 +37,7 @@ _HISTORY: Final = 100
 
 
 class Coordinator(Protocol):
-    """What the coordinator does for its checkpoints."""
+    """The coordinator of a job, as its checkpoints call it."""
 
     notices: Notices
 
@@ -99,7 +99,7 @@ class Checkpointing:
         self._latest = 0
         #: Calls :meth:`_on_time` when the next checkpoint is due, or the pending one takes too long.
         self._timer: TimerHandle | None = None
-        #: Who waits for a savepoint that is taken, by its folder.
+        #: Answers to requests for savepoints that are being taken, by folder.
         self._answers: dict[str, Future[str]] = {}
         #: Savepoints that somebody asked for while no task ran.
         self._waiting: list[tuple[str, Future[str]]] = []

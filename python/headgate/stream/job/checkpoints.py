@@ -107,6 +107,9 @@ class CheckpointCoordinator:
         tasks: all tasks of the job.
         first_id: of the next checkpoint; greater than all before.
         now: the time.
+
+    Attributes:
+        next_id: id of the next checkpoint.
     """
 
     def __init__(
@@ -114,18 +117,13 @@ class CheckpointCoordinator:
     ) -> None:
         self._config = config
         self._tasks = frozenset(tasks)
-        self._next_id = first_id
+        self.next_id = first_id
         self._pending: _Pending | None = None
         self._due = None if config.interval is None else now + config.interval
         #: Checkpoints that somebody asked for, and that wait for the pending one.
         self._requests: deque[tuple[str | None, bool]] = deque()
         self._failures = 0
         self._is_over = False
-
-    @property
-    def next_id(self) -> int:
-        """Id of the next checkpoint."""
-        return self._next_id
 
     @property
     def pending(self) -> int | None:
@@ -206,7 +204,7 @@ class CheckpointCoordinator:
         # One that all have acknowledged may be complete by now.
         triggers = [pending.trigger] if pending is not None and pending.missing else []
         # No checkpoint has the id of one that did not begin.
-        triggers += [Trigger(self._next_id, savepoint, stop) for savepoint, stop in self._requests]
+        triggers += [Trigger(self.next_id, savepoint, stop) for savepoint, stop in self._requests]
         self._requests.clear()
         return [Abort(trigger.checkpoint, reason, trigger) for trigger in triggers]
 
@@ -240,7 +238,7 @@ class CheckpointCoordinator:
         return self._begin(savepoint, stop=stop, now=now)
 
     def _begin(self, savepoint: str | None, *, stop: bool, now: int) -> list[Effect]:
-        trigger = Trigger(self._next_id, savepoint, stop)
-        self._next_id += 1
+        trigger = Trigger(self.next_id, savepoint, stop)
+        self.next_id += 1
         self._pending = _Pending(trigger, now, set(self._tasks))
         return [trigger]

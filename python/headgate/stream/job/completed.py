@@ -36,6 +36,7 @@ class CompletedCheckpoints:
 
     Attributes:
         last: id of the last one.
+        can_restore: True if a failed job can continue.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class CompletedCheckpoints:
         notices: Notices,
     ) -> None:
         self.last = 0
+        self.can_restore = store is not None
         self._graph = graph
         self._config = config
         self._store = store
@@ -97,11 +99,6 @@ class CompletedCheckpoints:
                     f"an earlier run has read all rows of its sources, as the checkpoint in {store.uri} says:"
                     ' nothing is left to do. start(until="now") reads what is new · an empty folder starts over'
                 )
-
-    @property
-    def can_restore(self) -> bool:
-        """True if a failed job can continue."""
-        return self._store is not None
 
     def read(self, attempt: int) -> Completed | None:
         """Return the checkpoint that an attempt continues from, when all that it has is committed."""

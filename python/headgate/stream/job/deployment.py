@@ -19,7 +19,7 @@ from headgate.stream.graph.limits import UNLIMITED
 from headgate.stream.graph.operator import OperatorContext
 from headgate.stream.job.messages import from_base64, to_base64
 from headgate.stream.job.task_files import TaskFiles
-from headgate.stream.runtime.chain import OperatorChain, limits_of
+from headgate.stream.runtime.chain import OperatorChain
 from headgate.stream.runtime.channel_state import InFlight
 from headgate.stream.runtime.inputs import GateInput, SourceInput, TaskInput
 from headgate.stream.runtime.outputs import TaskOutput
@@ -105,7 +105,7 @@ class Deployment:
                 receivers.parallelism, schema=edge.schema
             )
             most = self._graph.max_parallelism
-            outputs.append(TaskOutput(edge, partition, most, limits_of(receivers)))
+            outputs.append(TaskOutput(edge, partition, most, receivers.limits))
         return outputs
 
     def partitions(self) -> list[Any]:
@@ -177,7 +177,7 @@ class Deployment:
             return SourceInput(operator, schema, task, task.mailbox, restored, waited)
         schema = stage.head.inputs[0].schema
         gate = self.environment.create_input_gate(channels, schema=schema)
-        batch_bytes = _BATCH_BYTES if limits_of(stage) == UNLIMITED else 0
+        batch_bytes = _BATCH_BYTES if stage.limits == UNLIMITED else 0
         return GateInput(gate, schema, task, task.mailbox, batch_bytes)
 
     def _in_flight(self, key: TaskId, stage: Stage) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -223,7 +223,7 @@ class Deployment:
         for files in self._files.values():
             self._in_writer(files.discard, checkpoint)
 
-    # What tasks tell, on their threads.
+    # Calls of tasks, on their threads.
 
     def on_snapshot(self, task: StreamTask, snapshot: TaskSnapshot) -> None:
         """Write a snapshot in another thread, then acknowledge the checkpoint."""

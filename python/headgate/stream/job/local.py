@@ -45,6 +45,9 @@ class ThreadWorkers:
         options: of the environment.
     """
 
+    #: Threads share an environment.
+    size = 1
+
     def __init__(self, graph: JobGraph, name: str, options: Mapping[str, Any]) -> None:
         self._graph, self._name, self._options = graph, name, options
         self.endpoint = _endpoint(options)
@@ -52,11 +55,6 @@ class ThreadWorkers:
         #: The last one, which may wait for a coordinator that has ended.
         self._worker: StreamWorker | None = None
         self._ended: dict[int, Cause] = {}
-
-    @property
-    def size(self) -> int:
-        """One: threads share an environment."""
-        return 1
 
     def start(self, number: int, address: CoordinatorAddress) -> None:
         """Start the worker in a thread."""
@@ -105,17 +103,12 @@ class ProcessWorkers:
     """
 
     def __init__(self, graph: JobGraph, name: str, options: Mapping[str, Any], size: int) -> None:
-        self._size = size
+        self.size = size
         self.endpoint = _endpoint(options)
         self._job = dumped((graph, name, dict(options)))
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         #: Workers that have not been seen to end.
         self._running: set[int] = set()
-
-    @property
-    def size(self) -> int:
-        """Number of workers."""
-        return self._size
 
     def ended(self) -> Mapping[int, Cause]:
         """Return workers whose process has ended."""

@@ -21,7 +21,7 @@ from headgate.observe.record import Failure
 from headgate.stream.job.attempt import Attempt
 from headgate.stream.job.checkpointing import Checkpointing
 from headgate.stream.job.metadata import restored_tasks
-from headgate.stream.job.notices import FAILED, Notices, after_restarts
+from headgate.stream.job.notices import FAILED, Notices, remedy_after_restarts
 from headgate.stream.job.reports import READER_MESSAGES, check_report
 from headgate.stream.job.sources import JobSources
 from headgate.stream.job.status import JobState
@@ -64,6 +64,7 @@ class JobMaster:
         started_at, ended_at: in seconds since 1970.
         restarts: failures after which it was started anew.
         state, failure: what it does, and why it failed.
+        attempt: the newest one, whose figures any thread may read.
         ended_attempts: the last attempts that failed.
     """
 
@@ -81,6 +82,7 @@ class JobMaster:
         self.restarts = 0
         self.state = JobState.STARTING
         self.failure: HeadgateError | None = None
+        self.attempt: Attempt | None = None
         self.ended_attempts: deque[Failure] = deque(maxlen=16)
         self.notices = Notices(config.name)
         #: Called by the job's thread once nothing changes any more.
@@ -93,7 +95,6 @@ class JobMaster:
         self._stop = Stop()
         self._loop = asyncio.new_event_loop()
         self._checkpointing = Checkpointing(graph, config, store, self._stop, self._loop, proxy)
-        self._attempt: Attempt | None = None
         self._attempts = 0
         #: Failures since the last complete checkpoint.
         self._failures = 0
@@ -150,19 +151,9 @@ class JobMaster:
         """Return figures of the last checkpoints, the oldest first."""
         return list(self._checkpointing.history)
 
-    @property
-    def current(self) -> Attempt | None:
-        """The newest attempt, whose figures any thread may read."""
-        return self._attempt
-
     def workers(self) -> list[Worker]:
         """Return the workers that are connected."""
         return self._workers.status()
-
-    @property
-    def attempt(self) -> int:
-        """Number of the current attempt, from 1; 0 before the first."""
-        return self._attempts
 
     def call(self, action: Callable[[], None]) -> None:
         """Call an action on the coordinator's thread; dropped once that has ended."""
@@ -217,17 +208,13 @@ class JobMaster:
 
     # Of the workers.
 
-    def on_ready(self) -> None:
-        """Deploy the tasks once all workers are there."""
-        self._deploy_if_ready()
-
     def on_lost(self, worker: int, cause: Cause) -> None:
         """End the attempt of a lost worker."""
-        attempt = self._attempt
+        attempt = self.attempt
         if attempt is not None:
             attempt.cancelling.discard(worker)
         self.fail(cause, attempt)
-        self._deploy_if_ready()
+        self.deploy_if_ready()
 
     def on_message(self, worker: int, message: Message) -> None:
         """Handle a worker's message about the current attempt.
@@ -235,7 +222,7 @@ class JobMaster:
         Raises:
             ProtocolError: it cannot be true.
         """
-        attempt = self._attempt
+        attempt = self.attempt
         handle = _HANDLERS.get(message.kind)
         if handle is None:
             raise ProtocolError(f"worker {worker} has sent {message.kind}, which is no report")
@@ -243,7 +230,7 @@ class JobMaster:
             return
         if message.kind == "CANCELLED":
             attempt.cancelling.discard(worker)
-            self._deploy_if_ready()
+            self.deploy_if_ready()
         elif not attempt.is_over:
             check_report(self.graph, attempt, worker, message, self.state)
             handle(self, attempt, worker, message)
@@ -277,8 +264,9 @@ class JobMaster:
 
     # Attempts.
 
-    def _deploy_if_ready(self) -> None:
-        attempt = self._attempt
+    def deploy_if_ready(self) -> None:
+        """Deploy the tasks once all workers are there, and no attempt runs."""
+        attempt = self.attempt
         is_free = attempt is None or (attempt.is_over and not attempt.cancelling)
         is_wanted = self.state in {JobState.STARTING, JobState.RESTARTING}
         if not is_free or not is_wanted or self._is_deploying or not self._workers.is_complete:
@@ -316,7 +304,7 @@ class JobMaster:
             lambda kind, task, more: self.call(lambda: self._to_task(attempt, kind, task, more)),
             lambda error: self.call(lambda: self.fail(Cause.of(error), attempt)),
         )
-        attempt = self._attempt = Attempt(self._attempts, name, restored, worker_of, sources)
+        attempt = self.attempt = Attempt(self._attempts, name, restored, worker_of, sources)
         tasks: dict[int, list[Any]] = {worker: [] for worker in range(size)}
         for stage in self.graph.stages:
             for at, task in enumerate(restored_tasks(self.graph, stage, fields, base)):
@@ -344,7 +332,7 @@ class JobMaster:
             self._begin_stop(attempt)
 
     def _to_task(self, attempt: Attempt, kind: str, task: TaskId, fields: dict[str, Any]) -> None:
-        if attempt is self._attempt and not attempt.is_over:
+        if attempt is self.attempt and not attempt.is_over:
             worker = attempt.worker_of[task]
             self._workers.send(worker, kind, attempt=attempt.number, task=list(task), **fields)
 
@@ -381,15 +369,15 @@ class JobMaster:
         if is_lasting or self._failures > self._config.restarts:
             self.failure = cause.error()
             if not is_lasting:
-                self.failure.remedy += after_restarts(self._config.restarts)
+                self.failure.remedy += remedy_after_restarts(self._config.restarts)
             self._end(JobState.FAILED)
             return
         self.restarts += 1
         self.state = JobState.RESTARTING
-        self._deploy_if_ready()
+        self.deploy_if_ready()
 
     def _close_attempt(self, reason: str) -> None:
-        attempt = self._attempt
+        attempt = self.attempt
         if attempt is None or attempt.is_over:
             return
         attempt.is_over = True
@@ -399,7 +387,7 @@ class JobMaster:
         self._loop.call_later(_CANCEL, lambda: self.guarded(lambda: self._drop_late(attempt)))
 
     def _drop_late(self, attempt: Attempt) -> None:
-        if attempt is self._attempt:
+        if attempt is self.attempt:
             for worker in list(attempt.cancelling):
                 self._workers.drop(worker)
 
@@ -425,7 +413,7 @@ class JobMaster:
     # Requests.
 
     def _requested(self, goal: JobState, savepoint: str | None, answer: Future[str]) -> None:
-        attempt, stop = self._attempt, self._stop
+        attempt, stop = self.attempt, self._stop
         if goal is JobState.RUNNING:
             self._checkpointing.request(attempt, savepoint, stop=False, answer=answer)
             return

@@ -1,4 +1,4 @@
-"""What a complete checkpoint consists of, and what each task of a new attempt gets of it.
+"""The content of a complete checkpoint, and the part of it that each task of a new attempt gets.
 
 ::
 
@@ -221,7 +221,7 @@ class _Edge:
     Attributes:
         operator: uid of the operator that emitted.
         output: name of its side output; None for the main one.
-        place: among the edges of the sending tasks.
+        position: among the edges of the sending tasks.
         first: its first channel at each receiver.
         sent: rows in flight of each sending task, or None.
         received: the same of each receiving one.
@@ -229,7 +229,7 @@ class _Edge:
 
     operator: str
     output: str | None
-    place: int
+    position: int
     first: int
     sent: Sequence[Any]
     received: Sequence[Any]
@@ -246,7 +246,7 @@ class _Edge:
         """Return the bytes on the way from a task to another one: what the receiver has, then what the sender has."""
         return [
             *_parts(self.received[receiver], "inputs", [self.first + sender], base),
-            *_parts(self.sent[sender], "outputs", [self.place, receiver], base),
+            *_parts(self.sent[sender], "outputs", [self.position, receiver], base),
         ]
 
     @property

@@ -34,7 +34,7 @@ _COUNTERS: Final[dict[str, tuple[int, str, str]]] = {
 }
 
 
-def after_restarts(restarts: int) -> str:
+def remedy_after_restarts(restarts: int) -> str:
     """Return what else to do about a failure behind the last restart of a job."""
     return (
         " · if what failed comes back: the same start(), which continues from the last checkpoint, or restarts= "
@@ -42,7 +42,7 @@ def after_restarts(restarts: int) -> str:
     )
 
 
-def summed(tasks: Iterable[Drops]) -> dict[str, dict[str, int]]:
+def total_drops(tasks: Iterable[Drops]) -> dict[str, dict[str, int]]:
     """Return the sums of what tasks have dropped."""
     totals: dict[str, dict[str, int]] = {}
     for task in tasks:

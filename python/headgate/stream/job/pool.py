@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """How workers reach the coordinator.
+    """The address and encryption by which workers reach the coordinator.
 
     Attributes:
         host: name of the coordinator's host for workers.
@@ -35,7 +35,7 @@ class WorkerPool(Protocol):
 
     @property
     def endpoint(self) -> Endpoint:
-        """How its workers reach the coordinator."""
+        """Address and encryption of the coordinator, for its workers."""
 
     def start(self, number: int, address: CoordinatorAddress) -> None:
         """Start a worker, or start it again after it was lost; one that still runs is ended."""

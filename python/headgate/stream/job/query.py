@@ -40,7 +40,7 @@ class StreamingQuery:
 
     @property
     def state(self) -> JobState:
-        """What the job does."""
+        """The state of the job."""
         return self._master.state
 
     @property

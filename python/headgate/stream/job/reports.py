@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import ProtocolError
@@ -35,9 +34,10 @@ def check_report(
             raise _odd(worker, message, f"of task {task}, which is not placed on it")
     if message.kind in READER_MESSAGES and graph.stages[fields["task"][0]].head.source is None:
         raise _odd(worker, message, f"of task {fields['task']}, which reads no source")
-    check = _CHECKS.get(message.kind)
-    if check is not None:
-        check(graph, attempt, worker, message)
+    if message.kind == "DEPLOYED":
+        _check_deployed(graph, attempt, worker, message)
+    if message.kind == "ACKNOWLEDGED":
+        _check_acknowledged(graph, worker, message)
     if message.kind == "FINISHED" and state is not JobState.FINISHING:
         raise _odd(worker, message, f"of task {fields['task']} before the last checkpoint")
 
@@ -51,8 +51,7 @@ def _check_deployed(graph: JobGraph, attempt: Attempt, worker: int, message: Mes
         raise _odd(worker, message, "of other partitions than its tasks have")
 
 
-def _check_acknowledged(graph: JobGraph, attempt: Attempt, worker: int, message: Message) -> None:
-    del attempt
+def _check_acknowledged(graph: JobGraph, worker: int, message: Message) -> None:
     state, checkpoint = message["state"], message["checkpoint"]
     stage = graph.stages[message["task"][0]]
     operators = {node.uid for node in stage.operators}
@@ -66,12 +65,6 @@ def _check_acknowledged(graph: JobGraph, attempt: Attempt, worker: int, message:
             raise _odd(worker, message, "with output of a later checkpoint")
         if operator.get("state", ["", checkpoint])[1] != checkpoint:
             raise _odd(worker, message, "with the state of another checkpoint")
-
-
-_CHECKS: Final[dict[str, Callable[[JobGraph, Attempt, int, Message], None]]] = {
-    "DEPLOYED": _check_deployed,
-    "ACKNOWLEDGED": _check_acknowledged,
-}
 
 
 def _odd(worker: int, message: Message, problem: str) -> ProtocolError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headgate.source.api.event import SourceEvent
@@ -129,16 +130,7 @@ class JobSources:
         """
         for number, coordinator in self._coordinators.items():
             uid = self._stages[number].head.uid
-
-            def answer(
-                state: bytes | None,
-                error: HeadgateError | None,
-                number: int = number,
-                uid: str = uid,
-            ) -> None:
-                on_state(number, uid, state, error)
-
-            coordinator.checkpoint(checkpoint, answer)
+            coordinator.checkpoint(checkpoint, partial(on_state, number, uid))
 
     def complete(self, checkpoint: int) -> None:
         """Tell the enumerators that a checkpoint is complete."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate._sealed import seal, unseal
 from headgate.errors import CheckpointError
 from headgate.sink.failure import UnsafeError
-from headgate.stream.state.locations import TASKS, absolute, safe_name, stored
+from headgate.stream.state.locations import TASKS, absolute, safe_name, storage_of
 
 if TYPE_CHECKING:
     from headgate.sink.storage import Entry, Storage
@@ -76,7 +76,7 @@ class CheckpointStore:
 
     def __init__(self, path: str, retained: int = 1) -> None:
         try:
-            self._storage, self.path = stored(path)
+            self._storage, self.path = storage_of(path)
         except (OSError, ValueError) as error:
             raise CheckpointError(
                 f"{path} cannot be used for checkpoints: {_summary_of(error)}"
@@ -220,7 +220,7 @@ class CheckpointStore:
             CheckpointError: it has, or it cannot be listed.
         """
         try:
-            storage, root = stored(path)
+            storage, root = storage_of(path)
             there = storage.list(root)
         except (OSError, ValueError) as error:
             raise _failed(f"the folder {path} cannot be used for a savepoint", error) from error
@@ -247,7 +247,7 @@ class CheckpointStore:
         Raises:
             CheckpointError: there is a savepoint already, or it cannot be written.
         """
-        storage, root = stored(path)
+        storage, root = storage_of(path)
         name = f"{root}/{_METADATA}"
         try:
             if not replace and storage.is_file(name):
@@ -268,7 +268,7 @@ class CheckpointStore:
             CheckpointError: there is none, or it is damaged.
         """
         try:
-            storage, root = stored(path)
+            storage, root = storage_of(path)
             data = storage.read(f"{root}/{_METADATA}")
             if data is None:
                 raise FileNotFoundError(f"it has no {_METADATA}")

@@ -33,13 +33,13 @@ _NEXT_TRY: Final = 1.0
 
 
 class WorkerListener(Protocol):
-    """The coordinator, as it hears of its workers on the event loop."""
+    """The coordinator of a job, as its workers' connections call it on the event loop."""
 
     def guarded(self, action: Callable[[], None]) -> None:
         """Call an action, and let its errors fail the job."""
 
-    def on_ready(self) -> None:
-        """Handle that a worker has come."""
+    def deploy_if_ready(self) -> None:
+        """Deploy the tasks if the worker that has come is the last one."""
 
     def on_message(self, worker: int, message: Message) -> None:
         """Handle a worker's message."""
@@ -55,9 +55,13 @@ class WorkerRegistry:
         pool: starts workers.
         timeout: seconds without a heartbeat after which a worker is lost.
         listener: hears of them.
+
+    Attributes:
+        size: number of workers.
     """
 
     def __init__(self, pool: WorkerPool, timeout: float, listener: WorkerListener) -> None:
+        self.size = pool.size
         self._pool = pool
         self._timeout = timeout
         self._listener = listener
@@ -80,7 +84,7 @@ class WorkerRegistry:
             endpoint.host, self._server.port, job, secret, 60.0, self._timeout, endpoint.tls
         )
         await self._server.start()
-        for number in range(self._pool.size):
+        for number in range(self.size):
             self._pool.start(number, self._address)
 
     async def close(self) -> None:
@@ -103,12 +107,7 @@ class WorkerRegistry:
     @property
     def is_complete(self) -> bool:
         """True if all workers are connected."""
-        return len(self._peers) == self._pool.size
-
-    @property
-    def size(self) -> int:
-        """Number of workers."""
-        return self._pool.size
+        return len(self._peers) == self.size
 
     @property
     def connected(self) -> set[int]:
@@ -177,9 +176,9 @@ class WorkerRegistry:
 
     def _hello(self, peer: Peer, message: Message) -> None:
         number = message["worker"]
-        if number >= self._pool.size or peer in self._numbers:
+        if number >= self.size or peer in self._numbers:
             raise ProtocolError(
-                f"worker {number} of {self._pool.size} has sent HELLO, again or for another one"
+                f"worker {number} of {self.size} has sent HELLO, again or for another one"
             )
         before = self._peers.get(number)
         self._peers[number] = peer
@@ -190,7 +189,7 @@ class WorkerRegistry:
             self._numbers.pop(before, None)
             before.drop()
             self._listener.on_lost(number, _lost_worker(number, None))
-        self._listener.on_ready()
+        self._listener.deploy_if_ready()
 
     def _lose(self, number: int, cause: Cause) -> None:
         self._listener.on_lost(number, cause)

@@ -5,14 +5,14 @@ Rows of both streams travel as rows of one schema: which side, the key columns, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.stream.graph.operator import Operator, OperatorContext
+from headgate.stream.graph.operator import Operator
 from headgate.stream.operators.process import FunctionOperator
 
 _SIDES: Final = ("first", "second")
@@ -59,28 +59,7 @@ class SideOperator(Operator):
 
 
 class CoProcessOperator(FunctionOperator):
-    """The operator of a :class:`~headgate.stream.CoProcessFunction`.
-
-    Args:
-        function: an instance, or what makes one.
-        key_schema: the key columns, with the first stream's names.
-        schema: of the result.
-        side_outputs: schemas by name.
-    """
-
-    def __init__(
-        self,
-        function: Any,
-        key_schema: pa.Schema,
-        schema: pa.Schema,
-        side_outputs: Mapping[str, pa.Schema],
-    ) -> None:
-        super().__init__(function, schema, side_outputs)
-        self._key_schema = key_schema
-
-    def open(self, context: OperatorContext) -> None:
-        """Restore state, and open the function."""
-        self._open(context, self._key_schema)
+    """The operator of a :class:`~headgate.stream.CoProcessFunction`. The keys have the first stream's names."""
 
     def process(self, batch: pa.RecordBatch) -> None:
         """Call the function for the rows of each side."""

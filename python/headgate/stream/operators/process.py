@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,26 +27,33 @@ class FunctionOperator(KeyedOperator):
 
     Args:
         function: an instance, or what makes one.
+        key_schema: the key columns; empty on a stream without keys.
         schema: of the result.
         side_outputs: schemas by name.
     """
 
     def __init__(
-        self, function: Any, schema: pa.Schema, side_outputs: Mapping[str, pa.Schema]
+        self,
+        function: Any,
+        key_schema: pa.Schema,
+        schema: pa.Schema,
+        side_outputs: Mapping[str, pa.Schema],
     ) -> None:
         self._function_or_maker = function
         self._function: Any = None
+        self._key_schema = key_schema
         self._schema = schema
         self._side_outputs = side_outputs
 
-    def _open(self, context: OperatorContext, key_schema: pa.Schema | None) -> None:
+    def open(self, context: OperatorContext) -> None:
+        """Restore state, and open the function."""
         self._uid = context.uid
         self._emit = context.emit
         self._results: dict[str | None, Results] = {None: Results(context.uid, self._schema)}
         for output, schema in self._side_outputs.items():
             self._results[output] = Results(context.uid, schema, "side_outputs")
-        if key_schema is not None:
-            self._restore(context, key_schema)
+        if len(self._key_schema):
+            self._restore(context, self._key_schema)
         # Not by a method: this object and the context would refer to each other.
         emit = partial(_emit_rows, context, self._results)
         self._runtime = KeyedContext(context, emit, self._backend)
@@ -109,36 +116,12 @@ class FunctionOperator(KeyedOperator):
 
 
 class ProcessOperator(FunctionOperator):
-    """The operator of a :class:`~headgate.stream.ProcessFunction`.
-
-    Args:
-        function: an instance, or what makes one.
-        keys: names of the key columns; empty on a stream without keys.
-        key_schema: of the key columns.
-        schema: of the result.
-        side_outputs: schemas by name.
-    """
-
-    def __init__(
-        self,
-        function: Callable[[], Any] | Any,
-        keys: Sequence[str],
-        key_schema: pa.Schema,
-        schema: pa.Schema,
-        side_outputs: Mapping[str, pa.Schema],
-    ) -> None:
-        super().__init__(function, schema, side_outputs)
-        self._keys = list(keys)
-        self._key_schema = key_schema if keys else None
-
-    def open(self, context: OperatorContext) -> None:
-        """Restore state, and open the function."""
-        self._open(context, self._key_schema)
+    """The operator of a :class:`~headgate.stream.ProcessFunction`."""
 
     def process(self, batch: pa.RecordBatch) -> None:
         """Call the function with a batch whose keys are set."""
         if self._backend is not None:
-            self._backend.set_keys(batch.select(self._keys))
+            self._backend.set_keys(batch.select(self._key_schema.names))
         self._call("process", batch)
 
 

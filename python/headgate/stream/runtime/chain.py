@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from headgate.errors import InternalError
-from headgate.stream.graph.limits import UNLIMITED, BatchLimits, least
+from headgate.stream.graph.limits import UNLIMITED, BatchLimits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +69,7 @@ class OperatorChain:
     @property
     def limits(self) -> BatchLimits:
         """Limits of the task's input."""
-        return limits_of(self._stage)
+        return self._stage.limits
 
     def consumer(self, node: Node) -> Consumer:
         """Return what takes the rows of an operator, within its limits."""
@@ -191,11 +191,6 @@ class OperatorChain:
     @staticmethod
     def _not_open(batch: pa.RecordBatch) -> None:
         raise InternalError(f"a chain gets {batch.num_rows} rows before it is opened")
-
-
-def limits_of(stage: Stage) -> BatchLimits:
-    """Return the smallest limits of a stage's operators: its tasks have a pause between all slow batches."""
-    return least(node.limits for node in stage.operators)
 
 
 def _to_all(consumers: Iterable[Consumer]) -> Consumer:

@@ -31,7 +31,7 @@ _LOG: Final = logging.getLogger("headgate.stream")
 
 
 class InputHandler(Protocol):
-    """What a task does with its input."""
+    """The task, as its input calls it."""
 
     def handle_batch(self, batch: pa.RecordBatch) -> None:
         """Handle rows."""

@@ -77,7 +77,7 @@ class TaskMetrics:
 
 
 class TaskListener(Protocol):
-    """What a task tells its worker, on the task's thread."""
+    """The worker of a task, as the task's thread calls it."""
 
     def on_snapshot(self, task: StreamTask, snapshot: TaskSnapshot) -> None:
         """Take a frozen snapshot, and write it in another thread."""

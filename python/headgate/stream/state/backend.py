@@ -89,7 +89,8 @@ class KeyedStateBackend:
         self._marks: dict[str, Marks] = {}
         #: Names of states that were declared.
         self._declared: set[str] = set()
-        self._is_open = False
+        #: True once the operator's ``open`` is over.
+        self.is_open = False
         self._last_number = -1
         #: Snapshots that are not completed.
         self._pending: dict[int, Snapshot] = {}
@@ -164,11 +165,6 @@ class KeyedStateBackend:
         self._declared.add(descriptor.name)
         return state
 
-    @property
-    def is_open(self) -> bool:
-        """True once the operator's ``open`` is over."""
-        return self._is_open
-
     def has_declared(self, name: str) -> bool:
         """Return True if :meth:`get_state` was called for the name; what was only restored does not count."""
         return name in self._declared
@@ -183,7 +179,7 @@ class KeyedStateBackend:
         Raises:
             StateError: there are such states.
         """
-        self._is_open = True
+        self.is_open = True
         early = {name for name, marks in self._marks.items() if marks.get(_EARLY)}
         dropped = early - self._declared
         if dropped and not allow_dropped:
@@ -310,7 +306,7 @@ class KeyedStateBackend:
         Raises:
             StateError: the snapshot that was restored says that the state was reduced in another way.
         """
-        name, marks = descriptor.name, {} if self._is_open else {_EARLY: b"yes"}
+        name, marks = descriptor.name, {} if self.is_open else {_EARLY: b"yes"}
         if isinstance(descriptor, ReducingStateDescriptor):
             reduce = descriptor.reduce
             marks[_REDUCE] = b"a function" if callable(reduce) else reduce.encode()

@@ -16,7 +16,7 @@ from pyarrow import fs
 
 from headgate._sealed import seal, unseal
 from headgate.errors import SnapshotError
-from headgate.stream.state.locations import below, stored
+from headgate.stream.state.locations import below, storage_of
 
 MANIFEST: Final = ".manifest"
 #: Bytes of batches after which a file ends.
@@ -153,7 +153,7 @@ class SnapshotFolder:
     def __init__(self, path: str, filesystem: fs.FileSystem | None = None) -> None:
         #: The path or URI that opens this folder again.
         self.uri = below(path, "")
-        self.storage, self.path = stored(path, filesystem)
+        self.storage, self.path = storage_of(path, filesystem)
 
     def write_chunks(self, prefix: str, batches: Iterable[pa.RecordBatch]) -> Iterator[ChunkFile]:
         """Write batches with a column ``group``, in its order, to one file or more."""

@@ -168,7 +168,7 @@ class KeySpace:
         elif isinstance(columns, pa.RecordBatch):
             columns = columns.columns
         arrays = [_plain(c, f.type) for c, f in zip(columns, self.schema, strict=False)]
-        if len(columns) != len(self.schema) or None in map(type_or_none, arrays):
+        if len(columns) != len(self.schema) or any(array is None for array in arrays):
             raise SchemaMismatchError(
                 "the columns are not the key columns of this state",
                 asked=str([str(getattr(c, "type", type(c).__name__)) for c in columns]),
@@ -217,11 +217,6 @@ class KeySpace:
                 remedy="partition rows by KeyGroupSelector over the same key and max_parallelism",
             )
         return groups
-
-
-def type_or_none(array: pa.Array | None) -> pa.DataType | None:
-    """Return the type of an array, or None for None."""
-    return None if array is None else array.type
 
 
 def _plain(column: Any, to: pa.DataType) -> pa.Array | None:

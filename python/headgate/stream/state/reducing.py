@@ -35,7 +35,7 @@ _HALF: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """How values of one type become one.
+    """A way to make one value of several of a type.
 
     Attributes:
         reduce: the name of a reduction, or a function of two arrays.

@@ -172,10 +172,11 @@ def _batches(frozen: FrozenRows) -> Iterator[pa.RecordBatch]:
             "group": pa.array(groups[positions], pa.int32()),
             "present": pa.array(rows.present),
             "stamp": pa.array(rows.stamps, pa.int64()),
-            "key": _struct(columns.select(range(keys))),
+            "key": columns.select(range(keys)).to_struct_array(),
         }
         if len(space.extra):
-            arrays["extra"] = _struct(columns.select(range(keys, columns.num_columns)))
+            extra = columns.select(range(keys, columns.num_columns))
+            arrays["extra"] = extra.to_struct_array()
         if rows.values is not None:
             arrays["value"] = rows.values
         batch = pa.RecordBatch.from_pydict(arrays)
@@ -194,7 +195,3 @@ def columns_of(rows: pa.Table) -> list[pa.Array]:
 def files_in(files: Sequence[ChunkFile], groups: range) -> list[ChunkFile]:
     """Return the files that may have rows of key groups."""
     return [f for f in files if f.first_group < groups.stop and f.last_group >= groups.start]
-
-
-def _struct(batch: pa.RecordBatch) -> pa.StructArray:
-    return pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))

@@ -162,10 +162,7 @@ class ReducingState(SingleValue):
         if values.null_count:
             valid = is_valid(values)
             rows, values = rows[valid], values.drop_null()
-        reduction = Reduction(self._declared(), column.type, self.name)
-        reduce_into(column, selection.batch.slots, rows, values, reduction)
-
-    def _declared(self) -> Reduce:
         if self.reduce is None:
             raise StateError(f"state {self.name!r} was restored and is not declared")
-        return self.reduce
+        reduction = Reduction(self.reduce, column.type, self.name)
+        reduce_into(column, selection.batch.slots, rows, values, reduction)

@@ -1,4 +1,4 @@
-"""Which types of Arrow state can have."""
+"""Arrow's types, as far as state can have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operators of all windows have in common: input, timers, results, and how windows that are over are closed."""
+"""The base of all operators of windows: input, timers, results, and how windows that are over are closed."""
 
 from __future__ import annotations
 
@@ -201,10 +201,6 @@ class Windows(ABC, Generic[Kind]):
         if self._lateness:
             self._timers.register(last + self._lateness)
         return closed
-
-    def _structs(self, batch: pa.RecordBatch) -> pa.StructArray:
-        """Return the rows of a batch as structs."""
-        return pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
 
     def _results(
         self, keys: Sequence[pa.Array], starts: Slots, ends: Slots, values: dict[str, pa.Array]

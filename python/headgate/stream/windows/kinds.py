@@ -91,7 +91,7 @@ class SessionWindow:
 
 @dataclass(frozen=True, slots=True)
 class WindowOutput:
-    """What a window operator returns for a batch or a watermark.
+    """The output of a window operator for a batch or a watermark.
 
     Attributes:
         results: a batch for closed windows, and for those that got late rows after they were closed.

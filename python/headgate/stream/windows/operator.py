@@ -78,7 +78,7 @@ class WindowOperator(Windows[TumblingWindow | SlidingWindow]):
         for name, values in self._aggregates.inputs(batch).items():
             self._accumulators[name].add(values.take(positions))
         if self._rows is not None:
-            self._rows.add(self._structs(batch).take(positions))
+            self._rows.add(batch.to_struct_array().take(positions))
         windows = self.backend.keys
         self.backend.set_keys(windows)
         closed = self._register(windows[WINDOW_END].to_numpy())

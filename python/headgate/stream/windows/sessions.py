@@ -128,7 +128,7 @@ class SessionWindowOperator(Windows[SessionWindow]):
         if self._function is not None:
             lists = old.values.field(ROWS)
             owners = np.repeat(np.arange(len(lists)), np.diff(lists.offsets.to_numpy()))
-            rows = pa.concat_arrays([lists.flatten(), self._structs(batch)])
+            rows = pa.concat_arrays([lists.flatten(), batch.to_struct_array()])
             at = np.r_[owners, np.arange(len(old.keys), len(numbers))]
             at, rows = at[member[at]], rows.filter(pa.array(member[at]))
             order = np.argsort(numbers[at], kind="stable")
