@@ -206,7 +206,7 @@ class CheckpointStore:
             is_old = attempt and folder.is_folder and int(attempt[1]) <= self._claimed
             if attempt and is_old and attempt[0] not in needed:
                 with suppress(OSError):  # it is tried again after the next checkpoint
-                    self._storage.delete_tree(f"{self.path}/{TASKS}/{attempt[0]}")
+                    self._delete_attempt(attempt[0])
 
     def task_folder(self, attempt: str, stage: int, index: int, uid: str) -> str:
         """Return the folder for the snapshots of an operator's task, relative to this one."""
@@ -324,6 +324,9 @@ class CheckpointStore:
             return False
         except OSError:
             return True
+
+    def _delete_attempt(self, attempt: str) -> None:
+        self._storage.delete_tree(f"{self.path}/{TASKS}/{attempt}")
 
     def _names(self, folder: str) -> list[Entry]:
         try:
