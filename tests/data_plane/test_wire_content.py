@@ -19,9 +19,9 @@ from tests.faults.fault import TO_CLIENT, TO_TARGET
 from tests.faults.fault_proxy import FaultProxy
 
 import headgate as hg
+from headgate.control.address import CoordinatorAddress
 from headgate.control.connection import WorkerConnection
 from headgate.control.messages import Message
-from headgate.control.place import Place
 from headgate.spark.wire import CODEC
 
 SEGMENT = 64 << 10
@@ -248,12 +248,12 @@ def control_keys(secret):
 def test_control_connections_do_not_carry_the_secret(tls):
     """All messages of a consumer of a kept exchange and the driver."""
     secret = secrets.token_bytes(32)
-    key = Place("", 0, EXCHANGE, secret, tls=tls).key()
+    key = CoordinatorAddress("", 0, EXCHANGE, secret, tls=tls).key()
     with (
         serving(keys={EXCHANGE: key}) as places,
         FaultProxy("127.0.0.1", places.server.port) as relay,
     ):
-        place = Place("127.0.0.1", relay.port, EXCHANGE, secret, timeout=5.0, tls=tls)
+        place = CoordinatorAddress("127.0.0.1", relay.port, EXCHANGE, secret, timeout=5.0, tls=tls)
         connection = WorkerConnection(place, CODEC)
         with connection.sock:
             connection.send(Message("HOST_LOST", {"process": "ab" * 16}))

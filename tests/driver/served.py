@@ -3,10 +3,10 @@
 import contextlib
 import threading
 
+from headgate.control.address import CoordinatorAddress
 from headgate.control.connection import WorkerConnection
 from headgate.control.link import control_key
 from headgate.control.messages import Message
-from headgate.control.place import Place
 from headgate.control.server import HANDSHAKE
 from headgate.spark.driver.kept.hosts import KeptHosts
 from headgate.spark.driver.places import IDLE, Places
@@ -34,7 +34,7 @@ def serving(hosts=None, handshake=HANDSHAKE, idle=IDLE, keys=KEYS, give_up=print
 
 
 def place(places, secret=SECRET, exchange=EXCHANGE, timeout=5.0, *, tls=False):
-    return Place("127.0.0.1", places.server.port, exchange, secret, timeout, tls=tls)
+    return CoordinatorAddress("127.0.0.1", places.server.port, exchange, secret, timeout, tls=tls)
 
 
 @contextlib.contextmanager

@@ -8,11 +8,11 @@ from tests.driver.served import EXCHANGE, SECRET, ours, serving, told
 from tests.faults.patience import wait_until
 
 from headgate._native import TlsEndpoint
+from headgate.control.address import CoordinatorAddress
 from headgate.control.connection import WorkerConnection
 from headgate.control.heartbeat import Heartbeats
 from headgate.control.link import CoordinatorLink, WorkerLink, control_key
 from headgate.control.messages import Message
-from headgate.control.place import Place
 from headgate.errors import CoordinatorError, HandshakeError, ProtocolError, TlsError
 from headgate.spark.wire import CODEC
 
@@ -243,7 +243,7 @@ def wire(server):
 
 
 def place(port, timeout=10.0, *, tls=True):
-    return Place("127.0.0.1", port, EXCHANGE, SECRET, timeout, TIMEOUT, tls)
+    return CoordinatorAddress("127.0.0.1", port, EXCHANGE, SECRET, timeout, TIMEOUT, tls)
 
 
 def records(data):

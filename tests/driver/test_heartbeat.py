@@ -11,11 +11,11 @@ from tests.driver.served import EXCHANGE, SECRET
 from tests.faults import facts
 from tests.faults.patience import wait_until
 
-from headgate.control.beside import DriverHeartbeats
+from headgate.control.address import CoordinatorAddress
 from headgate.control.connection import WorkerConnection
+from headgate.control.driver_heartbeats import DriverHeartbeats
 from headgate.control.heartbeat import Heartbeats
 from headgate.control.link import CoordinatorLink, control_key
-from headgate.control.place import Place
 from headgate.errors import CoordinatorError
 from headgate.stream.job.messages import CODEC
 
@@ -68,7 +68,7 @@ def test_a_driver_that_is_silent_is_lost_and_named(beats):
         driver = threading.Thread(target=drive, args=(listener,))
         driver.start()
         port = listener.getsockname()[1]
-        place = Place("127.0.0.1", port, EXCHANGE, SECRET, 30.0, TIMEOUT)
+        place = CoordinatorAddress("127.0.0.1", port, EXCHANGE, SECRET, 30.0, TIMEOUT)
         connection = WorkerConnection(place, CODEC)
 
         with connection.sock:

@@ -7,8 +7,8 @@ import pytest
 from tests.faults.patience import wait_until
 
 from headgate import ChannelAddress
+from headgate.control.address import CoordinatorAddress
 from headgate.control.link import control_key
-from headgate.control.place import Place
 from headgate.spark.driver.kept.hosts import KeptHosts
 from headgate.spark.driver.places import Places as DriverPlaces
 from headgate.spark.tasks.places import Places
@@ -94,7 +94,7 @@ def test_what_spark_does_not_give_up_stays_and_is_said(driver, caplog):
 
 def test_a_consumer_tells_the_driver_and_waits_until_it_has_given_up(driver):
     port = driver.places.server.port
-    places = Places("aa", Place("127.0.0.1", port, IDS["aa"], SECRET, 20.0))
+    places = Places("aa", CoordinatorAddress("127.0.0.1", port, IDS["aa"], SECRET, 20.0))
     host = driver.gone
     address = ChannelAddress(host.host, host.port, bytes(16), 0, bytes.fromhex(host.process))
     places.lose(address, 30.0)

@@ -4,7 +4,7 @@ import logging
 
 from tests.observe.recorded import run_of
 
-from headgate.control.logs import say
+from headgate.control.logs import log_safely
 from headgate.spark.progress.surfaces import LOG_PERIOD, Log
 
 
@@ -22,5 +22,5 @@ def test_a_handler_that_raises_is_told_of_and_ends_nothing(monkeypatch, capsys):
 
     log = logging.getLogger("headgate.spark")
     monkeypatch.setattr(log, "log", fail)
-    say(log, logging.INFO, "line %d", 1)
+    log_safely(log, logging.INFO, "line %d", 1)
     assert "a log handler raised ValueError('disk full') at: line %d" in capsys.readouterr().err

@@ -11,10 +11,10 @@ from tests.driver.served import EXCHANGE, SECRET, ours, serving
 from tests.faults.patience import wait_until
 
 from headgate.control import newcomers
+from headgate.control.address import CoordinatorAddress
 from headgate.control.connection import WorkerConnection
 from headgate.control.link import CoordinatorLink, WorkerLink, control_key
 from headgate.control.newcomers import Newcomers
-from headgate.control.place import Place
 from headgate.errors import HandshakeError
 from headgate.spark.wire import CODEC
 
@@ -147,7 +147,7 @@ def test_a_worker_that_was_crowded_out_dials_again():
 
         serving = threading.Thread(target=serve)
         serving.start()
-        place = Place("127.0.0.1", listener.getsockname()[1], EXCHANGE, SECRET, 20.0)
+        place = CoordinatorAddress("127.0.0.1", listener.getsockname()[1], EXCHANGE, SECRET, 20.0)
         with pytest.raises(HandshakeError, match="could not prove"):
             WorkerConnection(place, CODEC)
         serving.join(10)

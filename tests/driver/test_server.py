@@ -11,10 +11,10 @@ from tests.faults.descriptors import no_descriptor_left
 from tests.faults.patience import wait_until
 
 from headgate.control import newcomers
+from headgate.control.address import CoordinatorAddress
 from headgate.control.connection import WorkerConnection
 from headgate.control.link import CoordinatorLink, WorkerLink, control_key
 from headgate.control.messages import Message
-from headgate.control.place import Place
 from headgate.errors import CoordinatorError, HandshakeError, VersionError
 from headgate.spark.driver.kept.hosts import KeptHosts
 from headgate.spark.wire import CODEC
@@ -34,7 +34,7 @@ def places():
 
 
 def strangers(places):
-    return [peer for peer in tuple(places.server.peers) if not peer.is_established]
+    return [peer for peer in tuple(places.server.peers) if not peer.token]
 
 
 def test_a_worker_asks_once_per_connection(places):
@@ -64,7 +64,9 @@ def test_a_driver_that_is_not_there_is_named():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(CoordinatorError, match=f"127.0.0.1:{port}"):
-        WorkerConnection(Place("127.0.0.1", port, EXCHANGE, b"s" * 32, timeout=0.5), CODEC)
+        WorkerConnection(
+            CoordinatorAddress("127.0.0.1", port, EXCHANGE, b"s" * 32, timeout=0.5), CODEC
+        )
 
 
 def test_garbage_closes_that_connection_only(places):

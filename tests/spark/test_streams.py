@@ -242,7 +242,7 @@ def test_connections_can_be_encrypted(spark, tmp_path):
     query = start(counted(), spark, tmp_path, workers=2, options=options)
     with query:
         wait_for_a_checkpoint(query)
-        peers = list(query._master._crew._peers.values())
+        peers = list(query._master._workers._peers.values())
         assert [one._link.tls is not None for one in peers] == [True, True]
         assert query.await_termination(120)
         assert query.status.restarts == 0

@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs
 
-from headgate.stream.state.locations import absolute, below, is_relative, opened, parted, relative
+from headgate.stream.state.locations import (
+    absolute,
+    below,
+    filesystem_of,
+    is_relative,
+    relative,
+    split_path,
+)
 
 S3 = "s3://bucket/job?region=eu-west-1&endpoint_override=127.0.0.1:9000"
 
@@ -15,8 +22,8 @@ def test_what_is_below_a_uri_has_its_query():
     assert (
         found == "s3://bucket/job/tasks/1-0-count?region=eu-west-1&endpoint_override=127.0.0.1:9000"
     )
-    assert opened(found)[1] == "bucket/job/tasks/1-0-count"
-    assert parted(found) == (below(S3, "tasks"), "1-0-count")
+    assert filesystem_of(found)[1] == "bucket/job/tasks/1-0-count"
+    assert split_path(found) == (below(S3, "tasks"), "1-0-count")
     assert relative(found, S3) == "tasks/1-0-count"
     # The job continues with other options.
     assert relative(found, "s3://bucket/job/?region=us-east-1") == "tasks/1-0-count"
@@ -26,13 +33,15 @@ def test_what_is_below_a_uri_has_its_query():
 def test_a_trailing_slash_changes_nothing(tmp_path):
     assert below("s3://bucket/job/?region=a", "x") == "s3://bucket/job/x?region=a"
     assert absolute("s3://bucket/job/?region=a") == "s3://bucket/job?region=a"
-    assert opened(f"{tmp_path}/")[1] == opened(f"file://{tmp_path}/")[1] == str(tmp_path)
+    assert (
+        filesystem_of(f"{tmp_path}/")[1] == filesystem_of(f"file://{tmp_path}/")[1] == str(tmp_path)
+    )
 
 
 def test_paths_have_no_query(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert absolute("what?/is") == f"{tmp_path}/what?/is"
-    filesystem, path = opened("what?")
+    filesystem, path = filesystem_of("what?")
     assert isinstance(filesystem, fs.LocalFileSystem)
     assert path == f"{tmp_path}/what?"
     assert below(path, "a") == f"{tmp_path}/what?/a"
@@ -49,11 +58,11 @@ def test_a_relative_path_leads_back(base, names):
     path = below(base, "/".join(names))
     assert is_relative(relative(path, base))
     assert below(base, relative(path, base)) == path
-    folder, name = parted(path)
+    folder, name = split_path(path)
     assert name == names[-1]
     assert below(folder, name) == path
 
 
 def test_a_file_system_that_is_unknown_is_an_error():
     with pytest.raises(ValueError, match="ftp"):
-        opened("ftp://host/a")
+        filesystem_of("ftp://host/a")

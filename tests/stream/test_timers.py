@@ -137,7 +137,7 @@ def test_a_function_gets_many_timers_in_parts():
 
     found = []
     schema = k.SCHEMAS["long"]
-    operator = ProcessOperator(Counts(), ["id"], schema, schema, {})
+    operator = ProcessOperator(Counts(), schema, schema, {})
     operator.open(
         OperatorContext(
             "uid", 0, 1, 128, lambda b, _: found.append(b), "job", "a", wall_clock, False

@@ -93,11 +93,6 @@ class Cause:
     where: str = ""
 
     @property
-    def is_cancelled(self) -> bool:
-        """True if the run was cancelled, which is a consequence and never a first cause."""
-        return self.code == errors.CancelledError.code
-
-    @property
     def is_shortage(self) -> bool:
         """True if the limit of open files was reached: to wait helps, and nobody's code or data is at fault."""
         return tells_shortage(self.summary) or tells_shortage(self.text)
@@ -135,6 +130,3 @@ class Cause:
         have = self.have or self.where
         error = errors.from_code(self.code, self.summary, self.asked, have, self.remedy)
         return error.caused_by(self.text)
-
-
-CANCELLED = Cause(errors.CancelledError.code, "the run was cancelled")

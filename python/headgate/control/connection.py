@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate._native import TlsSession
+    from headgate.control.address import CoordinatorAddress
     from headgate.control.messages import Codec, Message
-    from headgate.control.place import Place
 
 _CHUNK: Final = 64 * 1024
 #: Seconds of one attempt to connect, and between two of them.
@@ -29,7 +29,7 @@ class WorkerConnection:
     """An authenticated connection.
 
     Args:
-        place: of the coordinator.
+        address: of the coordinator.
         codec: of the messages.
         beside: another open connection to it, so that connecting is tried once.
         is_wanted: returns False once the connection is of no use any more: then it is not tried again.
@@ -43,16 +43,16 @@ class WorkerConnection:
 
     def __init__(
         self,
-        place: Place,
+        address: CoordinatorAddress,
         codec: Codec,
         beside: WorkerConnection | None = None,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._place = place
+        self._address = address
         self._early: list[Message] = []
-        deadline = time.monotonic() + place.timeout
+        deadline = time.monotonic() + address.timeout
         while True:
-            self._link = WorkerLink(place.key(), place.exchange_id, codec)
+            self._link = WorkerLink(address.key(), address.exchange_id, codec)
             self.sock = self._connect(deadline if beside is None else 0.0, is_wanted)
             try:
                 self._shake_hands(deadline)
@@ -69,7 +69,7 @@ class WorkerConnection:
                 return
 
     def _shake_hands(self, deadline: float) -> None:
-        keep_alive(self.sock, self._place.heartbeat_timeout)
+        keep_alive(self.sock, self._address.heartbeat_timeout)
         # A program that holds the GIL may delay the driver's thread.
         self.sock.settimeout(max(_PAUSE, deadline - time.monotonic()))
         self._flush()
@@ -85,7 +85,7 @@ class WorkerConnection:
 
     @property
     def tls(self) -> TlsSession | None:
-        """What encrypts the connection, for a thread that takes its socket."""
+        """The encryption of the connection, for a thread that takes its socket."""
         return self._link.tls
 
     def send(self, message: Message) -> None:
@@ -119,14 +119,14 @@ class WorkerConnection:
         """Return the error for a broken connection; ``error`` is None if the driver closed it."""
         return errors.CoordinatorError(
             "the coordinator on the driver cannot be reached",
-            asked=self._place.address,
+            asked=self._address.host_port,
             have="it closed the connection" if error is None else str(error),
         )
 
     def _connect(self, deadline: float, is_wanted: Callable[[], bool]) -> socket.socket:
         while True:
             try:
-                return socket.create_connection((self._place.host, self._place.port), _ATTEMPT)
+                return socket.create_connection((self._address.host, self._address.port), _ATTEMPT)
             except OSError as error:
                 if time.monotonic() >= deadline or not is_wanted():
                     raise self.unreachable(error) from error

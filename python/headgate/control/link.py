@@ -60,7 +60,7 @@ def _endpoint() -> TlsEndpoint:
     return TlsEndpoint()
 
 
-class Link:
+class ControlLink:
     """One end of a connection: turns bytes into messages and messages into bytes.
 
     ``established`` turns true once the peer has proved that it knows the secret.
@@ -80,7 +80,7 @@ class Link:
         tls: TlsSession | None = None,
     ) -> None:
         self.established = False
-        #: What encrypts the connection. Whoever takes the socket for heartbeats takes it along.
+        #: The encryption of the connection; the thread that takes the socket for heartbeats takes it along.
         self.tls = tls
         self._handshake: ControlHandshake | None = None
         self._refusal = refusal
@@ -202,7 +202,7 @@ class Link:
         return _mac(self._session, label + _NUMBER.pack(number) + body)[:_TAG]
 
 
-class WorkerLink(Link):
+class WorkerLink(ControlLink):
     """The worker's end: it dials and sends the first message of the handshake."""
 
     def __init__(self, key: ControlKey, exchange_id: bytes, codec: Codec) -> None:
@@ -231,7 +231,7 @@ class WorkerLink(Link):
         self._queue(self._handshake.take_output())
 
 
-class CoordinatorLink(Link):
+class CoordinatorLink(ControlLink):
     """The coordinator's end: it learns the exchange from the HELLO, and proves itself first.
 
     It takes connections with and without TLS, and the latter only of exchanges that do not require it.
@@ -252,7 +252,7 @@ class CoordinatorLink(Link):
         self.has_named = False
 
     def receive(self, data: bytes) -> list[Message]:
-        """Take bytes from the worker; see :meth:`Link.receive`."""
+        """Take bytes from the worker; see :meth:`ControlLink.receive`."""
         if not self._has_heard and data:
             self._has_heard = True
             if data.startswith(_TLS):
@@ -265,12 +265,12 @@ class CoordinatorLink(Link):
             if exchange_id is None:
                 return
             # An unknown exchange gets a random key, so that it looks like a wrong secret.
-            known = self._keys(exchange_id)
-            key = known or control_key(os.urandom(32), exchange_id)
+            exchange_key = self._keys(exchange_id)
+            key = exchange_key or control_key(os.urandom(32), exchange_id)
             if key.tls and self.tls is None:
                 raise TlsError('a worker of an exchange with tls="require" came without TLS')
             self.exchange_id = exchange_id
-            self.has_named = known is not None
+            self.has_named = exchange_key is not None
             self._handshake = ControlHandshake.accept(
                 key, exchange_id, self._codec.max_message, self._binding()
             )

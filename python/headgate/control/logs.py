@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import logging
 
 
-def say(log: logging.Logger, level: int, text: str, *values: object) -> None:
+def log_safely(log: logging.Logger, level: int, text: str, *values: object) -> None:
     """Log a line as :meth:`logging.Logger.log` does; print the error of a handler that raises.
 
     Args:

@@ -15,10 +15,10 @@ import socket
 import traceback
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from headgate.control.descriptors import NONE_LEFT, say_shortage_once
+from headgate.control.descriptors import NONE_LEFT, log_shortage_once
 from headgate.control.heartbeat import Heartbeats, keep_alive
 from headgate.control.link import CoordinatorLink
-from headgate.control.logs import say
+from headgate.control.logs import log_safely
 from headgate.control.messages import HEARTBEAT, Message
 from headgate.control.newcomers import Newcomers
 from headgate.errors import HeadgateError, InternalError, ProtocolError
@@ -112,8 +112,8 @@ class ControlServer:
     async def start(self) -> None:
         """Accept connections."""
         loop = asyncio.get_running_loop()
-        words = "the driver cannot accept connections of workers, and tries again each second: %s"
-        say_shortage_once(loop, self._log, words)
+        text = "the driver cannot accept connections of workers, and tries again each second: %s"
+        log_shortage_once(loop, self._log, text)
         self._server = await loop.create_server(
             lambda: Peer(self), sock=self._listener, backlog=_ACCEPTS
         )
@@ -176,29 +176,29 @@ class ControlServer:
         if isinstance(error, HeadgateError):
             self._refused += 1
             if self._refused <= _LOGGED or self._refused % _COUNTED == 0:
-                words = "a control connection was closed, number %d of its kind: %s"
-                say(self._log, logging.WARNING, words, self._refused, error.summary)
+                text = "a control connection was closed, number %d of its kind: %s"
+                log_safely(self._log, logging.WARNING, text, self._refused, error.summary)
         else:
             self._failures += 1
             if self._failures <= _LOGGED or self._failures % _COUNTED == 0:
-                words = "the control server failed at a worker's bytes, number %d of its kind\n%s"
+                text = "the control server failed at a worker's bytes, number %d of its kind\n%s"
                 lines = "".join(traceback.format_exception(error))
-                say(self._log, logging.ERROR, words, self._failures, lines)
+                log_safely(self._log, logging.ERROR, text, self._failures, lines)
 
-    def _monitor(self, beside: Peer, token: str) -> None:
+    def _monitor(self, heartbeats: Peer, token: str) -> None:
         """Hand a connection with a worker's heartbeats to the native thread."""
         peer = next((peer for peer in self.peers if peer.token == token), None)
-        if beside.is_closing or peer is None or peer.target is not None:
-            beside.drop()  # that worker is gone already
+        if heartbeats.is_closing or peer is None or peer.target is not None:
+            heartbeats.drop()  # that worker is gone already
             return
         try:
             self._heartbeats = self._heartbeats or Heartbeats()
-            sock, tls = beside.detach()
+            sock, tls = heartbeats.detach()
             peer.target = self._heartbeats.monitor(sock, self.timeout, tls)
         except OSError as error:
             if error.errno not in NONE_LEFT:
                 raise
-            asyncio.get_running_loop().call_later(_NEXT_TRY, self._monitor, beside, token)
+            asyncio.get_running_loop().call_later(_NEXT_TRY, self._monitor, heartbeats, token)
 
 
 class Peer(asyncio.Protocol):
@@ -230,11 +230,6 @@ class Peer(asyncio.Protocol):
     def exchange_id(self) -> bytes:
         """The exchange or job that the peer has named."""
         return self._link.exchange_id
-
-    @property
-    def is_established(self) -> bool:
-        """True once the peer has proved itself."""
-        return self._link.established
 
     @property
     def token(self) -> str:
@@ -284,8 +279,8 @@ class Peer(asyncio.Protocol):
         self._flush()
         unread, most = self._transport.get_write_buffer_size(), self._server.most_unread
         if unread > most:
-            words = f"a worker left {unread} bytes unread, more than the limit of {most}"
-            self.fail(ProtocolError(words))
+            problem = f"a worker left {unread} bytes unread, more than the limit of {most}"
+            self.fail(ProtocolError(problem))
 
     def detach(self) -> tuple[socket.socket, TlsSession | None]:
         """Give the connection away, and forget it here.
@@ -295,9 +290,9 @@ class Peer(asyncio.Protocol):
         """
         if self._transport is None:
             raise InternalError("a connection was given away before it was made")
-        own = self._transport.get_extra_info("socket")
+        sock = self._transport.get_extra_info("socket")
         # The event loop closes its own descriptor, which does not end the connection of this one.
-        duplicate = socket.socket(fileno=os.dup(own.fileno()))
+        duplicate = socket.socket(fileno=os.dup(sock.fileno()))
         self.drop()
         return duplicate, self._link.tls
 

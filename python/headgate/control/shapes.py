@@ -41,7 +41,7 @@ def flag(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-def words(value: Any) -> bool:
+def text(value: Any) -> bool:
     """Return True for any text."""
     return isinstance(value, str)
 
@@ -80,7 +80,7 @@ def row(*shapes: Shape) -> Shape:
     def fits(value: Any) -> bool:
         if not isinstance(value, list) or len(value) != len(shapes):
             return False
-        return all(shape(one) for shape, one in zip(shapes, value, strict=True))
+        return all(shape(item) for shape, item in zip(shapes, value, strict=True))
 
     return fits
 
@@ -92,12 +92,12 @@ def by_name(shape: Shape) -> Shape:
 
 def fields(required: Mapping[str, Shape], optional: Mapping[str, Shape] | None = None) -> Shape:
     """Return the shape of an object with these fields and no others."""
-    known = {**required, **(optional or {})}
+    shapes = {**required, **(optional or {})}
 
     def fits(value: Any) -> bool:
-        if not isinstance(value, dict) or not required.keys() <= value.keys() <= known.keys():
+        if not isinstance(value, dict) or not required.keys() <= value.keys() <= shapes.keys():
             return False
-        return all(known[key](one) for key, one in value.items())
+        return all(shapes[key](item) for key, item in value.items())
 
     return fits
 

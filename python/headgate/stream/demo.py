@@ -144,10 +144,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if min(options.clicks, options.rate) < 1:
         parser.error("--clicks and --rate take numbers above 0")
-    words = logging.StreamHandler(sys.stdout)
-    words.setFormatter(logging.Formatter("   log       %(message)s"))
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter("   log       %(message)s"))
     logger = logging.getLogger("headgate.stream")
-    logger.addHandler(words)
+    logger.addHandler(handler)
     was_propagated, logger.propagate = logger.propagate, False
     try:
         with tempfile.TemporaryDirectory(prefix="headgate-demo-") as folder:
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             show.until_end(checkpoints)
             return report(batch_sessions(options.clicks, options.rate), committed(show.folder))
     finally:
-        logger.removeHandler(words)
+        logger.removeHandler(handler)
         logger.propagate = was_propagated
 
 
@@ -221,10 +221,10 @@ def _next_checkpoint(query: StreamingQuery, count: int, restarts: int = 0) -> Ch
     begun: int | None = None
     while time.monotonic() < deadline:
         status = query.status
-        complete = [one for one in status.checkpoints if one.status == "complete"]
+        complete = [stats for stats in status.checkpoints if stats.status == "complete"]
         if status.restarts >= restarts:
             begun = begun if begun is not None else max((c.checkpoint for c in complete), default=0)
-            later = [one for one in complete if one.checkpoint > begun]
+            later = [stats for stats in complete if stats.checkpoint > begun]
             if len(later) >= count or (complete and status.is_over):
                 return complete[-1]
         query.await_termination(0.02)
@@ -244,27 +244,27 @@ def step(number: int, name: str, what: str, seconds: float | None = None, note: 
     print(f" {number} {name:<9} {what:<92}{took:>8}   {note}".rstrip(), flush=True)
 
 
-def report(expected: pa.Table, found: pa.Table) -> int:
+def report(expected: pa.Table, actual: pa.Table) -> int:
     """Compare the sessions, print the verdict, and return the exit code.
 
     Args:
         expected: by the batch computation.
-        found: committed by the job.
+        actual: committed by the job.
     """
-    found = found.select(expected.column_names)
-    if not found.equals(expected):
+    actual = actual.select(expected.column_names)
+    if not actual.equals(expected):
         step(
             _STEPS,
             "check",
-            f"NOT THE SAME: {len(found):,} rows by the job, {len(expected):,} at once",
+            f"NOT THE SAME: {len(actual):,} rows by the job, {len(expected):,} at once",
         )
         names = expected.column_names
-        for name, table, other in (("job", found, expected), ("batch", expected, found)):
+        for name, table, other in (("job", actual, expected), ("batch", expected, actual)):
             only = table.join(other, names, join_type="left anti")
             for row in only.slice(0, 5).to_pylist():
                 print(f"            only in {name}: " + "  ".join(f"{n}={row[n]}" for n in names))
         return 1
-    what = f"{len(found):,} rows, each once: those of a batch computation over all clicks"
+    what = f"{len(actual):,} rows, each once: those of a batch computation over all clicks"
     step(_STEPS, "check", what)
     print("""
  about     Rows after a checkpoint came again after the kill and after the cancel, and had no effect twice: state,

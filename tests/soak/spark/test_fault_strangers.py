@@ -14,11 +14,11 @@ from tests.spark.masters import in_executors
 from tests.spark.outcomes import outcome_of, rounds, wait_for
 from tests.spark.served import served
 
+from headgate.control.address import CoordinatorAddress
 from headgate.control.connection import WorkerConnection
 from headgate.control.link import CoordinatorLink, WorkerLink, control_key
 from headgate.control.messages import Message
 from headgate.control.newcomers import MAX_NAMED, MAX_STRANGERS
-from headgate.control.place import Place
 from headgate.errors import HandshakeError, HeadgateError, ProtocolError
 from headgate.spark import exchange
 from headgate.spark.driver import application
@@ -211,7 +211,9 @@ def test_a_coordinator_that_is_a_worker_is_refused():
 def test_the_right_secret_and_the_wrong_exchange(places, extra):
     stranger = b"z" * 15 + bytes([extra])
     with pytest.raises(HandshakeError) as caught:
-        WorkerConnection(Place("127.0.0.1", places.server.port, stranger, SECRET, 5.0), CODEC)
+        WorkerConnection(
+            CoordinatorAddress("127.0.0.1", places.server.port, stranger, SECRET, 5.0), CODEC
+        )
     assert SECRET.hex() not in str(caught.value)
 
 

@@ -101,7 +101,7 @@ def act(action, name):
 
 def cut_data():
     """Shut down all connections of this process to others, but those to the coordinator."""
-    kept = {worker._place.port for worker in _workers}
+    kept = {worker._address.port for worker in _workers}
     for path in list(Path("/proc/self/fd").iterdir()):
         try:
             if not path.is_socket():

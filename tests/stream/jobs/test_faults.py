@@ -50,7 +50,7 @@ def test_a_second_failure_before_the_restart_does_not_restore_under_the_next_att
 
     def deploy(self, restored):
         deployed(self, restored)
-        running.append(self._attempt)
+        running.append(self.attempt)
 
     monkeypatch.setattr(JobMaster, "_deploy", deploy)
     stream = kit.numbers(4000, rate=4000).map(kit.FailOnce(tmp_path / "failed", 500), name="fails")

@@ -46,7 +46,6 @@ SMALL = (
     "headgate.stream.graph.nodes",
     "headgate.stream.graph.stages",
     "headgate.stream.job.status",
-    "headgate.stream.job.history",
     "headgate.stream.graph.limits",
     "headgate.stream.windows.kinds",
     "headgate.stream.windows.aggregates.Aggregate",

@@ -48,8 +48,8 @@ class Pool:
 class Peer:
     """A connection of a worker."""
 
-    def __init__(self, crew):
-        self.crew, self.sent, self.error = crew, [], None
+    def __init__(self, registry):
+        self.registry, self.sent, self.error = registry, [], None
 
     def send(self, kind, **fields):
         self.sent.append(Message(kind, fields))
@@ -62,7 +62,7 @@ class Peer:
         self.drop()
 
     def drop(self):
-        self.crew.on_lost(self, self.error)
+        self.registry.on_lost(self, self.error)
 
 
 @contextlib.contextmanager
@@ -71,11 +71,11 @@ def running():
     config = JobConfig("odd", CheckpointConfig(None), restarts=10**6)
     with tempfile.TemporaryDirectory() as folder:
         master = JobMaster(GRAPH, config, CheckpointStore(folder), Pool())
-        crew = master._crew
+        registry = master._workers
         for number in range(2):
-            peer = Peer(crew)
-            crew._peers[number], crew._numbers[peer] = peer, number
-            crew._statuses[number] = Worker(number, "here", 1)
+            peer = Peer(registry)
+            registry._peers[number], registry._numbers[peer] = peer, number
+            registry._statuses[number] = Worker(number, "here", 1)
         try:
             master._deploy(None)
             for number in range(2):
@@ -83,7 +83,7 @@ def running():
             assert master.state is JobState.RUNNING
             yield master
         finally:
-            master._attempt.sources.close()
+            master.attempt.sources.close()
             master._loop.close()
             master._checkpointing.close()
 
@@ -96,10 +96,10 @@ def deployed(number):
 
 def say(master, worker, kind, fields):
     """Let a worker say something, as bytes; what is no message ends its connection."""
-    peer = master._crew._peers[worker]
+    peer = master._workers._peers[worker]
     try:
         message = CODEC.decode(json.dumps({"kind": kind, "attempt": 1, **fields}).encode())
-        master._crew.on_message(peer, message)
+        master._workers.on_message(peer, message)
     except Exception as error:  # noqa: BLE001 - as the server does
         peer.fail(error)
     return peer
@@ -175,9 +175,9 @@ def messages(draw):
 def test_random_messages_never_end_the_job(said):
     with running() as master:
         may_end = {tuple(f["task"]) for kind, f in said if kind == "ENDED" and f.get("task") in OWN}
-        attempt = master._attempt
+        attempt = master.attempt
         for kind, fields in said:
-            if 0 in master._crew._peers:
+            if 0 in master._workers._peers:
                 say(master, 0, kind, fields)
         assert master.failure is None
         assert master.state in {JobState.RUNNING, JobState.RESTARTING}
@@ -205,7 +205,7 @@ def test_an_odd_message_costs_its_worker(kind, fields):
     with running() as master:
         peer = say(master, 0, kind, fields)
         assert isinstance(peer.error, errors.ProtocolError)
-        assert set(master._crew._peers) == {1}
+        assert set(master._workers._peers) == {1}
         assert master.state is JobState.RESTARTING
         (ended,) = master.ended_attempts
         assert ended.error == "HG-3001"
@@ -213,7 +213,7 @@ def test_an_odd_message_costs_its_worker(kind, fields):
 
 def test_an_error_in_a_handler_costs_the_worker_whose_message_it_was(monkeypatch):
     with running() as master:
-        monkeypatch.setattr(master._attempt.sources, "handle", lambda _: 1 / 0)
+        monkeypatch.setattr(master.attempt.sources, "handle", lambda _: 1 / 0)
         peer = say(master, 0, "WATERMARK", {"task": OWN[0], "ms": 5})
         assert isinstance(peer.error, ZeroDivisionError)
         assert master.state is JobState.RESTARTING

@@ -115,8 +115,8 @@ def test_a_job_starts_from_what_restore_names(tmp_path, restore):
     # Sinks know the job by its name, and that it was further than at the savepoint.
     name = "again" if restore == "savepoint" else None
     again = start(sums(), tmp_path, savepoint=folder, restore=restore, name=name)
-    wait_until(lambda: again._master._attempt is not None)
-    restored = again._master._attempt.restored
+    wait_until(lambda: again._master.attempt is not None)
+    restored = again._master.attempt.restored
     again.cancel()
     at_savepoint = CheckpointStore.savepoint(folder).checkpoint
     assert newest > at_savepoint

@@ -23,7 +23,7 @@ def query():
 
 
 def place(query):
-    return query._master._crew._place
+    return query._master._workers._address
 
 
 def goes_on(query):

@@ -12,7 +12,7 @@ import pytest
 from headgate.errors import CheckpointError
 from headgate.sink import FileSink, WriterContext
 from headgate.stream.job.commits import SinkCommits
-from headgate.stream.job.messages import text
+from headgate.stream.job.messages import to_base64
 from headgate.stream.job.store import CheckpointStore
 
 #: The methods of a store that take one step on the file system.
@@ -284,7 +284,7 @@ def test_an_older_driver_that_restores_removes_no_rows_that_a_newer_one_has_stag
         with sink.create_writer(context) as writer:
             writer.write(pa.record_batch({"n": [n]}))
             found = writer.prepare_commit(checkpoint)
-        committables = [[checkpoint, text(found)]]
+        committables = [[checkpoint, to_base64(found)]]
         return {"checkpoint": checkpoint, "operators": {"sink": {"committables": committables}}}
 
     def overtake():

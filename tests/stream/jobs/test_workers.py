@@ -10,7 +10,7 @@ import pytest
 from tests.faults.patience import wait_until
 
 from headgate import errors
-from headgate.control.place import Place
+from headgate.control.address import CoordinatorAddress
 from headgate.sink import FileSink, FunctionSink
 from headgate.stream.job.local import ProcessWorkers
 
@@ -92,7 +92,7 @@ def test_a_process_that_never_reached_the_coordinator_ends_with_the_job():
     pool = ProcessWorkers(job.plan(), "job", {}, 1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    pool.start(0, Place("127.0.0.1", port, bytes(16), bytes(32), timeout=10_000))
+    pool.start(0, CoordinatorAddress("127.0.0.1", port, bytes(16), bytes(32), timeout=10_000))
     pool.stop()
     # Not killed: it has seen the end of its standard input.
     assert pool.processes[0].returncode == 1
@@ -106,7 +106,7 @@ def test_the_coordinator_of_an_idle_job_sleeps(tmp_path, monkeypatch):
         run_once = loop._run_once
 
         def elapsed():
-            attempt = query._master.current
+            attempt = query._master.attempt
             tasks = [] if attempt is None else attempt.figures.values()
             return max((figures["elapsed_ms"] for figures in tasks), default=0)
 

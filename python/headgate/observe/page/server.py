@@ -16,7 +16,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headgate._closing import Closing
-from headgate.control.descriptors import say_shortage_once
+from headgate.control.descriptors import log_shortage_once
 from headgate.control.newcomers import MAX_STRANGERS, Newcomers
 from headgate.errors import HeadgateWarning
 from headgate.observe.page.app import application
@@ -193,8 +193,8 @@ class Page(Closing):
     def _serve(self, server: uvicorn.Server, listener: socket.socket) -> None:
         try:
             with listener, asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-                words = "the live page cannot accept connections, and tries again each second: %s"
-                say_shortage_once(runner.get_loop(), _LOG, words)
+                text = "the live page cannot accept connections, and tries again each second: %s"
+                log_shortage_once(runner.get_loop(), _LOG, text)
                 runner.run(server.serve(sockets=[listener]))
         except BaseException as error:  # noqa: BLE001 - uvicorn also raises SystemExit; the job goes on
             self.url = self.address = ""

@@ -15,9 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate._closing import Closing
+from headgate.control.address import CoordinatorAddress
 from headgate.control.link import control_key
 from headgate.control.messages import Message
-from headgate.control.place import Place
 from headgate.control.server import HANDSHAKE, ControlServer
 from headgate.control.thread import ControlThread
 from headgate.errors import ConnectError, PeerLostError
@@ -97,7 +97,9 @@ class Connections(Closing):
         secret, name = os.urandom(32), os.urandom(16)
         keys = {name: control_key(secret, name, tls=tls)}
         self.server = ControlServer(bind_host, keys.get, CODEC, self, _LOG, handshake=handshake)
-        self.place = Place(host, self.server.port, name, secret, timeout=timeout, tls=tls)
+        self.place = CoordinatorAddress(
+            host, self.server.port, name, secret, timeout=timeout, tls=tls
+        )
         self.gone: set[Peer] = set()
         #: Messages with the epoch seconds of their arrival; None for the end of a connection.
         self._arrived: queue.SimpleQueue[tuple[Peer, Message | None, float]] = queue.SimpleQueue()
@@ -189,7 +191,7 @@ def examine(
     rounds = _Rounds(connections, members, size, deadline)
     joined = {member.name: f"{member.host}:{member.port}" for member in members}
     crew = Crew(
-        driver=connections.place.address,
+        driver=connections.place.host_port,
         invited=tuple(names.values()),
         joined=joined,
         errors=errors,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headgate.control.place import Place
+    from headgate.control.address import CoordinatorAddress
     from headgate.options import EnvironmentOptions
 
 #: Bytes of one emitted batch.
@@ -50,7 +50,7 @@ class PeerTask:
         schema: of the rows.
     """
 
-    place: Place
+    place: CoordinatorAddress
     options: EnvironmentOptions
     schema: pa.Schema
 

@@ -12,7 +12,7 @@ CODEC: Final = Codec(
         # task -> driver: the task's number, the executor on which it runs, and where its data plane listens
         "HERE": {
             "number": shapes.count,
-            "executor": shapes.words,
+            "executor": shapes.text,
             "host": shapes.name,
             "port": shapes.port,
             "process": shapes.identity,
@@ -24,7 +24,7 @@ CODEC: Final = Codec(
         },
         # its answer: errors by the peers' numbers, the epoch seconds at which it began, and the seconds it took
         "DIALED": {
-            "errors": shapes.many(shapes.row(shapes.count, shapes.words)),
+            "errors": shapes.many(shapes.row(shapes.count, shapes.text)),
             "at": shapes.amount,
             "took": shapes.amount,
         },
@@ -40,9 +40,9 @@ CODEC: Final = Codec(
         # bytes per second, null if nothing was read in time; an error's code is empty if there is none
         "EXCHANGED": {
             "rate": shapes.maybe(shapes.amount),
-            "link": shapes.words,
-            "error": shapes.words,
-            "code": shapes.words,
+            "link": shapes.text,
+            "error": shapes.text,
+            "code": shapes.text,
         },
     },
     # A list of a thousand executors with their addresses fits.

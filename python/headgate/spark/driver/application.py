@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate._option_table import OPTIONS
-from headgate.control.place import Place
+from headgate.control.address import CoordinatorAddress
 from headgate.errors import OptionError
 from headgate.spark.confs import context_confs, is_gone
 from headgate.spark.driver.blocks import close_to_others
@@ -70,7 +70,7 @@ class Application:
         """The resource profile of the workers of streaming jobs. Spark takes a second one for a conflict."""
         return share_of_a_core()
 
-    def register(self, exchange: str, hosts: KeptHosts, options: Options) -> Place:
+    def register(self, exchange: str, hosts: KeptHosts, options: Options) -> CoordinatorAddress:
         """Let the consumers of a kept exchange ask for the hosts of its producers. :meth:`live_with` says how long.
 
         Args:
@@ -81,7 +81,7 @@ class Application:
         Returns:
             The place where they ask, with a secret of its own.
         """
-        place = Place(
+        place = CoordinatorAddress(
             host=self.host,
             port=self._places.server.port,
             exchange_id=bytes.fromhex(exchange),

@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.control.logs import say
+from headgate.control.logs import log_safely
 from headgate.errors import FilesReadable
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ def close_to_others(context: SparkContext) -> None:
         close(folders(context))
     except (OSError, Py4JError) as error:
         remedy = "spark.io.encryption.enabled=true · a umask of 077 for the driver"
-        say(_LOG, logging.WARNING, "%s", FilesReadable(READABLE, have=str(error), remedy=remedy))
+        log_safely(
+            _LOG, logging.WARNING, "%s", FilesReadable(READABLE, have=str(error), remedy=remedy)
+        )
 
 
 def close(paths: Iterable[Path]) -> None:

@@ -9,7 +9,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
-from headgate.control.logs import say
+from headgate.control.logs import log_safely
 from headgate.control.server import HANDSHAKE, ControlServer
 from headgate.control.thread import ControlThread
 from headgate.errors import ProtocolError
@@ -144,10 +144,10 @@ class Places:
             hosts.lose(host)
         except Exception as error:  # noqa: BLE001 - py4j raises anything
             words = "the host of executor %s is gone (%s:%d), and its consumers will fail: %s"
-            say(_LOG, logging.WARNING, words, host.executor, host.host, host.port, error)
+            log_safely(_LOG, logging.WARNING, words, host.executor, host.host, host.port, error)
         else:
             words = "the host of executor %s is gone (%s:%d): Spark replaces the executor, and makes its output again"
-            say(_LOG, logging.WARNING, words, host.executor, host.host, host.port)
+            log_safely(_LOG, logging.WARNING, words, host.executor, host.host, host.port)
         finally:
             with self._lock:
                 self._lost.discard(host)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.control.place import Place
+    from headgate.control.address import CoordinatorAddress
     from headgate.spark.driver.kept.runs import KeptRuns
     from headgate.spark.plan.request import Request
     from headgate.spark.plan.rules import Plan
@@ -145,7 +145,7 @@ class KeptTasks:
                 application.of(self.spark.sparkContext).live_with(part, self.registered)
         return result
 
-    def _registered(self, exchange: str) -> Place:
+    def _registered(self, exchange: str) -> CoordinatorAddress:
         """Register a name with the driver; return where consumers ask for the hosts of its producers."""
         from headgate.spark.driver import application  # noqa: PLC0415 - not on Spark Connect
 

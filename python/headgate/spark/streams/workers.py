@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.resource import ResourceProfile
 
-    from headgate.control.place import Place
+    from headgate.control.address import CoordinatorAddress
     from headgate.stream.job.pool import Endpoint
 
 _LOG: Final = logging.getLogger("headgate.spark")
@@ -102,7 +102,9 @@ class SparkWorkers:
         self._words = f"headgate streaming job {name}"
         self._profile = profile
         self._function: Any = None
-        self._asked: queue.SimpleQueue[tuple[int, int, Place] | None] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[tuple[int, int, CoordinatorAddress] | None] = (
+            queue.SimpleQueue()
+        )
         self._launches: dict[int, _Launch] = {}
         self._cancelled: list[_Launch] = []
         self._lock = threading.Lock()
@@ -113,7 +115,7 @@ class SparkWorkers:
         # It has the caller's pool of Spark's scheduler.
         self._thread = InheritableThread(target=self._run, name="headgate-stream-jobs", daemon=True)
 
-    def start(self, number: int, place: Place) -> None:
+    def start(self, number: int, place: CoordinatorAddress) -> None:
         """Start a Spark job that is the worker; cancel the one before it."""
         with self._lock:
             self._serials[number] += 1
@@ -163,7 +165,7 @@ class SparkWorkers:
                 self._note(asked[0], asked[1], self._cause_of(error))
         self._end()
 
-    def _launch(self, number: int, serial: int, place: Place) -> None:
+    def _launch(self, number: int, serial: int, place: CoordinatorAddress) -> None:
         before = self._launches.pop(number, None)
         if before is not None:
             before.future.cancel(False)

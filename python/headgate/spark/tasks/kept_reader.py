@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.address import ChannelAddress
-    from headgate.control.place import Place
+    from headgate.control.address import CoordinatorAddress
     from headgate.options import EnvironmentOptions
     from headgate.spark.tasks.places import Row
     from headgate.spark.tasks.start_host import HostPlan
@@ -59,7 +59,7 @@ class KeptInput:
 
     exchange: str
     schema: pa.Schema
-    driver: Place | None
+    driver: CoordinatorAddress | None
     order: Order | None
 
 

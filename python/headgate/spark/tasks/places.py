@@ -18,7 +18,7 @@ from headgate.spark.wire import CODEC
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headgate.control.place import Place
+    from headgate.control.address import CoordinatorAddress
 
     #: A row that a producer returned; see kept_producer.ROWS.
     Row = dict[str, Any]
@@ -36,7 +36,7 @@ class Places:
         driver: tells which host serves a producer; None if all executors are on one host.
     """
 
-    def __init__(self, exchange: str, driver: Place | None) -> None:
+    def __init__(self, exchange: str, driver: CoordinatorAddress | None) -> None:
         self._exchange = exchange
         self._driver = driver
         #: Producer -> attempt -> its indexes on this host; None before a look.
@@ -129,7 +129,7 @@ def _index(path: Path, subpartition: int) -> KeptSubpartition | None:
     return found
 
 
-def _ask(driver: Place, *before: Message) -> dict[int, tuple[int, str, int, bytes]]:
+def _ask(driver: CoordinatorAddress, *before: Message) -> dict[int, tuple[int, str, int, bytes]]:
     """Ask the driver for the hosts of all producers; tell it something before."""
     hosts: list[Any] = []
     placed: list[Any] = []

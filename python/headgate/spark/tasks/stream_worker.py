@@ -13,7 +13,7 @@ from headgate.spark.tasks.task import here
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from headgate.control.place import Place
+    from headgate.control.address import CoordinatorAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class WorkerTask:
         job: pickled: graph, name, options of the environment.
     """
 
-    place: Place
+    place: CoordinatorAddress
     job: bytes
 
 

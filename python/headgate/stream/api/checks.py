@@ -12,14 +12,14 @@ from headgate._arguments import Check, arrow_schema, function, instance, refuse,
 from headgate._kinds import kind_of, parameters_taken
 from headgate._matches import close_matches
 from headgate.errors import StreamError
+from headgate.key_groups import MAX_KEY_GROUPS
 from headgate.sink.api import Sink
 from headgate.source import Source, WatermarkStrategy
+from headgate.stream.graph.operator import is_maker
 from headgate.stream.state.types import column_index, no_rows
 from headgate.stream.windows.aggregates import Aggregate
 from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow, times_of
 
-#: Most tasks of an operator: the most key groups.
-MOST_TASKS: Final = 1 << 15
 #: Calls of keyed streams, of jobs, and of Flink and Spark, each with what to write on any stream.
 _ELSEWHERE: Final = {
     "window": '.key_by("user").window(...)',
@@ -41,12 +41,12 @@ _ELSEWHERE: Final = {
 }
 
 
-def no_such_call(kind: str, name: str, known: Sequence[str]) -> StreamError:
+def no_such_call(kind: str, name: str, calls: Sequence[str]) -> StreamError:
     """Return the error for an attribute that a stream does not have."""
-    near = [f".{one}(...)" for one in close_matches(name, known)]
+    near = [f".{call}(...)" for call in close_matches(name, calls)]
     return _NoSuchCall(
         f"a {kind} has no {name}()",
-        have=", ".join(known),
+        have=", ".join(calls),
         remedy=_ELSEWHERE.get(name) or " · ".join(near) or "build the job as docs/streams.md does",
     )
 
@@ -56,7 +56,7 @@ class _NoSuchCall(StreamError, AttributeError):
 
 
 #: Checks of what each operator takes.
-OPERATOR: Final[dict[str, Check]] = {"name": text, "parallelism": whole(1, MOST_TASKS)}
+OPERATOR: Final[dict[str, Check]] = {"name": text, "parallelism": whole(1, MAX_KEY_GROUPS)}
 SOURCE: Final[dict[str, Check]] = {
     "source": instance(
         "a Source of record batches",
@@ -72,25 +72,25 @@ SOURCE: Final[dict[str, Check]] = {
 }
 
 
-def check_side_outputs(given: Any) -> dict[str, pa.Schema]:
+def check_side_outputs(schemas: Any) -> dict[str, pa.Schema]:
     """Return the schemas of side outputs by name.
 
     Raises:
         OptionError: they are none.
     """
-    if given is None:
+    if schemas is None:
         return {}
-    if not isinstance(given, Mapping) or not all(isinstance(n, str) and n for n in given):
+    if not isinstance(schemas, Mapping) or not all(isinstance(n, str) and n for n in schemas):
         raise refuse(
             "side_outputs",
-            given,
-            f"is {kind_of(given)}",
+            schemas,
+            f"is {kind_of(schemas)}",
             "a dict of schemas by name",
             'side_outputs={"late": schema}',
         )
-    for name, schema in given.items():
+    for name, schema in schemas.items():
         arrow_schema(f"side_outputs[{name!r}]", schema)
-    return {name: schema.remove_metadata() for name, schema in given.items()}
+    return {name: schema.remove_metadata() for name, schema in schemas.items()}
 
 
 def check_predicate(predicate: Any, schema: pa.Schema) -> None:
@@ -128,19 +128,19 @@ def check_process(function: Any, base: type, methods: Sequence[str]) -> None:
     kind = base.__name__
     takes = f"a {kind}: an object, its class, or a function that makes one"
     remedy = f"class Count({kind}): def {methods[1]}(self, batch, context): ..."
-    makes = isinstance(function, type) or (callable(function) and not hasattr(function, "open"))
-    if makes:
+    if is_maker(function):
         wrong = parameters_taken(function, 0)
         if wrong:
             raise refuse(
                 "function", function, f"cannot be called without arguments: {wrong}", takes, remedy
             )
-    if not makes or isinstance(function, type):
+    if not is_maker(function) or isinstance(function, type):
         of = function if isinstance(function, type) else type(function)
         missing = [
             name
             for name in methods
-            if not callable(getattr(function, name, None)) or _only_raises(of, base, name)
+            if not callable(getattr(function, name, None))
+            or (name not in {"open", "close"} and getattr(of, name, None) is getattr(base, name))
         ]
         if missing:
             raise refuse(
@@ -150,11 +150,6 @@ def check_process(function: Any, base: type, methods: Sequence[str]) -> None:
                 takes,
                 remedy,
             )
-
-
-def _only_raises(of: type, base: type, name: str) -> bool:
-    of_base = getattr(base, name)
-    return name not in {"open", "close"} and getattr(of, name, None) is of_base
 
 
 def check_sink(sink: Any, schema: pa.Schema) -> None:
@@ -197,7 +192,7 @@ def check_window(
     if of_rows is not None:
         function("function", of_rows, 1, "def f(windows): ..., which returns rows")
     is_several = isinstance(aggregates, Sequence) and not isinstance(aggregates, (str, bytes))
-    if not is_several or not all(isinstance(one, Aggregate) for one in aggregates):
+    if not is_several or not all(isinstance(item, Aggregate) for item in aggregates):
         raise refuse(
             "aggregates",
             aggregates,
@@ -218,12 +213,12 @@ def check_keys(keys: Sequence[Any]) -> None:
         raise StreamError("key_by() without columns", remedy='key_by("user")')
     for key in keys:
         if not isinstance(key, str):
-            names = isinstance(key, (list, tuple)) and all(isinstance(one, str) for one in key)
-            written = ", ".join(f'"{one}"' for one in key) if names and key else '"user"'
+            is_names = isinstance(key, (list, tuple)) and all(isinstance(k, str) for k in key)
+            arguments = ", ".join(f'"{name}"' for name in key) if is_names and key else '"user"'
             raise StreamError(
                 f"key_by({key!r}): a key is the name of a column, and this is {kind_of(key)}",
-                remedy=f"key_by({written})"
-                + ("" if names else " · make the key a column in a map() before"),
+                remedy=f"key_by({arguments})"
+                + ("" if is_names else " · make the key a column in a map() before"),
             )
 
 

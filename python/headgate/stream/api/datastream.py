@@ -36,7 +36,7 @@ from headgate.stream.operators.connected import (
     side_schema,
 )
 from headgate.stream.operators.process import ProcessOperator
-from headgate.stream.operators.results import learned
+from headgate.stream.operators.results import learned_schema
 from headgate.stream.operators.sinks import SinkOperator
 from headgate.stream.operators.stateless import FilterOperator, MapOperator
 from headgate.stream.operators.windowed import LATE, WindowedOperator
@@ -46,7 +46,7 @@ from headgate.stream.state.types import column_index, no_rows
 
 if TYPE_CHECKING:
     from headgate.source import Source, WatermarkStrategy
-    from headgate.stream.graph.context import Made
+    from headgate.stream.graph.context import FunctionRows
     from headgate.stream.windows.aggregates import Aggregate, WindowFunction
     from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow
 
@@ -100,7 +100,7 @@ def stream(
 class DataStream:
     """A stream of rows. Each method returns a new stream, and leaves this one as it is.
 
-    Made by :func:`stream` and its methods.
+    FunctionRows by :func:`stream` and its methods.
     """
 
     def __init__(self, graph: StreamGraph, *edges: Edge) -> None:
@@ -119,7 +119,7 @@ class DataStream:
     )
     def map(
         self,
-        function: Callable[[pa.RecordBatch], Made],
+        function: Callable[[pa.RecordBatch], FunctionRows],
         *,
         schema: pa.Schema | None = None,
         parallelism: int | None = None,
@@ -144,7 +144,7 @@ class DataStream:
             SchemaMismatchError: the function returned no rows without rows, such as None.
         """
         if schema is None:
-            schema = learned("map()", function, no_rows(self.schema))
+            schema = learned_schema("map()", function, no_rows(self.schema))
         schema = schema.remove_metadata()
         make = partial(MapOperator, function, schema)
         limits = batch_limits(batch_rows, batch_bytes)
@@ -200,7 +200,7 @@ class DataStream:
         check_process(function, ProcessFunction, ("open", "process", "close"))
         schema, outputs = schema.remove_metadata(), check_side_outputs(side_outputs)
         key_schema = pa.schema([self.schema.field(key) for key in self._keys])
-        make = partial(ProcessOperator, function, self._keys, key_schema, schema, outputs)
+        make = partial(ProcessOperator, function, key_schema, schema, outputs)
         limits = batch_limits(batch_rows, batch_bytes)
         return self._then("process", name, make, schema, parallelism, outputs, limits=limits)
 
@@ -300,9 +300,9 @@ class DataStream:
             """Raise an error that says what to write instead."""
             if name.startswith("_"):
                 raise AttributeError(name)
-            known = [one for one in dir(type(self)) if not one.startswith("_")]
+            calls = [call for call in dir(type(self)) if not call.startswith("_")]
             kind = "keyed stream" if isinstance(self, KeyedStream) else "stream without keys"
-            raise no_such_call(kind, name, known)
+            raise no_such_call(kind, name, calls)
 
     def _shipped(self, shipping: Shipping) -> DataStream:
         return DataStream(self._graph, *(Edge(e.node, e.output, shipping) for e in self._edges))
@@ -334,7 +334,7 @@ class DataStream:
 
 
 class KeyedStream(DataStream):
-    """A stream whose rows are with the task that owns their key. Made by :meth:`DataStream.key_by`."""
+    """A stream whose rows are with the task that owns their key. FunctionRows by :meth:`DataStream.key_by`."""
 
     def __init__(self, graph: StreamGraph, keys: Sequence[str], *edges: Edge) -> None:
         super().__init__(graph, *edges)
@@ -390,9 +390,9 @@ class KeyedStream(DataStream):
         schema = make().result_schema()
         make = partial(make, schema)
         late = {LATE: self.schema}
-        found = self._then("window", name, make, schema, parallelism, late)
-        found._edges[0].node.has_windows = True  # noqa: SLF001 - of this class
-        return found
+        results = self._then("window", name, make, schema, parallelism, late)
+        results._edges[0].node.has_windows = True  # noqa: SLF001 - of this class
+        return results
 
     def connect(self, other: KeyedStream) -> ConnectedStreams:
         """Return this stream and another one with keys of the same types, for one function with common state.
@@ -408,7 +408,7 @@ class KeyedStream(DataStream):
 
 
 class ConnectedStreams:
-    """Two keyed streams. Made by :meth:`KeyedStream.connect`."""
+    """Two keyed streams. FunctionRows by :meth:`KeyedStream.connect`."""
 
     def __init__(self, first: KeyedStream, second: KeyedStream) -> None:
         types = [[s.schema.field(key).type for key in s.keys] for s in (first, second)]
@@ -439,8 +439,8 @@ class ConnectedStreams:
         schema, outputs = schema.remove_metadata(), check_side_outputs(side_outputs)
         limits = batch_limits(batch_rows, batch_bytes)
         first, second = self._first, self._second
-        for one in (first, second):
-            check_types(one.schema)
+        check_types(first.schema)
+        check_types(second.schema)
         both = side_schema(first.schema, first.keys, second.schema)
         sides = [
             DataStream(stream._graph, *(Edge(e.node, e.output) for e in stream._edges))._then(  # noqa: SLF001 - of this file

@@ -1,4 +1,4 @@
-"""Which sources close the windows of an operator, and runs that read what is there and then end."""
+"""The sources that close the windows of an operator, and runs that read what is there and then end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def check_watermarks(operator: str, inputs: Sequence[Edge], *, stays_open: bool 
     sources = list(_sources(inputs))
     without = [node for node in sources if not _makes_watermarks(node)]
     # A source that is idle without rows holds nothing back, but moves nothing either.
-    silent = [one for one in without if one.watermarks is None or not one.watermarks.idle_timeout]
+    silent = [
+        node for node in without if node.watermarks is None or not node.watermarks.idle_timeout
+    ]
     blocking = without if len(without) == len(sources) else silent
     for node in blocking:
         source = node.source
@@ -47,16 +49,17 @@ def check_watermarks(operator: str, inputs: Sequence[Edge], *, stays_open: bool 
 
 
 def _makes_watermarks(node: Node) -> bool:
-    own = node.source is not None and node.source.emits_watermarks
-    return own or (node.watermarks is not None and node.watermarks.generator is not None)
+    if node.source is not None and node.source.emits_watermarks:
+        return True
+    return node.watermarks is not None and node.watermarks.generator is not None
 
 
 def _sources(inputs: Sequence[Edge]) -> Iterator[Node]:
-    waiting, found = [edge.node for edge in inputs], set()
+    waiting, visited = [edge.node for edge in inputs], set()
     while waiting:
         node = waiting.pop()
-        if id(node) not in found:
-            found.add(id(node))
+        if id(node) not in visited:
+            visited.add(id(node))
             waiting += [edge.node for edge in node.inputs]
             if node.source is not None:
                 yield node

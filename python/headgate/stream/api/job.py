@@ -227,21 +227,21 @@ class StreamingJob:
 def _local_workers(
     graph: JobGraph, name: str, workers: int, options: Mapping[str, Any]
 ) -> WorkerPool:
-    given = {"buffer_timeout": BUFFER_TIMEOUT, **options}
-    _options.resolve("environment", given)
+    options = {"buffer_timeout": BUFFER_TIMEOUT, **options}
+    _options.resolve("environment", options)
     if workers:
-        return ProcessWorkers(graph, name, given, workers)
-    return ThreadWorkers(graph, name, given)
+        return ProcessWorkers(graph, name, options, workers)
+    return ThreadWorkers(graph, name, options)
 
 
-def _refuse_without_checkpoints(**given: Any) -> None:
+def _refuse_without_checkpoints(**options: Any) -> None:
     """Refuse options that do nothing without checkpoints, unless they ask for nothing.
 
     Raises:
         OptionError: one of them has another value than its default.
     """
     defaults = signature(StreamingJob.start).parameters
-    for name, value in given.items():
+    for name, value in options.items():
         if value not in (defaults[name].default, None, 0):
             raise OptionError(
                 f"{name}={value!r} does nothing without a folder for checkpoints",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headgate.stream.state.timers import Timers
 
 #: The result of a function: a batch, a table or a DataFrame of any library, or several of them. None is an error.
-Made: TypeAlias = Rows | Iterable[Rows]
+FunctionRows: TypeAlias = Rows | Iterable[Rows]
 
 
 class RuntimeContext:
@@ -45,7 +45,9 @@ class RuntimeContext:
 
     watermark: int
 
-    def __init__(self, operator: OperatorContext, emit: Callable[[Made, str | None], None]) -> None:
+    def __init__(
+        self, operator: OperatorContext, emit: Callable[[FunctionRows, str | None], None]
+    ) -> None:
         self.watermark = NO_WATERMARK
         self._operator = operator
         self._emit = emit
@@ -65,7 +67,7 @@ class RuntimeContext:
         """The wall clock in ms since 1970."""
         return self._operator.clock()
 
-    def emit(self, rows: Made, output: str | None = None) -> None:
+    def emit(self, rows: FunctionRows, output: str | None = None) -> None:
         """Emit rows.
 
         Args:
@@ -94,7 +96,7 @@ class KeyedContext(RuntimeContext):
     def __init__(
         self,
         operator: OperatorContext,
-        emit: Callable[[Made, str | None], None],
+        emit: Callable[[FunctionRows, str | None], None],
         backend: KeyedStateBackend | None,
     ) -> None:
         super().__init__(operator, emit)

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.stream.graph.context import KeyedContext, Made
+    from headgate.stream.graph.context import FunctionRows, KeyedContext
 
 _NO_METHOD: Final = "{} registers timers and has no {}()"
 
 
 class _KeyedFunction:
-    """What functions with state have in common; one instance per task."""
+    """The base of functions with state; one instance per task."""
 
     def open(self, context: KeyedContext) -> None:
         """Declare state and open resources; called once, before any other method."""
 
-    def on_event_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> Made:
+    def on_event_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> FunctionRows:
         """Handle timers up to the watermark, in order of time; all state is about their keys.
 
         The batch has the key columns, and ``timestamp``: int64 of ms since 1970, not null. A key with several timers has a
@@ -26,7 +26,7 @@ class _KeyedFunction:
         """
         raise NotImplementedError(_NO_METHOD.format(type(self).__name__, "on_event_timers"))
 
-    def on_processing_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> Made:
+    def on_processing_timers(self, timers: pa.RecordBatch, context: KeyedContext) -> FunctionRows:
         """Handle timers up to the wall clock's time, as :meth:`on_event_timers`."""
         raise NotImplementedError(_NO_METHOD.format(type(self).__name__, "on_processing_timers"))
 
@@ -51,7 +51,7 @@ class ProcessFunction(_KeyedFunction):
         ...         return context.keys.append_column("count", self.count.get())
     """
 
-    def process(self, batch: pa.RecordBatch, context: KeyedContext) -> Made:
+    def process(self, batch: pa.RecordBatch, context: KeyedContext) -> FunctionRows:
         """Handle a batch of at least one row; all state is about its keys.
 
         Returns:
@@ -67,10 +67,10 @@ class CoProcessFunction(_KeyedFunction):
     Both streams have keys of the same types. In state and timers they have the first stream's names.
     """
 
-    def process_first(self, batch: pa.RecordBatch, context: KeyedContext) -> Made:
+    def process_first(self, batch: pa.RecordBatch, context: KeyedContext) -> FunctionRows:
         """Handle a batch of the first stream; all state is about its keys."""
         raise NotImplementedError
 
-    def process_second(self, batch: pa.RecordBatch, context: KeyedContext) -> Made:
+    def process_second(self, batch: pa.RecordBatch, context: KeyedContext) -> FunctionRows:
         """Handle a batch of the second stream; all state is about its keys."""
         raise NotImplementedError

@@ -55,6 +55,6 @@ def least(limits: Iterable[BatchLimits]) -> BatchLimits:
     """Return the limits that fulfil several ones."""
     several = list(limits)
     return BatchLimits(
-        min((one.rows for one in several if one.rows is not None), default=None),
-        min((one.bytes for one in several if one.bytes is not None), default=None),
+        min((limit.rows for limit in several if limit.rows is not None), default=None),
+        min((limit.bytes for limit in several if limit.bytes is not None), default=None),
     )

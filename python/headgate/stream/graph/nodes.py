@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Shipping(Enum):
-    """How rows go from the tasks of one operator to those of the next."""
+    """The way of rows from the tasks of one operator to those of the next."""
 
     FORWARD = auto()
     """In the same task."""
@@ -126,9 +126,9 @@ class StreamGraph:
         """Take the operators of another graph, which is this one from now on."""
         if other.nodes is self.nodes:
             return
-        own = {node.uid for node in self.nodes}
+        uids = {node.uid for node in self.nodes}
         for node in other.nodes:
-            if node.uid in own:
+            if node.uid in uids:
                 kind, _, digits = node.uid.rpartition("-")
                 is_numbered = kind in self._names and digits.isdecimal()
                 if not is_numbered:
@@ -140,7 +140,7 @@ class StreamGraph:
             if node.job is other.job:
                 node.job = self.job
             self.nodes.append(node)
-            own.add(node.uid)
+            uids.add(node.uid)
         for kind, number in other._names.items():
             self._names[kind] = max(self._names.get(kind, 0), number)
         for graph in tuple(other._same):

@@ -1,4 +1,4 @@
-"""What all operators have in common."""
+"""The base of all operators."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Emit = Callable[["pa.RecordBatch", "str | None"], None]
 
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
-    """What an operator of one task is given when it is opened.
+    """The task in which an operator is opened.
 
     Attributes:
         uid: name of the operator.
@@ -133,11 +133,14 @@ class Operator(ABC):
         """Release everything; also after a failure, and after :meth:`open` failed."""
 
 
-def made(function: Any) -> Any:
+def instance_of(function: Any) -> Any:
     """Return an instance of a user's class: of the class itself, of a function that makes one, or a copy.
 
     Tasks in threads of one process must not share an instance.
     """
-    if callable(function) and not hasattr(function, "open"):
-        return function()
-    return function() if isinstance(function, type) else copy.deepcopy(function)
+    return function() if is_maker(function) else copy.deepcopy(function)
+
+
+def is_maker(function: Any) -> bool:
+    """Return True for a class, and for a function that makes an instance of one."""
+    return isinstance(function, type) or (callable(function) and not hasattr(function, "open"))

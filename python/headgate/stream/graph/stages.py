@@ -10,6 +10,7 @@ from headgate._arguments import whole_number
 from headgate.errors import StreamError
 from headgate.key_groups import MAX_KEY_GROUPS
 from headgate.source.api import Boundedness
+from headgate.stream.graph.limits import BatchLimits, least
 from headgate.stream.graph.nodes import Node, Shipping, StreamGraph
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ MAX_PARALLELISM: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class OutputEdge:
-    """What a stage sends to another one.
+    """An exchange from a stage to another one.
 
     Attributes:
         operator: uid of the operator that emits.
@@ -68,6 +69,11 @@ class Stage:
     def name(self) -> str:
         """The names of its operators."""
         return " -> ".join(node.uid for node in self.operators)
+
+    @property
+    def limits(self) -> BatchLimits:
+        """The smallest limits of its operators: its tasks have a pause between all slow batches."""
+        return least(node.limits for node in self.operators)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import weakref
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -15,21 +16,21 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger("headgate.stream")
 #: Jobs of this process, with their names.
 _JOBS: Final[weakref.WeakKeyDictionary[JobMaster, str]] = weakref.WeakKeyDictionary()
-_LOCK: Final = threading.Lock()
-_STATE: Final = {"is_registered": False}
 #: Seconds between two looks for a signal.
 _LOOK: Final = 0.5
 
 
 def wait_at_exit(job: JobMaster, name: str) -> None:
     """Let this process end after a job, unless an error or an interrupt ends it."""
-    with _LOCK:
-        _JOBS[job] = name
-        if not _STATE["is_registered"]:
-            _STATE["is_registered"] = True
-            # Pools of threads are closed before the functions of atexit run, and a job needs them.
-            register: Any = threading._register_atexit  # type: ignore[attr-defined]  # noqa: SLF001
-            register(_wait)
+    _JOBS[job] = name
+    _register()
+
+
+@cache
+def _register() -> None:
+    # Pools of threads are closed before the functions of atexit run, and a job needs them.
+    register: Any = threading._register_atexit  # type: ignore[attr-defined]  # noqa: SLF001
+    register(_wait)
 
 
 def _wait() -> None:

@@ -22,7 +22,7 @@ class Attempt:
         number: counts the attempts of this driver.
         name: unique among all drivers of the checkpoint folder.
         restored: what it continues from.
-        placed: the worker of each task.
+        worker_of: number of each task's worker.
         sources: the enumerators.
         checkpoints: None until all tasks are connected.
         deployed: what workers said of their tasks' partitions.
@@ -31,14 +31,14 @@ class Attempt:
         enumerators: states of the enumerators by checkpoint and uid.
         cancelling: workers that still have to cancel their tasks.
         figures: last report of each task.
-        before: the report before that.
+        earlier: the report before that.
         is_over: True once its tasks were told to end.
     """
 
     number: int
     name: str
     restored: Completed | None
-    placed: dict[TaskId, int]
+    worker_of: dict[TaskId, int]
     sources: JobSources
     checkpoints: CheckpointCoordinator | None = None
     deployed: dict[int, Message] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Attempt:
     enumerators: dict[int, dict[str, str]] = field(default_factory=dict)
     cancelling: set[int] = field(default_factory=set)
     figures: dict[TaskId, Mapping[str, Any]] = field(default_factory=dict)
-    before: dict[TaskId, Mapping[str, Any]] = field(default_factory=dict)
+    earlier: dict[TaskId, Mapping[str, Any]] = field(default_factory=dict)
     is_over: bool = False
 
     @property
@@ -58,18 +58,18 @@ class Attempt:
     @property
     def has_ended(self) -> bool:
         """True once all tasks have handled all rows."""
-        return len(self.ended) == len(self.placed)
+        return len(self.ended) == len(self.worker_of)
 
     @property
     def has_finished(self) -> bool:
         """True once the threads of all tasks have ended."""
-        return len(self.finished) == len(self.placed)
+        return len(self.finished) == len(self.worker_of)
 
     def note(self, task: TaskId, figures: Mapping[str, Any]) -> None:
         """Take a task's report."""
         before = self.figures.get(task)
         if before is not None and figures["elapsed_ms"] > before["elapsed_ms"]:
-            self.before[task] = before
+            self.earlier[task] = before
         self.figures[task] = figures
 
     def inputs(self, graph: JobGraph) -> dict[int, list[Any]]:
@@ -80,7 +80,7 @@ class Attempt:
             for stage, index, ids in message["partitions"]:
                 partitions[stage, index] = [[host, port, partition, process] for partition in ids]
         inputs: dict[int, list[Any]] = {worker: [] for worker in self.deployed}
-        for (number, at), worker in self.placed.items():
+        for (number, at), worker in self.worker_of.items():
             channels = [
                 [host, port, partition, at, process]
                 for sender, edge in graph.inputs_of(number)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.control.cause import Cause
 from headgate.errors import CheckpointError, HeadgateError
+from headgate.observe.record import CheckpointStats
 from headgate.stream.job.checkpoints import (
     Abort,
     CheckpointCoordinator,
@@ -18,8 +20,7 @@ from headgate.stream.job.checkpoints import (
     Trigger,
 )
 from headgate.stream.job.completed import CompletedCheckpoints
-from headgate.stream.job.history import CheckpointHistory
-from headgate.stream.job.messages import text
+from headgate.stream.job.messages import to_base64
 from headgate.stream.job.store import CheckpointStore, Completed, FencedError
 
 if TYPE_CHECKING:
@@ -31,9 +32,12 @@ if TYPE_CHECKING:
     from headgate.stream.job.notices import Notices
     from headgate.stream.job.stop import Stop
 
+#: Most checkpoints whose figures are held.
+_HISTORY: Final = 100
 
-class Master(Protocol):
-    """What the coordinator does for its checkpoints."""
+
+class Coordinator(Protocol):
+    """The coordinator of a job, as its checkpoints call it."""
 
     notices: Notices
 
@@ -68,11 +72,11 @@ class Checkpointing:
         store: keeps checkpoints; None if there are none.
         stop: how the job is to end.
         loop: of the coordinator's thread, for what is due later.
-        master: the coordinator.
+        coordinator: of the job.
 
     Attributes:
         completed: those that are written; its methods run on the thread of files, but before the job starts.
-        history: figures of the last checkpoints.
+        history: figures of the last checkpoints, the oldest first.
     """
 
     def __init__(
@@ -82,20 +86,20 @@ class Checkpointing:
         store: CheckpointStore | None,
         stop: Stop,
         loop: AbstractEventLoop,
-        master: Master,
+        coordinator: Coordinator,
     ) -> None:
-        self.history = CheckpointHistory()
-        self.completed = CompletedCheckpoints(graph, config, store, stop, master.notices)
+        self.history: deque[CheckpointStats] = deque(maxlen=_HISTORY)
+        self.completed = CompletedCheckpoints(graph, config, store, stop, coordinator.notices)
         self._config = config
         self._stop = stop
         self._loop = loop
-        self._master = master
+        self._coordinator = coordinator
         self._files = ThreadPoolExecutor(1, thread_name_prefix="headgate-checkpoints")
         #: Newest id that an attempt of this driver has used.
         self._latest = 0
         #: Calls :meth:`_on_time` when the next checkpoint is due, or the pending one takes too long.
         self._timer: TimerHandle | None = None
-        #: Who waits for a savepoint that is taken, by its folder.
+        #: Answers to requests for savepoints that are being taken, by folder.
         self._answers: dict[str, Future[str]] = {}
         #: Savepoints that somebody asked for while no task ran.
         self._waiting: list[tuple[str, Future[str]]] = []
@@ -121,7 +125,7 @@ class Checkpointing:
         """Take checkpoints of an attempt whose tasks run."""
         first = 1 + max(self.completed.last, self._latest)
         attempt.checkpoints = CheckpointCoordinator(
-            self._config.checkpoints, attempt.placed, first, _now()
+            self._config.checkpoints, attempt.worker_of, first, _now()
         )
         self._carry_out(attempt, [])
         waiting, self._waiting = self._waiting, []
@@ -157,7 +161,7 @@ class Checkpointing:
         self, attempt: Attempt, task: TaskId, checkpoint: int, state: Mapping[str, Any]
     ) -> None:
         """Take a task's part of a checkpoint."""
-        stats = self.history.find(checkpoint)
+        stats = self._stats_of(checkpoint)
         if stats is not None:
             stats.bytes += state["bytes"]
             stats.in_flight += state["in_flight"]
@@ -200,7 +204,7 @@ class Checkpointing:
                     remedy='a longer checkpoint_timeout= · alignment="unaligned" · tolerable_failures= above '
                     f"{self._config.checkpoints.tolerable_failures} · free space in the checkpoint folder",
                 )
-                self._master.fail(Cause.of(error), attempt)
+                self._coordinator.fail(Cause.of(error), attempt)
         due = None if attempt.running is None else attempt.running.due
         if self._timer is None or due is None or self._timer.when() != due / 1000:
             self._cancel_timer()
@@ -215,7 +219,7 @@ class Checkpointing:
             if attempt.running is not None:
                 self._carry_out(attempt, attempt.running.on_time(_now()))
 
-        self._master.guarded(begin)
+        self._coordinator.guarded(begin)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -225,7 +229,7 @@ class Checkpointing:
     def _trigger(self, attempt: Attempt, trigger: Trigger) -> None:
         checkpoint = trigger.checkpoint
         now = int(time.time() * 1000)
-        self.history.begin(checkpoint, now, trigger.savepoint)
+        self.history.append(CheckpointStats(checkpoint, now, trigger.savepoint))
         attempt.enumerators[checkpoint] = {}
         # Savepoints and the last checkpoint have no rows in flight.
         may_overtake = self.completed.can_restore and trigger.savepoint is None and not trigger.stop
@@ -241,14 +245,16 @@ class Checkpointing:
             "stop": trigger.stop,
         }
 
-        def taken(stage: int, uid: str, state: bytes | None, error: HeadgateError | None) -> None:
+        def on_state(
+            stage: int, uid: str, state: bytes | None, error: HeadgateError | None
+        ) -> None:
             reason = f"the enumerator of {uid} has no state: {error}"
-            encoded = None if state is None else text(state)
-            self._master.call(
+            encoded = None if state is None else to_base64(state)
+            self._coordinator.call(
                 lambda: self._enumerated(attempt, fields, (stage, uid), encoded, reason)
             )
 
-        attempt.sources.checkpoint(checkpoint, taken)
+        attempt.sources.checkpoint(checkpoint, on_state)
 
     def _enumerated(
         self,
@@ -266,16 +272,16 @@ class Checkpointing:
         elif attempt.running.pending == checkpoint:
             attempt.enumerators[checkpoint][uid] = state
             # Before any message of the enumerator that follows its state: those come later on this thread.
-            self._master.tell(attempt, "TRIGGER", stage=stage, **fields)
+            self._coordinator.tell(attempt, "TRIGGER", stage=stage, **fields)
 
     def _abort(self, attempt: Attempt, effect: Abort) -> None:
         self._note_failed(effect)
         attempt.enumerators.pop(effect.checkpoint, None)
-        self._master.tell(attempt, "ABORT", checkpoint=effect.checkpoint, reason=effect.reason)
+        self._coordinator.tell(attempt, "ABORT", checkpoint=effect.checkpoint, reason=effect.reason)
         attempt.sources.abort(effect.checkpoint)
         if effect.trigger.stop and effect.trigger.savepoint is not None:
             self._answer(effect.trigger.savepoint, effect.reason)
-            self._master.on_stop_failed(attempt)
+            self._coordinator.on_stop_failed(attempt)
 
     def _complete(self, attempt: Attempt, effect: Complete) -> None:
         """Write the metadata and commit, on the thread of files; then tell the tasks."""
@@ -294,7 +300,7 @@ class Checkpointing:
         def failed(cause: Cause, is_final: bool) -> None:
             # The restore of the next attempt commits what was not, if the checkpoint is in the log.
             if is_final or not attempt.is_over:
-                self._master.fail(cause, attempt, is_final=is_final)
+                self._coordinator.fail(cause, attempt, is_final=is_final)
 
         self._in_files(
             lambda: self.completed.write(attempt.name, effect, enumerators, has_ended=has_ended),
@@ -303,7 +309,7 @@ class Checkpointing:
         )
 
     def _completed_by(self, attempt: Attempt, trigger: Trigger) -> None:
-        stats = self.history.find(trigger.checkpoint)
+        stats = self._stats_of(trigger.checkpoint)
         if stats is not None and stats.status == "pending":
             stats.status = "complete"
             stats.duration = int(time.time() * 1000) - stats.triggered
@@ -312,16 +318,19 @@ class Checkpointing:
         if not attempt.is_over:
             is_savepoint = trigger.savepoint is not None
             fields = {"checkpoint": trigger.checkpoint, "savepoint": is_savepoint}
-            self._master.tell(attempt, "COMPLETE", **fields)
+            self._coordinator.tell(attempt, "COMPLETE", **fields)
             if not is_savepoint:
                 attempt.sources.complete(trigger.checkpoint)
-        self._master.on_complete(attempt, trigger)
+        self._coordinator.on_complete(attempt, trigger)
         if attempt.running is not None:
             effects = attempt.running.on_completed(trigger.checkpoint, _now())
             self._carry_out(attempt, effects)
 
+    def _stats_of(self, checkpoint: int) -> CheckpointStats | None:
+        return next((stats for stats in self.history if stats.checkpoint == checkpoint), None)
+
     def _note_failed(self, effect: Abort) -> None:
-        stats = self.history.find(effect.checkpoint)
+        stats = self._stats_of(effect.checkpoint)
         if stats is not None:
             stats.status = "failed"
             stats.reason = effect.reason
@@ -353,9 +362,9 @@ class Checkpointing:
                 result = work()
             except Exception as error:  # noqa: BLE001 - passed on
                 cause, is_final = Cause.of(error), isinstance(error, FencedError)
-                self._master.call(lambda: failed(cause, is_final))
+                self._coordinator.call(lambda: failed(cause, is_final))
             else:
-                self._master.call(lambda: then(result))
+                self._coordinator.call(lambda: then(result))
 
         self._files.submit(run)
 

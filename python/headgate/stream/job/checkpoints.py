@@ -107,6 +107,9 @@ class CheckpointCoordinator:
         tasks: all tasks of the job.
         first_id: of the next checkpoint; greater than all before.
         now: the time.
+
+    Attributes:
+        next_id: id of the next checkpoint.
     """
 
     def __init__(
@@ -114,18 +117,13 @@ class CheckpointCoordinator:
     ) -> None:
         self._config = config
         self._tasks = frozenset(tasks)
-        self._next_id = first_id
+        self.next_id = first_id
         self._pending: _Pending | None = None
         self._due = None if config.interval is None else now + config.interval
         #: Checkpoints that somebody asked for, and that wait for the pending one.
-        self._asked: deque[tuple[str | None, bool]] = deque()
+        self._requests: deque[tuple[str | None, bool]] = deque()
         self._failures = 0
         self._is_over = False
-
-    @property
-    def next_id(self) -> int:
-        """Id of the next checkpoint."""
-        return self._next_id
 
     @property
     def pending(self) -> int | None:
@@ -160,7 +158,7 @@ class CheckpointCoordinator:
 
     def request(self, savepoint: str | None, *, stop: bool, now: int) -> list[Effect]:
         """Take a checkpoint or savepoint as soon as none is pending; ``stop`` if it is the last one."""
-        self._asked.append((savepoint, stop))
+        self._requests.append((savepoint, stop))
         return [] if self._pending is not None else self._next(now)
 
     def on_acknowledged(self, task: TaskId, checkpoint: int, state: Any) -> list[Effect]:
@@ -206,8 +204,8 @@ class CheckpointCoordinator:
         # One that all have acknowledged may be complete by now.
         triggers = [pending.trigger] if pending is not None and pending.missing else []
         # No checkpoint has the id of one that did not begin.
-        triggers += [Trigger(self._next_id, savepoint, stop) for savepoint, stop in self._asked]
-        self._asked.clear()
+        triggers += [Trigger(self.next_id, savepoint, stop) for savepoint, stop in self._requests]
+        self._requests.clear()
         return [Abort(trigger.checkpoint, reason, trigger) for trigger in triggers]
 
     def _acknowledged(self, checkpoint: int) -> _Pending | None:
@@ -226,7 +224,7 @@ class CheckpointCoordinator:
                 self._is_over = True
                 return [*effects, FailJob(reason)]
             if pending.trigger.stop:
-                self._asked.appendleft((None, True))
+                self._requests.appendleft((None, True))
         return effects + self._next(now)
 
     def _reschedule(self, started: int, now: int) -> None:
@@ -234,13 +232,13 @@ class CheckpointCoordinator:
             self._due = max(started + self._config.interval, now + self._config.min_pause, now)
 
     def _next(self, now: int) -> list[Effect]:
-        if self._is_over or self._pending is not None or not self._asked:
+        if self._is_over or self._pending is not None or not self._requests:
             return []
-        savepoint, stop = self._asked.popleft()
+        savepoint, stop = self._requests.popleft()
         return self._begin(savepoint, stop=stop, now=now)
 
     def _begin(self, savepoint: str | None, *, stop: bool, now: int) -> list[Effect]:
-        trigger = Trigger(self._next_id, savepoint, stop)
-        self._next_id += 1
+        trigger = Trigger(self.next_id, savepoint, stop)
+        self.next_id += 1
         self._pending = _Pending(trigger, now, set(self._tasks))
         return [trigger]

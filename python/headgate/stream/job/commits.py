@@ -111,12 +111,12 @@ class SinkCommits:
 
 def _sinks_of(graph: JobGraph) -> dict[str, Any]:
     """Return the sinks of a job, by uid."""
-    found: dict[str, Any] = {}
+    sinks: dict[str, Any] = {}
     for stage in graph.stages:
         for node in stage.operators:
             if node.is_sink and node.make is not None:
                 operator = node.make()
                 if not isinstance(operator, SinkOperator):
                     raise InternalError(f"{node.uid} is no operator of a sink")
-                found[node.uid] = operator.sink
-    return found
+                sinks[node.uid] = operator.sink
+    return sinks

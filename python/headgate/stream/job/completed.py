@@ -36,6 +36,7 @@ class CompletedCheckpoints:
 
     Attributes:
         last: id of the last one.
+        can_restore: True if a failed job can continue.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class CompletedCheckpoints:
         notices: Notices,
     ) -> None:
         self.last = 0
+        self.can_restore = store is not None
         self._graph = graph
         self._config = config
         self._store = store
@@ -81,40 +83,33 @@ class CompletedCheckpoints:
                 self._check(started)
                 self._commits.check(started.checkpoint)
         is_anew = savepoint is not None and restore == "savepoint"
-        found = None if store is None else store.claim(anew=is_anew)
-        if found is None and savepoint is None:
+        restored = None if store is None else store.claim(anew=is_anew)
+        if restored is None and savepoint is None:
             self._commits.check(None)
-        if store is not None and found is not None:
-            self._check_ends(found, store.uri)
-            self._check(found)
+        if store is not None and restored is not None:
+            self._check_names(restored, store.uri)
+            self._check(restored)
             for source in self._graph.sources.values() if self._graph.ends_open else ():
                 if source.until_now() is source:
                     self._notices.add(
                         f"{source.name} ends by itself: what an earlier run has read of it is all that is read"
                     )
-            if found.fields.get("has_ended") and self._graph.is_bounded:
+            if restored.fields.get("has_ended") and self._graph.is_bounded:
                 self._notices.add(
                     f"an earlier run has read all rows of its sources, as the checkpoint in {store.uri} says:"
                     ' nothing is left to do. start(until="now") reads what is new · an empty folder starts over'
                 )
 
-    @property
-    def can_restore(self) -> bool:
-        """True if a failed job can continue."""
-        return self._store is not None
-
     def read(self, attempt: int) -> Completed | None:
         """Return the checkpoint that an attempt continues from, when all that it has is committed."""
-        found = None
-        if self._store is not None:
-            found = self._store.latest()
-        if found is None and self._config.savepoint is not None:
-            found = CheckpointStore.savepoint(self._config.savepoint)
-        if found is not None:
-            self._check(found)
-        self._commits.restore(found, None if self._store is None else self.name(attempt))
-        self.last = 0 if found is None else found.checkpoint
-        return found
+        restored = None if self._store is None else self._store.latest()
+        if restored is None and self._config.savepoint is not None:
+            restored = CheckpointStore.savepoint(self._config.savepoint)
+        if restored is not None:
+            self._check(restored)
+        self._commits.restore(restored, None if self._store is None else self.name(attempt))
+        self.last = 0 if restored is None else restored.checkpoint
+        return restored
 
     def write(
         self, attempt: str, effect: Complete, enumerators: Mapping[str, str], *, has_ended: bool
@@ -156,11 +151,11 @@ class CompletedCheckpoints:
         if store is None:
             return {"folders": {}, "channels": None}
         uids = [node.uid for node in self._graph.stages[stage].operators]
-        found = {
+        folders = {
             uid: below(store.uri, store.task_folder(attempt, stage, index, uid))
             for uid in (*uids, _IN_FLIGHT)
         }
-        return {"channels": found.pop(_IN_FLIGHT), "folders": found}
+        return {"channels": folders.pop(_IN_FLIGHT), "folders": folders}
 
     def name(self, attempt: int) -> str:
         """Return the name of an attempt, which no other driver's has."""
@@ -170,14 +165,14 @@ class CompletedCheckpoints:
         """Close the committers."""
         self._commits.close()
 
-    def _check_ends(self, found: Completed, folder: str) -> None:
+    def _check_names(self, restored: Completed, folder: str) -> None:
         """Check that a checkpoint is of this job, by what the job reads and writes.
 
         Raises:
             CheckpointError: it is not, and ``restore="latest"`` does not say that this is meant.
         """
         now = self._names
-        before = names(found.fields)
+        before = names(restored.fields)
         for uid in sorted(now.keys() & before.keys()):
             if now[uid] == before[uid]:
                 continue
@@ -192,8 +187,10 @@ class CompletedCheckpoints:
                 )
             self._notices.add(f"{summary}, as restore='latest' allows", logging.WARNING)
 
-    def _check(self, found: Completed) -> None:
-        check_restorable(self._graph, found.fields, allow_dropped=self._config.allow_dropped_state)
+    def _check(self, restored: Completed) -> None:
+        check_restorable(
+            self._graph, restored.fields, allow_dropped=self._config.allow_dropped_state
+        )
 
     def _delete_old(self, attempt: str) -> None:
         if self._store is None:

@@ -17,9 +17,9 @@ from headgate.key_groups import key_group_range
 from headgate.source.runtime import LocalReaderContext, SourceOperator
 from headgate.stream.graph.limits import UNLIMITED
 from headgate.stream.graph.operator import OperatorContext
-from headgate.stream.job.messages import data, text
-from headgate.stream.job.snapshots import TaskSnapshots
-from headgate.stream.runtime.chain import OperatorChain, limits_of
+from headgate.stream.job.messages import from_base64, to_base64
+from headgate.stream.job.task_files import TaskFiles
+from headgate.stream.runtime.chain import OperatorChain
 from headgate.stream.runtime.channel_state import InFlight
 from headgate.stream.runtime.inputs import GateInput, SourceInput, TaskInput
 from headgate.stream.runtime.outputs import TaskOutput
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headgate.control.address import CoordinatorAddress
     from headgate.control.messages import Message
-    from headgate.control.place import Place
     from headgate.stream.graph.stages import JobGraph, Stage, TaskId
 
 _LOG: Final = logging.getLogger("headgate.stream")
@@ -51,7 +51,7 @@ class Deployment:
         graph: the job.
         name: of the job.
         attempt: number of the attempt.
-        place: of the coordinator, whose secret the data plane shares.
+        address: of the coordinator, whose secret the data plane shares.
         options: of the environment.
         message: the DEPLOY message: the tasks, and what they continue from.
         send: sends a message to the coordinator, from any thread.
@@ -63,7 +63,7 @@ class Deployment:
         graph: JobGraph,
         name: str,
         attempt: int,
-        place: Place,
+        address: CoordinatorAddress,
         options: Mapping[str, Any],
         message: Message,
         send: Send,
@@ -81,14 +81,14 @@ class Deployment:
         #: True if a snapshot knows no row from behind its barrier. Else its watermark may be ahead of rows that come again.
         self._is_exactly_once = message["alignment"] != "at_least_once"
         self._restored: int | None = message["restored"]
-        self._deployed = {tuple(one["task"]): one for one in message["tasks"]}
-        self._snapshots = {key: TaskSnapshots(one) for key, one in self._deployed.items()}
+        self._deployed = {tuple(entry["task"]): entry for entry in message["tasks"]}
+        self._files = {key: TaskFiles(entry) for key, entry in self._deployed.items()}
         self._outputs: dict[TaskId, list[TaskOutput]] = {}
         self._started = time.monotonic()
         #: Snapshots that are not acknowledged, which keep the state that they are of.
         self._being_written: list[TaskSnapshot] = []
         self.environment = ShuffleEnvironment(
-            secret=place.secret, exchange_id=place.exchange_id, epoch=attempt, **options
+            secret=address.secret, exchange_id=address.exchange_id, epoch=attempt, **options
         )
         try:
             for key in self._deployed:
@@ -105,7 +105,7 @@ class Deployment:
                 receivers.parallelism, schema=edge.schema
             )
             most = self._graph.max_parallelism
-            outputs.append(TaskOutput(edge, partition, most, limits_of(receivers)))
+            outputs.append(TaskOutput(edge, partition, most, receivers.limits))
         return outputs
 
     def partitions(self) -> list[Any]:
@@ -124,9 +124,9 @@ class Deployment:
         channels = {
             (stage, index): [
                 ChannelAddress(host, port, bytes.fromhex(partition), at, bytes.fromhex(process))
-                for host, port, partition, at, process in found
+                for host, port, partition, at, process in addresses
             ]
-            for stage, index, found in inputs
+            for stage, index, addresses in inputs
         }
         tasks: dict[TaskId, StreamTask] = {}
         for key in self._deployed:
@@ -158,7 +158,9 @@ class Deployment:
                 key[1],
                 stage.parallelism,
                 lambda host: tell("SPLIT_REQUEST", host=host),
-                lambda one: tell("SOURCE_EVENT", name=one.name, payload=text(one.payload)),
+                lambda event: tell(
+                    "SOURCE_EVENT", name=event.name, payload=to_base64(event.payload)
+                ),
             )
             operator: SourceOperator[Any] = SourceOperator(
                 source,
@@ -170,12 +172,12 @@ class Deployment:
                 ends_open=self._graph.ends_open,
             )
             version, splits = self._deployed[key]["splits"]
-            restored = version, [(name, data(body)) for name, body in splits]
+            restored = version, [(name, from_base64(body)) for name, body in splits]
             schema, waited = stage.head.schema, task.back_pressured_ns
             return SourceInput(operator, schema, task, task.mailbox, restored, waited)
         schema = stage.head.inputs[0].schema
         gate = self.environment.create_input_gate(channels, schema=schema)
-        batch_bytes = _BATCH_BYTES if limits_of(stage) == UNLIMITED else 0
+        batch_bytes = _BATCH_BYTES if stage.limits == UNLIMITED else 0
         return GateInput(gate, schema, task, task.mailbox, batch_bytes)
 
     def _in_flight(self, key: TaskId, stage: Stage) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -218,10 +220,10 @@ class Deployment:
 
     def discard(self, checkpoint: int) -> None:
         """Delete the snapshots of an aborted checkpoint that were written."""
-        for snapshots in self._snapshots.values():
-            self._in_writer(snapshots.discard, checkpoint)
+        for files in self._files.values():
+            self._in_writer(files.discard, checkpoint)
 
-    # What tasks tell, on their threads.
+    # Calls of tasks, on their threads.
 
     def on_snapshot(self, task: StreamTask, snapshot: TaskSnapshot) -> None:
         """Write a snapshot in another thread, then acknowledge the checkpoint."""
@@ -230,7 +232,7 @@ class Deployment:
 
     def on_complete(self, task: StreamTask, checkpoint: int) -> None:
         """Delete what a complete checkpoint replaces: later snapshots of the task build on this one."""
-        self._in_writer(self._snapshots[task.key].complete, checkpoint, task.files_in_flight)
+        self._in_writer(self._files[task.key].complete, checkpoint, task.files_in_flight)
 
     def on_declined(self, task: StreamTask, checkpoint: int, reason: str) -> None:
         """Tell the coordinator."""
@@ -281,7 +283,7 @@ class Deployment:
 
     def _acknowledge(self, task: StreamTask, snapshot: TaskSnapshot) -> None:
         started = time.monotonic()
-        state = self._snapshots[task.key].write(snapshot, has_watermarks=self._is_exactly_once)
+        state = self._files[task.key].write(snapshot, has_watermarks=self._is_exactly_once)
         state |= {
             "in_flight": snapshot.channels.size,
             "sync": snapshot.sync_ms,
@@ -291,7 +293,7 @@ class Deployment:
         }
         if snapshot.splits is not None:
             version, splits = snapshot.splits
-            state["splits"] = [version, [[split_id, text(body)] for split_id, body in splits]]
+            state["splits"] = [version, [[split_id, to_base64(body)] for split_id, body in splits]]
         checkpoint = snapshot.checkpoint
         self._tell("ACKNOWLEDGED", task=list(task.key), checkpoint=checkpoint, state=state)
 

@@ -26,7 +26,7 @@ from headgate.stream.job.pool import Endpoint
 from headgate.stream.job.worker import StreamWorker
 
 if TYPE_CHECKING:
-    from headgate.control.place import Place
+    from headgate.control.address import CoordinatorAddress
     from headgate.stream.graph.stages import JobGraph
 
 _LOG: Final = logging.getLogger("headgate.stream")
@@ -45,6 +45,9 @@ class ThreadWorkers:
         options: of the environment.
     """
 
+    #: Threads share an environment.
+    size = 1
+
     def __init__(self, graph: JobGraph, name: str, options: Mapping[str, Any]) -> None:
         self._graph, self._name, self._options = graph, name, options
         self.endpoint = _endpoint(options)
@@ -53,15 +56,10 @@ class ThreadWorkers:
         self._worker: StreamWorker | None = None
         self._ended: dict[int, Cause] = {}
 
-    @property
-    def size(self) -> int:
-        """One: threads share an environment."""
-        return 1
-
-    def start(self, number: int, place: Place) -> None:
+    def start(self, number: int, address: CoordinatorAddress) -> None:
         """Start the worker in a thread."""
         self._ended.pop(number, None)
-        worker = StreamWorker(self._graph, self._name, number, place, self._options)
+        worker = StreamWorker(self._graph, self._name, number, address, self._options)
         self._worker = worker
 
         def run() -> None:
@@ -105,17 +103,12 @@ class ProcessWorkers:
     """
 
     def __init__(self, graph: JobGraph, name: str, options: Mapping[str, Any], size: int) -> None:
-        self._size = size
+        self.size = size
         self.endpoint = _endpoint(options)
         self._job = dumped((graph, name, dict(options)))
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         #: Workers that have not been seen to end.
         self._running: set[int] = set()
-
-    @property
-    def size(self) -> int:
-        """Number of workers."""
-        return self._size
 
     def ended(self) -> Mapping[int, Cause]:
         """Return workers whose process has ended."""
@@ -124,7 +117,7 @@ class ProcessWorkers:
         self._running -= set(ended)
         return {number: _ended(number, code) for number, code in ended.items()}
 
-    def start(self, number: int, place: Place) -> None:
+    def start(self, number: int, address: CoordinatorAddress) -> None:
         """Start a process, and end the one before it."""
         before = self.processes.get(number)
         if before is not None:
@@ -136,7 +129,7 @@ class ProcessWorkers:
         self.processes[number] = process
         self._running.add(number)
         with suppress(BrokenPipeError):  # it has ended already, and is started again
-            _write(process.stdin, pickle.dumps((number, place, sys.path)))
+            _write(process.stdin, pickle.dumps((number, address, sys.path)))
             _write(process.stdin, self._job)
 
     def stop(self) -> None:
@@ -204,18 +197,17 @@ def _write(pipe: IO[bytes] | None, data: bytes) -> None:
 
 def run_process() -> int:
     """Run the worker that the standard input describes. It ends at once if the coordinator's process does."""
-    number, place, path = pickle.loads(_read())  # noqa: S301 - our own parent wrote it
+    number, address, path = pickle.loads(_read())  # noqa: S301 - our own parent wrote it
     sys.path[:] = path
     graph, name, options = pickle.loads(_read())  # noqa: S301 - our own parent wrote it
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    StreamWorker(graph, name, number, place, options).run()
+    StreamWorker(graph, name, number, address, options).run()
     return 0
 
 
 def _read() -> bytes:
     # The descriptor itself: sys.stdin has a lock, which a thread that waits would hold at the end of the process.
-    size = int.from_bytes(_exactly(8), "big")
-    return _exactly(size)
+    return _exactly(int.from_bytes(_exactly(8), "big"))
 
 
 def _exactly(size: int) -> bytes:

@@ -20,13 +20,13 @@ from headgate.errors import CheckpointError, HeadgateError, ProtocolError
 from headgate.observe.record import Failure
 from headgate.stream.job.attempt import Attempt
 from headgate.stream.job.checkpointing import Checkpointing
-from headgate.stream.job.crew import Crew
 from headgate.stream.job.metadata import restored_tasks
-from headgate.stream.job.notices import FAILED, Notices, after_restarts
-from headgate.stream.job.reports import OF_READERS, check_report
+from headgate.stream.job.notices import FAILED, Notices, remedy_after_restarts
+from headgate.stream.job.reports import READER_MESSAGES, check_report
 from headgate.stream.job.sources import JobSources
 from headgate.stream.job.status import JobState
 from headgate.stream.job.stop import Stop
+from headgate.stream.job.worker_registry import WorkerRegistry
 
 if TYPE_CHECKING:
     from headgate.control.messages import Message
@@ -64,6 +64,7 @@ class JobMaster:
         started_at, ended_at: in seconds since 1970.
         restarts: failures after which it was started anew.
         state, failure: what it does, and why it failed.
+        attempt: the newest one, whose figures any thread may read.
         ended_attempts: the last attempts that failed.
     """
 
@@ -81,6 +82,7 @@ class JobMaster:
         self.restarts = 0
         self.state = JobState.STARTING
         self.failure: HeadgateError | None = None
+        self.attempt: Attempt | None = None
         self.ended_attempts: deque[Failure] = deque(maxlen=16)
         self.notices = Notices(config.name)
         #: Called by the job's thread once nothing changes any more.
@@ -88,12 +90,11 @@ class JobMaster:
         self._config = config
         self._pool = pool
         # They end with this object, not with a garbage collection: a job may hold much, such as its functions.
-        own: JobMaster = weakref.proxy(self)
-        self._crew = Crew(pool, config.heartbeat_timeout, own)
+        proxy: JobMaster = weakref.proxy(self)
+        self._workers = WorkerRegistry(pool, config.heartbeat_timeout, proxy)
         self._stop = Stop()
         self._loop = asyncio.new_event_loop()
-        self._checkpointing = Checkpointing(graph, config, store, self._stop, self._loop, own)
-        self._attempt: Attempt | None = None
+        self._checkpointing = Checkpointing(graph, config, store, self._stop, self._loop, proxy)
         self._attempts = 0
         #: Failures since the last complete checkpoint.
         self._failures = 0
@@ -148,21 +149,11 @@ class JobMaster:
 
     def checkpoints(self) -> list[CheckpointStats]:
         """Return figures of the last checkpoints, the oldest first."""
-        return self._checkpointing.history.all()
-
-    @property
-    def current(self) -> Attempt | None:
-        """The newest attempt, whose figures any thread may read."""
-        return self._attempt
+        return list(self._checkpointing.history)
 
     def workers(self) -> list[Worker]:
         """Return the workers that are connected."""
-        return self._crew.status()
-
-    @property
-    def attempt(self) -> int:
-        """Number of the current attempt, from 1; 0 before the first."""
-        return self._attempts
+        return self._workers.status()
 
     def call(self, action: Callable[[], None]) -> None:
         """Call an action on the coordinator's thread; dropped once that has ended."""
@@ -202,32 +193,28 @@ class JobMaster:
 
     async def _main(self) -> None:
         try:
-            await self._crew.open()
+            await self._workers.open()
             self._look()
             await self._over.wait()
         finally:
-            await self._crew.close()
+            await self._workers.close()
 
     def _look(self) -> None:
         """Look at the workers, now and from time to time until the job is over."""
         if not self._over.is_set():
-            self.guarded(self._crew.look)
-            often = _LOOK_AT if self._crew.is_complete else _LOOK_FOR
+            self.guarded(self._workers.look)
+            often = _LOOK_AT if self._workers.is_complete else _LOOK_FOR
             self._loop.call_later(min(often, self._config.heartbeat_timeout / _LOOKS), self._look)
 
     # Of the workers.
 
-    def on_ready(self) -> None:
-        """Deploy the tasks once all workers are there."""
-        self._deploy_if_ready()
-
     def on_lost(self, worker: int, cause: Cause) -> None:
         """End the attempt of a lost worker."""
-        attempt = self._attempt
+        attempt = self.attempt
         if attempt is not None:
             attempt.cancelling.discard(worker)
         self.fail(cause, attempt)
-        self._deploy_if_ready()
+        self.deploy_if_ready()
 
     def on_message(self, worker: int, message: Message) -> None:
         """Handle a worker's message about the current attempt.
@@ -235,7 +222,7 @@ class JobMaster:
         Raises:
             ProtocolError: it cannot be true.
         """
-        attempt = self._attempt
+        attempt = self.attempt
         handle = _HANDLERS.get(message.kind)
         if handle is None:
             raise ProtocolError(f"worker {worker} has sent {message.kind}, which is no report")
@@ -243,20 +230,20 @@ class JobMaster:
             return
         if message.kind == "CANCELLED":
             attempt.cancelling.discard(worker)
-            self._deploy_if_ready()
+            self.deploy_if_ready()
         elif not attempt.is_over:
             check_report(self.graph, attempt, worker, message, self.state)
             handle(self, attempt, worker, message)
 
     def _deployed(self, attempt: Attempt, worker: int, message: Message) -> None:
         attempt.deployed[worker] = message
-        if len(attempt.deployed) == self._crew.size:
+        if len(attempt.deployed) == self._workers.size:
             self._connect(attempt)
 
     def _figures(self, attempt: Attempt, _: int, message: Message) -> None:
-        for one in message["tasks"]:
-            attempt.note(tuple(one["task"]), one)
-            self.notices.note(one.get("dropped", {}))
+        for figures in message["tasks"]:
+            attempt.note(tuple(figures["task"]), figures)
+            self.notices.note(figures.get("dropped", {}))
 
     def _ended(self, attempt: Attempt, _: int, message: Message) -> None:
         attempt.ended.add(tuple(message["task"]))
@@ -277,11 +264,12 @@ class JobMaster:
 
     # Attempts.
 
-    def _deploy_if_ready(self) -> None:
-        attempt = self._attempt
+    def deploy_if_ready(self) -> None:
+        """Deploy the tasks once all workers are there, and no attempt runs."""
+        attempt = self.attempt
         is_free = attempt is None or (attempt.is_over and not attempt.cancelling)
         is_wanted = self.state in {JobState.STARTING, JobState.RESTARTING}
-        if not is_free or not is_wanted or self._is_deploying or not self._crew.is_complete:
+        if not is_free or not is_wanted or self._is_deploying or not self._workers.is_complete:
             return
         self._is_deploying = True
         delay = 0.0 if attempt is None else self._config.restart_delay
@@ -303,12 +291,12 @@ class JobMaster:
         if self._checkpointing.is_final(restored):
             self._end(self._stop.end)
             return
-        if not self._crew.is_complete:
+        if not self._workers.is_complete:
             return  # Lost meanwhile: its HELLO deploys.
         self._attempts += 1
         name = self._checkpointing.completed.name(self._attempts)
-        size = self._crew.size
-        placed = {task: at % size for at, task in enumerate(self.graph.tasks)}
+        size = self._workers.size
+        worker_of = {task: at % size for at, task in enumerate(self.graph.tasks)}
         fields, base = (None, "") if restored is None else (restored.fields, restored.base)
         sources = JobSources(
             self.graph,
@@ -316,7 +304,7 @@ class JobMaster:
             lambda kind, task, more: self.call(lambda: self._to_task(attempt, kind, task, more)),
             lambda error: self.call(lambda: self.fail(Cause.of(error), attempt)),
         )
-        attempt = self._attempt = Attempt(self._attempts, name, restored, placed, sources)
+        attempt = self.attempt = Attempt(self._attempts, name, restored, worker_of, sources)
         tasks: dict[int, list[Any]] = {worker: [] for worker in range(size)}
         for stage in self.graph.stages:
             for at, task in enumerate(restored_tasks(self.graph, stage, fields, base)):
@@ -327,30 +315,30 @@ class JobMaster:
                     "allow_dropped_state": self._config.allow_dropped_state,
                     **self._checkpointing.completed.folders(name, stage.number, at),
                 }
-                tasks[placed[stage.number, at]].append(task)
+                tasks[worker_of[stage.number, at]].append(task)
         checkpoint = None if restored is None else restored.checkpoint
         about = {"alignment": self._config.alignment, "restored": checkpoint}
         for worker, deployed in tasks.items():
-            self._crew.send(worker, "DEPLOY", attempt=attempt.number, tasks=deployed, **about)
+            self._workers.send(worker, "DEPLOY", attempt=attempt.number, tasks=deployed, **about)
 
     def _connect(self, attempt: Attempt) -> None:
         """Tell each task where its channels are, and start the enumerators."""
         for worker, inputs in attempt.inputs(self.graph).items():
-            self._crew.send(worker, "CONNECT", attempt=attempt.number, inputs=inputs)
-        attempt.sources.start(lambda task: self._crew.host(attempt.placed[task]))
+            self._workers.send(worker, "CONNECT", attempt=attempt.number, inputs=inputs)
+        attempt.sources.start(lambda task: self._workers.host(attempt.worker_of[task]))
         self._checkpointing.begin(attempt)
         self.state = JobState.RUNNING
         if self._stop.goal is not None:
             self._begin_stop(attempt)
 
     def _to_task(self, attempt: Attempt, kind: str, task: TaskId, fields: dict[str, Any]) -> None:
-        if attempt is self._attempt and not attempt.is_over:
-            worker = attempt.placed[task]
-            self._crew.send(worker, kind, attempt=attempt.number, task=list(task), **fields)
+        if attempt is self.attempt and not attempt.is_over:
+            worker = attempt.worker_of[task]
+            self._workers.send(worker, kind, attempt=attempt.number, task=list(task), **fields)
 
     def tell(self, attempt: Attempt, kind: str, **fields: Any) -> None:
         """Send a message about an attempt to all workers."""
-        self._crew.send_all(kind, attempt=attempt.number, **fields)
+        self._workers.send_all(kind, attempt=attempt.number, **fields)
 
     def fail(self, cause: Cause, attempt: Attempt | None = None, *, is_final: bool = False) -> None:
         """End the attempt because of a failure; start another one unless there were too many.
@@ -365,8 +353,8 @@ class JobMaster:
         number, name = self._attempts, self._config.name
         if self.state is JobState.FINISHING and not is_final:
             # All output is committed. There is nothing that a new attempt could do.
-            words = "%s has ended, though attempt %d failed: %s"
-            _LOG.warning(words, name, number, cause.summary, extra={"job": name, "attempt": number})
+            text = "%s has ended, though attempt %d failed: %s"
+            _LOG.warning(text, name, number, cause.summary, extra={"job": name, "attempt": number})
             self._end(self._stop.end)
             return
         about = {"job": name, "attempt": number}
@@ -381,27 +369,27 @@ class JobMaster:
         if is_lasting or self._failures > self._config.restarts:
             self.failure = cause.error()
             if not is_lasting:
-                self.failure.remedy += after_restarts(self._config.restarts)
+                self.failure.remedy += remedy_after_restarts(self._config.restarts)
             self._end(JobState.FAILED)
             return
         self.restarts += 1
         self.state = JobState.RESTARTING
-        self._deploy_if_ready()
+        self.deploy_if_ready()
 
     def _close_attempt(self, reason: str) -> None:
-        attempt = self._attempt
+        attempt = self.attempt
         if attempt is None or attempt.is_over:
             return
         attempt.is_over = True
         self._checkpointing.end_attempt(attempt, reason)
-        attempt.cancelling = self._crew.connected
+        attempt.cancelling = self._workers.connected
         self.tell(attempt, "CANCEL")
         self._loop.call_later(_CANCEL, lambda: self.guarded(lambda: self._drop_late(attempt)))
 
     def _drop_late(self, attempt: Attempt) -> None:
-        if attempt is self._attempt:
+        if attempt is self.attempt:
             for worker in list(attempt.cancelling):
-                self._crew.drop(worker)
+                self._workers.drop(worker)
 
     def _end(self, state: JobState) -> None:
         self._close_attempt("the job ends")
@@ -425,7 +413,7 @@ class JobMaster:
     # Requests.
 
     def _requested(self, goal: JobState, savepoint: str | None, answer: Future[str]) -> None:
-        attempt, stop = self._attempt, self._stop
+        attempt, stop = self.attempt, self._stop
         if goal is JobState.RUNNING:
             self._checkpointing.request(attempt, savepoint, stop=False, answer=answer)
             return
@@ -463,5 +451,7 @@ _HANDLERS: Final[dict[str, Callable[[JobMaster, Attempt, int, Message], object]]
     "FINISHED": JobMaster._finished,  # noqa: SLF001
     "ACKNOWLEDGED": JobMaster._acknowledged,  # noqa: SLF001
     "DECLINED": JobMaster._declined,  # noqa: SLF001
-    **dict.fromkeys(OF_READERS, lambda _, attempt, __, one: attempt.sources.handle(one)),
+    **dict.fromkeys(
+        READER_MESSAGES, lambda _, attempt, __, message: attempt.sources.handle(message)
+    ),
 }

@@ -52,12 +52,12 @@ _FIGURES: Final = shapes.fields(
     },
     {"dropped": shapes.by_name(shapes.by_name(shapes.count))},
 )
-_CAUSE: Final = shapes.fields(dict.fromkeys(LIMITS, shapes.words))
+_CAUSE: Final = shapes.fields(dict.fromkeys(LIMITS, shapes.text))
 _ATTEMPT: Final[Mapping[str, Shape]] = {"attempt": shapes.count}
 _TASK: Final[Mapping[str, Shape]] = {**_ATTEMPT, "task": shapes.task}
 _EVENT: Final[Mapping[str, Shape]] = {
     **_TASK,
-    "name": shapes.words,
+    "name": shapes.text,
     "payload": shapes.encoded,
 }
 
@@ -65,7 +65,7 @@ _EVENT: Final[Mapping[str, Shape]] = {
 FIELDS: Final[Mapping[str, Mapping[str, Shape]]] = {
     # worker -> coordinator
     "HELLO": {"worker": shapes.count, "host": shapes.name, "pid": shapes.count},
-    HEARTBEAT: {"control": shapes.words},
+    HEARTBEAT: {"control": shapes.text},
     "DEPLOYED": {
         **_ATTEMPT,
         "partitions": shapes.many(
@@ -76,7 +76,7 @@ FIELDS: Final[Mapping[str, Mapping[str, Shape]]] = {
         "process": shapes.identity,
     },
     "ACKNOWLEDGED": {**_TASK, "checkpoint": shapes.count, "state": _STATE},
-    "DECLINED": {**_TASK, "checkpoint": shapes.count, "reason": shapes.words},
+    "DECLINED": {**_TASK, "checkpoint": shapes.count, "reason": shapes.text},
     "ENDED": _TASK,
     "FINISHED": _TASK,
     "FAILED": {**_ATTEMPT, "cause": _CAUSE},
@@ -91,9 +91,9 @@ FIELDS: Final[Mapping[str, Mapping[str, Shape]]] = {
         **_ATTEMPT,
         "alignment": shapes.name,
         "restored": shapes.maybe(shapes.count),
-        "tasks": shapes.many(lambda one: isinstance(one, dict)),
+        "tasks": shapes.many(lambda task: isinstance(task, dict)),
     },
-    "CONNECT": {**_ATTEMPT, "inputs": shapes.many(lambda one: isinstance(one, list))},
+    "CONNECT": {**_ATTEMPT, "inputs": shapes.many(lambda item: isinstance(item, list))},
     "TRIGGER": {
         **_ATTEMPT,
         "stage": shapes.count,
@@ -105,7 +105,7 @@ FIELDS: Final[Mapping[str, Mapping[str, Shape]]] = {
         "stop": shapes.flag,
     },
     "COMPLETE": {**_ATTEMPT, "checkpoint": shapes.count, "savepoint": shapes.flag},
-    "ABORT": {**_ATTEMPT, "checkpoint": shapes.count, "reason": shapes.words},
+    "ABORT": {**_ATTEMPT, "checkpoint": shapes.count, "reason": shapes.text},
     "ASSIGN": {
         **_TASK,
         "version": shapes.whole,
@@ -126,11 +126,11 @@ CODEC: Final = Codec(
 )
 
 
-def text(data: bytes) -> str:
+def to_base64(data: bytes) -> str:
     """Return bytes as text."""
     return base64.b64encode(data).decode()
 
 
-def data(of: str) -> bytes:
+def from_base64(text: str) -> bytes:
     """Return the bytes of a text."""
-    return base64.b64decode(of, validate=True)
+    return base64.b64decode(text, validate=True)

@@ -1,4 +1,4 @@
-"""What a complete checkpoint consists of, and what each task of a new attempt gets of it.
+"""The content of a complete checkpoint, and the part of it that each task of a new attempt gets.
 
 ::
 
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.errors import CheckpointError
 from headgate.key_groups import key_group_range
 from headgate.stream.graph.nodes import Shipping
-from headgate.stream.job.messages import data
+from headgate.stream.job.messages import from_base64
 from headgate.stream.state.locations import below, is_relative, relative
 
 if TYPE_CHECKING:
@@ -85,15 +85,18 @@ def metadata(
                     "splits": splits,
                 }
                 continue
-            found = [part["operators"].get(node.uid, {}) for part in parts]
+            entries = [part["operators"].get(node.uid, {}) for part in parts]
             committables = [
-                one for part in found for one in part.get("committables", ()) if one[0] > after
+                committable
+                for entry in entries
+                for committable in entry.get("committables", ())
+                if committable[0] > after
             ]
             operators[node.uid] = {
                 "parallelism": stage.parallelism,
-                "state": [_relative(part.get("state"), base) for part in found],
+                "state": [_relative(entry.get("state"), base) for entry in entries],
                 "committables": committables,
-                "watermark": _least([part.get("watermark") for part in found]),
+                "watermark": _least([entry.get("watermark") for entry in entries]),
             }
     return {
         "checkpoint": checkpoint,
@@ -118,13 +121,13 @@ def check_restorable(graph: JobGraph, fields: Mapping[str, Any], *, allow_droppe
             have=f"max_parallelism={fields['max_parallelism']}",
             remedy=f"max_parallelism={fields['max_parallelism']}",
         )
-    known = {node.uid for stage in graph.stages for node in stage.operators}
-    with_state = {uid for uid, one in fields["operators"].items() if any(one["state"])}
-    dropped = (with_state | set(fields["sources"])) - known
+    uids = {node.uid for stage in graph.stages for node in stage.operators}
+    with_state = {uid for uid, entry in fields["operators"].items() if any(entry["state"])}
+    dropped = (with_state | set(fields["sources"])) - uids
     if dropped and not allow_dropped:
         raise CheckpointError(
             f"the checkpoint has state of operators that the job does not have: {', '.join(sorted(dropped))}",
-            have=", ".join(sorted(known)),
+            have=", ".join(sorted(uids)),
             remedy="name= of the operators as before · allow_dropped_state=True",
         )
     _check_in_flight(graph, fields, allow_dropped=allow_dropped)
@@ -132,7 +135,7 @@ def check_restorable(graph: JobGraph, fields: Mapping[str, Any], *, allow_droppe
 
 def names(fields: Mapping[str, Any]) -> dict[str, str]:
     """Return the names of the sources and sinks of a checkpoint, by uid, as far as it has them."""
-    sources = {uid: one["name"] for uid, one in fields["sources"].items() if "name" in one}
+    sources = {uid: entry["name"] for uid, entry in fields["sources"].items() if "name" in entry}
     sinks: dict[str, str] = fields.get("sinks", {})
     job = {"name=": fields["name"]} if "name" in fields else {}
     return sources | sinks | job
@@ -155,10 +158,10 @@ def restored_tasks(
         task["in_flight"] = in_flight(graph, stage, at, fields, base)
     for node in stage.operators:
         if node.source is not None:
-            found = fields["sources"].get(node.uid)
+            source = fields["sources"].get(node.uid)
             for at, task in enumerate(tasks):
-                own: Sequence[Any] = [] if found is None else found["splits"][at :: len(tasks)]
-                task["splits"] = [0 if found is None else found["version"], own]
+                if source is not None:
+                    task["splits"] = [source["version"], source["splits"][at :: len(tasks)]]
             continue
         entry = fields["operators"].get(node.uid)
         if entry is None or not any(entry["state"]):
@@ -166,12 +169,12 @@ def restored_tasks(
         before, most = entry["parallelism"], graph.max_parallelism
         ranges = [key_group_range(at, before, most) for at in range(before)]
         for at, task in enumerate(tasks):
-            own_groups = key_group_range(at, stage.parallelism, most)
+            task_groups = key_group_range(at, stage.parallelism, most)
             task["watermarks"][node.uid] = entry.get("watermark")
             task["state"][node.uid] = [
-                [_found(snapshot[0], base), snapshot[1]]
+                [_location(snapshot[0], base), snapshot[1]]
                 for snapshot, groups in zip(entry["state"], ranges, strict=True)
-                if snapshot and groups.start < own_groups.stop and own_groups.start < groups.stop
+                if snapshot and _overlap(groups, task_groups)
             ]
     return tasks
 
@@ -190,8 +193,8 @@ def in_flight(
         groups, empty if all rows are its own; and ``files``: path, size, checksum, offset and length.
     """
     most = graph.max_parallelism
-    own = key_group_range(index, stage.parallelism, most)
-    found = []
+    task_groups = key_group_range(index, stage.parallelism, most)
+    parts = []
     for node in stage.operators:
         for edge in _edges_before(node.uid, fields):
             shipping, keys = _shipping(graph, stage, node, edge) or (Shipping.FORWARD, ())
@@ -201,14 +204,14 @@ def in_flight(
                 if not is_rescaled:
                     is_own = receiver == index
                 elif shipping is Shipping.HASH:
-                    is_own = groups.start < own.stop and own.start < groups.stop
+                    is_own = _overlap(groups, task_groups)
                 else:
                     is_own = (sender * edge.receivers + receiver) % stage.parallelism == index
                 files = edge.files(sender, receiver, base) if is_own else []
                 if files:
-                    own_keys = list(keys) if is_rescaled else []
-                    found.append({"operator": node.uid, "keys": own_keys, "files": files})
-    return found
+                    part_keys = list(keys) if is_rescaled else []
+                    parts.append({"operator": node.uid, "keys": part_keys, "files": files})
+    return parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +221,7 @@ class _Edge:
     Attributes:
         operator: uid of the operator that emitted.
         output: name of its side output; None for the main one.
-        place: among the edges of the sending tasks.
+        position: among the edges of the sending tasks.
         first: its first channel at each receiver.
         sent: rows in flight of each sending task, or None.
         received: the same of each receiving one.
@@ -226,7 +229,7 @@ class _Edge:
 
     operator: str
     output: str | None
-    place: int
+    position: int
     first: int
     sent: Sequence[Any]
     received: Sequence[Any]
@@ -243,7 +246,7 @@ class _Edge:
         """Return the bytes on the way from a task to another one: what the receiver has, then what the sender has."""
         return [
             *_parts(self.received[receiver], "inputs", [self.first + sender], base),
-            *_parts(self.sent[sender], "outputs", [self.place, receiver], base),
+            *_parts(self.sent[sender], "outputs", [self.position, receiver], base),
         ]
 
     @property
@@ -258,13 +261,13 @@ def _edges_before(uid: str, fields: Mapping[str, Any]) -> list[_Edge]:
     if before is None:
         return []
     edges: list[_Edge] = []
-    first = 0
-    for at, (operator, output, sender_uid, senders) in enumerate(before["inputs"]):
+    inputs, first = before["inputs"], 0
+    for at, (operator, output, sender_uid, senders) in enumerate(inputs):
         sender = fields["stages"][sender_uid]
         outputs = sender["outputs"]
         places = [n for n, edge in enumerate(outputs) if edge == [operator, output, uid]]
         # A stream may be joined with itself: then its edges are alike, and in the same order on both sides.
-        earlier = sum(one[:3] == [operator, output, sender_uid] for one in before["inputs"][:at])
+        earlier = sum(i[:3] == [operator, output, sender_uid] for i in inputs[:at])
         edges.append(
             _Edge(operator, output, places[earlier], first, sender["tasks"], before["tasks"])
         )
@@ -281,10 +284,10 @@ def _shipping(
     """
     if node is not stage.head:
         return Shipping.FORWARD, ()
-    own = [sender.edges[at] for sender, at in graph.inputs_of(stage.number)]
-    same = [one for one in own if (one.operator, one.output) == (edge.operator, edge.output)]
-    ways = {(one.shipping, one.keys) for one in same or own}
-    return ways.pop() if len(ways) == 1 else None
+    inputs = [sender.edges[at] for sender, at in graph.inputs_of(stage.number)]
+    same = [e for e in inputs if (e.operator, e.output) == (edge.operator, edge.output)]
+    shippings = {(e.shipping, e.keys) for e in same or inputs}
+    return shippings.pop() if len(shippings) == 1 else None
 
 
 def _check_in_flight(graph: JobGraph, fields: Mapping[str, Any], *, allow_dropped: bool) -> None:
@@ -324,22 +327,22 @@ def _parts(channels: Any, side: str, which: list[int], base: str) -> list[Any]:
         return []
     path, size, crc32 = channels["file"]
     return [
-        [_found(path, base), size, crc32, *one[len(which) :]]
-        for one in channels[side]
-        if one[: len(which)] == which
+        [_location(path, base), size, crc32, *entry[len(which) :]]
+        for entry in channels[side]
+        if entry[: len(which)] == which
     ]
 
 
 def enumerator_of(fields: Mapping[str, Any] | None, uid: str) -> bytes | None:
     """Return the state of a source's enumerator; None for a new one."""
-    found = None if fields is None else fields["sources"].get(uid)
-    return None if found is None else data(found["enumerator"])
+    source = None if fields is None else fields["sources"].get(uid)
+    return None if source is None else from_base64(source["enumerator"])
 
 
 def committables_of(fields: Mapping[str, Any], uid: str) -> list[bytes]:
     """Return what a checkpoint has for the committer of a sink."""
     entry = fields["operators"].get(uid)
-    return [] if entry is None else [data(one) for _, one in entry["committables"]]
+    return [] if entry is None else [from_base64(body) for _, body in entry["committables"]]
 
 
 def _relative(snapshot: Any, base: str) -> Any:
@@ -360,10 +363,14 @@ def _channels(channels: Any, base: str) -> Any:
 
 def _least(watermarks: Sequence[int | None]) -> int | None:
     """Return the lowest watermark; None if a task has none."""
-    known = [one for one in watermarks if one is not None]
-    return min(known) if len(known) == len(watermarks) and known else None
+    times = [time for time in watermarks if time is not None]
+    return min(times) if len(times) == len(watermarks) and times else None
 
 
-def _found(path: str, base: str) -> str:
+def _overlap(groups: range, others: range) -> bool:
+    return groups.start < others.stop and others.start < groups.stop
+
+
+def _location(path: str, base: str) -> str:
     """Return where a file or folder of a checkpoint is, wherever the checkpoint is now."""
     return below(base, path) if is_relative(path) else path

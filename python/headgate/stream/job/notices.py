@@ -15,7 +15,7 @@ _LOG: Final = logging.getLogger("headgate.stream")
 #: Log line of an attempt: its number, the job, how many more may fail, and why it failed.
 FAILED: Final = "attempt %d of %s failed, %d restarts are left: %s"
 #: Counter -> level of its first log line; what has happened; what to do.
-_WORDS: Final[dict[str, tuple[int, str, str]]] = {
+_COUNTERS: Final[dict[str, tuple[int, str, str]]] = {
     LATE_DROPPED: (
         logging.WARNING,
         "rows came too late for their windows and were dropped",
@@ -34,7 +34,7 @@ _WORDS: Final[dict[str, tuple[int, str, str]]] = {
 }
 
 
-def after_restarts(restarts: int) -> str:
+def remedy_after_restarts(restarts: int) -> str:
     """Return what else to do about a failure behind the last restart of a job."""
     return (
         " · if what failed comes back: the same start(), which continues from the last checkpoint, or restarts= "
@@ -42,15 +42,15 @@ def after_restarts(restarts: int) -> str:
     )
 
 
-def summed(tasks: Iterable[Drops]) -> dict[str, dict[str, int]]:
+def total_drops(tasks: Iterable[Drops]) -> dict[str, dict[str, int]]:
     """Return the sums of what tasks have dropped."""
-    found: dict[str, dict[str, int]] = {}
+    totals: dict[str, dict[str, int]] = {}
     for task in tasks:
         for operator, counters in task.items():
-            sums = found.setdefault(operator, {})
+            sums = totals.setdefault(operator, {})
             for name, number in counters.items():
                 sums[name] = sums.get(name, 0) + number
-    return found
+    return totals
 
 
 class Notices:
@@ -62,27 +62,27 @@ class Notices:
 
     def __init__(self, job: str) -> None:
         self._job = job
-        self._said: list[str] = []
+        self._notices: list[str] = []
         self._logged: set[tuple[str, str]] = set()
 
     def add(self, notice: str, level: int = logging.INFO) -> None:
         """Add a sentence."""
         _LOG.log(level, "%s: %s", self._job, notice, extra={"job": self._job})
-        self._said.append(notice)
+        self._notices.append(notice)
 
     def note(self, dropped: Drops) -> None:
         """Log what a task has dropped, if it is the first of its kind and operator."""
         for operator, counters in dropped.items():
             for name, number in counters.items():
-                if number and name in _WORDS and (operator, name) not in self._logged:
+                if number and name in _COUNTERS and (operator, name) not in self._logged:
                     self._logged.add((operator, name))
-                    level, words, remedy = _WORDS[name]
+                    level, event, remedy = _COUNTERS[name]
                     _LOG.log(
                         level,
                         "%s of %s: %s, the first %d by now; query.status.dropped counts them. What helps: %s",
                         operator,
                         self._job,
-                        words,
+                        event,
                         number,
                         remedy,
                         extra={"job": self._job, "operator": operator, "counter": name},
@@ -90,10 +90,10 @@ class Notices:
 
     def all(self, dropped: Drops) -> list[str]:
         """Return all sentences, with one for each counter of an operator."""
-        found = list(self._said)
+        notices = list(self._notices)
         for operator, counters in dropped.items():
             for name, number in counters.items():
-                if number and name in _WORDS:
-                    _, words, remedy = _WORDS[name]
-                    found.append(f"{operator}: {number:,} {words}. What helps: {remedy}")
-        return found
+                if number and name in _COUNTERS:
+                    _, event, remedy = _COUNTERS[name]
+                    notices.append(f"{operator}: {number:,} {event}. What helps: {remedy}")
+        return notices

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from headgate.control.address import CoordinatorAddress
     from headgate.control.cause import Cause
-    from headgate.control.place import Place
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """How workers reach the coordinator.
+    """The address and encryption by which workers reach the coordinator.
 
     Attributes:
         host: name of the coordinator's host for workers.
@@ -35,9 +35,9 @@ class WorkerPool(Protocol):
 
     @property
     def endpoint(self) -> Endpoint:
-        """How its workers reach the coordinator."""
+        """Address and encryption of the coordinator, for its workers."""
 
-    def start(self, number: int, place: Place) -> None:
+    def start(self, number: int, address: CoordinatorAddress) -> None:
         """Start a worker, or start it again after it was lost; one that still runs is ended."""
 
     def ended(self) -> Mapping[int, Cause]:

@@ -40,7 +40,7 @@ class StreamingQuery:
 
     @property
     def state(self) -> JobState:
-        """What the job does."""
+        """The state of the job."""
         return self._master.state
 
     @property
@@ -117,14 +117,14 @@ class StreamingQuery:
         answer = self._here().request(goal, folder)
         try:
             # It may fail, and the job go on; or the job may have ended by itself before.
-            found = answer.result(timeout) if savepoint is not None else None
+            written = answer.result(timeout) if savepoint is not None else None
             rest = None if deadline is None else max(0.0, deadline - time.monotonic())
             is_over = self.await_termination(rest)
         except FutureTimeoutError:
             is_over = False
         if not is_over:
             raise TimeoutError(f"the job has not ended within {timeout} s")
-        return found
+        return written
 
     def cancel(self, timeout: float | str | None = 60.0) -> None:
         """End the job at once. Output since the last checkpoint is dropped; the job can continue from there."""

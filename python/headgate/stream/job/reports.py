@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import ProtocolError
@@ -14,7 +13,9 @@ if TYPE_CHECKING:
     from headgate.stream.job.attempt import Attempt
 
 #: Messages of the reader of a source.
-OF_READERS: Final = frozenset({"SPLIT_REQUEST", "SPLITS_FINISHED", "WATERMARK", "SOURCE_EVENT"})
+READER_MESSAGES: Final = frozenset(
+    {"SPLIT_REQUEST", "SPLITS_FINISHED", "WATERMARK", "SOURCE_EVENT"}
+)
 
 
 def check_report(
@@ -27,15 +28,16 @@ def check_report(
     """
     fields = message.fields
     tasks = [fields["task"]] if "task" in fields else []
-    tasks += [one["task"] for one in fields.get("tasks", ())]
+    tasks += [figures["task"] for figures in fields.get("tasks", ())]
     for task in tasks:
-        if attempt.placed.get(tuple(task)) != worker:
+        if attempt.worker_of.get(tuple(task)) != worker:
             raise _odd(worker, message, f"of task {task}, which is not placed on it")
-    if message.kind in OF_READERS and graph.stages[fields["task"][0]].head.source is None:
+    if message.kind in READER_MESSAGES and graph.stages[fields["task"][0]].head.source is None:
         raise _odd(worker, message, f"of task {fields['task']}, which reads no source")
-    check = _CHECKS.get(message.kind)
-    if check is not None:
-        check(graph, attempt, worker, message)
+    if message.kind == "DEPLOYED":
+        _check_deployed(graph, attempt, worker, message)
+    if message.kind == "ACKNOWLEDGED":
+        _check_acknowledged(graph, worker, message)
     if message.kind == "FINISHED" and state is not JobState.FINISHING:
         raise _odd(worker, message, f"of task {fields['task']} before the last checkpoint")
 
@@ -43,14 +45,13 @@ def check_report(
 def _check_deployed(graph: JobGraph, attempt: Attempt, worker: int, message: Message) -> None:
     if worker in attempt.deployed:
         raise _odd(worker, message, "twice")
-    found = sorted([(stage, at), len(ids)] for stage, at, ids in message["partitions"])
-    own = sorted(task for task, where in attempt.placed.items() if where == worker)
-    if found != [[task, len(graph.stages[task[0]].edges)] for task in own]:
+    partitions = sorted([(stage, at), len(ids)] for stage, at, ids in message["partitions"])
+    tasks = sorted(task for task, number in attempt.worker_of.items() if number == worker)
+    if partitions != [[task, len(graph.stages[task[0]].edges)] for task in tasks]:
         raise _odd(worker, message, "of other partitions than its tasks have")
 
 
-def _check_acknowledged(graph: JobGraph, attempt: Attempt, worker: int, message: Message) -> None:
-    del attempt
+def _check_acknowledged(graph: JobGraph, worker: int, message: Message) -> None:
     state, checkpoint = message["state"], message["checkpoint"]
     stage = graph.stages[message["task"][0]]
     operators = {node.uid for node in stage.operators}
@@ -58,18 +59,12 @@ def _check_acknowledged(graph: JobGraph, attempt: Attempt, worker: int, message:
         raise _odd(worker, message, "of operators that its task does not have")
     if ("splits" in state) is not (stage.head.source is not None):
         raise _odd(worker, message, "with splits of a task without a source, or without them")
-    for one in state["operators"].values():
-        numbers = [number for number, _ in one.get("committables", ())]
+    for operator in state["operators"].values():
+        numbers = [number for number, _ in operator.get("committables", ())]
         if any(number > checkpoint for number in numbers):
             raise _odd(worker, message, "with output of a later checkpoint")
-        if one.get("state", ["", checkpoint])[1] != checkpoint:
+        if operator.get("state", ["", checkpoint])[1] != checkpoint:
             raise _odd(worker, message, "with the state of another checkpoint")
-
-
-_CHECKS: Final[dict[str, Callable[[JobGraph, Attempt, int, Message], None]]] = {
-    "DEPLOYED": _check_deployed,
-    "ACKNOWLEDGED": _check_acknowledged,
-}
 
 
 def _odd(worker: int, message: Message, problem: str) -> ProtocolError:

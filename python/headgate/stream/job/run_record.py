@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.observe.record import Run, Task
 from headgate.observe.stages import stage_of
 from headgate.observe.verdict import verdict_of_job
-from headgate.stream.job.notices import summed
+from headgate.stream.job.notices import total_drops
 
 if TYPE_CHECKING:
     from headgate.stream.job.master import JobMaster
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def record_of(master: JobMaster) -> Run:
     """Return the record of a job so far. Figures of tasks are at most a second old."""
-    graph, failure, attempt = master.graph, master.failure, master.current
+    graph, failure, attempt = master.graph, master.failure, master.attempt
     is_over = master.state.is_over
     seconds = (master.ended_at or time.time()) - master.started_at
     names = {stage.number: stage.name for stage in graph.stages}
@@ -31,10 +31,10 @@ def record_of(master: JobMaster) -> Run:
     tasks: list[Task] = []
     recent: list[Task] = []
     drops = []
-    placed = {} if attempt is None else attempt.placed
+    worker_of = {} if attempt is None else attempt.worker_of
     figures = {} if attempt is None else attempt.figures
-    earlier = {} if attempt is None else attempt.before
-    for (stage, index), worker in placed.items():
+    earlier = {} if attempt is None else attempt.earlier
+    for (stage, index), worker in worker_of.items():
         newest, before = figures.get((stage, index), {}), earlier.get((stage, index))
         task = _task(names[stage], index, newest)
         begun = max(0, round(1000 * seconds) - newest.get("elapsed_ms", 0))
@@ -50,12 +50,12 @@ def record_of(master: JobMaster) -> Run:
         parts = (task.idle_ms, task.busy_ms, task.back_pressured_ms)
         times.setdefault(task.role, []).append((task.task, parts))
     stages = tuple(stage_of(name, times[name], inputs[name]) for name in times)
-    dropped = summed(drops)
+    dropped = total_drops(drops)
     last_stages = {stage.name for stage in graph.stages if not stage.edges}
     return Run(
         mode="stream",
         name=master.name,
-        number=master.attempt,
+        number=0 if attempt is None else attempt.number,
         state=master.state.value,
         seconds=seconds,
         started_at=master.started_at,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headgate.source.api.event import SourceEvent
 from headgate.source.coordination import AlignmentGroups, CoordinatorThread, SourceCoordinator
-from headgate.stream.job.messages import data, text
+from headgate.stream.job.messages import from_base64, to_base64
 from headgate.stream.job.metadata import enumerator_of
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class _Gateway:
 
     def assign(self, subtask: int, version: int, splits: Sequence[tuple[str, bytes]]) -> None:
         """Assign splits."""
-        encoded = [[name, text(body)] for name, body in splits]
+        encoded = [[name, to_base64(body)] for name, body in splits]
         self._send("ASSIGN", (self._stage, subtask), {"version": version, "splits": encoded})
 
     def no_more_splits(self, subtask: int) -> None:
@@ -36,7 +37,7 @@ class _Gateway:
 
     def event(self, subtask: int, event: SourceEvent) -> None:
         """Send an event."""
-        fields = {"name": event.name, "payload": text(event.payload)}
+        fields = {"name": event.name, "payload": to_base64(event.payload)}
         self._send("EVENT", (self._stage, subtask), fields)
 
     def align(self, subtask: int, max_allowed_ms: int) -> None:
@@ -112,31 +113,24 @@ class JobSources:
         elif message.kind == "WATERMARK":
             coordinator.report_watermark(subtask, message["ms"])
         elif message.kind == "SOURCE_EVENT":
-            event = SourceEvent(message["name"], data(message["payload"]))
+            event = SourceEvent(message["name"], from_base64(message["payload"]))
             coordinator.source_event(subtask, event)
 
     def checkpoint(
-        self, checkpoint: int, taken: Callable[[int, str, bytes | None, HeadgateError | None], None]
+        self,
+        checkpoint: int,
+        on_state: Callable[[int, str, bytes | None, HeadgateError | None], None],
     ) -> None:
         """Take the enumerators' states.
 
         Args:
             checkpoint: its id.
-            taken: called on the enumerators' thread with stage, uid, and state or error. Splits that are assigned
+            on_state: called on the enumerators' thread with stage, uid, and state or error. Splits that are assigned
                 afterwards are sent afterwards.
         """
         for number, coordinator in self._coordinators.items():
             uid = self._stages[number].head.uid
-
-            def answer(
-                state: bytes | None,
-                error: HeadgateError | None,
-                number: int = number,
-                uid: str = uid,
-            ) -> None:
-                taken(number, uid, state, error)
-
-            coordinator.checkpoint(checkpoint, answer)
+            coordinator.checkpoint(checkpoint, partial(on_state, number, uid))
 
     def complete(self, checkpoint: int) -> None:
         """Tell the enumerators that a checkpoint is complete."""

@@ -10,7 +10,7 @@ from headgate.stream.job.status import JobState
 
 @dataclass(slots=True)
 class Stop:
-    """How a job ends: by which wish, with which savepoint, and how far that is. The coordinator's thread uses it.
+    """The end of a job that its user wants: state, savepoint, and how far that is. The coordinator's thread uses it.
 
     Attributes:
         goal: the state that the user wants the job to end in; None if it ends with its sources.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate._sealed import seal, unseal
 from headgate.errors import CheckpointError
 from headgate.sink.failure import UnsafeError
-from headgate.stream.state.locations import TASKS, absolute, safe, stored
+from headgate.stream.state.locations import TASKS, absolute, safe_name, storage_of
 
 if TYPE_CHECKING:
     from headgate.sink.storage import Entry, Storage
@@ -76,10 +76,10 @@ class CheckpointStore:
 
     def __init__(self, path: str, retained: int = 1) -> None:
         try:
-            self._storage, self.path = stored(path)
+            self._storage, self.path = storage_of(path)
         except (OSError, ValueError) as error:
             raise CheckpointError(
-                f"{path} cannot be used for checkpoints: {_why(error)}"
+                f"{path} cannot be used for checkpoints: {_summary_of(error)}"
             ) from error
         self.uri = absolute(path)
         self._retained = retained
@@ -104,7 +104,7 @@ class CheckpointStore:
         Raises:
             CheckpointError: the newest entry is damaged, or the folder cannot be read.
         """
-        newest = self._continued(self._newest_entry())
+        newest = self._checkpoint_of(self._newest_entry())
         return None if newest is None else newest.fields.get("name")
 
     def _newest_entry(self) -> dict[str, Any]:
@@ -125,16 +125,16 @@ class CheckpointStore:
         """
         for _ in range(_TRIES):
             last = max(self._numbers(_LOG), default=0)
-            found: dict[str, Any] = {}
+            restored: dict[str, Any] = {}
             if last:
                 entry = self._read(last)
                 if entry is None:
                     continue  # A newer one has replaced it.
-                found = {} if anew else entry
-            if self._append(last + 1, found):
+                restored = {} if anew else entry
+            if self._append(last + 1, restored):
                 self._claimed = self._last
                 self._delete_partial()
-                return self._continued(found)
+                return self._checkpoint_of(restored)
         path = f"{self.path}/{_LOG}/{_name(last + 1)}"
         raise CheckpointError(
             f"the checkpoint folder {self.path} cannot be claimed",
@@ -145,9 +145,9 @@ class CheckpointStore:
     def _delete_partial(self) -> None:
         """Delete what older drivers left that ended while they wrote an entry, as far as it can be none any more."""
         for entry in self._names(_LOG):
-            found = _PARTIAL.fullmatch(_last_name(entry))
-            if found and entry.is_file and int(found[1]) <= self._claimed:
-                self._delete(f"{_LOG}/{found[0]}")
+            match = _PARTIAL.fullmatch(_last_name(entry))
+            if match and entry.is_file and int(match[1]) <= self._claimed:
+                self._delete(f"{_LOG}/{match[0]}")
 
     def latest(self) -> Completed | None:
         """Return the newest complete checkpoint, from which the next one follows.
@@ -162,7 +162,7 @@ class CheckpointStore:
         if entry is None or entry["owner"] != self._owner:
             raise self._fenced(f"entry {last} of the log is another driver's")
         self._last = last
-        return self._continued(entry)
+        return self._checkpoint_of(entry)
 
     def complete(self, fields: Mapping[str, Any]) -> None:
         """Write the next entry of the log; from then on the job continues from it.
@@ -189,18 +189,18 @@ class CheckpointStore:
             running: name of the running attempt, whose tasks delete their own files.
         """
         needed: set[str] = {running}
-        kept: set[int] = set()
+        retained: set[int] = set()
         for number in sorted(self._numbers(_LOG), reverse=True):
             if number > self._last:
                 return
-            entry = self._read(number) if len(kept) < self._retained else None
+            entry = self._read(number) if len(retained) < self._retained else None
             checkpoint = None if entry is None else entry.get("checkpoint")
-            if number == self._last or (checkpoint is not None and checkpoint not in kept):
+            if number == self._last or (checkpoint is not None and checkpoint not in retained):
                 needed |= {folder.split("/")[1] for folder in _folders(entry or {})}
             else:
                 self._delete(f"{_LOG}/{_name(number)}")
             if checkpoint is not None:
-                kept.add(checkpoint)
+                retained.add(checkpoint)
         for folder in self._names(TASKS):
             attempt = _ATTEMPT.fullmatch(_last_name(folder))
             is_old = attempt and folder.is_folder and int(attempt[1]) <= self._claimed
@@ -210,7 +210,7 @@ class CheckpointStore:
 
     def task_folder(self, attempt: str, stage: int, index: int, uid: str) -> str:
         """Return the folder for the snapshots of an operator's task, relative to this one."""
-        return f"{TASKS}/{attempt}/{stage}-{index}-{safe(uid)}"
+        return f"{TASKS}/{attempt}/{stage}-{index}-{safe_name(uid)}"
 
     @staticmethod
     def refuse_savepoint(path: str) -> None:
@@ -220,7 +220,7 @@ class CheckpointStore:
             CheckpointError: it has, or it cannot be listed.
         """
         try:
-            storage, root = stored(path)
+            storage, root = storage_of(path)
             there = storage.list(root)
         except (OSError, ValueError) as error:
             raise _failed(f"the folder {path} cannot be used for a savepoint", error) from error
@@ -247,7 +247,7 @@ class CheckpointStore:
         Raises:
             CheckpointError: there is a savepoint already, or it cannot be written.
         """
-        storage, root = stored(path)
+        storage, root = storage_of(path)
         name = f"{root}/{_METADATA}"
         try:
             if not replace and storage.is_file(name):
@@ -268,14 +268,14 @@ class CheckpointStore:
             CheckpointError: there is none, or it is damaged.
         """
         try:
-            storage, root = stored(path)
+            storage, root = storage_of(path)
             data = storage.read(f"{root}/{_METADATA}")
             if data is None:
                 raise FileNotFoundError(f"it has no {_METADATA}")
-            fields = _checked(unseal(data))
+            fields = _check_format(unseal(data))
         except (OSError, ValueError) as error:
             raise CheckpointError(
-                f"{path} is no savepoint: {_why(error)}",
+                f"{path} is no savepoint: {_summary_of(error)}",
                 remedy="the folder that stop(savepoint=) was given",
             ) from error
         return Completed(fields["checkpoint"], number, fields, absolute(path))
@@ -298,7 +298,7 @@ class CheckpointStore:
         self._last = number
         return True
 
-    def _continued(self, entry: Mapping[str, Any]) -> Completed | None:
+    def _checkpoint_of(self, entry: Mapping[str, Any]) -> Completed | None:
         """Return the checkpoint of the newest entry; None before the first."""
         if "checkpoint" not in entry:
             return None
@@ -312,7 +312,7 @@ class CheckpointStore:
         path = f"{self.path}/{_LOG}/{_name(number)}"
         try:
             data = self._storage.read(path)
-            return None if data is None else _checked(unseal(data))
+            return None if data is None else _check_format(unseal(data))
         except (OSError, ValueError) as error:
             raise _failed(f"the checkpoint {path} cannot be read", error) from error
 
@@ -336,7 +336,7 @@ class CheckpointStore:
 
     def _numbers(self, folder: str) -> list[int]:
         files = (_last_name(entry) for entry in self._names(folder) if entry.is_file)
-        return sorted(int(found[1]) for name in files if (found := _ENTRY.fullmatch(name)))
+        return sorted(int(match[1]) for name in files if (match := _ENTRY.fullmatch(name)))
 
     def _create(self, folder: str, number: int, text: str) -> bool:
         """Write a file unless there is one of its name; return whether it was written."""
@@ -345,7 +345,7 @@ class CheckpointStore:
         try:
             storage.make_folder(f"{self.path}/{folder}", parents=True)
             if storage.is_local:
-                return _linked(storage, path, text.encode())
+                return _write_new(storage, path, text.encode())
             if storage.is_file(path):
                 return False
             with storage.open_output(path) as stream:
@@ -368,7 +368,7 @@ class CheckpointStore:
         )
 
 
-def _linked(storage: Storage, path: str, content: bytes) -> bool:
+def _write_new(storage: Storage, path: str, content: bytes) -> bool:
     """Write a file in one atomic step, unless there is one of its name; return whether it was written."""
     partial = f"{path}.{secrets.token_hex(4)}.partial"
     try:
@@ -390,20 +390,20 @@ def _linked(storage: Storage, path: str, content: bytes) -> bool:
     return True
 
 
-def _why(error: Exception) -> str:
+def _summary_of(error: Exception) -> str:
     """Return an error in one line."""
     return getattr(error, "summary", str(error))
 
 
 def _failed(problem: str, error: Exception) -> CheckpointError:
-    return CheckpointError(f"{problem}: {_why(error)}", remedy=getattr(error, "remedy", ""))
+    return CheckpointError(f"{problem}: {_summary_of(error)}", remedy=getattr(error, "remedy", ""))
 
 
 def _last_name(entry: Entry) -> str:
     return entry.path.rpartition("/")[2]
 
 
-def _checked(fields: dict[str, Any]) -> dict[str, Any]:
+def _check_format(fields: dict[str, Any]) -> dict[str, Any]:
     if fields.get("format") != _FORMAT:
         raise ValueError(f"it has format {fields.get('format')}; this Headgate knows {_FORMAT}")
     return fields
@@ -412,10 +412,10 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
 def _folders(fields: Mapping[str, Any]) -> list[str]:
     """Return the folders of state below this one that an entry names."""
     operators = fields.get("operators", {}).values()
-    found = [folder for one in operators for folder, _ in (s for s in one["state"] if s)]
+    folders = [snapshot[0] for operator in operators for snapshot in operator["state"] if snapshot]
     stages = fields.get("stages", {}).values()
-    found += [task["file"][0] for stage in stages for task in stage["tasks"] if task]
-    return [folder for folder in found if folder.startswith(f"{TASKS}/")]
+    folders += [task["file"][0] for stage in stages for task in stage["tasks"] if task]
+    return [folder for folder in folders if folder.startswith(f"{TASKS}/")]
 
 
 def _name(number: int) -> str:

@@ -12,17 +12,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.checkpoints import CheckpointBarrier
-from headgate.control.beside import DriverHeartbeats
 from headgate.control.cause import Cause
 from headgate.control.connection import WorkerConnection
+from headgate.control.driver_heartbeats import DriverHeartbeats
 from headgate.control.messages import Message
 from headgate.errors import CoordinatorError, InternalError, ProtocolError
 from headgate.source.api.event import SourceEvent
 from headgate.stream.job.deployment import Deployment
-from headgate.stream.job.messages import CODEC, data
+from headgate.stream.job.messages import CODEC, from_base64
 
 if TYPE_CHECKING:
-    from headgate.control.place import Place
+    from headgate.control.address import CoordinatorAddress
     from headgate.stream.graph.stages import JobGraph
     from headgate.stream.runtime.task import StreamTask
 
@@ -46,7 +46,7 @@ class StreamWorker:
         graph: the job.
         name: of the job.
         number: of this worker, from 0.
-        place: of the coordinator.
+        address: of the coordinator.
         options: of the environments. By default they listen on the address from which this worker reaches the coordinator.
     """
 
@@ -55,13 +55,13 @@ class StreamWorker:
         graph: JobGraph,
         name: str,
         number: int,
-        place: Place,
+        address: CoordinatorAddress,
         options: Mapping[str, Any],
     ) -> None:
         self._graph = graph
         self._name = name
         self._number = number
-        self._place = place
+        self._address = address
         self._options = options
         self._connection: WorkerConnection | None = None
         self._sending = threading.Lock()
@@ -77,14 +77,14 @@ class StreamWorker:
             CoordinatorError: it cannot be reached any more.
         """
         connection = self._connection = WorkerConnection(
-            self._place, CODEC, is_wanted=lambda: not self._is_stopped
+            self._address, CODEC, is_wanted=lambda: not self._is_stopped
         )
         reporter = threading.Thread(target=self._report, name="headgate-reports", daemon=True)
         heartbeats: DriverHeartbeats | None = None
         try:
             host = socket.gethostname()
             self._send("HELLO", worker=self._number, host=host, pid=os.getpid())
-            heartbeats = DriverHeartbeats(self._place, CODEC, connection)
+            heartbeats = DriverHeartbeats(self._address, CODEC, connection)
             reporter.start()
             while True:
                 if not connection.is_readable(_LOOK):
@@ -139,18 +139,20 @@ class StreamWorker:
         else:
             deployment = self._deployment
             if deployment is not None and deployment.attempt == message["attempt"]:
-                handlers[message.kind](self, deployment, message)
+                _HANDLERS[message.kind](self, deployment, message)
 
     def _deploy(self, message: Message) -> None:
         self._cancel()
         attempt = message["attempt"]
-        own = self._own_address()
-        options = {"listen": f"{own}:0", **self._options}
+        if self._connection is None:
+            raise InternalError("the worker has no connection")
+        own_host = str(self._connection.sock.getsockname()[0])
+        options = {"listen": f"{own_host}:0", **self._options}
         deployment = Deployment(
             self._graph,
             self._name,
             attempt,
-            self._place,
+            self._address,
             options,
             message,
             self._tell,
@@ -162,15 +164,10 @@ class StreamWorker:
             "DEPLOYED",
             attempt=attempt,
             partitions=deployment.partitions(),
-            host=own if host in _ALL_ADDRESSES else host,
+            host=own_host if host in _ALL_ADDRESSES else host,
             port=port,
             process=deployment.environment.process_id.hex(),
         )
-
-    def _own_address(self) -> str:
-        if self._connection is None:
-            raise InternalError("the worker has no connection")
-        return str(self._connection.sock.getsockname()[0])
 
     def _cancel(self) -> None:
         deployment, self._deployment = self._deployment, None
@@ -214,26 +211,28 @@ class StreamWorker:
         deployment.discard(message["checkpoint"])
 
     def _assign(self, deployment: Deployment, message: Message) -> None:
-        splits = [(split_id, data(body)) for split_id, body in message["splits"]]
+        splits = [(split_id, from_base64(body)) for split_id, body in message["splits"]]
         version = message["version"]
-        self._source(deployment, message).for_source(lambda one: one.add_splits(version, splits))
+        self._source(deployment, message).for_source(
+            lambda source: source.add_splits(version, splits)
+        )
 
     def _no_more_splits(self, deployment: Deployment, message: Message) -> None:
-        self._source(deployment, message).for_source(lambda one: one.no_more_splits())
+        self._source(deployment, message).for_source(lambda source: source.no_more_splits())
 
     def _event(self, deployment: Deployment, message: Message) -> None:
-        event = SourceEvent(message["name"], data(message["payload"]))
-        self._source(deployment, message).for_source(lambda one: one.source_event(event))
+        event = SourceEvent(message["name"], from_base64(message["payload"]))
+        self._source(deployment, message).for_source(lambda source: source.source_event(event))
 
     def _align(self, deployment: Deployment, message: Message) -> None:
         limit = message["ms"]
-        self._source(deployment, message).for_source(lambda one: one.align(limit))
+        self._source(deployment, message).for_source(lambda source: source.align(limit))
 
     def _drain(self, deployment: Deployment, message: Message) -> None:  # noqa: ARG002 - as others
         for stage in self._graph.stages:
             if stage.head.source is not None:
                 for task in deployment.tasks_of(stage.number):
-                    task.for_source(lambda one: one.stop(drain=True))
+                    task.for_source(lambda source: source.stop(drain=True))
 
     def _finish(self, deployment: Deployment, message: Message) -> None:  # noqa: ARG002 - as others
         for task in deployment.tasks.values():
@@ -255,8 +254,8 @@ class StreamWorker:
                 deployment.tell_figures()
 
 
-Handler = Callable[[StreamWorker, Deployment, Message], None]
-handlers: Final[dict[str, Handler]] = {
+#: Kind of a message of the coordinator about a deployment -> handles it.
+_HANDLERS: Final[dict[str, Callable[[StreamWorker, Deployment, Message], None]]] = {
     "CONNECT": StreamWorker._connect,  # noqa: SLF001 - of this file
     "TRIGGER": StreamWorker._trigger,  # noqa: SLF001
     "COMPLETE": StreamWorker._complete,  # noqa: SLF001

@@ -5,14 +5,14 @@ Rows of both streams travel as rows of one schema: which side, the key columns, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.stream.graph.operator import Operator, OperatorContext
+from headgate.stream.graph.operator import Operator
 from headgate.stream.operators.process import FunctionOperator
 
 _SIDES: Final = ("first", "second")
@@ -52,35 +52,14 @@ class SideOperator(Operator):
         """Emit the rows with nulls for the other side."""
         number = pa.array(np.full(batch.num_rows, self._side, np.int8))
         sides = [pa.nulls(batch.num_rows, self._schema.field(name).type) for name in _SIDES]
-        own = self._schema.field(_SIDES[self._side]).type
-        sides[self._side] = pa.StructArray.from_arrays(batch.columns, fields=list(own))
+        side_type = self._schema.field(_SIDES[self._side]).type
+        sides[self._side] = pa.StructArray.from_arrays(batch.columns, fields=list(side_type))
         columns = [number, *(batch[key] for key in self._keys), *sides]
         self._context.emit(pa.RecordBatch.from_arrays(columns, schema=self._schema), None)
 
 
 class CoProcessOperator(FunctionOperator):
-    """The operator of a :class:`~headgate.stream.CoProcessFunction`.
-
-    Args:
-        function: an instance, or what makes one.
-        key_schema: the key columns, with the first stream's names.
-        schema: of the result.
-        side_outputs: schemas by name.
-    """
-
-    def __init__(
-        self,
-        function: Any,
-        key_schema: pa.Schema,
-        schema: pa.Schema,
-        side_outputs: Mapping[str, pa.Schema],
-    ) -> None:
-        super().__init__(function, schema, side_outputs)
-        self._key_schema = key_schema
-
-    def open(self, context: OperatorContext) -> None:
-        """Restore state, and open the function."""
-        self._open(context, self._key_schema)
+    """The operator of a :class:`~headgate.stream.CoProcessFunction`. The keys have the first stream's names."""
 
     def process(self, batch: pa.RecordBatch) -> None:
         """Call the function for the rows of each side."""

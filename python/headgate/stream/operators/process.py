@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import StateError
 from headgate.stream.graph.context import KeyedContext
-from headgate.stream.graph.operator import OperatorContext, made
+from headgate.stream.graph.operator import OperatorContext, instance_of
 from headgate.stream.operators.keyed import KeyedOperator
 from headgate.stream.operators.results import Results, calling
+from headgate.stream.state.backend import EVENT_TIMERS, PROCESSING_TIMERS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.stream.graph.context import Made
+    from headgate.stream.graph.context import FunctionRows
 
-#: Names of the states that are timers of event time and of processing time.
-_TIMERS: Final = ("event timers", "processing timers")
 #: Most timers of one call: state of all keys at once may be more than an array can hold.
 _MOST_TIMERS: Final = 1 << 16
 
@@ -28,31 +27,38 @@ class FunctionOperator(KeyedOperator):
 
     Args:
         function: an instance, or what makes one.
+        key_schema: the key columns; empty on a stream without keys.
         schema: of the result.
         side_outputs: schemas by name.
     """
 
     def __init__(
-        self, function: Any, schema: pa.Schema, side_outputs: Mapping[str, pa.Schema]
+        self,
+        function: Any,
+        key_schema: pa.Schema,
+        schema: pa.Schema,
+        side_outputs: Mapping[str, pa.Schema],
     ) -> None:
-        self._made = function
+        self._function_or_maker = function
         self._function: Any = None
+        self._key_schema = key_schema
         self._schema = schema
         self._side_outputs = side_outputs
 
-    def _open(self, context: OperatorContext, key_schema: pa.Schema | None) -> None:
+    def open(self, context: OperatorContext) -> None:
+        """Restore state, and open the function."""
         self._uid = context.uid
         self._emit = context.emit
         self._results: dict[str | None, Results] = {None: Results(context.uid, self._schema)}
         for output, schema in self._side_outputs.items():
             self._results[output] = Results(context.uid, schema, "side_outputs")
-        if key_schema is not None:
-            self._restore(context, key_schema)
+        if len(self._key_schema):
+            self._restore(context, self._key_schema)
         # Not by a method: this object and the context would refer to each other.
         emit = partial(_emit_rows, context, self._results)
         self._runtime = KeyedContext(context, emit, self._backend)
         with calling(self._uid, "open"):
-            function = made(self._made)
+            function = instance_of(self._function_or_maker)
             # From here on close() calls its close(), also if open() fails.
             self._function = function
             function.open(self._runtime)
@@ -60,40 +66,43 @@ class FunctionOperator(KeyedOperator):
 
     def _call(self, name: str, argument: pa.RecordBatch) -> None:
         with calling(self._uid, name):
-            made: Made = getattr(self._function, name)(argument, self._runtime)
-        for rows in self._results[None].batches(name, made):
+            result: FunctionRows = getattr(self._function, name)(argument, self._runtime)
+        for rows in self._results[None].batches(name, result):
             self._emit(rows, None)
 
     def advance_watermark(self, watermark: int) -> None:
         """Fire the timers of event time up to the watermark."""
         self._runtime.watermark = watermark
-        self._fire(0, watermark)
+        self._fire(EVENT_TIMERS, watermark)
 
     @property
     def next_processing_timer(self) -> int | None:
         """Time of the first timer of processing time."""
-        if self._backend is None or _TIMERS[1] not in self._backend.states:
+        if self._backend is None or PROCESSING_TIMERS not in self._backend.states:
             return None
         return self._backend.processing_timers.next_timestamp
 
     def advance_processing_time(self, now: int) -> None:
         """Fire the timers of processing time."""
-        self._fire(1, now)
+        self._fire(PROCESSING_TIMERS, now)
 
-    def _fire(self, kind: int, until: int) -> None:
+    def _fire(self, name: str, until: int) -> None:
         backend = self._backend
-        if backend is None or _TIMERS[kind] not in backend.states:
+        if backend is None or name not in backend.states:
             return
-        timers = backend.processing_timers if kind else backend.event_timers
-        some = True
+        is_event_time = name == EVENT_TIMERS
+        timers = backend.event_timers if is_event_time else backend.processing_timers
+        has_fired = True
         # A timer's call may register timers that are due as well.
-        while some:
-            some = False
+        while has_fired:
+            has_fired = False
             for fired in timers.advance_in_parts(until, _MOST_TIMERS):
                 if fired.num_rows:
-                    some = True
+                    has_fired = True
                     backend.set_keys(fired.select(range(fired.num_columns - 1)))
-                    self._call("on_processing_timers" if kind else "on_event_timers", fired)
+                    self._call(
+                        "on_event_timers" if is_event_time else "on_processing_timers", fired
+                    )
 
     def close(self) -> None:
         """Close the function."""
@@ -107,41 +116,20 @@ class FunctionOperator(KeyedOperator):
 
 
 class ProcessOperator(FunctionOperator):
-    """The operator of a :class:`~headgate.stream.ProcessFunction`.
-
-    Args:
-        function: an instance, or what makes one.
-        keys: names of the key columns; empty on a stream without keys.
-        key_schema: of the key columns.
-        schema: of the result.
-        side_outputs: schemas by name.
-    """
-
-    def __init__(
-        self,
-        function: Callable[[], Any] | Any,
-        keys: Sequence[str],
-        key_schema: pa.Schema,
-        schema: pa.Schema,
-        side_outputs: Mapping[str, pa.Schema],
-    ) -> None:
-        super().__init__(function, schema, side_outputs)
-        self._keys = list(keys)
-        self._key_schema = key_schema if keys else None
-
-    def open(self, context: OperatorContext) -> None:
-        """Restore state, and open the function."""
-        self._open(context, self._key_schema)
+    """The operator of a :class:`~headgate.stream.ProcessFunction`."""
 
     def process(self, batch: pa.RecordBatch) -> None:
         """Call the function with a batch whose keys are set."""
         if self._backend is not None:
-            self._backend.set_keys(batch.select(self._keys))
+            self._backend.set_keys(batch.select(self._key_schema.names))
         self._call("process", batch)
 
 
 def _emit_rows(
-    context: OperatorContext, results: Mapping[str | None, Results], rows: Made, output: str | None
+    context: OperatorContext,
+    results: Mapping[str | None, Results],
+    rows: FunctionRows,
+    output: str | None,
 ) -> None:
     """Emit what a function gives to its context."""
     if output not in results:

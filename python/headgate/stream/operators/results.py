@@ -23,20 +23,20 @@ class calling:  # noqa: N801 - used as a statement
         uid: of the operator.
         what: the function that is called.
         error: class of the new error.
-        kept: classes of errors that stay as they are.
+        unchanged: classes of errors that stay as they are.
     """
 
-    __slots__ = ("_error", "_kept", "_uid", "_what")
+    __slots__ = ("_error", "_uid", "_unchanged", "_what")
 
     def __init__(
         self,
         uid: str,
         what: str,
         error: type[HeadgateError] = UserFunctionError,
-        *kept: type[HeadgateError],
+        *unchanged: type[HeadgateError],
     ) -> None:
         self._uid, self._what, self._error = uid, what, error
-        self._kept = kept or (SchemaMismatchError, UserFunctionError)
+        self._unchanged = unchanged or (SchemaMismatchError, UserFunctionError)
 
     def __enter__(self) -> None:
         """Begin."""
@@ -48,7 +48,7 @@ class calling:  # noqa: N801 - used as a statement
         trace: TracebackType | None,
     ) -> None:
         """Turn an error of the user's code into one that names the operator."""
-        if isinstance(error, Exception) and not isinstance(error, self._kept):
+        if isinstance(error, Exception) and not isinstance(error, self._unchanged):
             raise self._error(
                 f"{self._what} of {self._uid} failed: {type(error).__name__}: {error}"
             ) from error
@@ -69,12 +69,12 @@ class Results:
         self._option = option
         self._casts: dict[str, ExactCast] = {}
 
-    def batches(self, what: str, made: Any) -> Iterator[pa.RecordBatch]:
+    def batches(self, what: str, result: Any) -> Iterator[pa.RecordBatch]:
         """Yield the batches that have rows.
 
         Args:
             what: the function.
-            made: its result. The function's own code runs in here, if it is a generator.
+            result: of the function, whose own code runs in here, if it is a generator.
 
         Raises:
             SchemaMismatchError: it has no rows, such as None, or rows of another schema.
@@ -84,7 +84,7 @@ class Results:
         name = f"{what} of {self._uid}"
         if cast is None:
             cast = self._casts[what] = ExactCast(self._schema, name, self._option)
-        batches = cast.all(returned(name, made))
+        batches = cast.all(returned(name, result))
         while True:
             with calling(self._uid, what):
                 batch = next(batches, None)
@@ -94,7 +94,7 @@ class Results:
                 yield batch
 
 
-def learned(
+def learned_schema(
     call: str, function: Callable[[pa.RecordBatch], Any], rows: pa.RecordBatch
 ) -> pa.Schema:
     """Return the schema of what a function returns for a batch without rows.
@@ -108,7 +108,7 @@ def learned(
         UserFunctionError: the function failed without rows, or its result says too little.
         SchemaMismatchError: it returned no rows, such as None.
     """
-    asked = f"{call} called its function with a batch without rows, to learn the schema,"
+    attempt = f"{call} called its function with a batch without rows, to learn the schema,"
     remedy = "a function that takes a batch without rows"
     if call == "map()":
         remedy = f"map(function, schema=...) · {remedy}"
@@ -118,14 +118,14 @@ def learned(
         raise
     except Exception as error:
         raise UserFunctionError(
-            f"{asked} and it failed: {type(error).__name__}: {error}", remedy=remedy
+            f"{attempt} and it failed: {type(error).__name__}: {error}", remedy=remedy
         ) from error
     if schema is None:
-        raise UserFunctionError(f"{asked} and got nothing", remedy=remedy)
+        raise UserFunctionError(f"{attempt} and got nothing", remedy=remedy)
     unknown = [field.name for field in schema if pa.types.is_null(field.type)]
     if unknown and not any(pa.types.is_null(field.type) for field in rows.schema):
         raise UserFunctionError(
-            f"{asked} and got a column {unknown[0]!r} whose type it does not know without rows",
+            f"{attempt} and got a column {unknown[0]!r} whose type it does not know without rows",
             have=", ".join(f"{field.name} {field.type}" for field in schema),
             remedy=remedy,
         )
@@ -135,30 +135,30 @@ def learned(
     return pa.schema(fields)
 
 
-def mask_of(uid: str, made: Any, rows: int) -> pa.Array | pa.ChunkedArray:
+def mask_of(uid: str, result: Any, rows: int) -> pa.Array | pa.ChunkedArray:
     """Return what a predicate returned as an array of booleans.
 
     Args:
         uid: of the operator.
-        made: an array or a series of any library, or a list.
+        result: an array or a series of any library, or a list.
         rows: number of rows.
 
     Raises:
         SchemaMismatchError: it is none, or has another length.
     """
     try:
-        if isinstance(made, (pa.Array, pa.ChunkedArray)):
-            mask = made
-        elif hasattr(made, "__arrow_c_stream__"):
-            mask = pa.chunked_array(made)
+        if isinstance(result, (pa.Array, pa.ChunkedArray)):
+            mask = result
+        elif hasattr(result, "__arrow_c_stream__"):
+            mask = pa.chunked_array(result)
         else:
-            mask = pa.array(made)
+            mask = pa.array(result)
         have = f"{len(mask)} values of type {mask.type}"
     except (TypeError, ValueError, pa.ArrowException):
-        mask, have = None, kind_of(made)
+        mask, have = None, kind_of(result)
     if mask is None or not pa.types.is_boolean(mask.type) or len(mask) != rows:
         raise SchemaMismatchError(
-            f"filter of {uid} returned {kind_of(made)}, not a boolean for each row",
+            f"filter of {uid} returned {kind_of(result)}, not a boolean for each row",
             asked=f"{rows} booleans",
             have=have,
             remedy='return a boolean array, such as pc.greater(batch["price"], 3)',

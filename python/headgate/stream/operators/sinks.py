@@ -30,7 +30,7 @@ class SinkOperator(Operator):
     def open(self, context: OperatorContext) -> None:
         """Make the writer."""
         self._uid = context.uid
-        own = WriterContext(
+        writer_context = WriterContext(
             job=f"{context.job}.{context.uid}",
             index=context.index,
             parallelism=context.parallelism,
@@ -38,7 +38,7 @@ class SinkOperator(Operator):
             restored_checkpoint=context.restored_checkpoint,
         )
         with self._calling("create_writer"):
-            self._writer = self.sink.create_writer(own)
+            self._writer = self.sink.create_writer(writer_context)
 
     def process(self, batch: pa.RecordBatch) -> None:
         """Write a batch."""
@@ -61,7 +61,7 @@ class SinkOperator(Operator):
 
     def complete(self, checkpoint: int) -> None:
         """Forget what is committed."""
-        self._committables = [one for one in self._committables if one[0] > checkpoint]
+        self._committables = [item for item in self._committables if item[0] > checkpoint]
 
     def close(self) -> None:
         """Close the writer, which drops what no checkpoint has."""

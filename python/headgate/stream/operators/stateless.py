@@ -12,7 +12,7 @@ from headgate.stream.graph.operator import Operator, OperatorContext
 from headgate.stream.operators.results import Results, calling, mask_of
 
 if TYPE_CHECKING:
-    from headgate.stream.graph.context import Made
+    from headgate.stream.graph.context import FunctionRows
 
 
 class MapOperator(Operator):
@@ -23,7 +23,9 @@ class MapOperator(Operator):
         schema: of the result.
     """
 
-    def __init__(self, function: Callable[[pa.RecordBatch], Made], schema: pa.Schema) -> None:
+    def __init__(
+        self, function: Callable[[pa.RecordBatch], FunctionRows], schema: pa.Schema
+    ) -> None:
         self._function = function
         self._schema = schema
 
@@ -35,8 +37,8 @@ class MapOperator(Operator):
     def process(self, batch: pa.RecordBatch) -> None:
         """Emit what the function returns."""
         with calling(self._context.uid, "map"):
-            made = self._function(batch)
-        for rows in self._results.batches("map", made):
+            result = self._function(batch)
+        for rows in self._results.batches("map", result):
             self._context.emit(rows, None)
 
 
@@ -55,8 +57,8 @@ class FilterOperator(Operator):
         uid = self._context.uid
         with calling(uid, "filter"):
             if isinstance(self._predicate, pc.Expression):
-                kept = batch.filter(self._predicate)
+                rows = batch.filter(self._predicate)
             else:
-                kept = batch.filter(mask_of(uid, self._predicate(batch), batch.num_rows))
-        if kept.num_rows:
-            self._context.emit(kept, None)
+                rows = batch.filter(mask_of(uid, self._predicate(batch), batch.num_rows))
+        if rows.num_rows:
+            self._context.emit(rows, None)

@@ -12,7 +12,7 @@ from headgate.stream.graph.operator import (
     OperatorSnapshot,
 )
 from headgate.stream.operators.keyed import KeyedOperator
-from headgate.stream.operators.results import Results, calling, learned
+from headgate.stream.operators.results import Results, calling, learned_schema
 from headgate.stream.state.timers import NO_WATERMARK
 from headgate.stream.state.types import no_rows
 from headgate.stream.windows.kinds import SessionWindow, WindowOutput
@@ -78,23 +78,23 @@ class WindowedOperator(KeyedOperator):
 
     def advance_watermark(self, watermark: int) -> None:
         """Emit the windows that are over."""
-        for found in self._operator.close_until(watermark):
-            self._emit(found)
+        for output in self._operator.close_until(watermark):
+            self._emit(output)
 
-    def _emit(self, found: WindowOutput) -> None:
-        if found.results.num_rows:
-            self._context.emit(found.results, None)
-        if found.late.num_rows:
-            self._context.emit(found.late, LATE)
+    def _emit(self, output: WindowOutput) -> None:
+        if output.results.num_rows:
+            self._context.emit(output.results, None)
+        if output.late.num_rows:
+            self._context.emit(output.late, LATE)
 
     def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:
         """Freeze the windows."""
-        found = super().snapshot(checkpoint, savepoint=savepoint)
+        snapshot = super().snapshot(checkpoint, savepoint=savepoint)
         watermark = self._operator.watermark
         # Neither before the first one nor after the end of all rows.
-        if found is not None and NO_WATERMARK < watermark < -NO_WATERMARK:
-            found.watermark = watermark
-        return found
+        if snapshot is not None and NO_WATERMARK < watermark < -NO_WATERMARK:
+            snapshot.watermark = watermark
+        return snapshot
 
     def unread_counter(self, output: str | None) -> str:
         """Return the counter of late rows."""
@@ -116,8 +116,8 @@ class _WindowFunction:
 
     def __call__(self, windows: pa.RecordBatch) -> pa.RecordBatch:
         if self._results is None or self._result is None:
-            return no_rows(learned("window()", self._function, windows))
+            return no_rows(learned_schema("window()", self._function, windows))
         with calling(self._uid, "function"):
-            made = self._function(windows)
-        batches = list(self._results.batches("function", made))
+            result = self._function(windows)
+        batches = list(self._results.batches("function", result))
         return pa.concat_batches(batches) if batches else no_rows(self._result)

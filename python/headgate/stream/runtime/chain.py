@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from headgate.errors import InternalError
-from headgate.stream.graph.limits import UNLIMITED, BatchLimits, least
+from headgate.stream.graph.limits import UNLIMITED, BatchLimits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,12 +50,12 @@ class OperatorChain:
 
     def open(self) -> None:
         """Create and open all operators, the last ones first."""
-        made: list[tuple[Node, Operator]] = []
+        created: list[tuple[Node, Operator]] = []
         for node in self._stage.operators:
             if node.make is not None:
                 operator = node.make()
                 self.operators[node.uid] = operator
-                made.append((node, operator))
+                created.append((node, operator))
         for node in self._stage.operators:
             self._connect(node)
         head = self._stage.head
@@ -63,13 +63,13 @@ class OperatorChain:
             self.head = self.consumer(head)
         else:
             self.head = _to_all(self._consumers[head.uid, None])
-        for node, operator in reversed(made):
+        for node, operator in reversed(created):
             operator.open(self._context(node.uid, self._emit_of(node.uid)))
 
     @property
     def limits(self) -> BatchLimits:
         """Limits of the task's input."""
-        return limits_of(self._stage)
+        return self._stage.limits
 
     def consumer(self, node: Node) -> Consumer:
         """Return what takes the rows of an operator, within its limits."""
@@ -85,7 +85,7 @@ class OperatorChain:
 
     def take(self, uid: str, batch: pa.RecordBatch) -> None:
         """Let an operator handle rows that were on their way to it."""
-        (node,) = (one for one in self._stage.operators if one.uid == uid)
+        (node,) = (node for node in self._stage.operators if node.uid == uid)
         self.consumer(node)(batch)
 
     def _connect(self, node: Node) -> None:
@@ -104,10 +104,9 @@ class OperatorChain:
 
         def emit(batch: pa.RecordBatch, output: str | None) -> None:
             place = uid, output
-            some = consumers[place]
-            for consumer in some:
+            for consumer in consumers[place]:
                 consumer(batch)
-            if not some:
+            if not consumers[place]:
                 unread[place] = unread.get(place, 0) + batch.num_rows
 
         return emit
@@ -118,14 +117,15 @@ class OperatorChain:
         operators, left = self.operators, self._left
         if left is not None:
             return left[1]
-        found = {uid: dict(one.dropped) for uid, one in tuple(operators.items())}
+        dropped = {uid: dict(operator.dropped) for uid, operator in tuple(operators.items())}
         for (uid, output), rows in tuple(self._unread.items()):
             counter = operators[uid].unread_counter(output)
-            found[uid][counter] = found[uid].get(counter, 0) + rows
+            dropped[uid][counter] = dropped[uid].get(counter, 0) + rows
         positive = {
-            uid: {name: n for name, n in one.items() if n > 0} for uid, one in found.items()
+            uid: {name: n for name, n in counters.items() if n > 0}
+            for uid, counters in dropped.items()
         }
-        return {uid: one for uid, one in positive.items() if one}
+        return {uid: counters for uid, counters in positive.items() if counters}
 
     def advance_watermark(self, watermark: int) -> None:
         """Let all operators handle a watermark, then send it on."""
@@ -152,21 +152,21 @@ class OperatorChain:
 
     def snapshot(self, checkpoint: int, *, savepoint: bool) -> dict[str, OperatorSnapshot]:
         """Freeze the state of all operators."""
-        found: dict[str, OperatorSnapshot] = {}
+        snapshots: dict[str, OperatorSnapshot] = {}
         try:
             for uid, operator in self.operators.items():
-                part = operator.snapshot(checkpoint, savepoint=savepoint)
-                if part is not None:
-                    found[uid] = part
+                snapshot = operator.snapshot(checkpoint, savepoint=savepoint)
+                if snapshot is not None:
+                    snapshots[uid] = snapshot
         except BaseException:
             for operator in self.operators.values():
                 operator.abort(checkpoint)
             raise
-        return found
+        return snapshots
 
     def close(self) -> None:
         """Close and forget all operators; raise the first error when all are closed."""
-        in_flight = {uid: one.files_in_flight for uid, one in self.operators.items()}
+        in_flight = {uid: operator.files_in_flight for uid, operator in self.operators.items()}
         self._left = in_flight, self.dropped
         errors = []
         for operator in self.operators.values():
@@ -184,18 +184,13 @@ class OperatorChain:
     def files_in_flight(self, uid: str) -> set[str]:
         """Return the files that an operator's snapshots in flight build on. Any thread may ask."""
         operator = self.operators.get(uid)
-        found = set() if operator is None else operator.files_in_flight
+        files = set() if operator is None else operator.files_in_flight
         left = self._left
-        return found if left is None else left[0].get(uid, set())
+        return files if left is None else left[0].get(uid, set())
 
     @staticmethod
     def _not_open(batch: pa.RecordBatch) -> None:
         raise InternalError(f"a chain gets {batch.num_rows} rows before it is opened")
-
-
-def limits_of(stage: Stage) -> BatchLimits:
-    """Return the smallest limits of a stage's operators: its tasks have a pause between all slow batches."""
-    return least(node.limits for node in stage.operators)
 
 
 def _to_all(consumers: Iterable[Consumer]) -> Consumer:

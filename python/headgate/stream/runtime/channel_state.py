@@ -20,7 +20,7 @@ from headgate.checkpoints import CheckpointBarrier, decode_channel_state
 from headgate.environment import ShuffleEnvironment
 from headgate.stream.state.files import SnapshotFolder
 from headgate.stream.state.groups import key_groups_of
-from headgate.stream.state.locations import below, parted
+from headgate.stream.state.locations import below, split_path
 from headgate.writer import RecordWriter
 
 #: Bytes of the pool in which rows are encoded, beside the rows.
@@ -124,16 +124,16 @@ class InFlight:
             operator, keys = part["operator"], part["keys"]
             data = b"".join(_read(contents, *file) for file in part["files"])
             for batch in decode_channel_state(data, schemas[operator]):
-                own = _own(batch, keys, groups, max_parallelism) if keys else batch
-                if own.num_rows:
-                    yield operator, own
+                rows = _rows_of(batch, keys, groups, max_parallelism) if keys else batch
+                if rows.num_rows:
+                    yield operator, rows
 
 
-def _own(
+def _rows_of(
     batch: pa.RecordBatch, keys: Sequence[str], groups: range, max_parallelism: int
 ) -> pa.RecordBatch:
-    found = key_groups_of(batch.select(list(keys)), max_parallelism)
-    mine = (found >= groups.start) & (found < groups.stop)
+    row_groups = key_groups_of(batch.select(list(keys)), max_parallelism)
+    mine = (row_groups >= groups.start) & (row_groups < groups.stop)
     return batch if bool(np.all(mine)) else batch.filter(pa.array(mine))
 
 
@@ -142,7 +142,7 @@ def _read(
 ) -> bytes:
     content = contents.get(path)
     if content is None:
-        folder, name = parted(path)
+        folder, name = split_path(path)
         content = SnapshotFolder(folder).read_whole(name, size, crc32).to_pybytes()
         contents[path] = content
     return content[offset : offset + length]

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger("headgate.stream")
 
 
-class Handler(Protocol):
-    """What a task does with its input."""
+class InputHandler(Protocol):
+    """The task, as its input calls it."""
 
     def handle_batch(self, batch: pa.RecordBatch) -> None:
         """Handle rows."""
@@ -95,7 +95,7 @@ class SourceInput(TaskInput):
         self,
         operator: SourceOperator[Any],
         schema: pa.Schema,
-        handler: Handler,
+        handler: InputHandler,
         mailbox: Mailbox,
         restored: tuple[int, Sequence[tuple[str, bytes]]] = (0, ()),
         back_pressured_ns: Callable[[], int] = lambda: 0,
@@ -175,8 +175,8 @@ class SourceInput(TaskInput):
     def wait(self, timeout: float | None) -> None:
         """Wait for the reader, a watermark that is due, or mail."""
         due = None if self.is_stopped or self.operator.is_finished else self.operator.timeout()
-        found = [one for one in (timeout, due) if one is not None]
-        self._mailbox.wait(min(found, default=None))
+        limits = [seconds for seconds in (timeout, due) if seconds is not None]
+        self._mailbox.wait(min(limits, default=None))
 
     def close(self) -> None:
         """Close the reader."""
@@ -198,7 +198,7 @@ class GateInput(TaskInput):
         self,
         gate: InputGate,
         schema: pa.Schema,
-        handler: Handler,
+        handler: InputHandler,
         mailbox: Mailbox,
         batch_bytes: int,
     ) -> None:

@@ -1,4 +1,4 @@
-"""What a task sends to the tasks of other stages."""
+"""The outputs of a task: rows, watermarks and idleness for the tasks of other stages."""
 
 from __future__ import annotations
 

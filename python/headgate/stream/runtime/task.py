@@ -77,7 +77,7 @@ class TaskMetrics:
 
 
 class TaskListener(Protocol):
-    """What a task tells its worker, on the task's thread."""
+    """The worker of a task, as the task's thread calls it."""
 
     def on_snapshot(self, task: StreamTask, snapshot: TaskSnapshot) -> None:
         """Take a frozen snapshot, and write it in another thread."""
@@ -307,13 +307,10 @@ class StreamTask:
     def _work(self) -> None:
         self._chain.open()
         self._input = self._make_input(self)
-        self._recover()
-        self._input.start()
-        self._loop(self._input)
-
-    def _recover(self) -> None:
         for uid, batch in self._recovered:
             self._handle(partial(self._chain.take, uid), batch)
+        self._input.start()
+        self._loop(self._input)
 
     def _close_input(self) -> None:
         source, self._input = self._input, None
@@ -360,7 +357,7 @@ class StreamTask:
 
     def _full_output(self) -> TaskOutput | None:
         """Return an output whose rows would wait. Source: Flink's StreamTask, which reads no input meanwhile."""
-        return next((one for one in self._outputs if not one.writer.is_available), None)
+        return next((output for output in self._outputs if not output.writer.is_available), None)
 
     def _wait_for_room(self, output: TaskOutput) -> None:
         """Wait outside of the operators, so that barriers need not wait for room; not for long, as there may be mail."""
@@ -375,10 +372,10 @@ class StreamTask:
             return
         outputs: list[tuple[int, int, bytes]] = []
         for edge, output in enumerate(self._outputs):
-            found = output.writer.take_channel_state(waiting.checkpoint)
-            if found is None:
+            state = output.writer.take_channel_state(waiting.checkpoint)
+            if state is None:
                 return
-            outputs += [(edge, subpartition, part) for subpartition, part in found]
+            outputs += [(edge, subpartition, part) for subpartition, part in state]
         self._waiting = None
         channels = replace(waiting.channels, outputs=outputs)
         self._listener.on_snapshot(self, replace(waiting, channels=channels))

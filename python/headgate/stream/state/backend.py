@@ -14,7 +14,7 @@ from headgate._kinds import kind_of
 from headgate.errors import SnapshotError, StateError
 from headgate.key_groups import check_max_parallelism
 from headgate.stream.state.column import Clock, Rows
-from headgate.stream.state.current import Current
+from headgate.stream.state.current import CurrentBatch
 from headgate.stream.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
@@ -83,13 +83,14 @@ class KeyedStateBackend:
         self.scope = Scope(key_schema.remove_metadata(), groups, max_parallelism)
         self.space = KeySpace(self.scope, namespace)
         self.clock = clock
-        self.current = Current()
+        self.current = CurrentBatch()
         self.states: dict[str, State] = {}
         #: Marks of each state in a snapshot, beside its types; those of restored states count until they are declared.
         self._marks: dict[str, Marks] = {}
         #: Names of states that were declared.
         self._declared: set[str] = set()
-        self._is_open = False
+        #: True once the operator's ``open`` is over.
+        self.is_open = False
         self._last_number = -1
         #: Snapshots that are not completed.
         self._pending: dict[int, Snapshot] = {}
@@ -144,7 +145,7 @@ class KeyedStateBackend:
             StateError: the name has state of another kind or reduction.
             SchemaMismatchError: the name has state of another type.
         """
-        state_class = CLASSES.get(type(descriptor))
+        state_class = _STATE_CLASSES.get(type(descriptor))
         if state_class is None:
             raise StateError(
                 f"get_state() of {kind_of(descriptor)}",
@@ -164,11 +165,6 @@ class KeyedStateBackend:
         self._declared.add(descriptor.name)
         return state
 
-    @property
-    def is_open(self) -> bool:
-        """True once the operator's ``open`` is over."""
-        return self._is_open
-
     def has_declared(self, name: str) -> bool:
         """Return True if :meth:`get_state` was called for the name; what was only restored does not count."""
         return name in self._declared
@@ -183,7 +179,7 @@ class KeyedStateBackend:
         Raises:
             StateError: there are such states.
         """
-        self._is_open = True
+        self.is_open = True
         early = {name for name, marks in self._marks.items() if marks.get(_EARLY)}
         dropped = early - self._declared
         if dropped and not allow_dropped:
@@ -310,7 +306,7 @@ class KeyedStateBackend:
         Raises:
             StateError: the snapshot that was restored says that the state was reduced in another way.
         """
-        name, marks = descriptor.name, {} if self._is_open else {_EARLY: b"yes"}
+        name, marks = descriptor.name, {} if self.is_open else {_EARLY: b"yes"}
         if isinstance(descriptor, ReducingStateDescriptor):
             reduce = descriptor.reduce
             marks[_REDUCE] = b"a function" if callable(reduce) else reduce.encode()
@@ -348,7 +344,9 @@ class KeyedStateBackend:
     def _load(self, folder: SnapshotFolder, stored: StateFiles) -> None:
         state = self.states.get(stored.name)
         if state is None:
-            (state_class,) = (c for c in (*CLASSES.values(), Timers) if c.kind == stored.kind)
+            (state_class,) = (
+                c for c in (*_STATE_CLASSES.values(), Timers) if c.kind == stored.kind
+            )
             state = self._create(state_class, stored.name, stored.types)
             self._marks[stored.name] = stored.types.metadata or {}
         elif (state.kind, state.types) != (stored.kind, stored.types):
@@ -427,7 +425,7 @@ def _types_of(descriptor: StateDescriptor) -> pa.Schema:
     return pa.schema([value])
 
 
-CLASSES: Final[dict[type[StateDescriptor], type[State]]] = {
+_STATE_CLASSES: Final[dict[type[StateDescriptor], type[State]]] = {
     ValueStateDescriptor: ValueState,
     ReducingStateDescriptor: ReducingState,
     ListStateDescriptor: ListState,

@@ -62,7 +62,7 @@ class Column:
         self.expired = 0
         #: Removes values that have expired, if the column's owner has more to remove than :meth:`drop`.
         self.drop_expired: WeakMethod[Callable[[Slots], None]] | None = None
-        space.host(self)
+        space.attach(self)
 
     @property
     def present(self) -> Mask:

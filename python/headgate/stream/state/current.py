@@ -19,8 +19,8 @@ _ROW, _KEY = "row", "distinct key"
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """The rows or the distinct keys of a batch that a call is about.
+class Selection:
+    """The rows or the distinct keys of a batch that take part in a call.
 
     Attributes:
         batch: the batch.
@@ -36,7 +36,7 @@ class Chosen:
 
     @property
     def slots(self) -> Slots:
-        """Slot of the key of each chosen row, or of each chosen key."""
+        """Slot of the key of each selected row, or of each selected key."""
         return self.numbers(self.batch.row_slots if self.of == _ROW else self.batch.slots)
 
     def numbers(self, of_all: Slots) -> Slots:
@@ -77,7 +77,7 @@ class Chosen:
         )
 
 
-class Current:
+class CurrentBatch:
     """The batch whose keys the states of a backend are about."""
 
     def __init__(self) -> None:
@@ -98,8 +98,8 @@ class Current:
             raise StateError("state was used before any keys were set", remedy="backend.set_keys()")
         return self._batch
 
-    def rows(self, where: Any = None) -> Chosen:
-        """Return the chosen rows.
+    def rows(self, where: Any = None) -> Selection:
+        """Select rows.
 
         Args:
             where: booleans, one per row, or one per distinct key for all rows of it; null is False. None for all rows.
@@ -107,10 +107,10 @@ class Current:
         Raises:
             StateError: no keys were set, or ``where`` is something else.
         """
-        return self._chosen(where, _ROW)
+        return self._select(where, _ROW)
 
-    def keys(self, where: Any = None) -> Chosen:
-        """Return the chosen distinct keys.
+    def keys(self, where: Any = None) -> Selection:
+        """Select distinct keys.
 
         Args:
             where: booleans, one per distinct key, or one per row for the keys of the rows that are True; null is False.
@@ -119,14 +119,14 @@ class Current:
         Raises:
             StateError: no keys were set, or ``where`` is something else.
         """
-        return self._chosen(where, _KEY)
+        return self._select(where, _KEY)
 
-    def _chosen(self, where: Any, of: str) -> Chosen:
+    def _select(self, where: Any, of: str) -> Selection:
         batch = self.batch
         rows, keys = len(batch.rows), len(batch.slots)
         count = rows if of == _ROW else keys
         if where is None:
-            return Chosen(batch, of, count, None)
+            return Selection(batch, of, count, None)
         mask = _mask_of(where)
         # If there are as many keys as rows, the keys are those of the rows in order, and both readings are one.
         if len(mask) not in {rows, keys}:
@@ -141,7 +141,7 @@ class Current:
             of_keys = np.zeros(keys, np.bool_)
             of_keys[batch.rows[mask]] = True
             mask = of_keys
-        return Chosen(batch, of, count, np.flatnonzero(mask))
+        return Selection(batch, of, count, np.flatnonzero(mask))
 
 
 def _mask_of(where: Any) -> Mask:

@@ -23,7 +23,7 @@ _REDUCES = ("sum", "count", "min", "max")
 
 @dataclass(frozen=True, slots=True)
 class StateTtlConfig:
-    """How long state lives. Expired state is never returned, and no snapshot has it.
+    """The time to live of state. Expired state is never returned, and no snapshot has it.
 
     >>> StateTtlConfig("1 hour").millis
     3600000

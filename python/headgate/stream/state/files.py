@@ -16,7 +16,7 @@ from pyarrow import fs
 
 from headgate._sealed import seal, unseal
 from headgate.errors import SnapshotError
-from headgate.stream.state.locations import below, stored
+from headgate.stream.state.locations import below, storage_of
 
 MANIFEST: Final = ".manifest"
 #: Bytes of batches after which a file ends.
@@ -153,7 +153,7 @@ class SnapshotFolder:
     def __init__(self, path: str, filesystem: fs.FileSystem | None = None) -> None:
         #: The path or URI that opens this folder again.
         self.uri = below(path, "")
-        self.storage, self.path = stored(path, filesystem)
+        self.storage, self.path = storage_of(path, filesystem)
 
     def write_chunks(self, prefix: str, batches: Iterable[pa.RecordBatch]) -> Iterator[ChunkFile]:
         """Write batches with a column ``group``, in its order, to one file or more."""
@@ -183,11 +183,11 @@ class SnapshotFolder:
             SnapshotError: the file is missing, or its bytes are not those that were written.
         """
         data = self.read(name)
-        if (data.size, found := zlib.crc32(data)) != (size, crc32):
+        if (data.size, actual := zlib.crc32(data)) != (size, crc32):
             raise SnapshotError(
                 f"{self.path}/{name} is damaged",
                 asked=f"{size} bytes, crc32 {crc32:08x}",
-                have=f"{data.size} bytes, crc32 {found:08x}",
+                have=f"{data.size} bytes, crc32 {actual:08x}",
             )
         return data
 
@@ -221,7 +221,7 @@ class SnapshotFolder:
     def snapshots(self) -> list[int]:
         """Return the numbers of all snapshots with a manifest, in order."""
         return sorted(
-            int(found[1]) for name in self.names() if (found := _MANIFEST_NAME.fullmatch(name))
+            int(match[1]) for name in self.names() if (match := _MANIFEST_NAME.fullmatch(name))
         )
 
     def names(self) -> list[str]:
@@ -235,10 +235,10 @@ class SnapshotFolder:
             SnapshotError: it cannot be listed.
         """
         try:
-            found = self.storage.list(self.path, recursive=recursive)
+            entries = self.storage.list(self.path, recursive=recursive)
         except OSError as error:
             raise _failed(f"{self.path} cannot be listed", error) from error
-        return [entry.path for entry in found if entry.is_file]
+        return [entry.path for entry in entries if entry.is_file]
 
     def delete(self, name: str) -> None:
         """Delete a file; one that is gone already is no error."""
@@ -277,12 +277,12 @@ class SnapshotFolder:
             SnapshotError: it cannot be read.
         """
         try:
-            found = self.storage.read(f"{self.path}/{name}")
-            if found is None:
+            content = self.storage.read(f"{self.path}/{name}")
+            if content is None:
                 raise FileNotFoundError("there is no such file")
         except OSError as error:
             raise _failed(f"{self.path}/{name} cannot be read", error) from error
-        return pa.py_buffer(found)
+        return pa.py_buffer(content)
 
 
 def _failed(problem: str, error: Exception) -> SnapshotError:

@@ -51,11 +51,11 @@ def check_keys(schema: pa.Schema, extra: pa.Schema | None = None) -> None:
     for field in [*schema, *(extra or [])]:
         what = f"key column {field.name!r}"
         check_type(field.type, what)
-        one = pa.RecordBatch.from_arrays([pa.nulls(1, field.type)], names=["key"])
+        key = pa.RecordBatch.from_arrays([pa.nulls(1, field.type)], names=["key"])
         try:
-            _native.KeyIndex(one.schema).find(normalized(one).columns)
+            _native.KeyIndex(key.schema).find(normalized(key).columns)
             if field in schema:
-                key_groups_of(one, 1)
+                key_groups_of(key, 1)
         except (UnsupportedTypeError, pa.ArrowException) as error:
             raise UnsupportedTypeError(
                 f"{what} is of type {field.type}, of which no keys can be made",

@@ -17,8 +17,8 @@ from headgate.stream.state.table import CHUNK, Mask, Slots, wider
 from headgate.stream.state.zeros import encoded, normalized
 
 
-class Tenant(Protocol):
-    """State whose rows are the slots of a key space."""
+class SlotColumns(Protocol):
+    """Columns whose rows are the slots of a key space."""
 
     def grow(self, capacity: int) -> None:
         """Make room for slots below a number."""
@@ -98,12 +98,12 @@ class KeySpace:
         self._groups = np.zeros(0, np.int32)
         self._held: Mask = np.zeros(0, np.bool_)
         #: They refer to this space, and end with their last user, not with a garbage collection.
-        self._tenants: list[weakref.ref[Tenant]] = []
+        self._columns: list[weakref.ref[SlotColumns]] = []
 
-    def host(self, tenant: Tenant) -> None:
-        """Add state by slot of this space."""
-        tenant.grow(self.capacity)
-        self._tenants.append(weakref.ref(tenant))
+    def attach(self, columns: SlotColumns) -> None:
+        """Add columns by slot of this space."""
+        columns.grow(self.capacity)
+        self._columns.append(weakref.ref(columns))
 
     def close(self) -> None:
         """Free the keys, unless a snapshot that is being written reads them; they are freed with it."""
@@ -112,8 +112,8 @@ class KeySpace:
             self._groups, self._held = self._groups[:0].copy(), self._held[:0].copy()
             self.capacity = 0
 
-    def _hosted(self) -> list[Tenant]:
-        return [tenant for one in self._tenants if (tenant := one()) is not None]
+    def _attached(self) -> list[SlotColumns]:
+        return [columns for reference in self._columns if (columns := reference()) is not None]
 
     @property
     def num_keys(self) -> int:
@@ -168,7 +168,7 @@ class KeySpace:
         elif isinstance(columns, pa.RecordBatch):
             columns = columns.columns
         arrays = [_plain(c, f.type) for c, f in zip(columns, self.schema, strict=False)]
-        if len(columns) != len(self.schema) or None in map(type_or_none, arrays):
+        if len(columns) != len(self.schema) or any(array is None for array in arrays):
             raise SchemaMismatchError(
                 "the columns are not the key columns of this state",
                 asked=str([str(getattr(c, "type", type(c).__name__)) for c in columns]),
@@ -182,10 +182,10 @@ class KeySpace:
         if self.pins or not self.capacity:
             return
         idle = self._held.copy()
-        for tenant in self._hosted():
+        for columns in self._attached():
             # A job that keeps no checkpoints takes no snapshot, which would do it.
-            tenant.expire()
-            idle &= ~tenant.occupied()
+            columns.expire()
+            idle &= ~columns.occupied()
         slots = np.flatnonzero(idle)
         self._index.remove(pa.array(slots))
         self._held[slots] = False
@@ -200,8 +200,8 @@ class KeySpace:
             capacity = max(CHUNK, 1 << (needed + needed // 3).bit_length())
             self._groups, self._held = wider(self._groups, capacity), wider(self._held, capacity)
             self.capacity = capacity
-            for tenant in self._hosted():
-                tenant.grow(capacity)
+            for columns in self._attached():
+                columns.grow(capacity)
 
     def _groups_of(self, keys: pa.RecordBatch) -> Any:
         scope = self.scope
@@ -217,11 +217,6 @@ class KeySpace:
                 remedy="partition rows by KeyGroupSelector over the same key and max_parallelism",
             )
         return groups
-
-
-def type_or_none(array: pa.Array | None) -> pa.DataType | None:
-    """Return the type of an array, or None for None."""
-    return None if array is None else array.type
 
 
 def _plain(column: Any, to: pa.DataType) -> pa.Array | None:

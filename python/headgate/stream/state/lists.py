@@ -14,7 +14,7 @@ from headgate.stream.state.values import Decoder, adopt_type, values_of, with_fi
 
 if TYPE_CHECKING:
     from headgate.stream.state.column import Clock
-    from headgate.stream.state.current import Current
+    from headgate.stream.state.current import CurrentBatch
     from headgate.stream.state.descriptors import StateDescriptor, StateTtlConfig
     from headgate.stream.state.keys import KeySpace
 
@@ -25,7 +25,12 @@ class ListState:
     kind = "list"
 
     def __init__(
-        self, name: str, data_type: pa.DataType, space: KeySpace, current: Current, clock: Clock
+        self,
+        name: str,
+        data_type: pa.DataType,
+        space: KeySpace,
+        current: CurrentBatch,
+        clock: Clock,
     ) -> None:
         self.name = name
         self.space = space
@@ -45,11 +50,11 @@ class ListState:
         self._values = values_of(self._elements, data_type)
         self._used = 0
         self._free: list[Slots] = []
-        space.host(self)
+        space.attach(self)
 
     @classmethod
     def create(
-        cls, name: str, types: pa.Schema, space: KeySpace, current: Current, clock: Clock
+        cls, name: str, types: pa.Schema, space: KeySpace, current: CurrentBatch, clock: Clock
     ) -> Self:
         """Return new state of the types that a manifest has."""
         return cls(name, types.field("value").type, space, current, clock)
@@ -80,9 +85,9 @@ class ListState:
             StateError: another number of values or booleans.
             SchemaMismatchError: values that cannot be cast to the type of an element.
         """
-        chosen = self._current.rows(where)
-        values = chosen.values(values, self._values.type)
-        self._append(chosen.slots, values, self._now())
+        selection = self._current.rows(where)
+        values = selection.values(values, self._values.type)
+        self._append(selection.slots, values, self._now())
 
     def put(self, lists: Any, *, where: Any = None) -> None:
         """Replace the list of each distinct key.
@@ -95,8 +100,8 @@ class ListState:
             StateError: another number of lists or booleans.
             SchemaMismatchError: elements that cannot be cast to their type.
         """
-        chosen = self._current.keys(where)
-        slots, lists = chosen.slots, chosen.values(lists, pa.list_(self._values.type))
+        selection = self._current.keys(where)
+        slots, lists = selection.slots, selection.values(lists, pa.list_(self._values.type))
         self._drop(slots)
         self._append(np.repeat(slots, _lengths(lists)), lists.flatten(), self._now())
 
@@ -104,7 +109,7 @@ class ListState:
         """Remove the list of each distinct key of the batch, or of some: ``where`` as for :meth:`put`."""
         self._drop(self._current.keys(where).slots)
 
-    # --- as a tenant of the key space, and in snapshots ---
+    # --- as columns of the key space, and in snapshots ---
 
     def close(self) -> None:
         """Free the elements; snapshots that are being written have what they need."""
@@ -233,19 +238,19 @@ class ListState:
         return pa.ListArray.from_arrays(_offsets(lengths), values)
 
     def _allocate(self, count: int) -> Slots:
-        taken: list[Slots] = []
+        parts: list[Slots] = []
         while count and self._free:
             free = self._free.pop()
             if len(free) > count:
                 self._free.append(free[count:])
                 free = free[:count]
-            taken.append(free)
+            parts.append(free)
             count -= len(free)
         if count:
-            taken.append(np.arange(self._used, self._used + count))
+            parts.append(np.arange(self._used, self._used + count))
             self._used += count
             self._elements.grow(self._used)
-        return np.concatenate(taken)
+        return np.concatenate(parts)
 
     def _release(self, elements: Slots) -> None:
         if len(elements):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TASKS: Final = "tasks"
 
 
-def opened(path: str) -> tuple[fs.FileSystem, str]:
+def filesystem_of(path: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a path or URI, and the path in it.
 
     Raises:
@@ -35,7 +35,7 @@ def opened(path: str) -> tuple[fs.FileSystem, str]:
     return filesystem, root.rstrip("/")
 
 
-def stored(path: str, filesystem: fs.FileSystem | None = None) -> tuple[Storage, str]:
+def storage_of(path: str, filesystem: fs.FileSystem | None = None) -> tuple[Storage, str]:
     """Return the storage of a folder of a checkpoint or savepoint, and the folder's path in it.
 
     Below the folder that the user named, the storage of a local file system follows no link, uses only files of this
@@ -50,7 +50,7 @@ def stored(path: str, filesystem: fs.FileSystem | None = None) -> tuple[Storage,
         OptionError: pyarrow knows no such file system, or the URI is none.
     """
     if filesystem is None:
-        filesystem, path = opened(path)
+        filesystem, path = filesystem_of(path)
     path = path.rstrip("/")
     # The names of tasks have no slash, so this is the last one of the name.
     root = path.rpartition(f"/{TASKS}/")[0] or path
@@ -69,7 +69,7 @@ def below(folder: str, name: str) -> str:
     return f"{path.rstrip('/')}/{name}".rstrip("/") + query
 
 
-def parted(path: str) -> tuple[str, str]:
+def split_path(path: str) -> tuple[str, str]:
     """Return the folder and the name of a file."""
     path, query = _parts(path)
     folder, _, name = path.rpartition("/")
@@ -95,6 +95,6 @@ def _parts(path: str) -> tuple[str, str]:
     return short, mark + query
 
 
-def safe(name: str) -> str:
+def safe_name(name: str) -> str:
     """Return a name as one component of a path: other characters become ``_`` and their codes."""
-    return re.sub(r"[^A-Za-z0-9.-]", lambda found: f"_{ord(found[0]):x}_", name)
+    return re.sub(r"[^A-Za-z0-9.-]", lambda match: f"_{ord(match[0]):x}_", name)

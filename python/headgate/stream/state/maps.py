@@ -17,7 +17,7 @@ from headgate.stream.state.table import Mask, Slots, wider
 
 if TYPE_CHECKING:
     from headgate.stream.state.column import Clock
-    from headgate.stream.state.current import Chosen, Current
+    from headgate.stream.state.current import CurrentBatch, Selection
 
 #: Name of the column with the keys of maps.
 MAP_KEY = "map_key"
@@ -28,7 +28,7 @@ class MapState(ColumnState):
 
     kind = "map"
 
-    def __init__(self, name: str, column: Column, current: Current, keys: KeySpace) -> None:
+    def __init__(self, name: str, column: Column, current: CurrentBatch, keys: KeySpace) -> None:
         super().__init__(name, column, current)
         self._keys = keys
         self._chains = _native.Chains()
@@ -37,11 +37,11 @@ class MapState(ColumnState):
         #: Slot of the key of each entry.
         self._owners = Owners(self.space)
         column.drop_expired = WeakMethod(self._drop)
-        keys.host(self)
+        keys.attach(self)
 
     @classmethod
     def create(
-        cls, name: str, types: pa.Schema, space: KeySpace, current: Current, clock: Clock
+        cls, name: str, types: pa.Schema, space: KeySpace, current: CurrentBatch, clock: Clock
     ) -> Self:
         """Return new state of the types that a manifest has."""
         entries = KeySpace(space.scope, pa.schema([*space.extra, types.field(MAP_KEY)]))
@@ -57,18 +57,18 @@ class MapState(ColumnState):
             StateError: another number of map keys.
             SchemaMismatchError: map keys that cannot be cast to their type.
         """
-        slots, found = self._find(map_keys, self._current.rows())
+        slots, has_entry = self._find(map_keys, self._current.rows())
         values = self.column.get(slots, self.column.alive(slots))
         # The value of a row without an entry is beyond the last one: null.
-        at = np.full(len(found), len(slots))
-        at[found] = np.arange(len(slots))
-        return values.take(pa.array(at, mask=~found))
+        at = np.full(len(has_entry), len(slots))
+        at[has_entry] = np.arange(len(slots))
+        return values.take(pa.array(at, mask=~has_entry))
 
     def contains(self, map_keys: Any) -> pa.BooleanArray:
         """Return True for each row whose map key is in the map of the row's key. Arguments as for :meth:`get`."""
-        slots, found = self._find(map_keys, self._current.rows())
-        found[found] = self.column.alive(slots)
-        return pa.array(found)
+        slots, has_entry = self._find(map_keys, self._current.rows())
+        has_entry[has_entry] = self.column.alive(slots)
+        return pa.array(has_entry)
 
     def put(self, map_keys: Any, values: Any, *, where: Any = None) -> None:
         """Set the value of each row's map key in the map of the row's key. Of equal map keys the last row counts.
@@ -82,15 +82,15 @@ class MapState(ColumnState):
             StateError: another number of values, map keys or booleans, or a map key that is null.
             SchemaMismatchError: values or map keys that cannot be cast to their type.
         """
-        chosen = self._current.rows(where)
-        columns = self._columns(map_keys, chosen)
+        selection = self._current.rows(where)
+        columns = self._columns(map_keys, selection)
         if columns[MAP_KEY].null_count:
             raise StateError(
                 "a map key is null", remedy="where=map_keys.is_valid() · fill the nulls"
             )
-        values = chosen.values(values, self.column.type)
+        values = selection.values(values, self.column.type)
         entries = self.space.resolve(columns)
-        self._link(entries.slots, chosen.slots[entries.first])
+        self._link(entries.slots, selection.slots[entries.first])
         self.column.put(entries.row_slots, values)
 
     def remove(self, map_keys: Any, *, where: Any = None) -> None:
@@ -118,7 +118,7 @@ class MapState(ColumnState):
         """
         self._drop(self._collect(self._current.keys(where).slots)[1])
 
-    # --- as a tenant of the key space, and in snapshots ---
+    # --- as columns of the key space, and in snapshots ---
 
     @property
     def types(self) -> pa.Schema:
@@ -148,16 +148,16 @@ class MapState(ColumnState):
 
     # --- entries ---
 
-    def _columns(self, map_keys: Any, chosen: Chosen) -> pa.RecordBatch:
-        map_keys = chosen.values(map_keys, self.space.schema.field(MAP_KEY).type)
-        columns = [*chosen.rows(chosen.batch.columns).columns, map_keys]
+    def _columns(self, map_keys: Any, selection: Selection) -> pa.RecordBatch:
+        map_keys = selection.values(map_keys, self.space.schema.field(MAP_KEY).type)
+        columns = [*selection.rows(selection.batch.columns).columns, map_keys]
         return pa.RecordBatch.from_arrays(columns, schema=self.space.schema)
 
-    def _find(self, map_keys: Any, chosen: Chosen) -> tuple[Slots, Mask]:
+    def _find(self, map_keys: Any, selection: Selection) -> tuple[Slots, Mask]:
         """Return the slots of the entries that exist, and for each row whether its entry does."""
-        slots = self.space.find(self._columns(map_keys, chosen))
-        found = slots >= 0
-        return slots[found], found
+        slots = self.space.find(self._columns(map_keys, selection))
+        has_entry = slots >= 0
+        return slots[has_entry], has_entry
 
     def _link(self, entries: Slots, owners: Slots) -> None:
         new = ~self.column.present[entries]
@@ -184,7 +184,7 @@ class Owners:
     def __init__(self, entries: KeySpace) -> None:
         self.slots: Slots = np.zeros(0, np.int64)
         self._entries = entries
-        entries.host(self)
+        entries.attach(self)
 
     def grow(self, capacity: int) -> None:
         """Make room for slots below a number."""

@@ -35,7 +35,7 @@ _HALF: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """How values of one type become one.
+    """A way to make one value of several of a type.
 
     Attributes:
         reduce: the name of a reduction, or a function of two arrays.
@@ -63,9 +63,9 @@ class Reduction:
         if not callable(self.reduce) and stored is not None:
             # Infinity less infinity is NaN, and no reason for a warning.
             with np.errstate(invalid="ignore", over="ignore"):
-                found, reduced = self._of_numbers(groups, to_numpy(values, stored))
+                present, reduced = self._of_numbers(groups, to_numpy(values, stored))
             numbers = pa.array(reduced, stored)
-            return found, numbers if stored == self.type else numbers.view(self.type)
+            return present, numbers if stored == self.type else numbers.view(self.type)
         if callable(self.reduce):
             return _pairwise(groups, values, self.reduce)
         if self.reduce in _ELEMENTWISE:
@@ -77,18 +77,18 @@ class Reduction:
     ) -> tuple[Slots, npt.NDArray[Any]]:
         has_values = np.zeros(int(groups.max()) + 1, np.bool_)
         has_values[groups] = True
-        found = np.flatnonzero(has_values)
+        present = np.flatnonzero(has_values)
         if self.reduce not in _UFUNCS and numbers.dtype.kind in "iu":
-            return found, self._sums(groups, numbers, len(has_values))[found]
+            return present, self._sums(groups, numbers, len(has_values))[present]
         if self.reduce not in _UFUNCS:
             reduced = np.zeros(len(has_values), numbers.dtype)
             np.add.at(reduced, groups, numbers)
-            return found, reduced[found]
+            return present, reduced[present]
         reduced = np.empty(len(has_values), numbers.dtype)
         # Any value of a group may be the first: it is combined with itself.
         reduced[groups] = numbers
         _UFUNCS[self.reduce].at(reduced, groups, numbers)
-        return found, reduced[found]
+        return present, reduced[present]
 
     def _sums(self, groups: Slots, numbers: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
         """Return the sum of the integers of each of so many groups."""
@@ -117,10 +117,10 @@ class Reduction:
         # Arrow's sum of decimals has one more digit than they, and at most 76.
         wide = pa.decimal256(75, self.type.scale)
         try:
-            found, sums = _pairwise(
+            present, sums = _pairwise(
                 groups, values.cast(wide), lambda left, right: pc.add(left, right).cast(wide)
             )
-            return found, sums.cast(self.type)
+            return present, sums.cast(self.type)
         except pa.ArrowInvalid as error:
             raise self._exceeds() from error
 
@@ -170,13 +170,13 @@ def _pairwise(groups: Slots, values: pa.Array, function: ReduceFunction) -> tupl
             return groups, values
         lengths = np.diff(np.r_[starts, len(groups)])
         places = np.arange(len(groups)) - np.repeat(starts, lengths)
-        kept = np.flatnonzero(places % 2 == 0)
-        left = kept[places[kept] + 1 < np.repeat(lengths, lengths)[kept]]
+        even = np.flatnonzero(places % 2 == 0)
+        left = even[places[even] + 1 < np.repeat(lengths, lengths)[even]]
         combined = _call(function, values.take(pa.array(left)), values.take(pa.array(left + 1)))
-        source = kept.copy()
-        source[np.searchsorted(kept, left)] = len(groups) + np.arange(len(left))
+        source = even.copy()
+        source[np.searchsorted(even, left)] = len(groups) + np.arange(len(left))
         values = pa.concat_arrays([values, combined]).take(pa.array(source))
-        groups = groups[kept]
+        groups = groups[even]
 
 
 def _call(function: ReduceFunction, left: pa.Array, right: pa.Array) -> pa.Array:

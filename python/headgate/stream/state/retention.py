@@ -26,7 +26,7 @@ class SnapshotRetention:
         self.retained = retained
         self._completed: set[int] = set()
         #: The first one that was completed here; those before it are from before a restart.
-        self._own_since: int | None = None
+        self._first: int | None = None
 
     def complete(self, snapshot: int, in_flight: Collection[str] = ()) -> None:
         """Delete the snapshots that are older than the newest completed ones.
@@ -42,14 +42,12 @@ class SnapshotRetention:
                 is deleted.
         """
         numbers = self.folder.snapshots()
-        if self._own_since is None:
-            self._own_since = snapshot
-        self._own_since = min(self._own_since, snapshot)
+        self._first = snapshot if self._first is None else min(self._first, snapshot)
         self._completed.add(snapshot)
-        completed = [n for n in numbers if n in self._completed or n < self._own_since]
-        kept = completed[-self.retained :]
-        self._completed.intersection_update(kept)
-        dropped = [n for n in numbers if n < kept[0]] if kept else []
+        completed = [n for n in numbers if n in self._completed or n < self._first]
+        newest = completed[-self.retained :]
+        self._completed.intersection_update(newest)
+        dropped = [n for n in numbers if n < newest[0]] if newest else []
         if not dropped:
             return
         named = {n: self.folder.read_manifest(n).names for n in numbers}

@@ -56,6 +56,6 @@ def read_savepoint(
 
 def _tasks(root: SnapshotFolder) -> list[SnapshotFolder]:
     """Return the folders with manifests."""
-    found = root.files(recursive=True)
-    folders = {path.rpartition("/")[0] for path in found if path.endswith(MANIFEST)}
+    files = root.files(recursive=True)
+    folders = {path.rpartition("/")[0] for path in files if path.endswith(MANIFEST)}
     return [SnapshotFolder(folder, root.storage.filesystem) for folder in sorted(folders)]

@@ -164,25 +164,26 @@ def _batches(frozen: FrozenRows) -> Iterator[pa.RecordBatch]:
     keys = len(space.scope.key_schema)
     at, rows_wanted = 0, _FIRST_ROWS
     while at < len(order):
-        some = order[at : at + rows_wanted]
-        slots = frozen.slots[some]
+        positions = order[at : at + rows_wanted]
+        slots = frozen.slots[positions]
         rows = frozen.read(slots)
         columns = space.keys(slots)
-        batch = {
-            "group": pa.array(groups[some], pa.int32()),
+        arrays = {
+            "group": pa.array(groups[positions], pa.int32()),
             "present": pa.array(rows.present),
             "stamp": pa.array(rows.stamps, pa.int64()),
-            "key": _struct(columns.select(range(keys))),
+            "key": columns.select(range(keys)).to_struct_array(),
         }
         if len(space.extra):
-            batch["extra"] = _struct(columns.select(range(keys, columns.num_columns)))
+            extra = columns.select(range(keys, columns.num_columns))
+            arrays["extra"] = extra.to_struct_array()
         if rows.values is not None:
-            batch["value"] = rows.values
-        made = pa.RecordBatch.from_pydict(batch)
-        yield made
-        at += len(some)
-        most = min(_BATCH_ROWS, _GROWTH * len(some))
-        rows_wanted = min(most, max(1, _BATCH_BYTES * len(some) // made.nbytes))
+            arrays["value"] = rows.values
+        batch = pa.RecordBatch.from_pydict(arrays)
+        yield batch
+        at += len(slots)
+        most = min(_BATCH_ROWS, _GROWTH * len(slots))
+        rows_wanted = min(most, max(1, _BATCH_BYTES * len(slots) // batch.nbytes))
 
 
 def columns_of(rows: pa.Table) -> list[pa.Array]:
@@ -194,7 +195,3 @@ def columns_of(rows: pa.Table) -> list[pa.Array]:
 def files_in(files: Sequence[ChunkFile], groups: range) -> list[ChunkFile]:
     """Return the files that may have rows of key groups."""
     return [f for f in files if f.first_group < groups.stop and f.last_group >= groups.start]
-
-
-def _struct(batch: pa.RecordBatch) -> pa.StructArray:
-    return pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))

@@ -15,7 +15,7 @@ from headgate.stream.state.values import is_valid
 
 if TYPE_CHECKING:
     from headgate.stream.state.column import Clock
-    from headgate.stream.state.current import Current
+    from headgate.stream.state.current import CurrentBatch
     from headgate.stream.state.descriptors import Reduce, StateDescriptor
     from headgate.stream.state.keys import KeySpace
     from headgate.stream.state.snapshot import FrozenRows
@@ -27,7 +27,7 @@ class ColumnState:
 
     kind = ""
 
-    def __init__(self, name: str, column: Column, current: Current) -> None:
+    def __init__(self, name: str, column: Column, current: CurrentBatch) -> None:
         self.name = name
         self.column = column
         self._current = current
@@ -89,7 +89,7 @@ class SingleValue(ColumnState):
 
     @classmethod
     def create(
-        cls, name: str, types: pa.Schema, space: KeySpace, current: Current, clock: Clock
+        cls, name: str, types: pa.Schema, space: KeySpace, current: CurrentBatch, clock: Clock
     ) -> Self:
         """Return new state of the types that a manifest has."""
         return cls(name, Column(space, types.field("value").type, clock), current)
@@ -100,7 +100,7 @@ class SingleValue(ColumnState):
         return self.column.get(slots, self.column.alive(slots))
 
     def clear(self, *, where: Any = None) -> None:
-        """Remove the value of each distinct key of the batch, or of some: ``where`` as for :meth:`Current.keys`."""
+        """Remove the value of each distinct key of the batch, or of some: ``where`` as for :meth:`CurrentBatch.keys`."""
         self.column.drop(self._current.keys(where).slots)
 
 
@@ -120,8 +120,8 @@ class ValueState(SingleValue):
             StateError: another number of values or booleans.
             SchemaMismatchError: values that cannot be cast to the state's type.
         """
-        chosen = self._current.keys(where)
-        slots, values = chosen.slots, chosen.values(values, self.column.type)
+        selection = self._current.keys(where)
+        slots, values = selection.slots, selection.values(values, self.column.type)
         valid = is_valid(values)
         if not valid.all():
             self.column.drop(slots[~valid])
@@ -153,19 +153,16 @@ class ReducingState(SingleValue):
             StateError: another number of values or booleans, or a sum that exceeds its type; no value is added then.
             SchemaMismatchError: values that cannot be cast to the state's type.
         """
-        column, chosen = self.column, self._current.rows(where)
+        column, selection = self.column, self._current.rows(where)
         if self.reduce == "count":
             valid = is_valid(as_array(values))
             values = pa.array(np.ones(len(valid), np.int8), mask=~valid)
-        values = chosen.values(values, column.type)
-        rows = chosen.numbers(chosen.batch.rows)
+        values = selection.values(values, column.type)
+        rows = selection.numbers(selection.batch.rows)
         if values.null_count:
             valid = is_valid(values)
             rows, values = rows[valid], values.drop_null()
-        reduction = Reduction(self._declared(), column.type, self.name)
-        reduce_into(column, chosen.batch.slots, rows, values, reduction)
-
-    def _declared(self) -> Reduce:
         if self.reduce is None:
             raise StateError(f"state {self.name!r} was restored and is not declared")
-        return self.reduce
+        reduction = Reduction(self.reduce, column.type, self.name)
+        reduce_into(column, selection.batch.slots, rows, values, reduction)

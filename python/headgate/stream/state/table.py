@@ -117,7 +117,7 @@ class Changes:
         #: True for slots with a row in a file, which a later snapshot must delete if it is gone.
         self.saved: Mask = np.zeros(0, np.bool_)
         #: Of each snapshot that is not completed: slots that it has, and slots that it says are gone.
-        self._taken: dict[int, tuple[Mask, Slots]] = {}
+        self._snapshots: dict[int, tuple[Mask, Slots]] = {}
 
     def grow(self, capacity: int) -> None:
         """Make room for slots below a number."""
@@ -139,32 +139,32 @@ class Changes:
             full: True if the snapshot has all slots, so that nothing is to be deleted.
         """
         mask = self.dirty.copy()
-        for earlier, _ in self._taken.values():
+        for earlier, _ in self._snapshots.values():
             mask[: len(earlier)] |= earlier
         gone = self.saved & ~present
         if full:
             mask |= present
         else:
             gone &= mask
-        self._taken[snapshot] = mask, np.flatnonzero(gone)
+        self._snapshots[snapshot] = mask, np.flatnonzero(gone)
         self.dirty = np.zeros(len(self.dirty), np.bool_)
         self.saved = self.saved | (mask & present)
         return np.flatnonzero(mask & present if full else (mask & present) | gone)
 
     def complete(self, snapshot: int, present: Mask) -> None:
         """Forget the changes that a completed snapshot has; earlier ones are included."""
-        if snapshot not in self._taken:
+        if snapshot not in self._snapshots:
             return
-        _, gone = self._taken[snapshot]
-        self._taken = {later: taken for later, taken in self._taken.items() if later > snapshot}
+        _, gone = self._snapshots[snapshot]
+        self._snapshots = {n: parts for n, parts in self._snapshots.items() if n > snapshot}
         touched = self.dirty.copy()
-        for later, _ in self._taken.values():
+        for later, _ in self._snapshots.values():
             touched[: len(later)] |= later
         self.saved[gone[~touched[gone] & ~present[gone]]] = False
 
     def abort(self, snapshot: int) -> None:
         """Give the changes of a snapshot that failed to the next one."""
-        mask, _ = self._taken.pop(snapshot, (self.dirty[:0], None))
+        mask, _ = self._snapshots.pop(snapshot, (self.dirty[:0], None))
         self.dirty[: len(mask)] |= mask
 
 

@@ -17,7 +17,7 @@ from headgate.stream.state.states import ColumnState
 
 if TYPE_CHECKING:
     from headgate.stream.state.column import Clock
-    from headgate.stream.state.current import Chosen, Current
+    from headgate.stream.state.current import CurrentBatch, Selection
     from headgate.stream.state.table import Slots
 
 #: Name of the column of timestamps.
@@ -33,7 +33,7 @@ class Timers(ColumnState):
 
     kind = "timers"
 
-    def __init__(self, name: str, column: Column, current: Current) -> None:
+    def __init__(self, name: str, column: Column, current: CurrentBatch) -> None:
         super().__init__(name, column, current)
         self._queue: Final = _native.TimerQueue()
         #: Length of the queue from which on it is worth looking for deleted timers.
@@ -41,7 +41,7 @@ class Timers(ColumnState):
 
     @classmethod
     def create(
-        cls, name: str, types: pa.Schema, space: KeySpace, current: Current, clock: Clock
+        cls, name: str, types: pa.Schema, space: KeySpace, current: CurrentBatch, clock: Clock
     ) -> Self:
         """Return new timers."""
         extra = pa.schema([*space.extra, (TIMESTAMP, types.field("value").type)])
@@ -121,13 +121,13 @@ class Timers(ColumnState):
         """Return the keys and timestamps of all timers."""
         return super().table().drop_columns(["value"])
 
-    def _columns(self, timestamps: Any, chosen: Chosen) -> pa.RecordBatch:
-        timestamps = chosen.values(millis_of(timestamps), pa.int64())
+    def _columns(self, timestamps: Any, selection: Selection) -> pa.RecordBatch:
+        timestamps = selection.values(millis_of(timestamps), pa.int64())
         if timestamps.null_count:
             raise StateError(
                 "a timestamp is null", remedy="where=timestamps.is_valid() · fill the nulls"
             )
-        columns = [*chosen.rows(chosen.batch.columns).columns, timestamps]
+        columns = [*selection.rows(selection.batch.columns).columns, timestamps]
         return pa.RecordBatch.from_arrays(columns, schema=self.space.schema)
 
     def _tidy(self) -> None:

@@ -1,4 +1,4 @@
-"""Which types of Arrow state can have."""
+"""Arrow's types, as far as state can have them."""
 
 from __future__ import annotations
 
@@ -64,17 +64,17 @@ def column_index(schema: pa.Schema, name: str, call: str = "{}") -> int:
     Raises:
         UnknownColumnError: no column, or more than one, has the name.
     """
-    found = schema.get_all_field_indices(name)
-    if len(found) != 1:
+    positions = schema.get_all_field_indices(name)
+    if len(positions) != 1:
         near = close_matches(name, schema.names)
-        how_many = "is no column" if not found else f"are {len(found)} columns"
+        how_many = "is no column" if not positions else f"are {len(positions)} columns"
         raise UnknownColumnError(
             f"there {how_many} {name!r}",
             asked=call.format(repr(name)),
             have=", ".join(schema.names),
-            remedy=" · ".join(call.format(repr(one)) for one in near),
+            remedy=" · ".join(call.format(repr(column)) for column in near),
         )
-    return int(found[0])
+    return int(positions[0])
 
 
 def check_reduce(reduce: str, of: pa.DataType, what: str) -> None:
@@ -99,8 +99,8 @@ def check_reduce(reduce: str, of: pa.DataType, what: str) -> None:
 def can_take(of: pa.DataType) -> bool:
     """Return True if Arrow chooses rows among values of a type."""
 
-    def use(one: pa.Array) -> None:
-        both = pa.concat_arrays([one, one])
+    def use(values: pa.Array) -> None:
+        both = pa.concat_arrays([values, values])
         both.take(pa.array([0, None]))
         both.filter(pa.array([True, False]))
 
@@ -113,7 +113,7 @@ def can_compare(of: pa.DataType) -> bool:
     if storage_type(of) is not None:
         return True
     # Of dictionaries the least is a value, from which Arrow does not make all types of dictionaries.
-    return _works(of, lambda one: pc.min_element_wise(one, one).cast(of))
+    return _works(of, lambda values: pc.min_element_wise(values, values).cast(of))
 
 
 def _works(of: pa.DataType, use: Callable[[pa.Array], Any]) -> bool:

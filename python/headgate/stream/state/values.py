@@ -194,8 +194,8 @@ class ArrowValues:
         if not len(positions):
             return
         starts = [part.start for part in self._parts]
-        found = np.searchsorted(starts, positions - 1, side="right") - 1
-        for part, count in zip(self._parts, np.bincount(found).tolist(), strict=False):
+        parts = np.searchsorted(starts, positions - 1, side="right") - 1
+        for part, count in zip(self._parts, np.bincount(parts).tolist(), strict=False):
             part.dead += count
 
     def _join(self) -> None:
@@ -244,7 +244,7 @@ class ArrowValues:
             else:
                 values.append(part.values)
                 slots.append(part.slots)
-        self._parts = [part for part in self._parts if not any(part is one for one in parts)]
+        self._parts = [part for part in self._parts if not any(part is other for other in parts)]
         moved = np.concatenate(slots).astype(np.int64)
         if len(moved):
             self._table.touch(moved)
@@ -275,15 +275,15 @@ def take(
     order = np.argsort(positions, kind="stable")
     ordered = positions[order]
     cuts = np.r_[np.searchsorted(ordered, starts), len(ordered)]
-    taken = [
+    values = [
         part.take(pa.array(ordered[begin:end] - first))
         for part, first, (begin, end) in zip(parts, starts, pairwise(cuts), strict=True)
         if begin < end
     ]
-    # Positions below 0 are hidden, and not among those taken.
+    # Positions below 0 are hidden, and not among these values.
     place = np.empty_like(order)
     place[order] = np.arange(-cuts[0], len(order) - cuts[0])
-    return pa.concat_arrays(taken).take(pa.array(place, mask=hidden))
+    return pa.concat_arrays(values).take(pa.array(place, mask=hidden))
 
 
 def with_fields(values: pa.Array, data_type: pa.DataType) -> pa.Array:
@@ -317,10 +317,10 @@ def evolves(old: pa.DataType, new: pa.DataType) -> bool:
     """Return True if structs of the old type can get fields to be of the new one."""
     if not (pa.types.is_struct(old) and pa.types.is_struct(new)):
         return False
-    kept = {field.name: field for field in old}
+    old_fields = {field.name: field for field in old}
     fields = {field.name: field for field in new}
-    return kept.keys() <= fields.keys() and all(
-        field.type == kept[name].type if name in kept else field.nullable
+    return old_fields.keys() <= fields.keys() and all(
+        field.type == old_fields[name].type if name in old_fields else field.nullable
         for name, field in fields.items()
     )
 

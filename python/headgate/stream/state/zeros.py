@@ -77,9 +77,9 @@ def _lists(array: pa.Array) -> pa.Array:
 
 def encoded(values: pa.Array, of: pa.DictionaryType) -> pa.Array:
     """Return values as a dictionary type: Arrow casts only texts to one."""
-    found = values.dictionary_encode()
+    encoding = values.dictionary_encode()
     return pa.DictionaryArray.from_arrays(
-        found.indices.cast(of.index_type), found.dictionary, ordered=of.ordered
+        encoding.indices.cast(of.index_type), encoding.dictionary, ordered=of.ordered
     )
 
 

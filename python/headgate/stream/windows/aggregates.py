@@ -93,16 +93,16 @@ class Aggregates:
         self._aggregates = aggregates
         self.accumulators: dict[str, Accumulator] = {}
         for aggregate in aggregates:
-            for one in _accumulators(schema, aggregate):
-                self.accumulators[one.name] = one
+            for accumulator in _accumulators(schema, aggregate):
+                self.accumulators[accumulator.name] = accumulator
 
     def inputs(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """Return what each accumulator takes of each row."""
-        return {one.name: _input(batch, one) for one in self.accumulators.values()}
+        return {name: _input(batch, item) for name, item in self.accumulators.items()}
 
     def results(self, values: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
         """Return the columns of the result from the values of the accumulators."""
-        return {one.result: _result(one, values) for one in self._aggregates}
+        return {item.result: _result(item, values) for item in self._aggregates}
 
 
 def _accumulators(schema: pa.Schema, aggregate: Aggregate) -> list[Accumulator]:
@@ -133,22 +133,24 @@ def _sum_type(of: pa.DataType) -> pa.DataType:
     return pa.decimal128(38, of.scale) if t.is_decimal(of) else of
 
 
-def _input(batch: pa.RecordBatch, one: Accumulator) -> pa.Array:
-    if one.column is None:
+def _input(batch: pa.RecordBatch, accumulator: Accumulator) -> pa.Array:
+    if accumulator.column is None:
         return pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
-    values = batch[one.column]
-    if one.reduce == "count":
+    values = batch[accumulator.column]
+    if accumulator.reduce == "count":
         return pc.if_else(pc.is_valid(values), pa.scalar(1, pa.int64()), None)
-    if pa.types.is_float64(one.type):
+    if pa.types.is_float64(accumulator.type):
         # A mean, also one of integers that a double rounds.
-        return pc.cast(values, options=pc.CastOptions(one.type, allow_float_truncate=True))
-    return cast_to(values, one.type)
+        options = pc.CastOptions(accumulator.type, allow_float_truncate=True)
+        return pc.cast(values, options=options)
+    return cast_to(values, accumulator.type)
 
 
-def _result(one: Aggregate, values: Mapping[str, pa.Array]) -> pa.Array:
-    count = f"count:{one.column}" if one.column else "count"
-    if one.kind == "count":
+def _result(aggregate: Aggregate, values: Mapping[str, pa.Array]) -> pa.Array:
+    kind, column = aggregate.kind, aggregate.column
+    count = f"count:{column}" if column else "count"
+    if kind == "count":
         return values[count].fill_null(0)
-    if one.kind == "mean":
-        return pc.divide(values[f"double:{one.column}"], values[count].cast(pa.float64()))
-    return values[f"{one.kind}:{one.column}"]
+    if kind == "mean":
+        return pc.divide(values[f"double:{column}"], values[count].cast(pa.float64()))
+    return values[f"{kind}:{column}"]

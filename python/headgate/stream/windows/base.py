@@ -1,4 +1,4 @@
-"""What the operators of all windows have in common: input, timers, results, and how windows that are over are closed."""
+"""The base of all operators of windows: input, timers, results, and how windows that are over are closed."""
 
 from __future__ import annotations
 
@@ -202,10 +202,6 @@ class Windows(ABC, Generic[Kind]):
             self._timers.register(last + self._lateness)
         return closed
 
-    def _structs(self, batch: pa.RecordBatch) -> pa.StructArray:
-        """Return the rows of a batch as structs."""
-        return pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
-
     def _results(
         self, keys: Sequence[pa.Array], starts: Slots, ends: Slots, values: dict[str, pa.Array]
     ) -> pa.RecordBatch:
@@ -221,18 +217,18 @@ class Windows(ABC, Generic[Kind]):
         return pa.array(numbers, pa.int64()).view(self._shown)
 
 
-def _check_names(taken: Sequence[str], aggregates: Sequence[Aggregate]) -> None:
+def _check_names(columns: Sequence[str], aggregates: Sequence[Aggregate]) -> None:
     """Check that no column of the result replaces another one.
 
     Raises:
         StateError: two have one name.
     """
-    names = set(taken)
-    for one in aggregates:
-        if one.result in names:
+    names = set(columns)
+    for aggregate in aggregates:
+        if aggregate.result in names:
             raise StateError(
-                f"two columns of the result have the name {one.result!r}",
-                have=", ".join([*taken, *(other.result for other in aggregates)]),
-                remedy=f'Aggregate({one.kind!r}, {one.column!r}, name="another")',
+                f"two columns of the result have the name {aggregate.result!r}",
+                have=", ".join([*columns, *(other.result for other in aggregates)]),
+                remedy=f'Aggregate({aggregate.kind!r}, {aggregate.column!r}, name="another")',
             )
-        names.add(one.result)
+        names.add(aggregate.result)

@@ -91,7 +91,7 @@ class SessionWindow:
 
 @dataclass(frozen=True, slots=True)
 class WindowOutput:
-    """What a window operator returns for a batch or a watermark.
+    """The output of a window operator for a batch or a watermark.
 
     Attributes:
         results: a batch for closed windows, and for those that got late rows after they were closed.
@@ -105,14 +105,13 @@ class WindowOutput:
 def _as_spans(window: Any, *names: str) -> None:
     """Make lengths of time of a window's attributes; all but the offset are positive."""
     for name in names:
-        given = getattr(window, name)
-        is_shift = name == "offset" and isinstance(given, timedelta)
-        object.__setattr__(
-            window, name, given if is_shift else span(name, given, int(name != "offset"))
-        )
+        value = getattr(window, name)
+        if name != "offset" or not isinstance(value, timedelta):
+            value = span(name, value, int(name != "offset"))
+        object.__setattr__(window, name, value)
 
 
-def panes(window: TumblingWindow | SlidingWindow) -> int:
+def windows_per_row(window: TumblingWindow | SlidingWindow) -> int:
     """Return the most windows that a row is in."""
     slide = window.slide if isinstance(window, SlidingWindow) else window.size
     return max(1, -(-millis(window.size) // millis(slide)))
@@ -128,7 +127,7 @@ def assign(window: TumblingWindow | SlidingWindow, times: Slots) -> tuple[Slots,
     size, offset = millis(window.size), millis(window.offset)
     slide = millis(window.slide) if isinstance(window, SlidingWindow) else size
     last = times - (times - offset) % slide
-    starts = last[:, None] - slide * np.arange(panes(window))
+    starts = last[:, None] - slide * np.arange(windows_per_row(window))
     rows, places = np.nonzero(starts + size > times[:, None])
     return rows, starts[rows, places]
 

@@ -18,7 +18,7 @@ from headgate.stream.windows.kinds import (
     WindowOutput,
     assign,
     millis,
-    panes,
+    windows_per_row,
 )
 
 if TYPE_CHECKING:
@@ -39,10 +39,8 @@ class WindowOperator(Windows[TumblingWindow | SlidingWindow]):
     def _declare(self) -> None:
         self._size = millis(self._window.size)
         self._accumulators = {
-            one.name: self.backend.get_state(
-                ReducingStateDescriptor(one.name, one.reduce, one.type)
-            )
-            for one in self._aggregates.accumulators.values()
+            name: self.backend.get_state(ReducingStateDescriptor(name, item.reduce, item.type))
+            for name, item in self._aggregates.accumulators.items()
         }
         self._rows: ListState | None = None
         if self._function is not None:
@@ -51,7 +49,7 @@ class WindowOperator(Windows[TumblingWindow | SlidingWindow]):
     def process(self, batch: pa.RecordBatch) -> WindowOutput:
         """Add the rows of a batch to their windows; see :meth:`Windows.process`."""
         times = self._times_of(batch)
-        size = max(1, _PAIRS // panes(self._window))
+        size = max(1, _PAIRS // windows_per_row(self._window))
         closed, late = [], []
         for first in range(0, max(1, batch.num_rows), size):
             rows = batch.slice(first, size)
@@ -74,13 +72,13 @@ class WindowOperator(Windows[TumblingWindow | SlidingWindow]):
         late = times + self._lateness <= self.watermark
         late[rows] = False
         ends = starts + self._size
-        taken = pa.array(rows)
-        batch_keys = [column.take(taken) for column in self._keys_of(batch)]
+        positions = pa.array(rows)
+        batch_keys = [column.take(positions) for column in self._keys_of(batch)]
         self.backend.set_keys([*batch_keys, pa.array(starts), pa.array(ends)])
         for name, values in self._aggregates.inputs(batch).items():
-            self._accumulators[name].add(values.take(taken))
+            self._accumulators[name].add(values.take(positions))
         if self._rows is not None:
-            self._rows.add(self._structs(batch).take(taken))
+            self._rows.add(batch.to_struct_array().take(positions))
         windows = self.backend.keys
         self.backend.set_keys(windows)
         closed = self._register(windows[WINDOW_END].to_numpy())
@@ -89,8 +87,8 @@ class WindowOperator(Windows[TumblingWindow | SlidingWindow]):
     def _close(self, fired: pa.RecordBatch) -> Iterator[WindowOutput]:
         times, ends = fired["timestamp"].to_numpy(), fired[WINDOW_END].to_numpy()
         windows = fired.select(range(fired.num_columns - 1))
-        for some in self._parts(windows.filter(pa.array(times == ends - 1))):
-            yield WindowOutput(self._emit(some), no_rows(self._schema))
+        for part in self._parts(windows.filter(pa.array(times == ends - 1))):
+            yield WindowOutput(self._emit(part), no_rows(self._schema))
         over = windows.filter(pa.array(times == ends - 1 + self._lateness))
         self.backend.set_keys(over)
         for state in self._accumulators.values():

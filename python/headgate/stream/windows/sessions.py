@@ -65,10 +65,10 @@ class SessionWindowOperator(Windows[SessionWindow]):
 
     def _declare(self) -> None:
         self._gap = millis(self._window.gap)
-        kept = [(one.name, one.type) for one in self._aggregates.accumulators.values()]
+        fields = [(name, item.type) for name, item in self._aggregates.accumulators.items()]
         if self._function is not None:
-            kept = [(ROWS, pa.list_(self._row_type))]
-        self._type = pa.struct([(_END, pa.int64()), *kept])
+            fields = [(ROWS, pa.list_(self._row_type))]
+        self._type = pa.struct([(_END, pa.int64()), *fields])
         self._sessions = self.backend.get_state(
             MapStateDescriptor("sessions", pa.int64(), self._type)
         )
@@ -128,7 +128,7 @@ class SessionWindowOperator(Windows[SessionWindow]):
         if self._function is not None:
             lists = old.values.field(ROWS)
             owners = np.repeat(np.arange(len(lists)), np.diff(lists.offsets.to_numpy()))
-            rows = pa.concat_arrays([lists.flatten(), self._structs(batch)])
+            rows = pa.concat_arrays([lists.flatten(), batch.to_struct_array()])
             at = np.r_[owners, np.arange(len(old.keys), len(numbers))]
             at, rows = at[member[at]], rows.filter(pa.array(member[at]))
             order = np.argsort(numbers[at], kind="stable")
@@ -136,14 +136,14 @@ class SessionWindowOperator(Windows[SessionWindow]):
             offsets = pa.array(np.r_[0, np.cumsum(lengths)], pa.int32())
             fields.append(pa.ListArray.from_arrays(offsets, rows.take(pa.array(order))))
             return pa.StructArray.from_arrays(fields, fields=list(self._type))
-        taken = self._aggregates.inputs(batch)
-        for one in self._aggregates.accumulators.values():
-            values = pa.concat_arrays([old.values.field(one.name), taken[one.name]])
-            some = member & np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
-            reduction = Reduction(one.reduce, one.type, one.name)
-            found, reduced = reduction.of_groups(numbers[some], values.filter(pa.array(some)))
+        inputs = self._aggregates.inputs(batch)
+        for name, item in self._aggregates.accumulators.items():
+            values = pa.concat_arrays([old.values.field(name), inputs[name]])
+            valid = member & np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
+            reduction = Reduction(item.reduce, item.type, name)
+            present, reduced = reduction.of_groups(numbers[valid], values.filter(pa.array(valid)))
             place = np.full(count, -1)
-            place[found] = np.arange(len(found))
+            place[present] = np.arange(len(present))
             fields.append(reduced.take(pa.array(place, mask=place < 0)))
         return pa.StructArray.from_arrays(fields, fields=list(self._type))
 
@@ -167,5 +167,4 @@ def _pairs_in(keys: Slots, times: Slots, of_keys: Slots, of_times: Slots) -> Mas
     """Return True for each pair of a key and a time that is among others."""
     values, ranks = np.unique(np.r_[times, of_times], return_inverse=True)
     codes = np.r_[keys, of_keys] * len(values) + ranks
-    found: Mask = np.isin(codes[: len(keys)], codes[len(keys) :])
-    return found
+    return np.asarray(np.isin(codes[: len(keys)], codes[len(keys) :]))

@@ -1,4 +1,4 @@
-"""Heartbeats of a worker with the coordinator, on a connection beside its control connection."""
+"""Heartbeats of a worker with the coordinator, on a second connection to it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from headgate.control.messages import HEARTBEAT, Message
 from headgate.errors import CoordinatorError
 
 if TYPE_CHECKING:
+    from headgate.control.address import CoordinatorAddress
     from headgate.control.messages import Codec
-    from headgate.control.place import Place
 
 
 class DriverHeartbeats:
     """The heartbeats of a worker. Start them before any function of the user runs.
 
     Args:
-        place: of the coordinator.
+        address: of the coordinator.
         codec: of the messages.
         control: the worker's control connection.
 
@@ -26,19 +26,21 @@ class DriverHeartbeats:
         CoordinatorError: the coordinator cannot be reached.
     """
 
-    def __init__(self, place: Place, codec: Codec, control: WorkerConnection) -> None:
-        self._place = place
-        beside = WorkerConnection(place, codec, control)
-        with beside.sock:
-            beside.send(Message(HEARTBEAT, {"control": control.token}))
+    def __init__(
+        self, address: CoordinatorAddress, codec: Codec, control: WorkerConnection
+    ) -> None:
+        self._address = address
+        second = WorkerConnection(address, codec, control)
+        with second.sock:
+            second.send(Message(HEARTBEAT, {"control": control.token}))
             self._native = Heartbeats()
             try:
                 self._driver = self._native.monitor(
-                    beside.sock, place.heartbeat_timeout, beside.tls
+                    second.sock, address.heartbeat_timeout, second.tls
                 )
             except OSError as error:
                 self._native.close()
-                raise beside.unreachable(error) from error
+                raise second.unreachable(error) from error
 
     def check(self) -> None:
         """Check that the driver is not silent.
@@ -50,8 +52,8 @@ class DriverHeartbeats:
         if silence is not None:
             raise CoordinatorError(
                 f"no heartbeat from the driver for {silence:.0f} s",
-                asked=self._place.address,
-                have=f"heartbeat_timeout={self._place.heartbeat_timeout:g}s",
+                asked=self._address.host_port,
+                have=f"heartbeat_timeout={self._address.heartbeat_timeout:g}s",
                 remedy="check that the driver runs and its host can be reached · "
                 "a larger heartbeat_timeout",
             )

@@ -7,17 +7,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import HeadgateError
-from headgate.stream.job.messages import text
+from headgate.stream.job.messages import to_base64
 from headgate.stream.runtime.channel_state import is_channels
 from headgate.stream.state.files import SnapshotFolder
-from headgate.stream.state.locations import TASKS, below, safe
+from headgate.stream.state.locations import TASKS, below, safe_name
 from headgate.stream.state.retention import SnapshotRetention
 
 if TYPE_CHECKING:
     from headgate.stream.runtime.task import TaskSnapshot
 
 
-class TaskSnapshots:
+class TaskFiles:
     """The files of a task. Threads that write snapshots use it.
 
     Args:
@@ -52,7 +52,7 @@ class TaskSnapshots:
             entry = operators[uid] = {}
             if part.committables:
                 entry["committables"] = [
-                    [made_for, text(one)] for made_for, one in part.committables
+                    [number, to_base64(committable)] for number, committable in part.committables
                 ]
             if part.watermark is not None and has_watermarks:
                 entry["watermark"] = part.watermark
@@ -75,7 +75,7 @@ class TaskSnapshots:
     def _folder(self, uid: str, snapshot: TaskSnapshot) -> SnapshotFolder | None:
         """Return the folder for an operator's snapshot; None if the job keeps no checkpoints."""
         if snapshot.savepoint:
-            path = f"{TASKS}/{self._name}-{safe(uid)}"
+            path = f"{TASKS}/{self._name}-{safe_name(uid)}"
             return SnapshotFolder(below(snapshot.savepoint, path))
         folder = self._folders.get(uid)
         if folder is not None and uid not in self._retention:

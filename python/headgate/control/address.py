@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CoordinatorAddress:
     """The address of an exchange's coordinator, and the secret to authenticate with.
 
     Attributes:
@@ -34,7 +34,7 @@ class Place:
     tls: bool = False
 
     @property
-    def address(self) -> str:
+    def host_port(self) -> str:
         """Host and port, for people."""
         return f"{self.host}:{self.port}"
 

@@ -7,10 +7,10 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from headgate.control.address import CoordinatorAddress
 from headgate.control.cause import Cause
 from headgate.control.descriptors import NONE_LEFT
 from headgate.control.link import control_key
-from headgate.control.place import Place
 from headgate.control.server import ControlServer
 from headgate.errors import PeerLostError, ProtocolError
 from headgate.observe.record import Worker
@@ -32,14 +32,14 @@ _PAUSE: Final = 0.002
 _NEXT_TRY: Final = 1.0
 
 
-class Master(Protocol):
-    """What the coordinator wants to hear of its workers, on the event loop."""
+class WorkerListener(Protocol):
+    """The coordinator of a job, as its workers' connections call it on the event loop."""
 
     def guarded(self, action: Callable[[], None]) -> None:
         """Call an action, and let its errors fail the job."""
 
-    def on_ready(self) -> None:
-        """Handle that a worker has come."""
+    def deploy_if_ready(self) -> None:
+        """Deploy the tasks if the worker that has come is the last one."""
 
     def on_message(self, worker: int, message: Message) -> None:
         """Handle a worker's message."""
@@ -48,24 +48,28 @@ class Master(Protocol):
         """Handle that a worker is gone; it is started again afterwards."""
 
 
-class Crew:
+class WorkerRegistry:
     """Connections with all workers. Used on the event loop only.
 
     Args:
         pool: starts workers.
         timeout: seconds without a heartbeat after which a worker is lost.
-        master: hears of them.
+        listener: hears of them.
+
+    Attributes:
+        size: number of workers.
     """
 
-    def __init__(self, pool: WorkerPool, timeout: float, master: Master) -> None:
+    def __init__(self, pool: WorkerPool, timeout: float, listener: WorkerListener) -> None:
+        self.size = pool.size
         self._pool = pool
         self._timeout = timeout
-        self._master = master
+        self._listener = listener
         self._peers: dict[int, Peer] = {}
         self._numbers: dict[Peer, int] = {}
         #: By the last HELLO of each worker.
         self._statuses: dict[int, Worker] = {}
-        self._place: Place | None = None
+        self._address: CoordinatorAddress | None = None
         self._server: ControlServer | None = None
         self._is_closing = False
 
@@ -76,12 +80,12 @@ class Crew:
         self._server = ControlServer(
             endpoint.listen, {job: key}.get, CODEC, self, _LOG, timeout=self._timeout
         )
-        self._place = Place(
+        self._address = CoordinatorAddress(
             endpoint.host, self._server.port, job, secret, 60.0, self._timeout, endpoint.tls
         )
         await self._server.start()
-        for number in range(self._pool.size):
-            self._pool.start(number, self._place)
+        for number in range(self.size):
+            self._pool.start(number, self._address)
 
     async def close(self) -> None:
         """Stop all workers, and wait until they have closed their connections."""
@@ -103,12 +107,7 @@ class Crew:
     @property
     def is_complete(self) -> bool:
         """True if all workers are connected."""
-        return len(self._peers) == self._pool.size
-
-    @property
-    def size(self) -> int:
-        """Number of workers."""
-        return self._pool.size
+        return len(self._peers) == self.size
 
     @property
     def connected(self) -> set[int]:
@@ -163,7 +162,7 @@ class Crew:
         if message.kind == "HELLO":
             self._hello(peer, message)
         elif (number := self._numbers.get(peer)) is not None:
-            self._master.on_message(number, message)
+            self._listener.on_message(number, message)
         else:
             raise ProtocolError(f"a connection sent {message.kind} before HELLO")
 
@@ -173,13 +172,13 @@ class Crew:
         if number is None or self._peers.get(number) is not peer or self._is_closing:
             return
         del self._peers[number]
-        self._master.guarded(lambda: self._lose(number, _lost_worker(number, error)))
+        self._listener.guarded(lambda: self._lose(number, _lost_worker(number, error)))
 
     def _hello(self, peer: Peer, message: Message) -> None:
         number = message["worker"]
-        if number >= self._pool.size or peer in self._numbers:
+        if number >= self.size or peer in self._numbers:
             raise ProtocolError(
-                f"worker {number} of {self._pool.size} has sent HELLO, again or for another one"
+                f"worker {number} of {self.size} has sent HELLO, again or for another one"
             )
         before = self._peers.get(number)
         self._peers[number] = peer
@@ -189,25 +188,25 @@ class Crew:
             # The worker was started again before the end of its old connection was noticed.
             self._numbers.pop(before, None)
             before.drop()
-            self._master.on_lost(number, _lost_worker(number, None))
-        self._master.on_ready()
+            self._listener.on_lost(number, _lost_worker(number, None))
+        self._listener.deploy_if_ready()
 
     def _lose(self, number: int, cause: Cause) -> None:
-        self._master.on_lost(number, cause)
+        self._listener.on_lost(number, cause)
         self._start(number)
 
     def _start(self, number: int) -> None:
         """Start a worker again, once there are descriptors for it."""
-        if self._is_closing or self._place is None:
+        if self._is_closing or self._address is None:
             return
         try:
-            self._pool.start(number, self._place)
+            self._pool.start(number, self._address)
         except OSError as error:
             if error.errno not in NONE_LEFT:
                 raise
             loop = asyncio.get_running_loop()
             again = lambda: self._start(number)  # noqa: E731
-            loop.call_later(_NEXT_TRY, lambda: self._master.guarded(again))
+            loop.call_later(_NEXT_TRY, lambda: self._listener.guarded(again))
 
 
 def _lost_worker(number: int, error: Exception | None) -> Cause:
