@@ -16,8 +16,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate._matches import close_matches
-from headgate._option import CONF_PREFIX, Kind, Option, Scope, conf_of, variable_of
-from headgate._option_table import CALLS, FORMER, OPTIONS, TLS_OPTIONS
+from headgate._option_table import (
+    CALLS,
+    CONF_PREFIX,
+    FORMER,
+    OPTIONS,
+    TLS_OPTIONS,
+    Kind,
+    Option,
+    Scope,
+    conf_of,
+    variable_of,
+)
 from headgate._units import duration_text, parse_duration, parse_size, parse_timeout, size_text
 from headgate._values import parse_address, parse_bool, parse_directories, parse_int, parse_path
 from headgate.errors import OptionError
@@ -171,17 +181,21 @@ def _find(
     return option.default, "default"
 
 
-def _refuse_unknown(given: Any, known: Mapping[str, Option], role: str) -> None:
-    for name in given:
-        if name not in known:
-            near = close_matches(name, known)
+def _refuse_unknown(names: Any, options: Mapping[str, Option], role: str) -> None:
+    for name in names:
+        if name not in options:
+            near = close_matches(name, options)
             former = next(
-                (FORMER[one] for one in FORMER if name in {one, conf_of(one), variable_of(one)}),
+                (
+                    text
+                    for old, text in FORMER.items()
+                    if name in {old, conf_of(old), variable_of(old)}
+                ),
                 None,
             )
             raise OptionError(
                 f"{name!r} is no {role}",
-                have=f"{len(known)} options, see docs/options.md",
+                have=f"{len(options)} options, see docs/options.md",
                 remedy=former or " · ".join(near) or f"omit {name}",
                 details={"option": name, "close": near},
             )
@@ -202,17 +216,17 @@ _TLS_FILES: Final = TLS_OPTIONS[1:]
 
 def _check_together(values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
     _check_sizes(values, sources)
-    given = [name for name in _TLS_FILES if values.get(name) is not None]
-    if not given:
+    files = [name for name in _TLS_FILES if values.get(name) is not None]
+    if not files:
         return
-    missing = [name for name in _TLS_FILES if name not in given]
+    missing = [name for name in _TLS_FILES if name not in files]
     if missing or values["tls"] != "require":
         needed = " and ".join(missing) if missing else 'tls="require"'
         raise OptionError(
-            f"{given[0]} has no effect without {needed}",
-            asked=", ".join(f"{name}={values[name]!r} ({sources[name]})" for name in given),
-            remedy=f"give {needed} · omit {' and '.join(given)}",
-            details={"option": given[0], "missing": missing},
+            f"{files[0]} has no effect without {needed}",
+            asked=", ".join(f"{name}={values[name]!r} ({sources[name]})" for name in files),
+            remedy=f"give {needed} · omit {' and '.join(files)}",
+            details={"option": files[0], "missing": missing},
         )
 
 
