@@ -249,7 +249,7 @@ def octets(length: int | None = None) -> Check:
     return check
 
 
-def words(name: str, value: object) -> str:
+def any_text(name: str, value: object) -> str:
     """Return a text, which may be empty.
 
     Raises:
@@ -289,13 +289,13 @@ def names(name: str, value: Any) -> tuple[str, ...]:
     is_several = isinstance(several, Iterable) and not isinstance(
         several, (bytes, bytearray, Mapping)
     )
-    found = tuple(several) if is_several else ()
-    if not is_several or not all(isinstance(one, str) and one for one in found):
+    columns = tuple(several) if is_several else ()
+    if not is_several or not all(isinstance(column, str) and column for column in columns):
         takes = "the name of a column, or several"
         raise refuse(
             name, value, "is no name of a column", takes, f'{name}="user" · {name}=["user", "day"]'
         )
-    return found
+    return columns
 
 
 def instance(takes: str, *kinds: type, remedy: str = "") -> Check:
@@ -344,11 +344,11 @@ def takes(**checks: Check) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         code: Any = function.__code__
-        known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        last = known[: code.co_argcount][::-1]
+        parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        last = parameters[: code.co_argcount][::-1]
         defaults: dict[str, object] = {**(function.__kwdefaults__ or {})}
         defaults.update(zip(last, (function.__defaults__ or ())[::-1], strict=False))
-        places = [(known.index(name), name, check) for name, check in checks.items()]
+        places = [(parameters.index(name), name, check) for name, check in checks.items()]
 
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:

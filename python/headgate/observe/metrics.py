@@ -27,13 +27,13 @@ class Named:
         name: as a scraper sees it; that of a counter ends with ``_total``.
         kind: ``"counter"`` or ``"gauge"``.
         labels: names of its labels.
-        words: what it is, with its unit.
+        description: the metric and its unit, in a sentence.
     """
 
     name: str
     kind: Literal["counter", "gauge"]
     labels: tuple[str, ...]
-    words: str
+    description: str
 
 
 _RUN: Final = ("exchange", "run")
@@ -58,8 +58,8 @@ _DROPPED: Final = {
 }
 
 
-def _named(name: str, labels: tuple[str, ...], words: str) -> Named:
-    return Named(name, "counter" if name.endswith("_total") else "gauge", labels, words)
+def _named(name: str, labels: tuple[str, ...], description: str) -> Named:
+    return Named(name, "counter" if name.endswith("_total") else "gauge", labels, description)
 
 
 #: All metrics. Their names and labels are stable; docs/metrics.md has the same table.

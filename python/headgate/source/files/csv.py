@@ -94,15 +94,15 @@ class CsvFormat(FileFormat):
         """Yield the rows as batches; unwanted columns are not converted."""
         files, split, wanted, guessed = read.files, read.split, read.wanted, read.guessed
         names = self._names_of(read)
-        known = set(names)
+        columns = set(names)
         if guessed is not None:
-            others = known - set(guessed.names) - files.folder_values(split.path).keys()
-            if others and not known.isdisjoint(guessed.names):
+            others = columns - set(guessed.names) - files.folder_values(split.path).keys()
+            if others and not columns.isdisjoint(guessed.names):
                 raise ValueError(f"it has a column {min(others)!r}, which the first file lacks")
         _check_names(names, wanted.names)
         if len(wanted):
             read.check_columns(names)
-        present = pa.schema([field for field in wanted if field.name in known])
+        present = pa.schema([field for field in wanted if field.name in columns])
         numbers = {} if guessed is None else _numbers_of(present)
         present = pa.schema(
             [pa.field(f.name, pa.string() if f.name in numbers else f.type) for f in present]

@@ -114,8 +114,8 @@ def _exact(chunk: bytes, table: pa.Table, guessed: pa.Schema | None) -> pa.Table
     """
     if guessed is not None:
         exact = exact_json(chunk.decode(), table.schema)
-        for field, own in zip(table.schema, exact, strict=True):
-            if own.type != field.type:
+        for field, column in zip(table.schema, exact, strict=True):
+            if column.type != field.type:
                 raise changing(field.name, field.type)
     return table
 

@@ -93,8 +93,8 @@ class ParquetFormat(FileFormat):
 
             def decoded(rows: int) -> Iterator[pa.RecordBatch]:
                 for batch in parquet.iter_batches(rows, groups, columns, use_threads=False):
-                    made = with_types(batch, casts)
-                    yield refuse_old_times(made, split.path) if is_from_spark_2 else made
+                    typed = with_types(batch, casts)
+                    yield refuse_old_times(typed, split.path) if is_from_spark_2 else typed
 
             batches = _bounded(decoded, min(rows, _ROWS_OF_TEXTS) if varies else rows, skip)
             yield from batches if batch_rows else _joined(batches, rows)
@@ -178,12 +178,12 @@ def _weights(footer: Footer, columns: Sequence[str], file_size: int) -> list[int
 def _leaves(footer: Any, columns: Sequence[str]) -> list[int]:
     """Return the indices of the leaf columns of some top-level columns."""
     names = set(columns)
-    found = []
+    leaves = []
     for place in range(footer.num_columns):
         path = footer.schema.column(place).path
         if path in names or path.split(".", 1)[0] in names:
-            found.append(place)
-    return found
+            leaves.append(place)
+    return leaves
 
 
 def _even_rows(

@@ -127,7 +127,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             )
         #: The file from which the schema was inferred, once it was.
         self._guessed_from: str | None = None
-        self._given = None if schema is None else plain_schema(schema, "the schema")
+        self._declared = None if schema is None else plain_schema(schema, "the schema")
         self._split_size = size("split_size", split_size, 1)
         if batch_rows is not None:
             batch_rows = whole_number("batch_rows", batch_rows, 1, 2**31 - 1)
@@ -142,7 +142,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             function("hosts", hosts, 1, "def hosts(path): ..., which returns names of hosts")
         self._hosts = hosts
         if order is not None and order not in ORDERS:
-            takes = " or ".join(f'"{known}"' for known in ORDERS)
+            takes = " or ".join(f'"{name}"' for name in ORDERS)
             raise refuse("order", order, "is no order of files", takes)
         self._order = order
         self._until_now = False
@@ -257,10 +257,10 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             SchemaMismatchError: two columns have the same name.
         """
         with self._lock:
-            if self._given is not None and self._guessed_from is None:
+            if self._declared is not None and self._guessed_from is None:
                 return None
-        given = plain_schema(schema, "the schema")
-        return self._changed(_given=given, _guessed_from=None)
+        declared = plain_schema(schema, "the schema")
+        return self._changed(_declared=declared, _guessed_from=None)
 
     def with_filter(self, expression: pc.Expression) -> FileSource:
         """Return this source without the rows for which ``expression`` is not true.
@@ -302,11 +302,11 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
 
     def _all_columns(self) -> pa.Schema:
         with self._lock:
-            if self._given is None:
-                self._given, self._guessed_from = first_schema(
+            if self._declared is None:
+                self._declared, self._guessed_from = first_schema(
                     self._files, self._format, by_folders=self._by_folders
                 )
-            schema = self._given
+            schema = self._declared
         if self._filter is not None:
             RowFilter(self._filter, schema)
         return schema
@@ -334,8 +334,8 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             try:
                 if folder not in cuts:
                     cuts[folder] = self._cut_of(file, cut)
-                own = cuts[folder]
-                planned = [] if own is None else self._format.plan(self._files, file, own)
+                cut_here = cuts[folder]
+                planned = [] if cut_here is None else self._format.plan(self._files, file, cut_here)
                 hosts = tuple(self._hosts(file.path)) if self._hosts and planned else ()
             except HeadgateError:
                 raise
@@ -394,15 +394,15 @@ def _format(name: str, csv: CsvOptions | None) -> FileFormat:
             raise refuse("format", name, "is not a format of files", takes)
 
 
-def _expression(given: Any) -> pc.Expression:
+def _expression(value: Any) -> pc.Expression:
     import pyarrow.compute as pc  # noqa: PLC0415 - slow, and only filters need it
 
-    if not isinstance(given, pc.Expression):
+    if not isinstance(value, pc.Expression):
         takes = 'an expression such as pyarrow.compute.field("n") > 5'
         raise refuse(
-            "filter", given, f"is a {type(given).__name__}, not an Arrow expression", takes
+            "filter", value, f"is a {type(value).__name__}, not an Arrow expression", takes
         )
-    return given
+    return value
 
 
 def _names(columns: Sequence[str]) -> tuple[str, ...]:
