@@ -249,17 +249,6 @@ def octets(length: int | None = None) -> Check:
     return check
 
 
-def any_text(name: str, value: object) -> str:
-    """Return a text, which may be empty.
-
-    Raises:
-        OptionError: the value is no text.
-    """
-    if not isinstance(value, str):
-        raise refuse(name, value, f"is {kind_of(value)}", "a text")
-    return value
-
-
 def one_of(*choices: str) -> Check:
     """Return the check of a text that is one of several."""
 
@@ -306,6 +295,10 @@ def instance(takes: str, *kinds: type, remedy: str = "") -> Check:
             raise refuse(name, value, f"is {kind_of(value)}", takes, remedy)
 
     return check
+
+
+#: The check of a text, which may be empty.
+any_text: Final = instance("a text", str)
 
 
 def arrow_schema(name: str, value: Any) -> None:

@@ -244,7 +244,7 @@ def _produced(
 ) -> tuple[pa.Schema, list[list[list[pa.RecordBatch]]]]:
     """Return the schema of the rows that are sent, and for each partition the batches of each producer."""
     table: Any = source.rows
-    shares = _divided(table, random) if cut.producers else [table]
+    shares = _pieces(table, _PRODUCERS, random) if cut.producers else [table]
     wire = table.schema if source.map_schema is None else source.map_schema
     for column in source.sort_within or ():
         if column not in wire.names:
@@ -380,20 +380,13 @@ def _cut(table: pa.Table, random: Random) -> list[pa.RecordBatch]:
     whole = _whole(table)
     if not whole:
         return [pa.RecordBatch.from_pylist([], schema=table.schema)] * random.randrange(2)
-    (batch,) = whole
-    ends = sorted(random.randint(0, batch.num_rows) for _ in range(random.randrange(_BATCHES)))
-    starts = [0, *ends]
-    return [
-        batch.slice(start, end - start)
-        for start, end in zip(starts, [*ends, batch.num_rows], strict=True)
-    ]
+    return _pieces(whole[0], _BATCHES, random)
 
 
-def _divided(table: pa.Table, random: Random) -> list[pa.Table]:
-    """Return the rows of each producer; some may have none."""
-    ends = sorted(random.randint(0, table.num_rows) for _ in range(random.randrange(_PRODUCERS)))
-    starts = [0, *ends]
+def _pieces(rows: Any, most: int, random: Random) -> list[Any]:
+    """Return the rows of a table or a batch in at most ``most`` pieces, of which some may be empty."""
+    ends = sorted(random.randint(0, rows.num_rows) for _ in range(random.randrange(most)))
     return [
-        table.slice(start, end - start)
-        for start, end in zip(starts, [*ends, table.num_rows], strict=True)
+        rows.slice(start, end - start)
+        for start, end in zip([0, *ends], [*ends, rows.num_rows], strict=True)
     ]

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from headgate.observe.state import State
 
 _PERIOD: Final = 1.0
-_TABLES: Final = ("tasks", "channels", "checkpoints")
 
 
 class Top(App[None]):  # type: ignore[misc]

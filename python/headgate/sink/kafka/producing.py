@@ -26,10 +26,6 @@ def _is_text(kind: pa.DataType) -> bool:
     )
 
 
-def _is_time(kind: pa.DataType) -> bool:
-    return scale_of(kind) is not None
-
-
 def _is_headers(kind: pa.DataType) -> bool:
     if not (pa.types.is_list(kind) and pa.types.is_struct(kind.value_type)):
         return False
@@ -43,7 +39,7 @@ _COLUMNS: Final = {
     "key": _is_text,
     "topic": pa.types.is_string,
     "partition": pa.types.is_integer,
-    "timestamp": _is_time,
+    "timestamp": lambda kind: scale_of(kind) is not None,
     "headers": _is_headers,
 }
 

@@ -103,7 +103,7 @@ class CsvFormat(FileFormat):
         if len(wanted):
             read.check_columns(names)
         present = pa.schema([field for field in wanted if field.name in columns])
-        numbers = {} if guessed is None else _numbers_of(present)
+        numbers = {f.name: f.type for f in present if guessed is not None and is_number(f.type)}
         present = pa.schema(
             [pa.field(f.name, pa.string() if f.name in numbers else f.type) for f in present]
         )
@@ -287,11 +287,6 @@ def _check_names(names: Sequence[str], wanted: Sequence[str]) -> None:
             raise ValueError(f"its header has {name!r} {times[name]} times")
         if other is not None and name not in times:
             raise ValueError(f"its header has {other!r}, and the column to read is {name!r}")
-
-
-def _numbers_of(schema: pa.Schema) -> dict[str, pa.DataType]:
-    """Return the types of the columns of numbers, by name."""
-    return {field.name: field.type for field in schema if is_number(field.type)}
 
 
 def _quoted(text: str) -> str:

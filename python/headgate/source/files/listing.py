@@ -118,7 +118,9 @@ class Files:
             if info.type == pafs.FileType.File:
                 return [info]
             if info.type == pafs.FileType.NotFound and _GLOB.search(path):
-                return self._list_pattern(path)
+                matches = re.compile(_regex(path)).fullmatch
+                infos = self._list_folder(_fixed_folder(path) or "/")
+                return [info for info in infos if matches(info.path)]
             if info.type == pafs.FileType.NotFound and not missing_ok:
                 raise SourceError(
                     f"there is no file or folder {path}",
@@ -149,11 +151,6 @@ class Files:
             for info, below in infos
             if info.type == pafs.FileType.File and not _is_ignored(below)
         ]
-
-    def _list_pattern(self, pattern: str) -> list[Any]:
-        matches = re.compile(_regex(pattern)).fullmatch
-        folder = _fixed_folder(pattern) or "/"
-        return [info for info in self._list_folder(folder) if matches(info.path)]
 
 
 def _path_of(info: Any, start: int) -> str | None:
