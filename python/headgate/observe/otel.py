@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
     from opentelemetry.trace import Span, Tracer, TracerProvider
 
-    from headgate.observe.metrics import Named, Samples
+    from headgate.observe.metrics import Metric, Samples
     from headgate.observe.state import Source, State
 
 _LOG: Final = logging.getLogger("headgate.observe")
@@ -104,7 +104,7 @@ class Telemetry(Closing):
                 description=metric.description,
             )
 
-    def _callback(self, metric: Named) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def _callback(self, metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
         from opentelemetry.metrics import Observation  # noqa: PLC0415 - an extra
 
         def observe(_: CallbackOptions) -> list[Observation]:

@@ -25,7 +25,7 @@ from headgate.source.files.content import (
     open_decompressed,
 )
 from headgate.source.files.csv_quotes import QuoteCounter, refuse_open_quote, refuse_torn_lines
-from headgate.source.files.format import BATCH_BYTES, Cut, FileFormat, SplitRead, sliced
+from headgate.source.files.format import BATCH_BYTES, FileFormat, Planning, SplitRead, sliced
 from headgate.source.files.inference import exact_numbers, exact_type, inferred, is_number
 from headgate.source.files.lines import byte_ranges, line_chunks, line_start
 
@@ -85,10 +85,10 @@ class CsvFormat(FileFormat):
             pa.schema(field.with_type(exact.get(field.name, field.type)) for field in schema)
         )
 
-    def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:  # noqa: ARG002 - unused
+    def plan(self, files: Files, file: ListedFile, planning: Planning) -> list[FileSplit]:  # noqa: ARG002 - unused
         """Return byte ranges, or the whole file."""
         whole = self._options.newlines_in_values or is_compressed(file.path)
-        return byte_ranges(file, self.name, cut, whole=whole)
+        return byte_ranges(file, self.name, planning, whole=whole)
 
     def read(self, read: SplitRead) -> Iterator[pa.RecordBatch]:
         """Yield the rows as batches; unwanted columns are not converted."""

@@ -20,7 +20,7 @@ from headgate.source.files.content import (
     is_compressed,
     is_of_encoding,
 )
-from headgate.source.files.format import Cut, FileFormat, SplitRead, sliced, split_of
+from headgate.source.files.format import FileFormat, Planning, SplitRead, sliced, split_of
 from headgate.source.files.inference import changing, exact_json, inferred
 from headgate.source.files.lines import byte_ranges, line_chunks
 
@@ -49,9 +49,9 @@ class JsonLinesFormat(FileFormat):
                 return inferred(exact_json(chunk.decode(), _with_exact_times(chunk, schema)))
         return pa.schema([])
 
-    def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:  # noqa: ARG002 - unused
+    def plan(self, files: Files, file: ListedFile, planning: Planning) -> list[FileSplit]:  # noqa: ARG002 - unused
         """Return byte ranges."""
-        return byte_ranges(file, self.name, cut, whole=is_compressed(file.path))
+        return byte_ranges(file, self.name, planning, whole=is_compressed(file.path))
 
     def read(self, read: SplitRead) -> Iterator[pa.RecordBatch]:
         """Yield the objects as batches, without unwanted fields."""

@@ -28,7 +28,7 @@ from headgate.source.arguments import duration, refuse, size, whole_number
 from headgate.source.files.conform import RowFilter, plain_schema, select
 from headgate.source.files.csv_options import CsvOptions
 from headgate.source.files.enumerator import FileEnumerator, FileWork
-from headgate.source.files.format import Cut, FileFormat
+from headgate.source.files.format import FileFormat, Planning
 from headgate.source.files.listing import RENAMED, Files
 from headgate.source.files.options import arguments_of
 from headgate.source.files.order import ORDERS, Order
@@ -326,16 +326,18 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
     def _plan(self, files: Sequence[ListedFile], share: float) -> list[FileSplit]:
         schema = self._all_columns()
         columns = columns_to_read(schema, self.schema.names, self._filter)
-        cut = Cut(columns, schema, self._filter, self._split_size, share)
+        planning = Planning(columns, schema, self._filter, self._split_size, share)
         splits: list[FileSplit] = []
-        cuts: dict[str, Cut | None] = {}
+        plannings: dict[str, Planning | None] = {}
         for file in files:
             folder = file.path.rpartition("/")[0]
             try:
-                if folder not in cuts:
-                    cuts[folder] = self._cut_of(file, cut)
-                cut_here = cuts[folder]
-                planned = [] if cut_here is None else self._format.plan(self._files, file, cut_here)
+                if folder not in plannings:
+                    plannings[folder] = self._planning_of(file, planning)
+                folder_planning = plannings[folder]
+                planned: list[FileSplit] = []
+                if folder_planning is not None:
+                    planned = self._format.plan(self._files, file, folder_planning)
                 hosts = tuple(self._hosts(file.path)) if self._hosts and planned else ()
             except HeadgateError:
                 raise
@@ -350,14 +352,14 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             splits += [replace(split, hosts=hosts) for split in planned] if hosts else planned
         return splits
 
-    def _cut_of(self, file: ListedFile, cut: Cut) -> Cut | None:
+    def _planning_of(self, file: ListedFile, planning: Planning) -> Planning | None:
         """Return the parameters for a file's folder; None if no row in it can pass the filter."""
         if not self._by_folders:
-            return cut
-        fixed = constants(self._files.folder_values(file.path), cut.schema, file.path)
-        if cut.filter is not None and not may_match(cut.filter, fixed, cut.schema):
+            return planning
+        fixed = constants(self._files.folder_values(file.path), planning.schema, file.path)
+        if planning.filter is not None and not may_match(planning.filter, fixed, planning.schema):
             return None
-        return replace(cut, fixed=fixed)
+        return replace(planning, fixed=fixed)
 
 
 def _format(name: str, csv: CsvOptions | None) -> FileFormat:

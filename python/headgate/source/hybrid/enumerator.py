@@ -20,7 +20,7 @@ from headgate.source.hybrid.state import (
 )
 
 if TYPE_CHECKING:
-    from headgate.source.hybrid.link import Link
+    from headgate.source.hybrid.chained import ChainedSource
 
 WorkT = TypeVar("WorkT")
 
@@ -41,7 +41,7 @@ class HybridSplitEnumerator(SplitEnumerator[HybridSplit, HybridCheckpoint]):
     def __init__(
         self,
         context: SplitEnumeratorContext[HybridSplit],
-        links: Sequence[Link],
+        links: Sequence[ChainedSource],
         checkpoint: HybridCheckpoint | None = None,
     ) -> None:
         self._context, self._links = context, links
