@@ -191,7 +191,7 @@ def _path_values(paths: Any) -> list[Any]:
     wrong = [path for path in values if not isinstance(path, (str, os.PathLike))]
     if wrong:
         raise OptionError(
-            f"paths: {wrong[0]!r} is a {type(wrong[0]).__name__}, not a path",
+            f"paths has {wrong[0]!r}, which is not a path",
             asked=f"paths={paths!r}",
             have="paths takes one path or several",
             remedy='"/data" · ["/data/a", "/data/b"]',

@@ -401,9 +401,7 @@ def _expression(value: Any) -> pc.Expression:
 
     if not isinstance(value, pc.Expression):
         takes = 'an expression such as pyarrow.compute.field("n") > 5'
-        raise refuse(
-            "filter", value, f"is a {type(value).__name__}, not an Arrow expression", takes
-        )
+        raise refuse("filter", value, f"is {kind_of(value)}, not an Arrow expression", takes)
     return value
 
 
