@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate._directories import local_directories
-from headgate._option import Option
-from headgate._option_table import OPTIONS
+from headgate._option_table import OPTIONS, Option
 from headgate._options import describe, parse, resolve
 from headgate._units import duration_text, parse_duration, parse_size, parse_timeout, size_text
 from headgate.errors import OptionError

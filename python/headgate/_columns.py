@@ -129,10 +129,10 @@ def _check_kinds(values: Iterable[Any], kind: pa.DataType, name: str, whose: str
 
     if not (types.is_temporal(kind) or types.is_binary(kind)):
         return
-    found = {_word_of(value) for value in values} - {""}
-    if len(found) > 1:
+    kinds = {_word_of(value) for value in values} - {""}
+    if len(kinds) > 1:
         raise SchemaMismatchError(
-            f"{whose} have {' and '.join(sorted(found))} in {name!r}",
+            f"{whose} have {' and '.join(sorted(kinds))} in {name!r}",
             have=f"{kind}, if Arrow converts them",
             remedy=_FEWER,
         )

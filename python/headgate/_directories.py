@@ -24,6 +24,6 @@ def local_directories(environ: Mapping[str, str] | None = None) -> tuple[str, ..
     environ = os.environ if environ is None else environ
     for variable, separator in _VARIABLES:
         paths = [path.strip() for path in environ.get(variable, "").split(separator)]
-        if found := tuple(path for path in paths if path):
-            return found
+        if directories := tuple(path for path in paths if path):
+            return directories
     return ()

@@ -74,8 +74,8 @@ class HeadgateError(Exception):
         lines = [f"[{self.code}] {self.summary}" if self.code else self.summary]
         facts = {"asked   ": self.asked, "have  ": self.have}
         if any(facts.values()):
-            said = (name + text for name, text in facts.items() if text)
-            lines.append("  " + "        ".join(said))
+            texts = (name + text for name, text in facts.items() if text)
+            lines.append("  " + "        ".join(texts))
         if self.remedy:
             lines.append(f"  do one  {self.remedy}")
         if self.code:

@@ -44,5 +44,5 @@ def _version(java: str) -> int | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     # Before 9 it was "1.8.0_392", since then "17.0.15".
-    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
-    return int(found[1]) if found else None
+    version = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    return int(version[1]) if version else None

@@ -62,8 +62,10 @@ def checked_properties(properties: Any, ours: Mapping[str, str]) -> dict[str, An
     return dict(properties)
 
 
-def said(error: Any) -> str:
+def error_text(error: Any) -> str:
     """Return name and text of a KafkaError, or of the one in a KafkaException."""
     inner = getattr(error, "args", None)
-    known = inner[0] if inner and hasattr(inner[0], "name") else error
-    return f"{known.name()}: {known.str()}" if hasattr(known, "name") else str(error)
+    kafka_error = inner[0] if inner and hasattr(inner[0], "name") else error
+    return (
+        f"{kafka_error.name()}: {kafka_error.str()}" if hasattr(kafka_error, "name") else str(error)
+    )

@@ -56,16 +56,16 @@ def from_uri(uri: str) -> tuple[pafs.FileSystem, str]:
 
     scheme, _, rest = uri.partition(":")
     try:
-        found: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(
+        located: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(
             f"{'s3' if scheme in {'s3a', 's3n'} else scheme}:{rest}"
         )
     except (ValueError, OSError) as error:
-        said = str(error)
+        cause = str(error)
     else:
-        return found
+        return located
     # Not as the cause: its text may have the URI with its secrets.
     raise OptionError(
-        f"{uri!r} is on no file system that pyarrow knows: {said}",
+        f"{uri!r} is on no file system that pyarrow knows: {cause}",
         asked=uri,
         remedy='"s3://bucket/folder" · filesystem=a pyarrow.fs.FileSystem',
     )

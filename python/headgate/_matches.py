@@ -16,8 +16,8 @@ def close_matches(name: str, candidates: Iterable[str], limit: int = 3) -> list[
     for candidate in candidates:
         by_folded.setdefault(candidate.casefold(), candidate)
     folded = name.casefold()
-    found = difflib.get_close_matches(folded, by_folded, n=limit, cutoff=0.6)
+    matches = difflib.get_close_matches(folded, by_folded, n=limit, cutoff=0.6)
     if len(folded) > 1:
         parts = (c for c in by_folded if len(c) > 1 and (folded in c or c in folded))
-        found += [c for c in parts if c not in found]
-    return [by_folded[c] for c in found[:limit]]
+        matches += [c for c in parts if c not in matches]
+    return [by_folded[c] for c in matches[:limit]]

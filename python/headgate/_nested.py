@@ -41,8 +41,8 @@ def with_inner(kind: Any, change: Callable[[pa.Field], pa.Field]) -> pa.DataType
     for test, make in _LISTS:
         # The oldest supported pyarrow has no views of lists.
         if getattr(pt, test, _never)(kind):
-            made: pa.DataType = getattr(pa, make)(change(kind.value_field))
-            return made
+            changed: pa.DataType = getattr(pa, make)(change(kind.value_field))
+            return changed
     return kind
 
 

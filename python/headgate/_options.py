@@ -11,36 +11,37 @@ The value of an option comes from the first place that has one:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from headgate._matches import close_matches
-from headgate._option import CONF_PREFIX, Kind, Option, Scope, conf_of, variable_of
-from headgate._option_table import CALLS, FORMER, OPTIONS, TLS_OPTIONS
+from headgate._option_table import (
+    CALLS,
+    CONF_PREFIX,
+    FORMER,
+    OPTIONS,
+    TLS_OPTIONS,
+    Kind,
+    Option,
+    Scope,
+    conf_of,
+    variable_of,
+)
 from headgate._units import duration_text, parse_duration, parse_size, parse_timeout, size_text
 from headgate._values import parse_address, parse_bool, parse_directories, parse_int, parse_path
 from headgate.errors import OptionError
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Options(Mapping[str, Any]):
-    """The parsed values of all options of one call, and the source of each value."""
+class Options(dict[str, Any]):
+    """The parsed values of all options of one call, in the order of the table: bytes for a size, seconds for a duration.
 
-    values_by_name: Mapping[str, Any]
-    sources: Mapping[str, str]
+    Attributes:
+        sources: name of an option -> the source of its value.
+    """
 
-    def __getitem__(self, name: str) -> Any:
-        """Return the parsed value: bytes for a size, seconds for a duration."""
-        return self.values_by_name[name]
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the names, in the order of the table."""
-        return iter(self.values_by_name)
-
-    def __len__(self) -> int:
-        """Return the number of options."""
-        return len(self.values_by_name)
+    def __init__(self, values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+        super().__init__(values)
+        self.sources = sources
 
 
 def resolve(
@@ -171,17 +172,21 @@ def _find(
     return option.default, "default"
 
 
-def _refuse_unknown(given: Any, known: Mapping[str, Option], role: str) -> None:
-    for name in given:
-        if name not in known:
-            near = close_matches(name, known)
+def _refuse_unknown(names: Any, options: Mapping[str, Option], role: str) -> None:
+    for name in names:
+        if name not in options:
+            near = close_matches(name, options)
             former = next(
-                (FORMER[one] for one in FORMER if name in {one, conf_of(one), variable_of(one)}),
+                (
+                    text
+                    for old, text in FORMER.items()
+                    if name in {old, conf_of(old), variable_of(old)}
+                ),
                 None,
             )
             raise OptionError(
                 f"{name!r} is no {role}",
-                have=f"{len(known)} options, see docs/options.md",
+                have=f"{len(options)} options, see docs/options.md",
                 remedy=former or " · ".join(near) or f"omit {name}",
                 details={"option": name, "close": near},
             )
@@ -202,17 +207,17 @@ _TLS_FILES: Final = TLS_OPTIONS[1:]
 
 def _check_together(values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
     _check_sizes(values, sources)
-    given = [name for name in _TLS_FILES if values.get(name) is not None]
-    if not given:
+    files = [name for name in _TLS_FILES if values.get(name) is not None]
+    if not files:
         return
-    missing = [name for name in _TLS_FILES if name not in given]
+    missing = [name for name in _TLS_FILES if name not in files]
     if missing or values["tls"] != "require":
         needed = " and ".join(missing) if missing else 'tls="require"'
         raise OptionError(
-            f"{given[0]} has no effect without {needed}",
-            asked=", ".join(f"{name}={values[name]!r} ({sources[name]})" for name in given),
-            remedy=f"give {needed} · omit {' and '.join(given)}",
-            details={"option": given[0], "missing": missing},
+            f"{files[0]} has no effect without {needed}",
+            asked=", ".join(f"{name}={values[name]!r} ({sources[name]})" for name in files),
+            remedy=f"give {needed} · omit {' and '.join(files)}",
+            details={"option": files[0], "missing": missing},
         )
 
 

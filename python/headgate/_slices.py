@@ -41,10 +41,12 @@ def unsliced(batch: pa.RecordBatch, columns: list[int]) -> pa.RecordBatch:
 
 
 def _is_at_risk(data_type: pa.DataType) -> bool:
-    inside = _types_inside(data_type)
-    if any(map(_is_at_risk, inside)):
-        return True
-    return _applies_offset_twice(data_type) and any(map(_is_struct, inside))
+    import pyarrow as pa
+
+    inside = [_storage(kind) for kind in _types_inside(data_type)]
+    applies_offset_twice = isinstance(_storage(data_type), (pa.StructType, pa.FixedSizeListType))
+    has_struct = any(isinstance(kind, pa.StructType) for kind in inside)
+    return (applies_offset_twice and has_struct) or any(map(_is_at_risk, inside))
 
 
 def _types_inside(data_type: pa.DataType) -> list[pa.DataType]:
@@ -58,18 +60,6 @@ def _types_inside(data_type: pa.DataType) -> list[pa.DataType]:
         return [pa.struct([("key", data_type.key_type), ("value", data_type.item_type)])]
     inside = getattr(data_type, "value_type", None)
     return [] if inside is None else [inside]
-
-
-def _applies_offset_twice(data_type: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return isinstance(_storage(data_type), (pa.StructType, pa.FixedSizeListType))
-
-
-def _is_struct(data_type: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return isinstance(_storage(data_type), pa.StructType)
 
 
 def _storage(data_type: pa.DataType) -> pa.DataType:

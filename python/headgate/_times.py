@@ -85,10 +85,10 @@ def milli_of(time: Any) -> int:
     Raises:
         UnsupportedTypeError: it is no time.
     """
-    found = time if type(time) is int else millis_of([time])[0].as_py()
-    if found is None:
+    millis = time if type(time) is int else millis_of([time])[0].as_py()
+    if millis is None:
         raise _unsupported(type(time).__name__)
-    return int(found)
+    return int(millis)
 
 
 def _numbers(array: pa.Array) -> pa.Int64Array:

@@ -140,28 +140,28 @@ class Batches:
         return next(self._batches)
 
 
-def returned(name: str, made: Any) -> Iterator[Any]:
+def returned(name: str, result: Any) -> Iterator[Any]:
     """Return the batches of what a function returned; what has none is left as it is.
 
     Args:
         name: of the function.
-        made: an iterable of batches, of tables or of DataFrames of any library with Arrow's PyCapsule
+        result: an iterable of batches, of tables or of DataFrames of any library with Arrow's PyCapsule
             interface, or of pandas; or one of these.
 
     Raises:
         SchemaMismatchError: it cannot have rows, or has a None among its batches.
     """
-    return _flat(name, _items(name, made))
+    return _flat(name, _items(name, result))
 
 
-def refuse_early_return(name: str, made: Any, sources: Iterable[Batches]) -> None:
+def refuse_early_return(name: str, result: Any, sources: Iterable[Batches]) -> None:
     """Refuse one batch that is returned before all batches were taken, as by ``return`` in a loop.
 
     A table may be of a library that stops at a limit, so it is not refused.
 
     Args:
         name: of the function.
-        made: what it returned.
+        result: what it returned.
         sources: what it was given.
 
     Raises:
@@ -169,7 +169,7 @@ def refuse_early_return(name: str, made: Any, sources: Iterable[Batches]) -> Non
     """
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
-    if isinstance(made, pa.RecordBatch) and any(source.was_left_early() for source in sources):
+    if isinstance(result, pa.RecordBatch) and any(source.was_left_early() for source in sources):
         raise SchemaMismatchError(
             f"{name} returned a batch before it had taken all batches",
             asked=f"the rows of all batches from {name}",
@@ -189,21 +189,21 @@ def _flat(name: str, items: Iterable[Any]) -> Iterator[Any]:
             items.close()
 
 
-def _items(name: str, made: Any) -> Iterable[Any]:
+def _items(name: str, result: Any) -> Iterable[Any]:
     """Return what a function returned as an iterable of objects that have rows."""
-    is_one = hasattr(made, "__arrow_c_stream__") or hasattr(made, "__arrow_c_array__")
-    if not isinstance(made, Batches) and (is_one or _is_pandas(made)):
-        return (made,)
-    if isinstance(made, Iterable) and not isinstance(made, (str, bytes, Mapping)):
-        return made
-    if made is None:
+    is_one = hasattr(result, "__arrow_c_stream__") or hasattr(result, "__arrow_c_array__")
+    if not isinstance(result, Batches) and (is_one or _is_pandas(result)):
+        return (result,)
+    if isinstance(result, Iterable) and not isinstance(result, (str, bytes, Mapping)):
+        return result
+    if result is None:
         raise _is_none(name, "returned")
     raise SchemaMismatchError(
-        f"{name} returned {kind_of(made)}, not batches",
+        f"{name} returned {kind_of(result)}, not batches",
         asked=f"an iterator of record batches from {name}",
         remedy=(
             "pyarrow.Table.from_pylist([...]) of dicts · a dict for each key is for per_key()"
-            if isinstance(made, Mapping)
+            if isinstance(result, Mapping)
             else "yield each batch · return a table, or a DataFrame of polars or pandas"
         ),
     )
@@ -248,19 +248,19 @@ def batches_of(item: Any, name: str = "the function") -> Iterable[Any]:
         return (item,)  # a single column
 
 
-def schema_of(name: str, made: Any) -> pa.Schema | None:
+def schema_of(name: str, result: Any) -> pa.Schema | None:
     """Return the schema of the first rows of what a function returned, which may be none; None if there is nothing.
 
     Args:
         name: of the function.
-        made: as for :func:`returned`.
+        result: as for :func:`returned`.
 
     Raises:
         SchemaMismatchError: it cannot have rows.
     """
     import pyarrow as pa  # noqa: PLC0415 - slow to import
 
-    for item in _items(name, made):
+    for item in _items(name, result):
         if isinstance(item, (pa.RecordBatch, pa.Table)):
             return item.schema
         if _is_pandas(item):
@@ -291,7 +291,7 @@ def joined(items: Iterable[Any], batch_bytes: int) -> Iterator[Any]:
         more = item.nbytes if isinstance(item, pa.RecordBatch) else None
         fits = more is not None and size + more <= batch_bytes
         if waiting and not (fits and item.schema.equals(waiting[0].schema)):
-            yield _one(waiting)
+            yield _joined(waiting)
             waiting, size = [], 0
         if more is None:
             yield item
@@ -299,10 +299,10 @@ def joined(items: Iterable[Any], batch_bytes: int) -> Iterator[Any]:
             waiting.append(item)
             size += more
     if waiting:
-        yield _one(waiting)
+        yield _joined(waiting)
 
 
-def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
     if len(batches) == 1:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, ge
 
 from headgate import _native
 from headgate._arguments import (
+    any_text,
     arrow_schema,
     flag,
     octets,
     optional,
     takes,
     whole_number,
-    words,
 )
 from headgate.errors import OptionError
 
@@ -169,7 +169,7 @@ def check_barrier(barrier: CheckpointBarrier) -> None:
     if alignment not in get_args(Alignment):
         raise OptionError(
             f"alignment={alignment!r} is unknown",
-            remedy=" · ".join(f'"{known}"' for known in get_args(Alignment)),
+            remedy=" · ".join(f'"{choice}"' for choice in get_args(Alignment)),
         )
     lowest = 1 if alignment == "timeoutable" else 0
     # The largest number stands for a checkpoint that never times out.
@@ -220,7 +220,7 @@ class Checkpointed:
         """
         self._native.enable_checkpointing(after_finish)
 
-    @takes(reason=words)
+    @takes(reason=any_text)
     def abort_checkpoint(self, checkpoint_id: int, reason: str) -> None:
         """Give up a checkpoint, as its coordinator did; any thread may call it.
 

@@ -155,11 +155,11 @@ def differing(ours: pa.Table, theirs: pa.Table) -> pa.Table:
         return pa.table(columns, table.column_names)
 
     ours, theirs = comparable(ours), comparable(theirs)
-    found = []
+    differences = []
     for name, table, other in (("headgate", ours, theirs), ("spark", theirs, ours)):
         only = table.join(other, table.column_names, join_type="left anti")
-        found.append(only.append_column("only in", pa.array([name] * len(only), pa.string())))
-    return pa.concat_tables(found).sort_by("id")
+        differences.append(only.append_column("only in", pa.array([name] * len(only), pa.string())))
+    return pa.concat_tables(differences).sort_by("id")
 
 
 #: Name and call of each way, as printed.

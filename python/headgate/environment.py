@@ -107,17 +107,16 @@ class ShuffleEnvironment(Closing):
         **options: Unpack[EnvironmentOptions],
     ) -> None:
         self._options = _options.resolve("environment", options)
-        given = self._options["temp_directories"]
-        if given and not any(Path(path).exists() for path in given):
+        directories = self._options["temp_directories"]
+        if directories and not any(Path(path).exists() for path in directories):
             raise OptionError(
-                f"temp_directories={given!r} does not exist",
-                asked=f"temp_directories={given!r} ({self._options.sources['temp_directories']})",
+                f"temp_directories={directories!r} does not exist",
+                asked=f"temp_directories={directories!r} ({self._options.sources['temp_directories']})",
                 remedy="make the directory · give one that exists · omit temp_directories",
-                details={"option": "temp_directories", "value": given},
+                details={"option": "temp_directories", "value": directories},
             )
-        directories = given or local_directories()
         self._native = _native.Environment(
-            {**self._options, "temp_directories": directories},
+            {**self._options, "temp_directories": directories or local_directories()},
             secret=secrets.token_bytes(32) if secret is None else bytes(secret),
             exchange=bytes(16) if exchange_id is None else bytes(exchange_id),
             run=run,

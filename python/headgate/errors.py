@@ -416,8 +416,8 @@ def from_code(
     An unknown code, as a newer peer may send, becomes an :class:`InternalError` that names the code
     in its summary and details.
     """
-    known = ERRORS.get(code_text(code))
-    if known is None:
+    cls = ERRORS.get(code_text(code))
+    if cls is None:
         return InternalError(
             f"{summary} (unknown code {code_text(code)})",
             asked=asked,
@@ -425,4 +425,4 @@ def from_code(
             remedy=remedy,
             details={**(details or {}), "code": code_text(code)},
         )
-    return known(summary, asked=asked, have=have, remedy=remedy, details=details)
+    return cls(summary, asked=asked, have=have, remedy=remedy, details=details)

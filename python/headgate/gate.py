@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from headgate._arguments import instance, integer, octets, takes, whole, words
+from headgate._arguments import any_text, instance, integer, octets, takes, whole
 from headgate.address import ChannelAddress
 from headgate.checkpoints import Checkpointed
 from headgate.data_types import EndOfDataStatus
@@ -98,14 +98,14 @@ class InputGate(Checkpointed):
             self._take_schema(address.schema)
         return self._native.add_channel(*self._place(address))
 
-    @takes(kept=instance("a KeptSubpartition", KeptSubpartition))
-    def add_kept_channel(self, kept: KeptSubpartition) -> int:
+    @takes(subpartition=instance("a KeptSubpartition", KeptSubpartition))
+    def add_kept_channel(self, subpartition: KeptSubpartition) -> int:
         """Add a channel that reads a kept subpartition.
 
         It needs no segments: batches are read where the file is mapped, and keep it mapped.
 
         Args:
-            kept: an item that :meth:`ResultPartition.keep` returned, in this process or another one of
+            subpartition: an item that :meth:`ResultPartition.keep` returned, in this process or another one of
                 this host.
 
         Returns:
@@ -116,7 +116,7 @@ class InputGate(Checkpointed):
             IntegrityError: the index is damaged.
             PartitionNotFoundError: raised later, by the reader, if the file is gone.
         """
-        return self._native.add_kept_channel(kept.index, kept.file)
+        return self._native.add_kept_channel(subpartition.index, subpartition.file)
 
     def add_unknown_channel(self) -> int:
         """Add a channel whose producer is not known yet; a reader waits for it, sealed or not.
@@ -159,7 +159,7 @@ class InputGate(Checkpointed):
         place = (address.host, address.port, address.process_id)
         return (*place, address.partition_id, address.subpartition, self._schema)
 
-    @takes(name=words, body=octets())
+    @takes(name=any_text, body=octets())
     def send_task_event(self, name: str, body: bytes = b"") -> None:
         """Send an event upstream, to the tasks that produce for this gate.
 

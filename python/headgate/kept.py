@@ -45,7 +45,7 @@ def keep_small(
         UnknownColumnError: a key column that the schema does not have.
         UnsupportedTypeError: a column that cannot be hashed, or cannot travel in pages.
     """
-    found = _native.keep_small(
+    subpartitions = _native.keep_small(
         schema,
         selector.paths,
         batch,
@@ -54,18 +54,20 @@ def keep_small(
         page_bytes=page_bytes,
         max_page_bytes=max_page_bytes,
     )
-    if found is None:
+    if subpartitions is None:
         return None
-    kept = [KeptSubpartition(number, size, None, index) for number, _, size, index in found]
-    return kept, [rows for _, rows, _, _ in found]
+    return (
+        [KeptSubpartition(number, size, None, index) for number, _, size, index in subpartitions],
+        [rows for _, rows, _, _ in subpartitions],
+    )
 
 
-def write_indexes(pages: str | os.PathLike[str], kept: Sequence[KeptSubpartition]) -> str:
+def write_indexes(pages: str | os.PathLike[str], subpartitions: Sequence[KeptSubpartition]) -> str:
     """Write the indexes of a producer beside its pages. Others see the file once it is complete.
 
     Args:
         pages: the file that was given to :meth:`ResultPartition.keep`.
-        kept: what it returned.
+        subpartitions: what it returned.
 
     Returns:
         The path of the indexes: that of the pages with ``.index`` behind it.
@@ -74,8 +76,9 @@ def write_indexes(pages: str | os.PathLike[str], kept: Sequence[KeptSubpartition
         SpillError: the file system refuses the file.
     """
     path = os.fspath(pages)
-    has_pages = any(one.file is not None for one in kept)
-    _native.write_kept_indexes(path, has_pages, [(one.subpartition, one.index) for one in kept])
+    has_pages = any(part.file is not None for part in subpartitions)
+    indexes = [(part.subpartition, part.index) for part in subpartitions]
+    _native.write_kept_indexes(path, has_pages, indexes)
     return path + ".index"
 
 
@@ -86,8 +89,8 @@ def read_index(indexes: str | os.PathLike[str], subpartition: int) -> KeptSubpar
         PartitionNotFoundError: the file is gone.
         IntegrityError: the file is damaged.
     """
-    found = _native.read_kept_index(os.fspath(indexes), subpartition)
-    if found is None:
+    entry = _native.read_kept_index(os.fspath(indexes), subpartition)
+    if entry is None:
         return None
-    index, pages = found
+    index, pages = entry
     return KeptSubpartition(subpartition, 0, None if pages is None else os.fspath(pages), index)

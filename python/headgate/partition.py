@@ -171,19 +171,21 @@ class ResultPartition:
             >>> partition = env.create_result_partition(2, kind="blocking")
             >>> with hg.RecordWriter(partition, serializer="bytes") as writer:
             ...     writer.emit(b"hello")
-            >>> (kept,) = partition.keep("unused", inline_limit=1000)
+            >>> (subpartition,) = partition.keep("unused", inline_limit=1000)
             >>> partition.close()
             >>> gate = env.create_input_gate(sealed=False)
-            >>> gate.add_kept_channel(kept)
+            >>> gate.add_kept_channel(subpartition)
             0
             >>> gate.seal()
             >>> list(hg.RecordReader(gate, serializer="bytes"))
             [b'hello']
             >>> env.close()
         """
-        kept, is_linked = self._native.keep(os.fspath(file), inline_limit)
+        subpartitions, is_linked = self._native.keep(os.fspath(file), inline_limit)
         path = str(Path(file).absolute()) if is_linked else None
-        return [KeptSubpartition(number, size, path, index) for number, size, index in kept]
+        return [
+            KeptSubpartition(number, size, path, index) for number, size, index in subpartitions
+        ]
 
     def release_subpartition(self, subpartition: int) -> None:
         """Drop the queue of a consumer that is gone, and everything emitted to it from now on.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from headgate._kinds import kind_of
 from headgate.batches import batches_of
 from headgate.errors import SchemaMismatchError
-from headgate.schema_words import difference, how_to_cast, words
+from headgate.schemas import columns_text, difference, how_to_cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -52,7 +52,7 @@ class SchemaCast:
         self._option = option
         self._accepts = accepts or same_type
         self._not_null = [i for i, field in enumerate(schema) if _forbids_nulls(field)]
-        self._seen: pa.Schema | None = None
+        self._last_schema: pa.Schema | None = None
         #: For each declared column, its index in the batch and True if it needs a cast. None if the
         #: batch has the declared columns already.
         self._steps: list[tuple[int, bool]] | None = None
@@ -65,21 +65,23 @@ class SchemaCast:
                 without loss; a value does not fit the declared type; a column that is declared NOT
                 NULL has a null.
         """
-        given = batch.schema
-        if self._seen is None or not (given is self._seen or given == self._seen):
-            self._steps = self._steps_from(given)
-            self._seen = given
+        actual = batch.schema
+        if self._last_schema is None or not (
+            actual is self._last_schema or actual == self._last_schema
+        ):
+            self._steps = self._steps_from(actual)
+            self._last_schema = actual
         if self._steps is not None:
             batch = self._cast(batch, self._steps)
         for index in self._not_null:
             if _has_forbidden_null(batch.column(index), self._schema.field(index)):
                 raise self._error(
-                    given,
+                    actual,
                     f"null in column {self._schema.names[index]!r}, which is declared NOT NULL",
                 )
         return batch
 
-    def all(self, made: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+    def all(self, items: Iterable[Any]) -> Iterator[pa.RecordBatch]:
         """Cast and yield all batches that a function returns.
 
         Tables and batches of any library with Arrow's PyCapsule interface are taken too.
@@ -89,37 +91,37 @@ class SchemaCast:
         """
         import pyarrow as pa  # noqa: PLC0415 - slow to import
 
-        for item in made:
+        for item in items:
             for batch in batches_of(item, self._function):
                 if not isinstance(batch, pa.RecordBatch):
                     what = kind_of(item)
                     raise SchemaMismatchError(
                         f"{self._function} returned {what}, not a record batch",
-                        asked=words(self._schema),
+                        asked=columns_text(self._schema),
                         remedy="yield pyarrow.RecordBatch.from_pylist(rows)",
                     )
                 yield self(batch)
 
-    def _steps_from(self, given: pa.Schema) -> list[tuple[int, bool]] | None:
+    def _steps_from(self, actual: pa.Schema) -> list[tuple[int, bool]] | None:
         want = self._schema
-        if given.names == want.names:
+        if actual.names == want.names:
             places = list(range(len(want)))
         else:
-            made, wanted = set(given.names), set(want.names)
-            missing = [name for name in want.names if name not in made]
-            extra = [name for name in given.names if name not in wanted]
-            if missing or extra or len(given) != len(want):
-                raise self._error(given, difference(missing, extra, given, want), extra=extra)
+            names, wanted = set(actual.names), set(want.names)
+            missing = [name for name in want.names if name not in names]
+            extra = [name for name in actual.names if name not in wanted]
+            if missing or extra or len(actual) != len(want):
+                raise self._error(actual, difference(missing, extra, actual, want), extra=extra)
             if len(wanted) < len(want):
-                raise self._error(given, "several columns of one name, in another order")
-            places = [given.get_field_index(name) for name in want.names]
+                raise self._error(actual, "several columns of one name, in another order")
+            places = [actual.get_field_index(name) for name in want.names]
         steps = []
         for place, field in zip(places, want, strict=True):
-            have = given.field(place).type
+            have = actual.field(place).type
             needs_cast = not self._accepts(have, field.type)
             if needs_cast and not is_castable(have, field.type):
                 raise self._error(
-                    given,
+                    actual,
                     f"{have} in column {field.name!r}, which is declared {field.type}",
                     how=how_to_cast(field.name, have, field.type),
                 )
@@ -152,7 +154,7 @@ class SchemaCast:
 
     def _error(
         self,
-        given: pa.Schema,
+        actual: pa.Schema,
         problem: str,
         *,
         extra: Iterable[str] = (),
@@ -160,26 +162,26 @@ class SchemaCast:
         how: str = "",
     ) -> SchemaMismatchError:
         lines = [how] if how else []
-        if extra and set(self._schema.names) <= set(given.names):
+        if extra and set(self._schema.names) <= set(actual.names):
             lines.append(f"yield batch.select({self._schema.names!r})")
         elif why:
             lines.append("round or cast the column in the function")
-        declaration = self._declaration(self._proposed(given))
+        declaration = self._declaration(self._proposed(actual))
         if declaration and not why and self._option:
             lines.append(f"{self._option}={declaration}")
         return SchemaMismatchError(
             f"{self._function} {self.verb} {problem}",
-            asked=words(self._schema),
-            have=words(given) + (f": {why}" if why else ""),
+            asked=columns_text(self._schema),
+            have=columns_text(actual) + (f": {why}" if why else ""),
             remedy=" · ".join(lines),
         )
 
-    def _proposed(self, given: pa.Schema) -> pa.Schema:
+    def _proposed(self, actual: pa.Schema) -> pa.Schema:
         """Return the schema to declare for such batches, with each declared type that may hold the values."""
         import pyarrow as pa  # noqa: PLC0415 - slow to import
 
         fields = []
-        for field in given:
+        for field in actual:
             places = self._schema.get_all_field_indices(field.name)
             declared = self._schema.field(places[0]) if len(places) == 1 else None
             fits = declared is not None and is_castable(field.type, declared.type)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from headgate._arguments import check_fields, flag, integer, refuse, text, words
+from headgate._arguments import any_text, check_fields, flag, integer, refuse, text
 from headgate._kinds import kind_of
 from headgate.errors import SelectorError
 from headgate.key_groups import check_max_parallelism, default_max_parallelism
@@ -168,20 +168,22 @@ class HashSelector:
 
     def __post_init__(self) -> None:
         """Convert a single name to a tuple, and refuse no names."""
-        given: Any = self.columns
-        columns = (given,) if isinstance(given, str) else given
+        value: Any = self.columns
+        columns = (value,) if isinstance(value, str) else value
         if not isinstance(columns, Iterable) or isinstance(columns, (bytes, Mapping)):
             raise refuse(
                 "columns",
-                given,
-                f"is {kind_of(given)}",
+                value,
+                f"is {kind_of(value)}",
                 "names of columns",
                 'HashSelector(["user"])',
             )
         paths = tuple(columns)
         for path in paths:
-            if path and not (isinstance(path, tuple) and all(isinstance(one, str) for one in path)):
-                words("columns", path)
+            if path and not (
+                isinstance(path, tuple) and all(isinstance(name, str) for name in path)
+            ):
+                any_text("columns", path)
         if not paths or not all(paths):
             raise SelectorError("HashSelector has no columns", remedy='HashSelector(["user"])')
         object.__setattr__(self, "columns", paths)

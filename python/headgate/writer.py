@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAli
 
 from headgate import _native
 from headgate._arguments import (
+    any_text,
     arrow_schema,
     flag,
     instance,
@@ -17,7 +18,6 @@ from headgate._arguments import (
     patience,
     takes,
     timeout,
-    words,
 )
 from headgate._option_table import OPTIONS
 from headgate._options import parse
@@ -206,7 +206,7 @@ class RecordWriter:
         for part in self._prepared(record):
             self._native.broadcast_emit(part)
 
-    @takes(name=words, body=octets(), is_priority=flag, is_barrier=flag, is_timeoutable=flag)
+    @takes(name=any_text, body=octets(), is_priority=flag, is_barrier=flag, is_timeoutable=flag)
     def broadcast_event(
         self,
         name: str,

@@ -218,8 +218,8 @@ def test_no_rows_call_no_function():
     ("arguments", "text"),
     [
         ({"keys": []}, "keys is empty"),
-        ({"keys": [3]}, "keys has 3"),
-        ({"keys": "k", "sort": [None]}, "sort has None"),
+        ({"keys": [3]}, r"keys=\[3\] is no name of a column"),
+        ({"keys": "k", "sort": [None]}, r"sort=\[None\] is no name of a column"),
         ({"keys": "k", "function": 3}, "function=3 is an int"),
         ({"keys": "k", "as_": "spark"}, "as_='spark' is unknown"),
         ({"keys": "k", "memory": "much"}, "memory='much'"),

@@ -15,11 +15,11 @@ from headgate.__main__ import main
 from headgate.errors import OptionError, PackageNotFound
 from headgate.observe import _extras
 from headgate.observe.edges import folded, matrix
+from headgate.observe.numbers import share
 from headgate.observe.record import CheckpointStats, Failure, Run, Verdict
 from headgate.observe.report.drawing import MOST_BARS, MOST_ROWS, WIDTH, drawn
 from headgate.observe.report.files import read, write
 from headgate.observe.report.page import embedded, html
-from headgate.observe.words import share
 
 VOID = {"meta", "br", "hr", "img", "input", "link", "source", "embed"}
 HOSTILE = (

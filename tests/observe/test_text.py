@@ -8,12 +8,12 @@ import pytest
 from tests.observe.recorded import run_of, skewed, state
 
 import headgate as hg
+from headgate.observe.numbers import count, size
 from headgate.observe.process import record_of
 from headgate.observe.record import Run, Stage, Task
 from headgate.observe.state import SCHEMA_VERSION, state_of
 from headgate.observe.text import html, text
 from headgate.observe.view import view
-from headgate.observe.words import count, size
 
 
 @pytest.fixture

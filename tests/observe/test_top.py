@@ -81,7 +81,7 @@ def test_the_state_as_json_and_as_ascii(file, capsys):
     assert capsys.readouterr().out.isascii()
 
 
-def test_texts_from_outside_lose_their_control_characters():
+def test_control_characters_from_outside_are_shown_as_escapes():
     found = state()
     found["runs"] = found["runs"][1:2]
     shown = lines.page(view(found))
@@ -98,7 +98,7 @@ def test_what_is_to_be_known_of_a_streaming_job_has_a_line_each():
     shown = lines.page(view(found)).splitlines()
     assert shown[0].startswith("headgate top  clicks/2  stream  running 42.0 s  10 rows")
     assert shown[0].endswith("restarts 1")
-    assert "again: windows: 7 rows ?came too late" in shown
+    assert "again: windows: 7 rows \\x1bcame too late" in shown
     assert any(line.startswith("source  0     -     running  45%") for line in shown)
     assert any(line.startswith("7   complete  120 ms") for line in shown)
 

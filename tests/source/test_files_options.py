@@ -117,8 +117,8 @@ def test_an_unknown_option_that_looks_like_none_says_to_leave_it_out():
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"paths": 3}, "3 is a int, not a path"),
-        ({"paths": ["a", None]}, "None is a NoneType, not a path"),
+        ({"paths": 3}, "paths has 3, which is not a path"),
+        ({"paths": ["a", None]}, "paths has None, which is not a path"),
         ({"paths": "a", "filter": "id > 3"}, "filter='id > 3' is a str"),
         ({"paths": "a", "filter": [("id", ">", 3)]}, "is a list, not an Arrow expression"),
         ({"paths": "a", "columns": []}, "is empty"),

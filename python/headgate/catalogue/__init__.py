@@ -36,10 +36,10 @@ def page(code: str) -> str:
     Raises:
         LookupError: there is no such code; the text suggests close ones.
     """
-    found = _resolve(code)
-    if found is None:
+    hg_code = _resolve(code)
+    if hg_code is None:
         raise LookupError(_unknown(code))
-    return files(__package__).joinpath("pages", f"{found}.md").read_text(encoding="utf-8")
+    return files(__package__).joinpath("pages", f"{hg_code}.md").read_text(encoding="utf-8")
 
 
 def option_text(name: str) -> str:
@@ -48,10 +48,11 @@ def option_text(name: str) -> str:
     Args:
         name: ``"segment_size"``, ``"spark.headgate.segmentSize"`` or ``"HEADGATE_SEGMENT_SIZE"``.
     """
-    found = [one for one in OPTIONS.values() if name in {one.name, one.conf, one.variable}]
-    if not found:
+    for option in OPTIONS.values():
+        if name in {option.name, option.conf, option.variable}:
+            break
+    else:
         return ""
-    (option,) = found
     calls = " and ".join(CALLS[scope] for scope in option.scopes)
     lines = [
         f"{option.name}, an option of {calls}",
@@ -71,24 +72,24 @@ def verdict_texts() -> dict[str, str]:
     _, table = docs.page("progress").split("| `kind` |", 1)
     rows = []
     for line in table.split("\n\n")[0].splitlines()[2:]:
-        kinds, condition = (cell.strip() for cell in line.strip("|").split("|"))
-        rows.append((kinds.replace("`", "").split(", "), condition))
-    found = {}
-    for own, condition in rows:
+        names, condition = (cell.strip() for cell in line.strip("|").split("|"))
+        rows.append((names.replace("`", "").split(", "), condition))
+    texts = {}
+    for kinds, condition in rows:
         first, *rest = wrap(condition, 88)
         lines = [f"  {'given if':<10} {first}", *(f"{'':13}{more}" for more in rest)]
         others = [
             kind
-            for kinds, _ in rows
-            for kind in kinds
-            if kinds is not own and f"`{kind}`" in condition
+            for other_kinds, _ in rows
+            for kind in other_kinds
+            if kind not in kinds and f"`{kind}`" in condition
         ]
         more = [f"  more       python -m headgate explain {' '.join(others)}"] if others else []
         more += ["  more       python -m headgate docs progress"]
-        for kind in own:
+        for kind in kinds:
             title = f"{kind}, a verdict on the slowest stage, and when it is given"
-            found[kind] = "\n".join([title, "", *lines, "", *more])
-    return found
+            texts[kind] = "\n".join([title, "", *lines, "", *more])
+    return texts
 
 
 def summary(code: str) -> str:
@@ -116,17 +117,17 @@ def main(wanted: Sequence[str]) -> int:
 
 
 def _resolve(code: str) -> str | None:
-    by_name = {cls.__name__.casefold(): known for known, cls in ERRORS.items()}
-    found = by_name.get(code.strip().casefold(), code_text(code))
-    return found if found in ERRORS else None
+    by_name = {cls.__name__.casefold(): hg_code for hg_code, cls in ERRORS.items()}
+    hg_code = by_name.get(code.strip().casefold(), code_text(code))
+    return hg_code if hg_code in ERRORS else None
 
 
 def _unknown(code: str) -> str:
-    names = {cls.__name__: known for known, cls in ERRORS.items()}
+    names = {cls.__name__: hg_code for hg_code, cls in ERRORS.items()}
     near = close_matches(code_text(code), ERRORS)
     near += [names[name] for name in close_matches(code, names)]
     lines = [f"there is no error, no option and no verdict {code!r}"]
-    lines += [f"  close   {summary(known)}" for known in dict.fromkeys(near[:3])]
+    lines += [f"  close   {summary(hg_code)}" for hg_code in dict.fromkeys(near[:3])]
     lines += [f"  close   {name}" for name in close_matches(code, [*OPTIONS, *verdict_texts()])]
     lines.append("  more    python -m headgate explain")
     return "\n".join(lines)

@@ -39,11 +39,11 @@ def page(name: str) -> str:
     Raises:
         LookupError: there is no such page; the text suggests close ones.
     """
-    found, short = pages(), name.strip().removeprefix("docs/").removesuffix(".md")
-    if short in found:
-        return found[short]
+    texts, short = pages(), name.strip().removeprefix("docs/").removesuffix(".md")
+    if short in texts:
+        return texts[short]
     lines = [f"there is no page {name!r}"]
-    lines += [f"  close   {known}" for known in close_matches(short, found)]
+    lines += [f"  close   {title}" for title in close_matches(short, texts)]
     lines.append("  more    python -m headgate docs")
     raise LookupError("\n".join(lines))
 

@@ -284,7 +284,8 @@ def _copy(
     for name, column in picked.items():
         columns[name][start:end] = _values(column, columns[name].dtype)
         if name in masks:
-            masks[name][start:end] = _nulls(column) if column.null_count else False
+            nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else False
+            masks[name][start:end] = nulls
 
 
 def _values(column: pa.Array, dtype: Any) -> Any:
@@ -309,7 +310,3 @@ def _values(column: pa.Array, dtype: Any) -> Any:
     if pa.types.is_timestamp(arrow) or pa.types.is_duration(arrow):
         return values.view(dtype)
     return values
-
-
-def _nulls(column: pa.Array) -> Any:
-    return column.is_null().to_numpy(zero_copy_only=False)

@@ -53,14 +53,8 @@ class UnionInputGate(Checkpointed):
         if not isinstance(gates, Iterable):
             raise refuse("gates", gates, f"is {kind_of(gates)}", "InputGates")
         self._gates = list(gates)
-        for one in self._gates:
-            instance("InputGates", InputGate)("gates", one)
         for gate in self._gates:
-            if not isinstance(gate, InputGate):
-                raise OptionError(
-                    f"a union reads input gates, not {type(gate).__name__}",
-                    remedy="give the gates of the other union one by one",
-                )
+            instance("InputGates", InputGate)("gates", gate)
         if len(self._gates) < 2:
             raise OptionError(f"a union of {len(self._gates)} gates", asked="two gates or more")
         for gate in self._gates:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate._arguments import function as check_function
-from headgate._arguments import size
+from headgate._arguments import names, size
 from headgate._matches import close_matches
 from headgate.batches import joined, returned
 from headgate.errors import OptionError, UnknownColumnError
@@ -120,10 +120,10 @@ class PerKey:
         *,
         each: bool,
     ) -> None:
-        self.keys = _names("keys", keys)
+        self.keys = names("keys", keys)
         if not self.keys:
             raise OptionError("keys is empty", remedy="name a column")
-        self.sort = _names("sort", sort)
+        self.sort = names("sort", sort)
         form = "def f(group): ..." if each else "def f(groups, offsets): ..."
         check_function(
             "function", function, 1 if each else 2, f"{form}, which returns a table or a DataFrame"
@@ -145,12 +145,12 @@ class PerKey:
 
     def _batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
         rows = SingleRows(_RETURNED_BYTES, nan_is_null=self._as in PANDAS)
-        for made in self._returned(batches):
-            if isinstance(made, Mapping):
-                yield from rows.add(made)
+        for result in self._returned(batches):
+            if isinstance(result, Mapping):
+                yield from rows.add(result)
             else:
                 yield from rows.take()
-                yield from returned(_NAME, made)
+                yield from returned(_NAME, result)
         yield from rows.take()
 
     def _returned(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
@@ -167,17 +167,6 @@ class PerKey:
             else:
                 yield self._function(as_library(table, self._as), offsets)
             del table  # before the rows of the next groups are gathered
-
-
-def _names(option: str, names: Any) -> list[str]:
-    found = [names] if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
-    wrong = [name for name in found if not isinstance(name, str)]
-    if wrong:
-        raise OptionError(
-            f"{option} has {wrong[0]!r}, which is not the name of a column",
-            remedy=f'{option}="user" · {option}=["user", "day"]',
-        )
-    return found
 
 
 def _checked(batches: Iterable[pa.RecordBatch], by: list[str]) -> Iterator[pa.RecordBatch]:

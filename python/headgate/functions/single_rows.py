@@ -70,15 +70,15 @@ class SingleRows:
             return  # in another order
         if not names or self._names:
             raise SchemaMismatchError(
-                f"the function by key returned a dict with {_words(names)}",
-                asked=_words(self._names or ["a value for each column"]),
+                f"the function by key returned a dict with {_listed(names)}",
+                asked=_listed(self._names or ["a value for each column"]),
                 remedy="return the same columns each time, None where there is no value",
             )
         self._names = names
         self._columns = [[] for _ in names]
 
 
-def _words(names: list[str]) -> str:
+def _listed(names: list[str]) -> str:
     return ", ".join(names) or "no columns"
 
 

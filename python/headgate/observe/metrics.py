@@ -20,20 +20,23 @@ MAX_RUNS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class Metric:
     """One metric.
 
     Attributes:
         name: as a scraper sees it; that of a counter ends with ``_total``.
-        kind: ``"counter"`` or ``"gauge"``.
         labels: names of its labels.
-        words: what it is, with its unit.
+        description: the metric and its unit, in a sentence.
     """
 
     name: str
-    kind: Literal["counter", "gauge"]
     labels: tuple[str, ...]
-    words: str
+    description: str
+
+    @property
+    def kind(self) -> Literal["counter", "gauge"]:
+        """The kind, by the name."""
+        return "counter" if self.name.endswith("_total") else "gauge"
 
 
 _RUN: Final = ("exchange", "run")
@@ -58,48 +61,44 @@ _DROPPED: Final = {
 }
 
 
-def _named(name: str, labels: tuple[str, ...], words: str) -> Named:
-    return Named(name, "counter" if name.endswith("_total") else "gauge", labels, words)
-
-
 #: All metrics. Their names and labels are stable; docs/metrics.md has the same table.
 METRICS: Final = (
-    _named("headgate_runs", ("state",), "runs of exchanges in the record, by their state"),
-    _named("headgate_run_state", (*_RUN, "mode", "state"), "1 for the state of the run"),
-    _named("headgate_run_duration_seconds", _RUN, "seconds of the run so far"),
-    _named("headgate_num_tasks", (*_RUN, "role", "state"), "tasks, by role and state"),
-    _named("headgate_num_records_out_total", _RUN, "rows that the producers sent"),
-    _named("headgate_num_records_in_total", _RUN, "rows that the consumers read"),
-    _named("headgate_num_bytes_out_total", _RUN, "bytes of pages that were sent"),
-    _named("headgate_num_buffers_out_total", _RUN, "buffers that were sent"),
-    _named("headgate_num_failed_attempts_total", _RUN, "attempts at tasks that failed"),
-    _named("headgate_pool_peak_bytes", _RUN, "peak pool usage of the fullest process"),
-    _named("headgate_kept_file_bytes", _RUN, "bytes in files of a kept exchange"),
-    _named("headgate_busy_time_ms_per_second", _STAGE, "ms/s, mean over the tasks"),
-    _named("headgate_idle_time_ms_per_second", _STAGE, "ms/s waiting for upstream, mean"),
-    _named("headgate_back_pressured_time_ms_per_second", _STAGE, "ms/s waiting downstream, mean"),
-    _named("headgate_busiest_task_ms_per_second", _STAGE, "busy ms/s of the busiest task"),
-    _named("headgate_accumulate_busy_time_ms_total", _STAGE, "ms, summed over tasks"),
-    _named("headgate_accumulate_idle_time_ms_total", _STAGE, "ms, summed over tasks"),
-    _named("headgate_accumulate_back_pressured_time_ms_total", _STAGE, "ms, summed over tasks"),
-    _named("headgate_num_restarts_total", ("job",), "restarts of a streaming job"),
-    _named("headgate_last_completed_checkpoint_id", ("job",), "id of the last one complete"),
-    _named("headgate_last_checkpoint_duration_ms", ("job",), "ms of the last one complete"),
-    _named("headgate_last_checkpoint_size_bytes", ("job",), "bytes that it wrote"),
-    _named("headgate_number_of_in_progress_checkpoints", ("job",), "pending checkpoints"),
-    _named(
+    Metric("headgate_runs", ("state",), "runs of exchanges in the record, by their state"),
+    Metric("headgate_run_state", (*_RUN, "mode", "state"), "1 for the state of the run"),
+    Metric("headgate_run_duration_seconds", _RUN, "seconds of the run so far"),
+    Metric("headgate_num_tasks", (*_RUN, "role", "state"), "tasks, by role and state"),
+    Metric("headgate_num_records_out_total", _RUN, "rows that the producers sent"),
+    Metric("headgate_num_records_in_total", _RUN, "rows that the consumers read"),
+    Metric("headgate_num_bytes_out_total", _RUN, "bytes of pages that were sent"),
+    Metric("headgate_num_buffers_out_total", _RUN, "buffers that were sent"),
+    Metric("headgate_num_failed_attempts_total", _RUN, "attempts at tasks that failed"),
+    Metric("headgate_pool_peak_bytes", _RUN, "peak pool usage of the fullest process"),
+    Metric("headgate_kept_file_bytes", _RUN, "bytes in files of a kept exchange"),
+    Metric("headgate_busy_time_ms_per_second", _STAGE, "ms/s, mean over the tasks"),
+    Metric("headgate_idle_time_ms_per_second", _STAGE, "ms/s waiting for upstream, mean"),
+    Metric("headgate_back_pressured_time_ms_per_second", _STAGE, "ms/s waiting downstream, mean"),
+    Metric("headgate_busiest_task_ms_per_second", _STAGE, "busy ms/s of the busiest task"),
+    Metric("headgate_accumulate_busy_time_ms_total", _STAGE, "ms, summed over tasks"),
+    Metric("headgate_accumulate_idle_time_ms_total", _STAGE, "ms, summed over tasks"),
+    Metric("headgate_accumulate_back_pressured_time_ms_total", _STAGE, "ms, summed over tasks"),
+    Metric("headgate_num_restarts_total", ("job",), "restarts of a streaming job"),
+    Metric("headgate_last_completed_checkpoint_id", ("job",), "id of the last one complete"),
+    Metric("headgate_last_checkpoint_duration_ms", ("job",), "ms of the last one complete"),
+    Metric("headgate_last_checkpoint_size_bytes", ("job",), "bytes that it wrote"),
+    Metric("headgate_number_of_in_progress_checkpoints", ("job",), "pending checkpoints"),
+    Metric(
         "headgate_num_late_records_dropped_total",
         _OPERATOR,
         "rows that came too late for their windows and that no side output took",
     ),
-    _named(
+    Metric(
         "headgate_num_expired_values_total",
         _OPERATOR,
         "values of state that were dropped after their time to live",
     ),
-    _named("headgate_num_unread_records_total", _OPERATOR, "rows of outputs that nothing reads"),
-    _named("headgate_page_clients", (), "pages that get events now"),
-    _named("headgate_page_dropped_clients_total", (), "pages that were too slow"),
+    Metric("headgate_num_unread_records_total", _OPERATOR, "rows of outputs that nothing reads"),
+    Metric("headgate_page_clients", (), "pages that get events now"),
+    Metric("headgate_page_dropped_clients_total", (), "pages that were too slow"),
 )
 #: For each metric the values of its labels, and its value.
 Samples: TypeAlias = dict[str, list[tuple[tuple[Any, ...], float]]]

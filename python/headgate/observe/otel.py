@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
     from opentelemetry.trace import Span, Tracer, TracerProvider
 
-    from headgate.observe.metrics import Named, Samples
+    from headgate.observe.metrics import Metric, Samples
     from headgate.observe.state import Source, State
 
 _LOG: Final = logging.getLogger("headgate.observe")
@@ -41,7 +41,7 @@ _CLOSING: Final = 5.0
 
 
 class Telemetry(Closing):
-    """What is handed to the providers until it is closed. As a context manager it closes at the end.
+    """Hands metrics and spans to providers until it is closed. As a context manager it closes at the end.
 
     Args:
         source: returns the state; the record of this process if not given.
@@ -70,7 +70,7 @@ class Telemetry(Closing):
         self._source = source
         self._period = period
         self._lock = threading.Lock()
-        self._found: tuple[float, Samples] | None = None
+        self._latest: tuple[float, Samples] | None = None
         self._is_open = True
         self._has_warned = False
         self._stop = threading.Event()
@@ -99,10 +99,12 @@ class Telemetry(Closing):
             is_counter = metric.kind == "counter"
             make = meter.create_observable_counter if is_counter else meter.create_observable_gauge
             make(
-                otel_name(metric.name), callbacks=[self._callback(metric)], description=metric.words
+                otel_name(metric.name),
+                callbacks=[self._callback(metric)],
+                description=metric.description,
             )
 
-    def _callback(self, metric: Named) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def _callback(self, metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
         from opentelemetry.metrics import Observation  # noqa: PLC0415 - an extra
 
         def observe(_: CallbackOptions) -> list[Observation]:
@@ -118,9 +120,9 @@ class Telemetry(Closing):
             return {metric.name: [] for metric in METRICS}
         with self._lock:
             now = time.monotonic()
-            if self._found is None or now - self._found[0] > _FRESH:
-                self._found = now, samples(self._source())
-            return self._found[1]
+            if self._latest is None or now - self._latest[0] > _FRESH:
+                self._latest = now, samples(self._source())
+            return self._latest[1]
 
     def _run(self) -> None:
         while True:
@@ -148,14 +150,14 @@ class _Spans:
         self._tracer = tracer
         runs = _by_key(state)
         self._done = {key for key, run in runs.items() if not is_running(run)}
-        self._known = set(runs)
+        self._recorded = set(runs)
 
     def hand_over(self, state: State) -> int:
         """Hand over what has ended since; return how many left the record before."""
         runs = _by_key(state)
-        lost = len(self._known - self._done - runs.keys())
-        self._known = set(runs)
-        self._done &= self._known
+        lost = len(self._recorded - self._done - runs.keys())
+        self._recorded = set(runs)
+        self._done &= self._recorded
         for key, run in reversed(runs.items()):
             if key not in self._done and not is_running(run):
                 self._done.add(key)  # first: one that raises is not tried for ever

@@ -57,7 +57,7 @@ class StateCollector:
             if not series[metric.name]:
                 continue
             family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-            exposed = family(metric.name, metric.words, labels=metric.labels)
+            exposed = family(metric.name, metric.description, labels=metric.labels)
             for labels, value in series[metric.name]:
                 exposed.add_metric([str(label) for label in labels], value)
             yield exposed

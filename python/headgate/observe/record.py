@@ -328,9 +328,9 @@ class Run:
         """Return the tasks as a table with a row per task and a column per attribute."""
         import pyarrow as pa  # noqa: PLC0415 - slow to import
 
-        words = {"role", "state", "host"}
+        texts = {"role", "state", "host"}
         names = [task_field.name for task_field in fields(Task)]
-        schema = pa.schema([(n, pa.string() if n in words else pa.int64()) for n in names])
+        schema = pa.schema([(n, pa.string() if n in texts else pa.int64()) for n in names])
         return pa.Table.from_pylist([_values(task) for task in self.tasks], schema=schema)
 
     def report(self, path: str | os.PathLike[str] = "report.html") -> Path:

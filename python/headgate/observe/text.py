@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.observe.numbers import count, seconds, share, size
 from headgate.observe.state import (
     STAGE_TIMES,
     TIMES,
@@ -16,7 +17,6 @@ from headgate.observe.state import (
     short_name,
     title,
 )
-from headgate.observe.words import count, seconds, share, size
 
 if TYPE_CHECKING:
     from headgate.observe.state import State
@@ -82,7 +82,7 @@ def html(run: State) -> str:
     return (
         '<div style="font-family:sans-serif;font-size:13px;white-space:pre-wrap">'
         f"<div><b>{escape(_head(run))}</b></div>"
-        + "".join(f"<div>{escape(words)}</div>" for words in lines)
+        + "".join(f"<div>{escape(line)}</div>" for line in lines)
         + (f'<table style="{_TABLE}">{rows}</table>' if rows else "")
         + f"{_task_table(run)}</div>"
     )
@@ -149,12 +149,12 @@ def _tasks_of_side(name: str, run: State, side: str) -> str:
 
 
 def _repeated(run: State) -> list[str]:
-    words = []
+    lines = []
     if run["made_again"]:
-        words.append(f"{run['made_again']} producers ran again, as their output was lost")
+        lines.append(f"{run['made_again']} producers ran again, as their output was lost")
     if run["failed_attempts"]:
-        words.append(f"{run['failed_attempts']} attempts failed")
-    return words
+        lines.append(f"{run['failed_attempts']} attempts failed")
+    return lines
 
 
 def _timed(run: State) -> list[dict[str, Any]]:
@@ -187,9 +187,9 @@ def _task_cells(task: State, run: State) -> str:
 
 def _stage_row(stage: State) -> str:
     parts = dict(zip(_COLOURS, _percents(stage), strict=True))
-    words = ", ".join(f"{name} {percent}" for name, percent in parts.items())
-    words += f"; busy for {seconds(stage['busy_ms'])} in all tasks{_busiest(stage)}"
-    cells = (escape(stage["name"]), _bar(stage), escape(words))
+    label = ", ".join(f"{name} {percent}" for name, percent in parts.items())
+    label += f"; busy for {seconds(stage['busy_ms'])} in all tasks{_busiest(stage)}"
+    cells = (escape(stage["name"]), _bar(stage), escape(label))
     return "<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>"
 
 
@@ -222,7 +222,7 @@ def _fitting(sentence: str, width: int) -> str:
     return sentence
 
 
-def _cut(words: str, width: int) -> str:
-    if len(words) <= width:
-        return words
-    return words[: max(0, width - 3)] + "..." if width > 3 else words[:width]
+def _cut(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    return line[: max(0, width - 3)] + "..." if width > 3 else line[:width]

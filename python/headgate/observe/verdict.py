@@ -11,9 +11,9 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from headgate.observe.numbers import share as percent
 from headgate.observe.record import Task, Verdict
 from headgate.observe.stages import times_in
-from headgate.observe.words import share as percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -224,9 +224,9 @@ def _slow_host(tasks: list[Task], stage: str, share: float) -> Verdict | None:
         slow, _ = min(here)
         _, number = min(here, key=lambda pace_and_task: (-pace_and_task[0], pace_and_task[1]))
         if max(there) and slow >= SLOW_HOST * max(there):
-            words = "reading the source" if stage == "source" else stage
+            work = "reading the source" if stage == "source" else stage
             times = f"{slow / max(there):.1f} times as long per row on {host} as elsewhere"
-            text = f"{words} takes at least {times}"
+            text = f"{work} takes at least {times}"
             return Verdict("slow-host", stage, number, share, text, ADVICE["slow-host"])
     return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.observe.numbers import span
 from headgate.observe.state import (
     STAGE_TIMES,
     by_worth,
@@ -16,7 +17,6 @@ from headgate.observe.state import (
     title,
     wall_ms,
 )
-from headgate.observe.words import span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ MAX_CHECKPOINTS: Final = 20
 _RECENT: Final = 5
 #: Flink's limits: a share up to the first is OK, up to the second LOW, above it HIGH.
 _LOW, _HIGH = 0.1, 0.5
-#: What a line of the list of runs has.
+#: Fields of a line in the list of runs.
 _SUMMARY: Final = ("name", "number", "mode", "state", "error", "seconds", "rows", "started_at")
 
 

@@ -200,13 +200,13 @@ class SinkCommitter:
             )
         return None
 
-    def abort_unknown(self, known: Collection[bytes], before: str | None = None) -> None:
+    def abort_unknown(self, committables: Collection[bytes], before: str | None = None) -> None:
         """Remove staged rows of this job that no checkpoint names.
 
         Called before any writer is made, and for a batch that failed.
 
         Args:
-            known: committables that may still be committed.
+            committables: committables that may still be committed.
             before: rows of a writer whose ``attempt`` sorts behind this text stay: a newer driver of the
                 job has staged them. None if there can be no other driver.
         """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Staged(NamedTuple):
-    """What a task leaves to the commit.
+    """The output of a task, which the commit makes visible.
 
     Attributes:
         committable: of its rows; None if there is nothing to commit.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -198,12 +199,12 @@ class DeltaCommitter(StagedCommitter):
         table = self._sink.table()
         committed = _version(table, self._app)
         # A task that has not heard of a commit yet passes its committable again with the next checkpoint.
-        new = [one for one in staged if committed is None or one.number > committed]
+        new = [entry for entry in staged if committed is None or entry.number > committed]
         if not new or (committed is not None and committed >= checkpoint_id):
             return
         now = time.time_ns() // 1_000_000
         actions = []
-        for file in (file for one in new for file in one.files):
+        for file in chain.from_iterable(entry.files for entry in new):
             self._check_file(file)
             stats = json.dumps({"numRecords": file.rows})
             actions.append(AddAction(file.name, file.bytes, {}, now, True, stats))
@@ -219,12 +220,12 @@ class DeltaCommitter(StagedCommitter):
                 remedy="commit it again: its rows come once",
             ) from error
 
-    def abort_unknown(self, known: Collection[bytes], before: str | None = None) -> None:
+    def abort_unknown(self, committables: Collection[bytes], before: str | None = None) -> None:
         """Remove files of checkpoints after the last committed one; others are left to VACUUM.
 
         A file of an earlier checkpoint may belong to an old version of the table.
         """
-        named = {file.name for data in known for file in Committable.from_bytes(data).files}
+        named = {file.name for data in committables for file in Committable.from_bytes(data).files}
         committed, start = self.latest(), prefix(self._job)
         with failing("clean up", self._storage.root):
             for info in self._storage.list(self._storage.root):
@@ -273,8 +274,8 @@ def _check(table: Any) -> None:
     """
     facts = table.metadata()
     rules = [name for name in facts.configuration if name.startswith("delta.constraints.")]
-    for one in table.schema().fields:
-        rules += [f"{one.name}: {rule}" for rule in one.metadata if rule.startswith("delta.")]
+    for column in table.schema().fields:
+        rules += [f"{column.name}: {rule}" for rule in column.metadata if rule.startswith("delta.")]
     if facts.partition_columns or rules:
         raise NotBuiltError(
             "the sink of Delta tables writes to tables without partitions, constraints and computed columns",

@@ -38,25 +38,25 @@ class Encoding:
     delimiter: str = ","
 
 
-def compression_of(file_format: str, asked: Any) -> str:
+def compression_of(file_format: str, compression: Any) -> str:
     """Return the compression to use.
 
     Raises:
         OptionError: the format or this build of pyarrow does not support it.
     """
-    known = COMPRESSIONS[file_format]
-    if asked is None:
-        return known[0]
+    compressions = COMPRESSIONS[file_format]
+    if compression is None:
+        return compressions[0]
     if (
-        not isinstance(asked, str)
-        or asked not in known
-        or (asked != "none" and not pa.Codec.is_available(_codec(asked)))
+        not isinstance(compression, str)
+        or compression not in compressions
+        or (compression != "none" and not pa.Codec.is_available(_codec(compression)))
     ):
         raise OptionError(
-            f"compression={asked!r} is not supported by {file_format} files",
-            remedy=" · ".join(f"compression={name!r}" for name in known),
+            f"compression={compression!r} is not supported by {file_format} files",
+            remedy=" · ".join(f"compression={name!r}" for name in compressions),
         )
-    return asked
+    return compression
 
 
 def _codec(compression: str) -> str:

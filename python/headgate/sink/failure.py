@@ -24,9 +24,9 @@ class UnsafeError(OSError):
     """
 
     def __init__(
-        self, said: str, remedy: str = "remove it, once you know who made it · another path"
+        self, text: str, remedy: str = "remove it, once you know who made it · another path"
     ) -> None:
-        super().__init__(said)
+        super().__init__(text)
         self.remedy = remedy
 
 
@@ -59,9 +59,9 @@ def failing(doing: str, path: str, *, decided: bool = False) -> Iterator[None]:
         raise
     except FAULTS as error:
         code = getattr(error, "errno", None)
-        said = str(error).partition("\n")[0]
+        cause = str(error).partition("\n")[0]
         failure = SinkError(
-            f"cannot {doing} {path}: {said}",
+            f"cannot {doing} {path}: {cause}",
             remedy=getattr(error, "remedy", "") or _REMEDIES.get(code, ""),
             details={"path": path, "errno": code},
         )
@@ -84,7 +84,7 @@ def aborting(abort: Callable[[], None]) -> Iterator[None]:
 def mark_decided(error: SinkError) -> SinkError:
     """Add to an error that its commit is decided, with the remedy, and return the error."""
     error.have = DECIDED
-    known = "" if error.remedy == error.default_remedy else error.remedy
-    first = known.partition(" · ")[0]
+    remedy = "" if error.remedy == error.default_remedy else error.remedy
+    first = remedy.partition(" · ")[0]
     error.remedy = " · then ".join(part for part in (first, "FileSink(path).recover()") if part)
     return error

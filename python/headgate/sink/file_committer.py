@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError, SinkError
@@ -104,14 +105,14 @@ class FileCommitter(StagedCommitter):
         """
         if self._is_batch:
             return self._commit_batch(staged)
-        numbers = {n: list(files) for n, files in groupby(staged, lambda one: one.number)}
+        numbers = {n: list(files) for n, files in groupby(staged, attrgetter("number"))}
         if self._sink.mode == "overwrite":
             numbers.setdefault(checkpoint_id, [])
         commits = [self._commit_number(number, files) for number, files in numbers.items()]
         done = [journal for journal in commits if journal is not None]
         return _result_of(*done) if done else None
 
-    def abort_unknown(self, known: Collection[bytes], before: str | None = None) -> None:
+    def abort_unknown(self, committables: Collection[bytes], before: str | None = None) -> None:
         """Remove the staged files, and the folders that a batch made.
 
         Has no effect on the decided commit of a batch, which :func:`recover` completes.
@@ -120,11 +121,11 @@ class FileCommitter(StagedCommitter):
             SinkError: a file could not be removed.
         """
         if not self._is_batch:
-            super().abort_unknown(known, before)
+            super().abort_unknown(committables, before)
         elif journals.read(self._storage, self._folder) is None:
             with failing("look at", self._storage.at(STAGING, self._folder)):
                 facts = JobFacts.read(self._storage, self._folder)
-            discard(self._storage, self._folder, facts.made)
+            discard(self._storage, self._folder, facts.created)
 
     def latest(self) -> int | None:
         """Return the number of the last committed checkpoint; None before the first one."""
@@ -144,7 +145,7 @@ class FileCommitter(StagedCommitter):
         facts = JobFacts(self._owner or Owner.of(os.getpid()), tuple(_missing(storage)))
         path = storage.at(STAGING, self._folder, JOB)
         with (
-            aborting(lambda: discard(storage, self._folder, facts.made)),
+            aborting(lambda: discard(storage, self._folder, facts.created)),
             failing("write", path),
         ):
             storage.write_first(path, facts.to_json())
@@ -196,7 +197,7 @@ class FileCommitter(StagedCommitter):
             )
         rows = sum(file.rows for committable in staged for file in committable.files)
         moves: list[journals.Move] = []
-        in_order = sorted(staged, key=lambda one: (one.index, one.attempt))
+        in_order = sorted(staged, key=attrgetter("index", "attempt"))
         for number, committable in enumerate(in_order):
             for file in committable.files:
                 # An empty file only keeps the schema: keep one, and only if there are no rows.

@@ -84,15 +84,15 @@ class Journal:
         try:
             fields = unseal(text)
             moves = tuple(Move(**move) for move in fields.pop("moves"))
-            found = cls(moves=moves, removes=tuple(fields.pop("removes")), **fields)
-            _check_paths(found, job)
+            journal = cls(moves=moves, removes=tuple(fields.pop("removes")), **fields)
+            _check_paths(journal, job)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SinkError(
                 f"the journal {path} cannot be read: {error}",
                 remedy="check the files that it names · delete it together with its job's files",
                 details={"path": path},
             ) from error
-        return found
+        return journal
 
 
 def read(storage: Storage, job: str) -> Journal | None:

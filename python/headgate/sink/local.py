@@ -114,8 +114,8 @@ def write(data: Any, sink: Sink, *, schema: pa.Schema | None = None) -> WriteRes
             decided.
         SchemaMismatchError: a batch has other columns than the sink.
     """
-    batches, known = _batches(data)
-    with LocalWrite(sink, known if schema is None else schema) as job:
+    batches, data_schema = _batches(data)
+    with LocalWrite(sink, data_schema if schema is None else schema) as job:
         for batch in batches:
             if not isinstance(batch, pa.RecordBatch):
                 raise refuse("data", data, f"has {kind_of(batch)}", "record batches")

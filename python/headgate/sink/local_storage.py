@@ -76,19 +76,19 @@ class LocalStorage(Storage):
 
     def list(self, path: str, *, recursive: bool = False) -> list[Entry]:
         """Return the contents of a folder, sorted by path; none if the folder is missing."""
-        found: list[Entry] = []
+        entries: list[Entry] = []
         try:
             with suppress(FileNotFoundError, NotADirectoryError), self._folder(path) as folder:
                 for below, folders, files, number in os.fwalk(dir_fd=folder, onerror=_raise):
                     above = path.rstrip("/") + below[1:]
                     for name in (*folders, *files):
                         with suppress(FileNotFoundError):
-                            found.append(_entry(f"{above}/{name}", _stat(number, name)))
+                            entries.append(_entry(f"{above}/{name}", _stat(number, name)))
                     if not recursive:
                         break
         except RecursionError:
             raise UnsafeError(f"{path} has too many folders, one in another") from None
-        return sorted(found, key=lambda entry: entry.path)
+        return sorted(entries, key=lambda entry: entry.path)
 
     def open_output(self, path: str) -> Any:
         """Return the output stream of a new file."""
@@ -189,12 +189,12 @@ class LocalStorage(Storage):
         """Return the contents of a file; None if it does not exist."""
         try:
             with self._parent(path) as (folder, name):
-                seen = self._check_file(folder, name, path)
+                status = self._check_file(folder, name, path)
                 number = os.open(name, _READ, dir_fd=folder)
         except FileNotFoundError:
             return None
         with open(number, "rb") as stream:  # noqa: PTH123 - a descriptor
-            if not os.path.samestat(seen, os.fstat(number)):
+            if not os.path.samestat(status, os.fstat(number)):
                 raise UnsafeError(f"{path} was replaced while it was opened")
             return stream.read()
 
@@ -266,26 +266,26 @@ class LocalStorage(Storage):
 
     def _checked(self, folder: int, name: str, path: str) -> os.stat_result:
         """Return the facts of a file or folder of this user that has no name elsewhere."""
-        found = _stat(folder, name)
-        _check_kind(found, path)
-        self._check_owner(found, path)
+        status = _stat(folder, name)
+        _check_kind(status, path)
+        self._check_owner(status, path)
         for _ in range(TRIES):
             # move_new() gives a file two names in its folder for a moment, and for good in a crash.
-            if not kinds.S_ISREG(found.st_mode) or found.st_nlink == _names_of(found, folder):
-                return found
-            found = _stat(folder, name)
+            if not kinds.S_ISREG(status.st_mode) or status.st_nlink == _names_of(status, folder):
+                return status
+            status = _stat(folder, name)
         raise UnsafeError(f"{path} is a hard link: its file has a name in another folder")
 
     def _check_file(self, folder: int, name: str, path: str) -> os.stat_result:
-        found = self._checked(folder, name, path)
-        if not kinds.S_ISREG(found.st_mode):
+        status = self._checked(folder, name, path)
+        if not kinds.S_ISREG(status.st_mode):
             raise UnsafeError(f"{path} is no file")
-        return found
+        return status
 
-    def _check_owner(self, found: os.stat_result, path: str) -> None:
-        if found.st_uid not in {os.geteuid(), self._mapped} and found.st_uid != self._probe():
+    def _check_owner(self, status: os.stat_result, path: str) -> None:
+        if status.st_uid not in {os.geteuid(), self._mapped} and status.st_uid != self._probe():
             raise UnsafeError(
-                f"{path} belongs to user {found.st_uid}; this process runs as {os.geteuid()}, and"
+                f"{path} belongs to user {status.st_uid}; this process runs as {os.geteuid()}, and"
                 " Headgate uses only files of its own user there",
                 _FOREIGN,
             )
@@ -364,23 +364,23 @@ def _stat(folder: int, name: str) -> os.stat_result:
     return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
 
-def _entry(path: str, found: os.stat_result) -> Entry:
-    is_file, is_folder = kinds.S_ISREG(found.st_mode), kinds.S_ISDIR(found.st_mode)
-    return Entry(path, is_file, is_folder, found.st_size if is_file else None, found.st_mtime_ns)
+def _entry(path: str, status: os.stat_result) -> Entry:
+    is_file, is_folder = kinds.S_ISREG(status.st_mode), kinds.S_ISDIR(status.st_mode)
+    return Entry(path, is_file, is_folder, status.st_size if is_file else None, status.st_mtime_ns)
 
 
-def _names_of(found: os.stat_result, folder: int) -> int:
+def _names_of(status: os.stat_result, folder: int) -> int:
     """Return the number of names that a file has in a folder."""
-    if found.st_nlink == 1:
+    if status.st_nlink == 1:
         return 1
     with os.scandir(folder) as names:
-        return sum(entry.inode() == found.st_ino for entry in names)
+        return sum(entry.inode() == status.st_ino for entry in names)
 
 
-def _check_kind(found: os.stat_result, path: str) -> None:
-    if kinds.S_ISLNK(found.st_mode):
+def _check_kind(status: os.stat_result, path: str) -> None:
+    if kinds.S_ISLNK(status.st_mode):
         raise UnsafeError(f"{path} is a symbolic link, and Headgate follows none there")
-    if not kinds.S_ISREG(found.st_mode) and not kinds.S_ISDIR(found.st_mode):
+    if not kinds.S_ISREG(status.st_mode) and not kinds.S_ISDIR(status.st_mode):
         raise UnsafeError(f"{path} is neither a file nor a folder")
 
 

@@ -51,22 +51,22 @@ def _struct(array: pa.StructArray, data_type: pa.StructType) -> pa.StructArray:
     return pa.StructArray.from_arrays(children, names=names, mask=array.is_null())
 
 
-def _with_nulls_of(made: pa.Array, array: pa.Array) -> pa.Array:
+def _with_nulls_of(lists: pa.Array, array: pa.Array) -> pa.Array:
     """Return lists with the nulls of other ones."""
     if not array.null_count:
-        return made
+        return lists
     validity = array.buffers()[0]
     return pa.Array.from_buffers(
-        made.type,
-        len(made),
-        [validity, made.buffers()[1]],
+        lists.type,
+        len(lists),
+        [validity, lists.buffers()[1]],
         children=[
             pa.StructArray.from_arrays(
-                [made.keys, made.items], fields=list(made.type.field(0).type)
+                [lists.keys, lists.items], fields=list(lists.type.field(0).type)
             )
         ]
-        if pa.types.is_map(made.type)
-        else [made.values],
+        if pa.types.is_map(lists.type)
+        else [lists.values],
     )
 
 

@@ -47,10 +47,10 @@ class Owner:
                 return None
             pid = int(stat[1])
             try:
-                found = (_PROC / str(pid) / "comm").read_text(encoding="utf-8").strip()
+                program = (_PROC / str(pid) / "comm").read_text(encoding="utf-8").strip()
             except OSError:
                 return None
-            if found == name:
+            if program == name:
                 return cls.of(pid)
         return None
 

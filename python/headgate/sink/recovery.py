@@ -37,11 +37,11 @@ class JobFacts:
 
     Attributes:
         owner: the driver's process, if it is known.
-        made: folders that the job made for its path, absolute, the innermost first.
+        created: folders that the job made for its path, absolute, the innermost first.
     """
 
     owner: Owner | None = None
-    made: tuple[str, ...] = ()
+    created: tuple[str, ...] = ()
 
     @property
     def is_alive(self) -> bool | None:
@@ -51,7 +51,7 @@ class JobFacts:
     def to_json(self) -> bytes:
         """Return the JSON."""
         owner = None if self.owner is None else self.owner.to_dict()
-        return seal({"owner": owner, "made": self.made}).encode()
+        return seal({"owner": owner, "made": self.created}).encode()
 
     @classmethod
     def read(cls, storage: Storage, job: str) -> JobFacts:
@@ -59,11 +59,11 @@ class JobFacts:
         text = storage.read(storage.at(STAGING, job, JOB))
         try:
             fields = unseal(text or b"")
-            owner, made = fields["owner"], tuple(fields["made"])
+            owner, created = fields["owner"], tuple(fields["made"])
             # Only the sink's own folder and those above it can have been made for it.
-            if not all(f and f"{storage.root}/".startswith(f"{f}/") for f in made):
+            if not all(f and f"{storage.root}/".startswith(f"{f}/") for f in created):
                 return cls()
-            return cls(None if owner is None else Owner(**owner), made)
+            return cls(None if owner is None else Owner(**owner), created)
         except (ValueError, TypeError, KeyError):
             return cls()  # Incomplete: its writer died, or has not finished it.
 
@@ -126,10 +126,10 @@ def finish(storage: Storage, journal: journals.Journal) -> None:
         warnings.warn(_left("a complete job", error), stacklevel=2)
 
 
-def discard(storage: Storage, job: str, made: tuple[str, ...]) -> None:
+def discard(storage: Storage, job: str, created: tuple[str, ...]) -> None:
     """Remove an uncommitted job, and the empty ones of the folders that it made."""
     journals.clean(storage, job)
-    for folder in made:
+    for folder in created:
         if not storage.remove_empty(folder):
             return
 
@@ -154,7 +154,7 @@ def _tidy(storage: Storage, job: str, facts: JobFacts, stale_after: float) -> bo
             elif not _is_dead(storage, folder, facts, stale_after):
                 return False
             else:
-                discard(storage, job, facts.made)
+                discard(storage, job, facts.created)
     except SinkError as error:
         # The files are invisible, so they must not keep the caller's job from writing.
         warnings.warn(_left("a dead job", error), stacklevel=2)

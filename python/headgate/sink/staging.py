@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from headgate._sealed import seal, unseal
@@ -126,8 +127,8 @@ class StagedCommitter(SinkCommitter, ABC):
         Raises:
             SinkError: the commit failed, or a committable is of another job or a later checkpoint.
         """
-        staged = sorted(map(Committable.from_bytes, committables), key=lambda one: one.number)
-        other = next((one.job for one in staged if one.job != self._job), None)
+        staged = sorted(map(Committable.from_bytes, committables), key=attrgetter("number"))
+        other = next((entry.job for entry in staged if entry.job != self._job), None)
         if other is not None:
             raise SinkError("a committable of another job", asked=f"job {self._job}", have=other)
         if staged and staged[-1].number > checkpoint_id:
@@ -138,10 +139,10 @@ class StagedCommitter(SinkCommitter, ABC):
             )
         return self.commit_staged(checkpoint_id, staged)
 
-    def abort_unknown(self, known: Collection[bytes], before: str | None = None) -> None:
+    def abort_unknown(self, committables: Collection[bytes], before: str | None = None) -> None:
         """Remove staged files, and complete decided commits; see :meth:`SinkCommitter.abort_unknown`."""
-        committables = map(Committable.from_bytes, known)
-        named = {(one.number, one.attempt) for one in committables if one.job == self._job}
+        staged = map(Committable.from_bytes, committables)
+        named = {(entry.number, entry.attempt) for entry in staged if entry.job == self._job}
         storage = self._storage
         with failing("clean up", storage.at(STAGING)):
             for number in staged_numbers(storage, self._job):

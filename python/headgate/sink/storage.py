@@ -81,8 +81,8 @@ class Storage:
         """Return the contents of a folder, sorted by path; none if the folder is missing."""
         selector = fs.FileSelector(path, allow_not_found=True, recursive=recursive)
         # pyarrow raises if a folder disappears while it lists it.
-        found = while_gone(lambda: self.filesystem.get_file_info(selector))
-        return sorted(map(_entry, found), key=lambda entry: entry.path)
+        infos = while_gone(lambda: self.filesystem.get_file_info(selector))
+        return sorted(map(_entry, infos), key=lambda entry: entry.path)
 
     def open_output(self, path: str) -> Any:
         """Return the output stream of a new file."""

@@ -11,6 +11,7 @@ from headgate._arguments import refuse as refuse  # noqa: PLC0414 - part of this
 from headgate._arguments import size as size  # noqa: PLC0414 - part of this module's API
 from headgate._arguments import whole_number as whole_number  # noqa: PLC0414 - part of this module's API
 from headgate._matches import close_matches
+from headgate._values import parse_bool
 from headgate.errors import OptionError
 
 T = TypeVar("T")
@@ -22,22 +23,22 @@ class Texts:
     Args:
         source: the source's name, for errors.
         options: the options as strings.
-        known: the names of all options of the source, in lower camel case.
+        names: the names of all options of the source, in lower camel case.
 
     Raises:
         OptionError: an option is not one of ``known``.
     """
 
-    def __init__(self, source: str, options: Mapping[str, str], known: Sequence[str]) -> None:
-        folded = {name.casefold(): name for name in known}
+    def __init__(self, source: str, options: Mapping[str, str], names: Sequence[str]) -> None:
+        folded = {name.casefold(): name for name in names}
         self._texts: dict[str, str] = {}
         for name, text in options.items():
             if name.casefold() not in folded:
-                near = close_matches(name, known)
+                near = close_matches(name, names)
                 raise OptionError(
                     f"{name!r} is no option of {source}",
                     asked=name,
-                    have=", ".join(known),
+                    have=", ".join(names),
                     remedy=" · ".join(near) or f"leave {name} out · use one of the known options",
                     details={"option": name, "close": near},
                 )
@@ -73,7 +74,7 @@ class Texts:
 
     def boolean(self, name: str, default: bool) -> bool:
         """Return a boolean, given as ``true`` or ``false``."""
-        return self.get(name, _boolean, default, "true or false")
+        return self.get(name, parse_bool, default, "true or false")
 
     def texts(self, name: str, *, may_be_empty: bool = False) -> list[str] | None:
         """Return a list of strings, given with commas or as a JSON list.
@@ -82,22 +83,15 @@ class Texts:
             name: of the option.
             may_be_empty: True if nothing between two commas is an empty string; else it is left out.
         """
-        found = self.get(name, _texts, None, 'values separated by commas, or a list ["a", "b"]')
+        texts = self.get(name, _texts, None, 'values separated by commas, or a list ["a", "b"]')
         is_json = self._texts.get(name, "").lstrip().startswith("[")
-        return found if found is None or may_be_empty or is_json else [*filter(None, found)]
-
-
-def _boolean(text: str) -> bool:
-    folded = text.strip().casefold()
-    if folded not in {"true", "false"}:
-        raise ValueError
-    return folded == "true"
+        return texts if texts is None or may_be_empty or is_json else [*filter(None, texts)]
 
 
 def _texts(text: str) -> list[str] | None:
     if not text.lstrip().startswith("["):
         return [part.strip() for part in text.split(",")]
-    found = json.loads(text)
-    if not isinstance(found, list) or not all(isinstance(part, str) for part in found):
+    texts = json.loads(text)
+    if not isinstance(texts, list) or not all(isinstance(part, str) for part in texts):
         raise ValueError
-    return found
+    return texts

@@ -149,10 +149,10 @@ class BatchEnumerator(SplitEnumerator[SplitT, Unassigned]):
             return
         readers = self._context.current_parallelism
         waiting: list[Any] = list(self._splits)
-        own = [split for split in waiting if split.number % readers == subtask_id]
+        splits = [split for split in waiting if split.number % readers == subtask_id]
         self._splits = deque(split for split in waiting if split.number % readers != subtask_id)
-        if own:
-            self._assign(own, subtask_id)
+        if splits:
+            self._assign(splits, subtask_id)
         self._context.signal_no_more_splits(subtask_id)
 
     def snapshot_state(self, checkpoint_id: int) -> Unassigned:  # noqa: ARG002 - unused

@@ -335,8 +335,10 @@ class LocalRead(Closing, Generic[T]):
             # Register the reader first, because its start() may request a split.
             self._coordinator.register_reader(subtask, socket.gethostname())
             operator.start()
-            if restored is not None and (own := restored.splits[subtask :: len(self._operators)]):
-                operator.add_splits(restored.split_version, own)
+            if restored is not None and (
+                splits := restored.splits[subtask :: len(self._operators)]
+            ):
+                operator.add_splits(restored.split_version, splits)
 
     def _confirm(self) -> None:
         if self._unconfirmed:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from headgate._arguments import instance, integer, octets, refuse, takes, whole
 from headgate._arguments import timeout as seconds
@@ -129,8 +129,7 @@ def read_splits(
         SourceError: the source failed; the error names the splits that were being read.
         NotBuiltError: the reader sends events to the enumerator, which does not run here.
     """
-    given: Sequence[Any] = splits
-    for split in given:
+    for split in cast("Sequence[Any]", splits):
         if not isinstance(split, tuple | list) or [*map(type, split)] != [str, bytes]:
             raise refuse("splits", split, "is no split", "pairs of an id and bytes")
 
@@ -179,7 +178,7 @@ class _Plan:
         self._thread = thread
         self._host = socket.gethostname()
         self._ready = deque(range(parallelism))
-        self._asked: set[int] = set()
+        self._requests: set[int] = set()
         self._told_no_more: set[int] = set()
         self._splits: list[tuple[str, bytes]] = []
         self._version = 0
@@ -206,7 +205,7 @@ class _Plan:
             at = self.coordinator.callback_at_work
             raise SourceError(
                 f"the enumerator of {self._source.name} did not answer in {timeout:g} s",
-                have=f"it runs {at}" if at else f"{len(self._asked)} split requests are open",
+                have=f"it runs {at}" if at else f"{len(self._requests)} split requests are open",
                 remedy="answer each request with a split or signal_no_more_splits() · "
                 "block only in context.call_async() · use a longer timeout",
             )
@@ -243,8 +242,8 @@ class _Plan:
         self._is_done.set()
 
     def _answered(self, subtask: int, *, is_ready: bool) -> None:
-        if subtask in self._asked:
-            self._asked.discard(subtask)
+        if subtask in self._requests:
+            self._requests.discard(subtask)
             if is_ready:
                 self._ready.append(subtask)
         if not is_ready and subtask in self._ready:
@@ -253,7 +252,7 @@ class _Plan:
 
     def _ask(self) -> None:
         """Request splits as long as all answers together stay within the limit."""
-        while self._ready and self._is_wanted(len(self._asked)):
+        while self._ready and self._is_wanted(len(self._requests)):
             self._request()
         self._arm()
 
@@ -262,7 +261,7 @@ class _Plan:
 
     def _request(self) -> None:
         subtask = self._ready.popleft()
-        self._asked.add(subtask)
+        self._requests.add(subtask)
         self.coordinator.request_split(subtask, self._host)
 
     def _arm(self) -> None:
@@ -285,7 +284,7 @@ class _Plan:
     def _take(self, is_finished: bool) -> None:
         self._is_taken = True
 
-        def taken(data: bytes | None, error: HeadgateError | None) -> None:
+        def on_checkpoint(data: bytes | None, error: HeadgateError | None) -> None:
             if data is not None:
                 takes_events = self.coordinator.takes_events
                 splits = tuple(self._splits)
@@ -293,4 +292,4 @@ class _Plan:
             self._error = self._error or error
             self._is_done.set()
 
-        self.coordinator.checkpoint(1, taken)
+        self.coordinator.checkpoint(1, on_checkpoint)

@@ -72,44 +72,48 @@ def source_from_options(
         OptionError: there is no such source, or it does not take an option.
         NotBuiltError: the source cannot be described by options.
     """
-    given = dict(options)
-    names = [name for name in given if name.lower() == OPTION]
-    wanted = given.pop(names[0]) if names else ("files" if given.keys() & {"path", "paths"} else "")
-    own = (registered or {}).get(wanted)
-    if own is not None:
-        return _instance(own, wanted, given)
+    arguments = dict(options)
+    names = [name for name in arguments if name.lower() == OPTION]
+    wanted = (
+        arguments.pop(names[0])
+        if names
+        else ("files" if arguments.keys() & {"path", "paths"} else "")
+    )
+    source = (registered or {}).get(wanted)
+    if source is not None:
+        return _instance(source, wanted, arguments)
     if wanted in _SHIPPED:
         module, name, implied = _SHIPPED[wanted]
         kind = getattr(importlib.import_module(module), name)
-        return _made(kind, {**given, **implied})
+        return _from_options(kind, {**arguments, **implied})
     if ":" in wanted:
-        return _made(_imported(wanted), given)
-    known = sorted({*_SHIPPED, *(registered or {})})
-    near = close_matches(wanted, known)
+        return _from_options(_imported(wanted), arguments)
+    sources = sorted({*_SHIPPED, *(registered or {})})
+    near = close_matches(wanted, sources)
     raise OptionError(
         f"there is no source {wanted!r}" if wanted else "no source is named",
-        asked=f"{OPTION}={wanted!r}" if wanted else ", ".join(sorted(given)) or "no options",
-        have=", ".join(known),
+        asked=f"{OPTION}={wanted!r}" if wanted else ", ".join(sorted(arguments)) or "no options",
+        have=", ".join(sources),
         remedy=" · ".join(
-            [f'option("{OPTION}", "{name}")' for name in near or known[:1]]
+            [f'option("{OPTION}", "{name}")' for name in near or sources[:1]]
             + [f'option("{OPTION}", "package.module:Class")']
         ),
     )
 
 
-def _instance(own: Registered, name: str, options: dict[str, str]) -> Source[Any, Any, Any]:
-    if isinstance(own, type):
-        return _made(own, options)
+def _instance(source: Registered, name: str, options: dict[str, str]) -> Source[Any, Any, Any]:
+    if isinstance(source, type):
+        return _from_options(source, options)
     if options:
         raise OptionError(
             f"source {name!r} was registered as an instance, which takes no options",
             asked=", ".join(sorted(options)),
             remedy="register its class",
         )
-    return own
+    return source
 
 
-def _made(kind: Any, options: dict[str, str]) -> Source[Any, Any, Any]:
+def _from_options(kind: Any, options: dict[str, str]) -> Source[Any, Any, Any]:
     make: Callable[[Mapping[str, str]], Source[Any, Any, Any]] = kind.from_options
     return make(Options(options))
 

@@ -147,9 +147,9 @@ class SequentialSplitReader(SplitReader[Positioned, SplitT]):
         """Wait until a split may be read; return None after a wake-up, or if there is no split."""
         with self._condition:
             while not self._woken:
-                ready = (one for one in self._splits if one not in self._paused)
+                ready = (split for split in self._splits if split not in self._paused)
                 if self._paces:
-                    split_id = min(ready, key=lambda one: self._paces[one].due, default=None)
+                    split_id = min(ready, key=lambda split: self._paces[split].due, default=None)
                 else:
                     split_id = next(ready, None)
                 if split_id is None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from headgate.errors import SchemaMismatchError, SourceError
+from headgate.schemas import columns_text
 from headgate.source.api import Boundedness, SourceSplit
 from headgate.source.arguments import Texts, duration, refuse, whole_number
 from headgate.source.batch_source import BatchSource
@@ -170,12 +171,12 @@ class SocketSource(BatchSource[SocketSplit]):
                 time.sleep(min(left, _POLL))
                 yield None
 
-    def _check(self, given: pa.Schema, split: SocketSplit) -> None:
-        if not given.remove_metadata().equals(self._schema):
+    def _check(self, schema: pa.Schema, split: SocketSplit) -> None:
+        if not schema.remove_metadata().equals(self._schema):
             raise SchemaMismatchError(
                 f"the stream from {split.split_id} has another schema",
-                asked=_text(self._schema),
-                have=_text(given),
+                asked=columns_text(self._schema),
+                have=columns_text(schema),
                 details={"splits": [split.split_id]},
             )
 
@@ -251,7 +252,3 @@ class _Stream:
                 if self._is_closed:
                     return
                 self._queue.put(batch)
-
-
-def _text(schema: Any) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -139,7 +139,7 @@ def check(
     check_result(inputs, reduce, schema)
     basis = Cut(seed=seed, num_partitions=num_partitions)
     expected = run_inputs(inputs, reduce, schema, basis, Trace())
-    functions = {"map": any(one.map is not None for one in inputs), "reduce": reduce is not None}
+    functions = {"map": any(side.map is not None for side in inputs), "reduce": reduce is not None}
     for question in _QUESTIONS:
         if not functions.get(question.function, True):
             continue
@@ -149,7 +149,7 @@ def check(
             try:
                 got = run_inputs(inputs, reduce, schema, cut, trace)
             except Exception as error:
-                error.add_note(_words(cut, trace))
+                error.add_note(_cut_text(cut, trace))
                 raise
             missing, unexpected = _difference(expected, got, tolerance)
             if missing or unexpected:
@@ -191,7 +191,7 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, (list, tuple)):
-        return [_rounded(one) for one in value]
+        return [_rounded(item) for item in value]
     return _rounded(sorted(value.items())) if isinstance(value, dict) else value
 
 
@@ -203,7 +203,7 @@ def _same(left: Any, right: Any, tolerance: float) -> bool:
         left, right = sorted(left.items()), sorted(right.items())
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
         return len(left) == len(right) and all(
-            _same(one, other, tolerance) for one, other in zip(left, right, strict=True)
+            _same(*pair, tolerance) for pair in zip(left, right, strict=True)
         )
     return bool(left == right)
 
@@ -214,17 +214,17 @@ def _text(
     lines = [question.says]
     for name, rows in (("missing", missing), ("instead", unexpected)):
         if rows:
-            some = ", ".join(str(dict(row)) for row in rows[:_SHOWN])
+            sample = ", ".join(str(dict(row)) for row in rows[:_SHOWN])
             more = f" and {len(rows) - _SHOWN} more rows" if len(rows) > _SHOWN else ""
-            lines.append(f"  {name}  {some}{more}")
-    lines += [f"  do       {question.remedy}", f"  cut      {_words(cut, trace)}"]
+            lines.append(f"  {name}  {sample}{more}")
+    lines += [f"  do       {question.remedy}", f"  cut      {_cut_text(cut, trace)}"]
     return "\n".join(lines)
 
 
-def _words(cut: Cut, trace: Trace) -> str:
+def _cut_text(cut: Cut, trace: Trace) -> str:
     """Return a cut in words: what calls of functions got."""
     calls = []
     for name, each in trace.batches.items():
-        some = " · ".join(" + ".join(map(str, sizes)) or "nothing" for sizes in each[:_CALLS])
-        calls.append(f"rows of each call of {name}: {some}{' ...' if len(each) > _CALLS else ''}")
+        shown = " · ".join(" + ".join(map(str, sizes)) or "nothing" for sizes in each[:_CALLS])
+        calls.append(f"rows of each call of {name}: {shown}{' ...' if len(each) > _CALLS else ''}")
     return "\n           ".join([f"cut={cut}", *calls])

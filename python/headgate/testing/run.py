@@ -74,9 +74,9 @@ class Cut:
 
     def __repr__(self) -> str:
         """Return the call that makes it, with what is not the default."""
-        values = ((one, getattr(self, one.name)) for one in fields(self))
-        given = (f"{one.name}={value}" for one, value in values if value != one.default)
-        return f"Cut({', '.join(given)})"
+        values = ((option, getattr(self, option.name)) for option in fields(self))
+        changed = (f"{option.name}={value}" for option, value in values if value != option.default)
+        return f"Cut({', '.join(changed)})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,18 +165,19 @@ def inputs_of(
     rows: Any, by: Any, map_: BatchFunction | None, map_schema: Any, sort_within: Any
 ) -> list[Input]:
     """Return the inputs of a call, with tables as their rows."""
-    is_several = isinstance(rows, (list, tuple)) and any(isinstance(one, Input) for one in rows)
+    is_several = isinstance(rows, (list, tuple)) and any(
+        isinstance(source, Input) for source in rows
+    )
     if is_several and (map_ is not None or map_schema is not None):
         raise OptionError("with several inputs, map and map_schema belong to an input")
-    given = rows if is_several else [Input(rows, by, map_, map_schema, sort_within)]
     if is_several:
         Input((), by, sort_within=sort_within)
     inputs = []
-    for one in given:
-        order = sort_within if one.sort_within is None else one.sort_within
+    for source in rows if is_several else [Input(rows, by, map_, map_schema, sort_within)]:
+        order = sort_within if source.sort_within is None else source.sort_within
         names = [order] if isinstance(order, str) else list(order or ())
-        key = by if one.by is None else one.by
-        inputs.append(Input(_table(one.rows), key, one.map, one.map_schema, names))
+        key = by if source.by is None else source.by
+        inputs.append(Input(_table(source.rows), key, source.map, source.map_schema, names))
     return inputs
 
 
@@ -214,37 +215,38 @@ def run_inputs(
     option = "map_schema"
     if reduce is None:
         # The only function makes the columns of the result.
-        inputs, option = [replace(one, map_schema=schema) for one in inputs], "schema"
+        inputs, option = [replace(source, map_schema=schema) for source in inputs], "schema"
     pieces = [
-        _produced(one, number, cut, random, trace, option) for number, one in enumerate(inputs)
+        _produced(source, number, cut, random, trace, option)
+        for number, source in enumerate(inputs)
     ]
     results: list[pa.RecordBatch] = []
     kind: pa.Schema | None = schema
     for partition in range(cut.num_partitions):
-        given = [
-            _in_order(wire, parts[partition], one.sort_within, cut, random)
-            for one, (wire, parts) in zip(inputs, pieces, strict=True)
+        received = [
+            _in_order(wire, parts[partition], source.sort_within, cut, random)
+            for source, (wire, parts) in zip(inputs, pieces, strict=True)
         ]
-        for number, (_, batches) in enumerate(given if reduce is not None else ()):
+        for number, (_, batches) in enumerate(received if reduce is not None else ()):
             _note(trace, f"reduce, input {number}" if len(inputs) > 1 else "reduce", batches)
-        made = _called("reduce", reduce, given, cut)
+        reduced = _called("reduce", reduce, received, cut)
         if schema is not None:
-            made = list(DdlCast(schema, "reduce").all(iter(made)))
-        kind = made[0].schema if made and kind is None else kind
-        results += made
+            reduced = list(DdlCast(schema, "reduce").all(iter(reduced)))
+        kind = reduced[0].schema if reduced and kind is None else kind
+        results += reduced
     if kind is None:
         kind = pieces[0][0] if reduce is None else pa.schema([])
     return pa.Table.from_batches(results, kind)
 
 
 def _produced(
-    one: Input, number: int, cut: Cut, random: Random, trace: Trace, option: str
+    source: Input, number: int, cut: Cut, random: Random, trace: Trace, option: str
 ) -> tuple[pa.Schema, list[list[list[pa.RecordBatch]]]]:
     """Return the schema of the rows that are sent, and for each partition the batches of each producer."""
-    table: Any = one.rows
-    shares = _divided(table, random) if cut.producers else [table]
-    wire = table.schema if one.map_schema is None else one.map_schema
-    for column in one.sort_within or ():
+    table: Any = source.rows
+    shares = _pieces(table, _PRODUCERS, random) if cut.producers else [table]
+    wire = table.schema if source.map_schema is None else source.map_schema
+    for column in source.sort_within or ():
         if column not in wire.names:
             near = close_matches(column, wire.names)
             raise UnknownColumnError(
@@ -253,19 +255,19 @@ def _produced(
                 have=", ".join(wire.names),
                 remedy=" · ".join(f"sort_within={name!r}" for name in near or wire.names[:3]),
             )
-    found: list[list[list[pa.RecordBatch]]] = [[] for _ in range(cut.num_partitions)]
+    partitions: list[list[list[pa.RecordBatch]]] = [[] for _ in range(cut.num_partitions)]
     name = f"map of input {number}" if number else "map"
     for producer, share in enumerate(shares):
         batches = _cut(share, random) if cut.map_batches else _whole(share)
-        if one.map is not None:
+        if source.map is not None:
             _note(trace, name, batches)
-        made = _called("map", one.map, [(table.schema, batches)], cut)
-        made = list(DdlCast(wire, "map", option).all(iter(made)))
-        by = [one.by] if isinstance(one.by, str) else one.by
+        mapped = _called("map", source.map, [(table.schema, batches)], cut)
+        mapped = list(DdlCast(wire, "map", option).all(iter(mapped)))
+        by = [source.by] if isinstance(source.by, str) else source.by
         selector = selector_of(by, producer, cut.num_partitions, cut.seed)
-        for partition, batches in enumerate(_placed(made, wire, selector, cut.num_partitions)):
-            found[partition].append(batches)
-    return wire, found
+        for partition, batches in enumerate(_placed(mapped, wire, selector, cut.num_partitions)):
+            partitions[partition].append(batches)
+    return wire, partitions
 
 
 def _placed(
@@ -277,13 +279,13 @@ def _placed(
         with RecordWriter(partition, schema, selector=selector) as writer:
             for batch in batches:
                 writer.emit(batch)
-        found = []
+        contents = []
         for index in range(partitions):
             gate = environment.create_input_gate([partition.address(index)], schema=schema)
             read = pa.Table.from_batches(RecordReader(gate, schema=schema), schema)
             gate.close()
-            found.append(_whole(_copied(read)))
-        return found
+            contents.append(_whole(_copied(read)))
+        return contents
 
 
 def _copied(table: pa.Table) -> pa.Table:
@@ -300,14 +302,14 @@ def _in_order(
     """Return the batches of one partition as reduce gets them."""
     if cut.order:
         # A producer's own batches stay in their order.
-        queues = [list(_cut(pa.Table.from_batches(some, wire), random)) for some in parts if some]
+        queues = [list(_cut(pa.Table.from_batches(part, wire), random)) for part in parts if part]
         batches = []
         while queues:
             queue = random.choice(queues)
             batches.append(queue.pop(0))
-            queues = [one for one in queues if one]
+            queues = [queue for queue in queues if queue]
     else:
-        batches = [batch for some in parts for batch in some]
+        batches = [batch for part in parts for batch in part]
     if sort:
         batches = list(sort_batches(batches, sort, _SORT_MEMORY))
     table = pa.Table.from_batches(batches, wire)
@@ -326,22 +328,22 @@ def _check_by(name: str, value: Any) -> None:
 def _called(
     name: str,
     function: BatchFunction | None,
-    given: Sequence[tuple[pa.Schema, list[pa.RecordBatch]]],
+    inputs: Sequence[tuple[pa.Schema, list[pa.RecordBatch]]],
     cut: Cut,
 ) -> list[Any]:
     """Return the batches that a function makes of the given ones."""
     if function is None:
-        return list(given[0][1])
+        return list(inputs[0][1])
 
-    def made() -> Iterator[Any]:
-        sources = [Batches(iter(batches), schema) for schema, batches in given]
+    def call() -> Iterator[Any]:
+        sources = [Batches(iter(batches), schema) for schema, batches in inputs]
         return returned(name, function(*sources))
 
     if cut.again:
-        abandoned = made()
+        abandoned = call()
         next(abandoned, None)
         abandoned.close()  # type: ignore[attr-defined]
-    return list(made())
+    return list(call())
 
 
 def _note(trace: Trace, name: str, batches: list[pa.RecordBatch]) -> None:
@@ -378,20 +380,13 @@ def _cut(table: pa.Table, random: Random) -> list[pa.RecordBatch]:
     whole = _whole(table)
     if not whole:
         return [pa.RecordBatch.from_pylist([], schema=table.schema)] * random.randrange(2)
-    (batch,) = whole
-    ends = sorted(random.randint(0, batch.num_rows) for _ in range(random.randrange(_BATCHES)))
-    starts = [0, *ends]
-    return [
-        batch.slice(start, end - start)
-        for start, end in zip(starts, [*ends, batch.num_rows], strict=True)
-    ]
+    return _pieces(whole[0], _BATCHES, random)
 
 
-def _divided(table: pa.Table, random: Random) -> list[pa.Table]:
-    """Return the rows of each producer; some may have none."""
-    ends = sorted(random.randint(0, table.num_rows) for _ in range(random.randrange(_PRODUCERS)))
-    starts = [0, *ends]
+def _pieces(rows: Any, most: int, random: Random) -> list[Any]:
+    """Return the rows of a table or a batch in at most ``most`` pieces, of which some may be empty."""
+    ends = sorted(random.randint(0, rows.num_rows) for _ in range(random.randrange(most)))
     return [
-        table.slice(start, end - start)
-        for start, end in zip(starts, [*ends, table.num_rows], strict=True)
+        rows.slice(start, end - start)
+        for start, end in zip([0, *ends], [*ends, rows.num_rows], strict=True)
     ]

@@ -62,14 +62,14 @@ class StreamHarness(Closing):
 
     def __init__(self, build: Callable[..., DataStream], *schemas: pa.Schema) -> None:
         self._sources = [_input(schema) for schema in schemas]
-        made = build(*self._sources)
-        if not isinstance(made, DataStream):
+        stream = build(*self._sources)
+        if not isinstance(stream, DataStream):
             raise OptionError(
-                f"build returned {kind_of(made)}, not a stream",
+                f"build returned {kind_of(stream)}, not a stream",
                 remedy="lambda rows: rows.key_by(...).process(...)",
             )
-        self._made = made
-        self._nodes: list[Node] = made._graph.nodes  # noqa: SLF001 - one package
+        self._stream = stream
+        self._nodes: list[Node] = stream._graph.nodes  # noqa: SLF001 - one package
         self._folder = tempfile.TemporaryDirectory(prefix="headgate-harness-")
         self._restarts = 0
         self._emitted: dict[str | None, list[pa.RecordBatch]] = defaultdict(list)
@@ -147,7 +147,7 @@ class StreamHarness(Closing):
         Raises:
             StreamError: there is no such output.
         """
-        of = self._made if output is None else self._made.side_output(output)
+        of = self._stream if output is None else self._stream.side_output(output)
         return pa.Table.from_batches(self._emitted.pop(output, []), of.schema)
 
     def close(self) -> None:
@@ -156,9 +156,9 @@ class StreamHarness(Closing):
         self._folder.cleanup()
 
     def _open(self, states: dict[str, SnapshotFolder] | None) -> None:
-        made = [(node, node.make()) for node in self._nodes if node.make is not None]
-        self._operators = {node.uid: operator for node, operator in made}
-        for node, operator in reversed(made):
+        operators = [(node, node.make()) for node in self._nodes if node.make is not None]
+        self._operators = {node.uid: operator for node, operator in operators}
+        for node, operator in reversed(operators):
             folder = None if states is None else states.get(node.uid)
             operator.open(
                 OperatorContext(
@@ -178,7 +178,7 @@ class StreamHarness(Closing):
 
     def _emit(self, node: Node, batch: pa.RecordBatch, output: str | None) -> None:
         """Pass rows to all operators behind an output; those of the last operator are kept."""
-        edges = self._made._edges  # noqa: SLF001 - one package
+        edges = self._stream._edges  # noqa: SLF001 - one package
         if any(edge.node is node and edge.output == output for edge in edges):
             self._emitted[None].append(batch)
         elif len(edges) == 1 and edges[0].node is node:

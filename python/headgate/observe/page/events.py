@@ -45,8 +45,8 @@ class Events:
         #: Clients that were too slow, since the start.
         self.dropped = 0
         self._state: State = {}
-        self._made: dict[str, bytes] = {}
-        self._made_at = float("-inf")
+        self._events: dict[str, bytes] = {}
+        self._events_at = float("-inf")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
 
@@ -97,12 +97,12 @@ class Events:
     def _event(self, key: str) -> bytes:
         """Return the event of now about a run. Clients that come within half a period share it."""
         now = asyncio.get_running_loop().time()
-        if now - self._made_at > self._period / 2:
-            self._made, self._made_at = {}, now
+        if now - self._events_at > self._period / 2:
+            self._events, self._events_at = {}, now
             self._state = self._source()
-        if key not in self._made:
-            self._made[key] = f"data: {dumps(view(self._state, key))}\n\n".encode()
-        return self._made[key]
+        if key not in self._events:
+            self._events[key] = f"data: {dumps(view(self._state, key))}\n\n".encode()
+        return self._events[key]
 
 
 def dumps(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What every request must have: a Host that is ours, and the token. ASGI; nothing behind it is reached otherwise."""
+"""Refuses each request without the token or with a Host that is not ours, before the ASGI application gets it."""
 
 from __future__ import annotations
 
@@ -132,10 +132,10 @@ class Guard:
 
 def _names_of(host: str) -> frozenset[str]:
     local = {"127.0.0.1", "::1", "localhost"}
-    own = {socket.gethostname().lower(), socket.getfqdn().lower()}
-    if host in {"127.0.0.1", "::1", "localhost"}:
+    names = {socket.gethostname().lower(), socket.getfqdn().lower()}
+    if host in local:
         return frozenset(local)
-    return frozenset({*local, *own, host.lower()})
+    return frozenset({*local, *names, host.lower()})
 
 
 def _without_port(candidate: str) -> str:

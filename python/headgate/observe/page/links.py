@@ -17,7 +17,7 @@ _HUB: Final = "JUPYTERHUB_SERVICE_PREFIX"
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class PageLink:
     """A link without its token.
 
     Attributes:
@@ -35,7 +35,7 @@ class Link:
         return f"{self.url.rstrip('/')}/{folder}/?token={quote(token)}"
 
 
-def link_to(host: str, port: int, environ: Mapping[str, str] | None = None) -> Link:
+def link_to(host: str, port: int, environ: Mapping[str, str] | None = None) -> PageLink:
     """Return the link by which a browser reaches the page.
 
     Args:
@@ -48,11 +48,11 @@ def link_to(host: str, port: int, environ: Mapping[str, str] | None = None) -> L
     """
     environ = os.environ if environ is None else environ
     if template := environ.get(TEMPLATE):
-        return Link(template.format_map({**environ, "host": host, "port": str(port)}), True)
+        return PageLink(template.format_map({**environ, "host": host, "port": str(port)}), True)
     if prefix := environ.get(_HUB):
         # jupyter-server-proxy's path for a port of the notebook server's host.
-        return Link(f"{prefix.rstrip('/')}/proxy/{port}/", True)
-    return Link(direct(host, port), False)
+        return PageLink(f"{prefix.rstrip('/')}/proxy/{port}/", True)
+    return PageLink(direct(host, port), False)
 
 
 def direct(host: str, port: int) -> str:

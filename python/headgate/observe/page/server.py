@@ -193,8 +193,8 @@ class Page(Closing):
     def _serve(self, server: uvicorn.Server, listener: socket.socket) -> None:
         try:
             with listener, asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-                text = "the live page cannot accept connections, and tries again each second: %s"
-                log_shortage_once(runner.get_loop(), _LOG, text)
+                message = "the live page cannot accept connections, and tries again each second: %s"
+                log_shortage_once(runner.get_loop(), _LOG, message)
                 runner.run(server.serve(sockets=[listener]))
         except BaseException as error:  # noqa: BLE001 - uvicorn also raises SystemExit; the job goes on
             self.url = self.address = ""

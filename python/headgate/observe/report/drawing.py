@@ -1,4 +1,4 @@
-"""What the page draws of one run: numbers and coordinates, no markup."""
+"""The drawing of one run on the page: numbers and coordinates, no markup."""
 
 from __future__ import annotations
 

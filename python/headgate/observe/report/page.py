@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.observe._extras import require
+from headgate.observe.numbers import count, seconds, share, size
 from headgate.observe.report.drawing import drawn
-from headgate.observe.words import count, seconds, share, size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

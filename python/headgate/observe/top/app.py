@@ -14,6 +14,7 @@ from textual.app import App
 from textual.binding import Binding
 from textual.widgets import DataTable, Footer, Input, Static
 
+from headgate._text import plain
 from headgate.observe.top import lines
 from headgate.observe.top.states import Unreachable
 from headgate.observe.view import view
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from headgate.observe.state import State
 
 _PERIOD: Final = 1.0
-_TABLES: Final = ("tasks", "channels", "checkpoints")
 
 
 class Top(App[None]):  # type: ignore[misc]
@@ -69,11 +69,11 @@ class Top(App[None]):  # type: ignore[misc]
         self._state: State = {"runs": []}
         self._problem = ""
         self._key = ""
-        #: What the table shows, and how.
+        #: Kind of the rows, their order, and the text that they must have.
         self.kind = "tasks"
         self.sort_by = "busy"
         self.up = False
-        self.words = ""
+        self.having = ""
 
     def compose(self) -> ComposeResult:
         """Make the parts of the screen."""
@@ -105,7 +105,7 @@ class Top(App[None]):  # type: ignore[misc]
     def refresh_all(self) -> None:
         """Draw the state that is there."""
         shown = view(self._state, self._key)
-        problem = f"  {lines.plain(self._problem)}" if self._problem else ""
+        problem = f"  {plain(self._problem)}" if self._problem else ""
         self.query_one("#title", Static).update(Text(lines.title(shown) + problem))
         self.query_one("#about", Static).update(Text("\n".join(lines.about(shown))))
         head, rows = self._content(shown)
@@ -132,7 +132,7 @@ class Top(App[None]):  # type: ignore[misc]
         if self.kind == "tasks":
             arrow = "^" if self.up else "v"
             head = tuple(f"{c} {arrow}" if c == self.sort_by else c for c in lines.COLUMNS)
-            return head, lines.tasks(shown, self.sort_by, self.words, up=self.up)
+            return head, lines.tasks(shown, self.sort_by, self.having, up=self.up)
         if self.kind == "channels":
             head, rows = lines.channels(shown)
             return head or ("channels are known once tasks have ended",), rows
@@ -178,7 +178,7 @@ class Top(App[None]):  # type: ignore[misc]
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while the words are typed."""
-        self.words = event.value
+        self.having = event.value
         self.refresh_all()
 
     def on_input_submitted(self) -> None:

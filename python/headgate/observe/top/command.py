@@ -7,6 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from headgate._text import plain
 from headgate.errors import HeadgateError
 from headgate.observe._extras import require
 from headgate.observe.top import lines
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
 
             Top(ask).run()
     except Unreachable as error:
-        print(f"no connection to {lines.plain(error)}", file=sys.stderr)
+        print(f"no connection to {plain(str(error))}", file=sys.stderr)
         return 1
     except HeadgateError as error:
         print(error, file=sys.stderr)

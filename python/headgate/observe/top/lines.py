@@ -1,12 +1,13 @@
-"""The words of ``top``: plain text for a state. Whatever comes from outside loses its control characters."""
+"""The words of ``top``: plain text for a state. Control characters from outside are shown as Python's escapes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate._text import plain
+from headgate.observe.numbers import count, seconds, size
 from headgate.observe.state import has_reported, short_name
 from headgate.observe.text import verdict_lines
-from headgate.observe.words import count, seconds, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,11 +29,6 @@ _SIDES: Final = {
 }
 
 Row = tuple[str, ...]
-
-
-def plain(value: object) -> str:
-    """Return a text without control characters, which a terminal would obey."""
-    return "".join(c if c.isprintable() else "?" for c in str(value))
 
 
 def peak(entry: dict[str, Any]) -> str:
@@ -142,7 +138,7 @@ def _row(task: dict[str, Any], verdict: dict[str, Any] | None) -> Row:
         peak(task),
         "<- slowest" if is_slowest else so_far,
     )
-    return tuple(plain(cell) for cell in cells)
+    return tuple(plain(str(cell)) for cell in cells)
 
 
 def channels(view: dict[str, Any]) -> tuple[Row, list[Row]]:
@@ -169,7 +165,7 @@ def checkpoints(view: dict[str, Any]) -> list[Row]:
             size(entry["in_flight"]),
             entry["reason"],
         )
-        rows.append(tuple(plain(cell) for cell in cells))
+        rows.append(tuple(plain(str(cell)) for cell in cells))
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Where ``top`` has its state from: the live page of a driver, or a file."""
+"""The sources of the state for ``top``: the live page of a driver, or a file."""
 
 from __future__ import annotations
 

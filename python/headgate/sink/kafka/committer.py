@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import ipc
 
-from headgate._kafka import LOG, said
+from headgate._kafka import LOG, error_text
 from headgate.errors import SinkError
 from headgate.sink.failure import failing
 from headgate.sink.kafka.producing import Producing
@@ -79,7 +79,7 @@ class KafkaCommitter(StagedCommitter):
         if self._producing is None and self._open() is None:
             raise self._forgotten(checkpoint_id)
         # A task that has not heard of a commit yet passes its committable again with the next checkpoint.
-        new = [one for one in staged if one.number >= self._marker]
+        new = [entry for entry in staged if entry.number >= self._marker]
         is_old = time.monotonic() - self._marked_at > _RENEW
         if checkpoint_id >= self._marker and (new or is_old):
             self._in_transaction(new, checkpoint_id + 1)
@@ -125,15 +125,15 @@ class KafkaCommitter(StagedCommitter):
             self._group = Consumer(
                 {**shared, "group.id": self._id, "enable.auto.commit": False}, logger=LOG
             )
-            found = self._committed()
+            marker = self._committed()
         except KafkaException as error:
             self.close()
             raise SinkError(
-                f"the committer of topic {self._topic!r} cannot start: {said(error)}",
+                f"the committer of topic {self._topic!r} cannot start: {error_text(error)}",
                 remedy="check bootstrap_servers, the topic and its rights",
             ) from error
-        self._marker, self._marked_at = max(0, found), time.monotonic()
-        return self._marker if found >= 0 else None
+        self._marker, self._marked_at = max(0, marker), time.monotonic()
+        return self._marker if marker >= 0 else None
 
     def _committed(self) -> int:
         """Return the group's offset, below 0 if there is none; wait for a coordinator that starts."""
@@ -147,15 +147,17 @@ class KafkaCommitter(StagedCommitter):
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                (found,) = self._group.committed([TopicPartition(self._topic, 0)], self._timeout)
-                if found.error is not None:
-                    raise KafkaException(found.error)
+                (partition,) = self._group.committed(
+                    [TopicPartition(self._topic, 0)], self._timeout
+                )
+                if partition.error is not None:
+                    raise KafkaException(partition.error)
             except KafkaException as error:
                 if error.args[0].code() not in starting or time.monotonic() > deadline:
                     raise
                 time.sleep(_PAUSE)
             else:
-                return int(found.offset)
+                return int(partition.offset)
 
     def _in_transaction(self, committables: Iterable[Committable], marker: int) -> None:
         """Commit rows and the marker, or nothing."""
@@ -185,7 +187,7 @@ class KafkaCommitter(StagedCommitter):
             if isinstance(error, SinkError):
                 raise
             raise SinkError(
-                f"the transaction of topic {self._topic!r} failed: {said(error)}",
+                f"the transaction of topic {self._topic!r} failed: {error_text(error)}",
                 asked=f"checkpoint {marker - 1} of job {self._job}",
                 remedy="commit it again, as after a restart: its rows come once",
             ) from error

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from headgate._kafka import LOG, said
+from headgate._kafka import LOG, error_text
 from headgate._times import millis_of, scale_of
 from headgate.errors import SchemaMismatchError, SinkError
 
@@ -26,10 +26,6 @@ def _is_text(kind: pa.DataType) -> bool:
     )
 
 
-def _is_time(kind: pa.DataType) -> bool:
-    return scale_of(kind) is not None
-
-
 def _is_headers(kind: pa.DataType) -> bool:
     if not (pa.types.is_list(kind) and pa.types.is_struct(kind.value_type)):
         return False
@@ -43,7 +39,7 @@ _COLUMNS: Final = {
     "key": _is_text,
     "topic": pa.types.is_string,
     "partition": pa.types.is_integer,
-    "timestamp": _is_time,
+    "timestamp": lambda kind: scale_of(kind) is not None,
     "headers": _is_headers,
 }
 
@@ -110,7 +106,7 @@ class Producing:
                     self.producer.poll(_POLL)
                     self._check()
                 except KafkaException as error:
-                    raise SinkError(f"Kafka takes no record: {said(error)}") from error
+                    raise SinkError(f"Kafka takes no record: {error_text(error)}") from error
                 else:
                     break
         self.producer.poll(0)
@@ -138,7 +134,7 @@ class Producing:
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None and self._error is None:
             self._error = SinkError(
-                f"a record for topic {message.topic()!r} was not delivered: {said(error)}",
+                f"a record for topic {message.topic()!r} was not delivered: {error_text(error)}",
                 details={"topic": message.topic(), "error": error.name()},
             )
 

@@ -81,7 +81,7 @@ class KafkaSink(Sink):
         if self.delivery not in DELIVERIES:
             raise OptionError(
                 f"delivery={self.delivery!r} is none of {', '.join(DELIVERIES)}",
-                remedy=" · ".join(f'delivery="{one}"' for one in DELIVERIES),
+                remedy=" · ".join(f'delivery="{delivery}"' for delivery in DELIVERIES),
             )
         if (self.staging is None) != (self.delivery == "at_least_once"):
             raise OptionError(

@@ -72,7 +72,7 @@ class JsonSerializer(SimpleVersionedSerializer[T]):
         Raises:
             StateVersionError: the version is unknown, or the bytes do not belong to it.
         """
-        asked, have = f"version {version}", f"{self._kind.__name__} of version {self._version}"
+        wanted, have = f"version {version}", f"{self._kind.__name__} of version {self._version}"
         try:
             fields = json.loads(data)
             for step in range(version, self._version):
@@ -83,9 +83,9 @@ class JsonSerializer(SimpleVersionedSerializer[T]):
             return self._kind(**plain)
         except KeyError as error:
             raise StateVersionError(
-                "stored state is of a version that this source cannot read", asked=asked, have=have
+                "stored state is of a version that this source cannot read", asked=wanted, have=have
             ) from error
         except (ValueError, TypeError, AttributeError) as error:
             raise StateVersionError(
-                f"stored state is not what version {version} writes", asked=asked, have=have
+                f"stored state is not what version {version} writes", asked=wanted, have=have
             ) from error

@@ -56,6 +56,6 @@ class AlignmentGroups:
 
     def max_allowed(self, group: str, max_drift: int) -> int | None:
         """Return the highest watermark allowed in a group, in ms; None before the first report."""
-        known = self._groups.get(group)
-        least = known.minimum if known else None
+        watermarks = self._groups.get(group)
+        least = watermarks.minimum if watermarks else None
         return None if least is None else min(least + max_drift, MAX_WATERMARK)

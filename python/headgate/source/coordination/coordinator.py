@@ -340,13 +340,13 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
     def _as_source_error(self, callback: str, error: BaseException) -> HeadgateError:
         if isinstance(error, StateVersionError):
             return error
-        known = error if isinstance(error, HeadgateError) else None
-        said = known.summary if known else f"{type(error).__name__}: {error}"
+        cause = error if isinstance(error, HeadgateError) else None
+        text = cause.summary if cause else f"{type(error).__name__}: {error}"
         failure = SourceError(
-            f"the enumerator of {self._name} failed in {callback}: {said}",
-            asked=known.asked if known else "",
-            have=known.have if known else "",
-            remedy=known.remedy if known else "",
+            f"the enumerator of {self._name} failed in {callback}: {text}",
+            asked=cause.asked if cause else "",
+            have=cause.have if cause else "",
+            remedy=cause.remedy if cause else "",
             details={"source": self._name, "callback": callback},
         )
         failure.__cause__ = error

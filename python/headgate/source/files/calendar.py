@@ -24,10 +24,10 @@ _FIRST_TIME: Final = dt.datetime(1900, 1, 1, tzinfo=dt.UTC)
 
 def is_old(metadata: Mapping[bytes, bytes] | None) -> bool:
     """Return True if the metadata of a Parquet file says that it may have times of the old calendar."""
-    said = metadata or {}
-    version = re.match(rb"(\d+)\.(\d+)", said.get(_VERSION, b""))
+    entries = metadata or {}
+    version = re.match(rb"(\d+)\.(\d+)", entries.get(_VERSION, b""))
     is_early = version is not None and (int(version[1]), int(version[2])) < _TODAY
-    return is_early or any(key in said for key in _LEGACY)
+    return is_early or any(key in entries for key in _LEGACY)
 
 
 def refuse_old_times(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:

@@ -66,11 +66,11 @@ def select(schema: pa.Schema, columns: Sequence[str], whose: str) -> pa.Schema:
         UnknownColumnError: the schema has no such column, or more than one.
     """
     for name in columns:
-        found = len(schema.get_all_field_indices(name))
-        if found != 1:
-            near = [] if found else close_matches(name, schema.names)
+        count = len(schema.get_all_field_indices(name))
+        if count != 1:
+            near = [] if count else close_matches(name, schema.names)
             raise UnknownColumnError(
-                f"{whose} has {'more than one' if found else 'no'} column {name!r}",
+                f"{whose} has {'more than one' if count else 'no'} column {name!r}",
                 asked=name,
                 have=", ".join(schema.names),
                 remedy=" · ".join(near),
@@ -182,10 +182,10 @@ def _is_view(kind: Any, of: str) -> bool:
     return test is not None and test(kind)
 
 
-def _castable(given: pa.DataType, wanted: pa.DataType) -> bool:
-    given = plain(given)
-    return is_lossless(given, wanted) or any(
-        belongs(given) and belongs(wanted) for belongs in _FAMILIES
+def _castable(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    kind = plain(kind)
+    return is_lossless(kind, wanted) or any(
+        belongs(kind) and belongs(wanted) for belongs in _FAMILIES
     )
 
 
@@ -196,11 +196,11 @@ def _column(file: pa.Schema, wanted: pa.Field, path: str) -> Callable[[pa.Record
     if len(places) != 1:
         many = "no" if not places else "more than one"
         raise _mismatch(f"{path} has {many} column {wanted.name!r}", path, wanted, "no such column")
-    place, given = places[0], file.field(places[0]).type
-    if not _castable(given, wanted.type):
-        summary = f"column {wanted.name!r} of {path} is of type {given}, not {wanted.type}"
-        remedy = f'schema="{wanted.name} {declared(given)}" · leave the file out'
-        raise _mismatch(summary, path, wanted, str(given), remedy)
+    place, kind = places[0], file.field(places[0]).type
+    if not _castable(kind, wanted.type):
+        summary = f"column {wanted.name!r} of {path} is of type {kind}, not {wanted.type}"
+        remedy = f'schema="{wanted.name} {declared(kind)}" · leave the file out'
+        raise _mismatch(summary, path, wanted, str(kind), remedy)
 
     def make(batch: pa.RecordBatch) -> pa.Array:
         column = batch.column(place)
@@ -209,10 +209,10 @@ def _column(file: pa.Schema, wanted: pa.Field, path: str) -> Callable[[pa.Record
                 column = _cast(column, wanted.type)
             except pa.ArrowException as error:
                 summary = f"column {wanted.name!r} of {path} does not fit {wanted.type}: {error}"
-                raise _mismatch(summary, path, wanted, str(given)) from error
+                raise _mismatch(summary, path, wanted, str(kind)) from error
         if not wanted.nullable and column.null_count:
             summary = f"column {wanted.name!r} of {path} has nulls, but is declared not null"
-            raise _mismatch(summary, path, wanted, f"{given} with nulls")
+            raise _mismatch(summary, path, wanted, f"{kind} with nulls")
         return column
 
     return make
@@ -226,18 +226,18 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """
     import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
 
-    made = cast(column, kind)
+    converted = cast(column, kind)
     if pt.is_dictionary(column.type):
         column = column.dictionary_decode()
     both = pt.is_floating(kind) and pt.is_floating(column.type)
     if both and kind.bit_width < column.type.bit_width:
         # Pyarrow rounds here, and makes infinity of large values.
         changed = pc.and_(
-            pc.not_equal(made.cast(column.type), column), pc.invert(pc.is_nan(column))
+            pc.not_equal(converted.cast(column.type), column), pc.invert(pc.is_nan(column))
         )
         if pc.any(changed).as_py():
             raise pa.ArrowInvalid(f"{column.filter(changed)[0]} changes")
-    return made
+    return converted
 
 
 def _mismatch(

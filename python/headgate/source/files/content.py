@@ -86,10 +86,10 @@ def check_head(files: Files, path: str, encoding: str = _UTF_8, encodes: str = _
                 f"rename it to *{suffix}" if suffix else "decompress it · compress it with gzip",
             )
     if is_utf_8(encoding):
-        found = _wide_encoding(head)
-        if found:
+        wide = _wide_encoding(head)
+        if wide:
             raise ContentError(
-                f"it seems to be {found.upper()}, not UTF-8", encodes.format(found, found)
+                f"it seems to be {wide.upper()}, not UTF-8", encodes.format(wide, wide)
             )
 
 

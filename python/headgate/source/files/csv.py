@@ -25,7 +25,7 @@ from headgate.source.files.content import (
     open_decompressed,
 )
 from headgate.source.files.csv_quotes import QuoteCounter, refuse_open_quote, refuse_torn_lines
-from headgate.source.files.format import BATCH_BYTES, Cut, FileFormat, SplitRead, sliced
+from headgate.source.files.format import BATCH_BYTES, FileFormat, Planning, SplitRead, sliced
 from headgate.source.files.inference import exact_numbers, exact_type, inferred, is_number
 from headgate.source.files.lines import byte_ranges, line_chunks, line_start
 
@@ -85,25 +85,25 @@ class CsvFormat(FileFormat):
             pa.schema(field.with_type(exact.get(field.name, field.type)) for field in schema)
         )
 
-    def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:  # noqa: ARG002 - unused
+    def plan(self, files: Files, file: ListedFile, planning: Planning) -> list[FileSplit]:  # noqa: ARG002 - unused
         """Return byte ranges, or the whole file."""
         whole = self._options.newlines_in_values or is_compressed(file.path)
-        return byte_ranges(file, self.name, cut, whole=whole)
+        return byte_ranges(file, self.name, planning, whole=whole)
 
     def read(self, read: SplitRead) -> Iterator[pa.RecordBatch]:
         """Yield the rows as batches; unwanted columns are not converted."""
         files, split, wanted, guessed = read.files, read.split, read.wanted, read.guessed
         names = self._names_of(read)
-        known = set(names)
+        columns = set(names)
         if guessed is not None:
-            others = known - set(guessed.names) - files.folder_values(split.path).keys()
-            if others and not known.isdisjoint(guessed.names):
+            others = columns - set(guessed.names) - files.folder_values(split.path).keys()
+            if others and not columns.isdisjoint(guessed.names):
                 raise ValueError(f"it has a column {min(others)!r}, which the first file lacks")
         _check_names(names, wanted.names)
         if len(wanted):
             read.check_columns(names)
-        present = pa.schema([field for field in wanted if field.name in known])
-        numbers = {} if guessed is None else _numbers_of(present)
+        present = pa.schema([field for field in wanted if field.name in columns])
+        numbers = {f.name: f.type for f in present if guessed is not None and is_number(f.type)}
         present = pa.schema(
             [pa.field(f.name, pa.string() if f.name in numbers else f.type) for f in present]
         )
@@ -287,11 +287,6 @@ def _check_names(names: Sequence[str], wanted: Sequence[str]) -> None:
             raise ValueError(f"its header has {name!r} {times[name]} times")
         if other is not None and name not in times:
             raise ValueError(f"its header has {other!r}, and the column to read is {name!r}")
-
-
-def _numbers_of(schema: pa.Schema) -> dict[str, pa.DataType]:
-    """Return the types of the columns of numbers, by name."""
-    return {field.name: field.type for field in schema if is_number(field.type)}
 
 
 def _quoted(text: str) -> str:

@@ -70,7 +70,7 @@ class CsvOptions:
             value = getattr(self, name)
             is_several = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
             if value is not None and not (
-                is_several and all(isinstance(one, str) for one in value)
+                is_several and all(isinstance(text, str) for text in value)
             ):
                 raise refuse(name, value, f"is {kind_of(value)}", "a list of texts")
         self._check_encoding()
@@ -82,10 +82,10 @@ class CsvOptions:
             raise refuse("encoding", encoding, f"is {kind_of(encoding)}", takes)
         try:
             "".encode(encoding)
-            known = codecs.lookup(encoding).incrementaldecoder
+            decoder = codecs.lookup(encoding).incrementaldecoder
         except (LookupError, ValueError):
-            known = None
-        if known is None:
+            decoder = None
+        if decoder is None:
             raise refuse("encoding", encoding, "is no encoding of text", takes)
         if not self.newlines_in_values and not extends_ascii(encoding):
             raise OptionError(

@@ -61,13 +61,13 @@ class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
                 remedy="another checkpoint folder, which reads all files",
             )
         self._context, self._work = context, work
-        self._listed, self._made = checkpoint.listed and not work.lists_again, checkpoint.made
+        self._listed, self._num_splits = checkpoint.listed and not work.lists_again, checkpoint.made
         order = work.order or ("name" if context.has_watermarks else "size")
         self._key = key_of(order)
         self._pending = PendingSplits(checkpoint.pending, order)
         #: In the order of their splits.
         self._unplanned = {file.path: file for file in sorted(checkpoint.unplanned, key=self._key)}
-        self._known = {file.path: file for file in checkpoint.known}
+        self._files = {file.path: file for file in checkpoint.known}
         self._waiting: dict[int, str | None] = {}
 
     def start(self) -> None:
@@ -95,13 +95,13 @@ class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
     def snapshot_state(self, checkpoint_id: int) -> FileCheckpoint:  # noqa: ARG002 - unused
         """Return the splits and files that are not assigned."""
         unplanned = tuple(self._unplanned.values())
-        known = tuple(self._known[path] for path in sorted(self._known))
-        return FileCheckpoint(self._listed, self._made, self._pending.all(), unplanned, known)
+        files = tuple(self._files[path] for path in sorted(self._files))
+        return FileCheckpoint(self._listed, self._num_splits, self._pending.all(), unplanned, files)
 
     @property
     def total_splits(self) -> int | None:
         """The number of splits, once all files are planned; None with a discovery interval."""
-        return self._made if self._is_complete else None
+        return self._num_splits if self._is_complete else None
 
     def close(self) -> None:
         """Drop the waiting requests."""
@@ -115,12 +115,12 @@ class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
         if error is not None or files is None:
             raise error or RuntimeError("a listing without result")
         for file in files:
-            then = self._known.get(file.path, file)
+            then = self._files.get(file.path, file)
             if has_changed(then, file):
                 raise changed(then, file)
-        new = sorted((file for file in files if file.path not in self._known), key=self._key)
+        new = sorted((file for file in files if file.path not in self._files), key=self._key)
         self._listed = True
-        self._known.update((file.path, file) for file in new)
+        self._files.update((file.path, file) for file in new)
         self._unplanned.update((file.path, file) for file in new)
         self._plan(new)
         self._answer()
@@ -129,9 +129,9 @@ class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
         readers = max(1, self._context.current_parallelism)
         share = sum(file.size for file in files) / (readers * _SPLITS_PER_READER)
         for first in range(0, len(files), _FILES_AT_ONCE):
-            some = files[first : first + _FILES_AT_ONCE]
+            group = files[first : first + _FILES_AT_ONCE]
             self._context.call_async(
-                partial(self._work.plan, some, share), partial(self._on_planned, some)
+                partial(self._work.plan, group, share), partial(self._on_planned, group)
             )
 
     def _on_planned(
@@ -144,7 +144,7 @@ class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
             raise error or RuntimeError("a plan without result")
         for file in files:
             del self._unplanned[file.path]
-        self._made += len(splits)
+        self._num_splits += len(splits)
         self._pending.add(splits)
         self._answer()
 

@@ -174,10 +174,10 @@ class _Compact:
 
     def __init__(self, data: bytes, at: int, end: int) -> None:
         self._data, self._at, self._end = data, at, end
-        one, number = partial(self._bytes, 1), self._signed
+        byte, number = partial(self._bytes, 1), self._signed
         #: Kind of a value -> its reader: booleans and a byte, three sizes of integers, and so on.
         self._readers: dict[int, Callable[[], Any]] = {
-            **dict.fromkeys((1, 2, 3), one),
+            **dict.fromkeys((1, 2, 3), byte),
             **dict.fromkeys((4, 5, 6), number),
             7: partial(self._bytes, 8),
             8: lambda: self._bytes(self._varint()),

@@ -31,7 +31,7 @@ _WIDTH_OF_A_TEXT: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Planning:
     """The parameters for cutting files into splits.
 
     Attributes:
@@ -89,7 +89,7 @@ class FileFormat(ABC):
         """Return the schema of a file, and read as little of it as possible."""
 
     @abstractmethod
-    def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:
+    def plan(self, files: Files, file: ListedFile, planning: Planning) -> list[FileSplit]:
         """Return the splits of a file, in the order of the file."""
 
     @abstractmethod

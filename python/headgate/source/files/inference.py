@@ -130,8 +130,8 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
             at += 1
         if at == end:
             return
-        found, at = _DECODER.raw_decode(text, at)
-        yield found
+        value, at = _DECODER.raw_decode(text, at)
+        yield value
 
 
 def _exact_inside(kind: Any, values: list[Any], name: str) -> pa.DataType:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import ipc
 
-from headgate.source.files.format import Cut, FileFormat, SplitRead, grouped, sliced, split_of
+from headgate.source.files.format import FileFormat, Planning, SplitRead, grouped, sliced, split_of
 
 if TYPE_CHECKING:
     from headgate.source.files.listing import Files
@@ -32,14 +32,14 @@ class ArrowFormat(FileFormat):
         with files.filesystem.open_input_file(file.path) as opened:
             return ipc.open_file(opened).schema
 
-    def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:
+    def plan(self, files: Files, file: ListedFile, planning: Planning) -> list[FileSplit]:
         """Return splits of adjacent record batches."""
         with files.filesystem.open_input_file(file.path) as opened:
             ipc.open_file(opened)  # Raises a clear error for other files.
             sizes = batch_sizes(opened, file.size)
         return [
             split_of(file, self.name, start, end, size)
-            for start, end, size in grouped(sizes, cut.limit())
+            for start, end, size in grouped(sizes, planning.limit())
         ]
 
     def read(self, read: SplitRead) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,7 @@ from headgate.source.files.content import (
     is_compressed,
     is_of_encoding,
 )
-from headgate.source.files.format import Cut, FileFormat, SplitRead, sliced, split_of
+from headgate.source.files.format import FileFormat, Planning, SplitRead, sliced, split_of
 from headgate.source.files.inference import changing, exact_json, inferred
 from headgate.source.files.lines import byte_ranges, line_chunks
 
@@ -49,9 +49,9 @@ class JsonLinesFormat(FileFormat):
                 return inferred(exact_json(chunk.decode(), _with_exact_times(chunk, schema)))
         return pa.schema([])
 
-    def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:  # noqa: ARG002 - unused
+    def plan(self, files: Files, file: ListedFile, planning: Planning) -> list[FileSplit]:  # noqa: ARG002 - unused
         """Return byte ranges."""
-        return byte_ranges(file, self.name, cut, whole=is_compressed(file.path))
+        return byte_ranges(file, self.name, planning, whole=is_compressed(file.path))
 
     def read(self, read: SplitRead) -> Iterator[pa.RecordBatch]:
         """Yield the objects as batches, without unwanted fields."""
@@ -114,8 +114,8 @@ def _exact(chunk: bytes, table: pa.Table, guessed: pa.Schema | None) -> pa.Table
     """
     if guessed is not None:
         exact = exact_json(chunk.decode(), table.schema)
-        for field, own in zip(table.schema, exact, strict=True):
-            if own.type != field.type:
+        for field, column in zip(table.schema, exact, strict=True):
+            if column.type != field.type:
                 raise changing(field.name, field.type)
     return table
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.source.files.content import is_compressed, open_decompressed
-from headgate.source.files.format import BATCH_BYTES, Cut, split_of
+from headgate.source.files.format import BATCH_BYTES, Planning, split_of
 
 if TYPE_CHECKING:
     from headgate.source.files.listing import Files
@@ -22,11 +22,11 @@ _SEARCH: Final = 64 * 1024
 _END: Final = re.compile(rb"\n|\r(?!\n)")
 
 
-def byte_ranges(file: ListedFile, kind: str, cut: Cut, *, whole: bool) -> list[FileSplit]:
+def byte_ranges(file: ListedFile, kind: str, planning: Planning, *, whole: bool) -> list[FileSplit]:
     """Return splits of about equal byte ranges; one split if the file must stay whole."""
     if file.size == 0:
         return []
-    parts = 1 if whole else -(-file.size // cut.limit())
+    parts = 1 if whole else -(-file.size // planning.limit())
     edges = [file.size * part // parts for part in range(parts + 1)]
     return [split_of(file, kind, start, end, end - start) for start, end in pairwise(edges)]
 

@@ -43,13 +43,13 @@ class Files:
     """
 
     def __init__(self, paths: Any, filesystem: Any = None) -> None:
-        given = _given(paths)
+        values = _path_values(paths)
         texts = [
-            path.as_posix() if isinstance(path, PurePath) else os.fspath(path) for path in given
+            path.as_posix() if isinstance(path, PurePath) else os.fspath(path) for path in values
         ]
         if not texts or not all(texts):
             raise OptionError(
-                "a file source needs at least one path", asked=f"paths={given!r}", remedy='"/data"'
+                "a file source needs at least one path", asked=f"paths={values!r}", remedy='"/data"'
             )
         for text in texts:
             if not _is_unicode(text):
@@ -76,11 +76,11 @@ class Files:
         Raises:
             SourceError: a path is missing or cannot be listed.
         """
-        found: dict[str, ListedFile] = {}
+        files: dict[str, ListedFile] = {}
         for path in self.paths:
             for info in self._list_path(path, missing_ok=missing_ok):
-                found[info.path] = ListedFile(info.path, info.size or 0, _modified(info))
-        return [found[path] for path in sorted(found)]
+                files[info.path] = ListedFile(info.path, info.size or 0, _modified(info))
+        return [files[path] for path in sorted(files)]
 
     def would_list(self, filesystem: pafs.FileSystem, file: str) -> bool:
         """Return True if a file that does not exist yet would be listed."""
@@ -118,7 +118,9 @@ class Files:
             if info.type == pafs.FileType.File:
                 return [info]
             if info.type == pafs.FileType.NotFound and _GLOB.search(path):
-                return self._list_pattern(path)
+                matches = re.compile(_regex(path)).fullmatch
+                infos = self._list_folder(_fixed_folder(path) or "/")
+                return [info for info in infos if matches(info.path)]
             if info.type == pafs.FileType.NotFound and not missing_ok:
                 raise SourceError(
                     f"there is no file or folder {path}",
@@ -149,11 +151,6 @@ class Files:
             for info, below in infos
             if info.type == pafs.FileType.File and not _is_ignored(below)
         ]
-
-    def _list_pattern(self, pattern: str) -> list[Any]:
-        matches = re.compile(_regex(pattern)).fullmatch
-        folder = _fixed_folder(pattern) or "/"
-        return [info for info in self._list_folder(folder) if matches(info.path)]
 
 
 def _path_of(info: Any, start: int) -> str | None:
@@ -187,19 +184,19 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _given(paths: Any) -> list[Any]:
+def _path_values(paths: Any) -> list[Any]:
     if isinstance(paths, (str, os.PathLike)):
         return [paths]
-    given = list(paths) if isinstance(paths, Iterable) else [paths]
-    wrong = [path for path in given if not isinstance(path, (str, os.PathLike))]
+    values = list(paths) if isinstance(paths, Iterable) else [paths]
+    wrong = [path for path in values if not isinstance(path, (str, os.PathLike))]
     if wrong:
         raise OptionError(
-            f"paths: {wrong[0]!r} is a {type(wrong[0]).__name__}, not a path",
+            f"paths has {wrong[0]!r}, which is not a path",
             asked=f"paths={paths!r}",
             have="paths takes one path or several",
             remedy='"/data" · ["/data/a", "/data/b"]',
         )
-    return given
+    return values
 
 
 def has_changed(then: ListedFile, now: ListedFile) -> bool:
@@ -246,14 +243,14 @@ def _resolve(texts: list[str], filesystem: Any) -> tuple[Any, list[str]]:
         for text in texts:
             refuse_uri(text, filesystem)
     if isinstance(filesystem, str):
-        known, base = from_uri(filesystem)
-        return known, [f"{base.rstrip('/')}/{text.lstrip('/')}" for text in texts]
+        resolved_filesystem, base = from_uri(filesystem)
+        return resolved_filesystem, [f"{base.rstrip('/')}/{text.lstrip('/')}" for text in texts]
     if filesystem is not None:
         return filesystem, texts
     if not any(map(is_uri, texts)):
         return pafs.LocalFileSystem(), [_local(text)[1] for text in texts]
     resolved = [from_uri(text) if is_uri(text) else _local(text) for text in texts]
-    if any(known != resolved[0][0] for known, _ in resolved):
+    if any(resolved_filesystem != resolved[0][0] for resolved_filesystem, _ in resolved):
         raise OptionError(
             "the paths are in more than one file system",
             asked=f"paths={texts!r}",
@@ -274,8 +271,10 @@ def _fixed_folder(pattern: str) -> str:
 def _regex(pattern: str) -> str:
     """Return the regular expression of a pattern: ``*`` does not match ``/``, ``**`` does."""
     parts = re.split(r"(\*\*/?|\*|\?|\[[^]]+\])", pattern)
-    known = {"*": "[^/]*", "?": "[^/]", "**": ".*", "**/": "(?:.*/)?"}
+    expressions = {"*": "[^/]*", "?": "[^/]", "**": ".*", "**/": "(?:.*/)?"}
     return "".join(
-        part if part.startswith("[") and part.endswith("]") else known.get(part, re.escape(part))
+        part
+        if part.startswith("[") and part.endswith("]")
+        else expressions.get(part, re.escape(part))
         for part in parts
     )

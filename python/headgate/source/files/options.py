@@ -85,7 +85,7 @@ def arguments_of(source: str, options: Mapping[str, str]) -> dict[str, Any]:
             have=f"format={kind!r}",
             remedy=f'option("source", "csv") · leave {" and ".join(of_csv)} out',
         )
-    given = {"csv": _csv(texts)} if of_csv else {}
+    csv = {"csv": _csv(texts)} if of_csv else {}
     interval = texts.get("discoveryInterval", parse_duration, None, 'a duration such as "5s"')
     return {
         "paths": paths if path is None else path,
@@ -98,7 +98,7 @@ def arguments_of(source: str, options: Mapping[str, str]) -> dict[str, Any]:
         "discovery_interval": interval,
         "partitioning": texts.text("partitioning"),
         "order": texts.text("order"),
-        **given,
+        **csv,
     }
 
 

@@ -25,7 +25,7 @@ def key_of(order: Order) -> Callable[[ListedFile | FileSplit], Any]:
     """Return a function from a file, or from a split of it, to what orders the files."""
     if order == "size":
         # Large splits first, so that the last ones are small and all readers end at about the same time.
-        return lambda one: -one.size
+        return lambda file: -file.size
     if order == "modified":
-        return lambda one: (one.modified or 0, natural(one.path))
-    return lambda one: natural(one.path)
+        return lambda file: (file.modified or 0, natural(file.path))
+    return lambda file: natural(file.path)

@@ -15,8 +15,8 @@ from headgate.source.files.conform import filter_columns
 from headgate.source.files.footer import INT96, Footer, with_instants
 from headgate.source.files.format import (
     BATCH_BYTES,
-    Cut,
     FileFormat,
+    Planning,
     SplitRead,
     grouped,
     plain,
@@ -49,11 +49,11 @@ class ParquetFormat(FileFormat):
         """Return the schema in the footer; INT96 columns are timestamps in UTC."""
         return Footer.of(files, file.path, file.size).schema
 
-    def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:
+    def plan(self, files: Files, file: ListedFile, planning: Planning) -> list[FileSplit]:
         """Return splits of adjacent row groups."""
         footer = Footer.of(files, file.path, file.size)
-        weights = _weights(footer, cut.columns, file.size)
-        possible = _possible_row_groups(footer, cut)
+        weights = _weights(footer, planning.columns, file.size)
+        possible = _possible_row_groups(footer, planning)
         groups = map(footer.metadata.row_group, range(len(weights)))
         sizes = [
             -1 if group.num_rows == 0 or (possible is not None and place not in possible) else size
@@ -62,7 +62,7 @@ class ParquetFormat(FileFormat):
         fraction = sum(weights) / max(1, file.size)
         return [
             split_of(file, self.name, start, end, size)
-            for start, end, size in grouped(sizes, cut.limit(fraction))
+            for start, end, size in grouped(sizes, planning.limit(fraction))
         ]
 
     def read(self, read: SplitRead) -> Iterator[pa.RecordBatch]:
@@ -93,8 +93,8 @@ class ParquetFormat(FileFormat):
 
             def decoded(rows: int) -> Iterator[pa.RecordBatch]:
                 for batch in parquet.iter_batches(rows, groups, columns, use_threads=False):
-                    made = with_types(batch, casts)
-                    yield refuse_old_times(made, split.path) if is_from_spark_2 else made
+                    typed = with_types(batch, casts)
+                    yield refuse_old_times(typed, split.path) if is_from_spark_2 else typed
 
             batches = _bounded(decoded, min(rows, _ROWS_OF_TEXTS) if varies else rows, skip)
             yield from batches if batch_rows else _joined(batches, rows)
@@ -137,29 +137,29 @@ def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def _possible_row_groups(footer: Footer, cut: Cut) -> set[int] | None:
+def _possible_row_groups(footer: Footer, planning: Planning) -> set[int] | None:
     """Return the row groups in which rows may pass the filter; None if it is not known."""
-    if cut.filter is None:
+    if planning.filter is None:
         return None
     schema = footer.schema
-    plain_filter = not _TRUE_FOR_NAN.search(str(cut.filter))
-    for name in filter_columns(cut.filter, cut.schema):
+    plain_filter = not _TRUE_FOR_NAN.search(str(planning.filter))
+    for name in filter_columns(planning.filter, planning.schema):
         # Statistics can only be used if the file's column has the type that the filter expects.
         kinds = [schema.field(place).type for place in schema.get_all_field_indices(name)]
         if not kinds:
-            schema = schema.append(cut.schema.field(name))
+            schema = schema.append(planning.schema.field(name))
         elif (
-            name in cut.fixed  # The filter means the folder's column, not the file's.
-            or kinds != [cut.schema.field(name).type]
+            name in planning.fixed  # The filter means the folder's column, not the file's.
+            or kinds != [planning.schema.field(name).type]
             or (not plain_filter and pt.is_floating(kinds[0]))
         ):
             return None
     import pyarrow.dataset as ds  # noqa: PLC0415 - slow to import, and only filters need it
 
     fragment = ds.ParquetFileFormat().make_fragment(
-        footer.reader(), partition_expression=guarantee(cut.fixed)
+        footer.reader(), partition_expression=guarantee(planning.fixed)
     )
-    return {group.id for group in fragment.subset(filter=cut.filter, schema=schema).row_groups}
+    return {group.id for group in fragment.subset(filter=planning.filter, schema=schema).row_groups}
 
 
 def _weights(footer: Footer, columns: Sequence[str], file_size: int) -> list[int]:
@@ -178,12 +178,12 @@ def _weights(footer: Footer, columns: Sequence[str], file_size: int) -> list[int
 def _leaves(footer: Any, columns: Sequence[str]) -> list[int]:
     """Return the indices of the leaf columns of some top-level columns."""
     names = set(columns)
-    found = []
+    leaves = []
     for place in range(footer.num_columns):
         path = footer.schema.column(place).path
         if path in names or path.split(".", 1)[0] in names:
-            found.append(place)
-    return found
+            leaves.append(place)
+    return leaves
 
 
 def _even_rows(

@@ -51,14 +51,14 @@ def with_folder_columns(schema: pa.Schema, values: Sequence[Values]) -> pa.Schem
         schema: the schema of the files.
         values: the values of each file's folders.
     """
-    found: dict[str, list[str]] = {}
-    for one in values:
-        for name, value in one.items():
-            known = found.setdefault(name, [])
+    texts_by_name: dict[str, list[str]] = {}
+    for folders in values:
+        for name, value in folders.items():
+            texts = texts_by_name.setdefault(name, [])
             if value is not None:
-                known.append(value)
-    fields = [field for field in schema if field.name not in found]
-    fields += [pa.field(name, _type_of(texts)) for name, texts in found.items()]
+                texts.append(value)
+    fields = [field for field in schema if field.name not in texts_by_name]
+    fields += [pa.field(name, _type_of(texts)) for name, texts in texts_by_name.items()]
     return pa.schema(fields)
 
 
@@ -68,13 +68,13 @@ def constants(values: Values, schema: pa.Schema, path: str) -> dict[str, pa.Scal
     Raises:
         SchemaMismatchError: a value cannot be cast; the error names file and column.
     """
-    found = {}
+    scalars = {}
     for name, value in values.items():
         if name not in schema.names:
             continue
         field = schema.field(name)
         try:
-            found[name] = pa.array([value], pa.string()).cast(field.type)[0]
+            scalars[name] = pa.array([value], pa.string()).cast(field.type)[0]
         except pa.ArrowException as error:
             raise SchemaMismatchError(
                 f"{name}={value} in the path {path} is no {field.type}",
@@ -83,18 +83,18 @@ def constants(values: Values, schema: pa.Schema, path: str) -> dict[str, pa.Scal
                 remedy="give a schema with another type",
                 details={"path": path, "column": name},
             ) from error
-    return found
+    return scalars
 
 
 def guarantee(fixed: Mapping[str, pa.Scalar]) -> pc.Expression | None:
     """Return the expression that is true for these values of columns; None if there is none."""
     import pyarrow.compute as pc  # noqa: PLC0415 - slow to import, and only filters need it
 
-    known = [
+    terms = [
         pc.field(name) == value if value.is_valid else pc.field(name).is_null()
         for name, value in fixed.items()
     ]
-    return reduce(and_, known) if known else None
+    return reduce(and_, terms) if terms else None
 
 
 def may_match(expression: pc.Expression, fixed: Mapping[str, pa.Scalar], schema: pa.Schema) -> bool:
@@ -102,12 +102,12 @@ def may_match(expression: pc.Expression, fixed: Mapping[str, pa.Scalar], schema:
     import pyarrow.dataset as ds  # noqa: PLC0415 - slow to import, and only filters need it
     import pyarrow.fs as pafs  # noqa: PLC0415 - see above
 
-    known = guarantee(fixed)
-    if known is None:
+    partition = guarantee(fixed)
+    if partition is None:
         return True
     kind, nowhere = ds.ParquetFileFormat(), pafs.LocalFileSystem()
     # get_fragments() evaluates the partition expression only, and opens no file.
-    fragment = kind.make_fragment("/", nowhere, partition_expression=known)
+    fragment = kind.make_fragment("/", nowhere, partition_expression=partition)
     dataset = ds.FileSystemDataset([fragment], schema, kind, nowhere)
     return any(True for _ in dataset.get_fragments(expression))
 

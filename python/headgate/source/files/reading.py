@@ -134,7 +134,7 @@ class SplitOpener:
         guessed = None
         if self._guessed is not None:
             guessed = pa.schema([field for field in self._guessed if field.name not in fixed])
-        known, conform = None, None
+        schema, conform = None, None
         read = SplitRead(
             self._files,
             split,
@@ -145,9 +145,9 @@ class SplitOpener:
             self._headers,
         )
         for batch in self._kind.read(read):
-            if conform is None or batch.schema != known:
-                known = batch.schema
-                conform = conformer(known, self._read, split.path, fixed)
+            if conform is None or batch.schema != schema:
+                schema = batch.schema
+                conform = conformer(schema, self._read, split.path, fixed)
             position += batch.num_rows
             rows = conform(batch)
             if self._filter is not None:
@@ -206,7 +206,7 @@ def first_schema(files: Files, kind: FileFormat, *, by_folders: bool) -> tuple[p
                 details={"path": file.path},
             ) from error
         if by_folders:
-            values = [files.folder_values(one.path) for one in listed]
+            values = [files.folder_values(entry.path) for entry in listed]
             schema = with_folder_columns(schema, values)
         return schema, file.path
     raise SourceError(

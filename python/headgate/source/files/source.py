@@ -28,7 +28,7 @@ from headgate.source.arguments import duration, refuse, size, whole_number
 from headgate.source.files.conform import RowFilter, plain_schema, select
 from headgate.source.files.csv_options import CsvOptions
 from headgate.source.files.enumerator import FileEnumerator, FileWork
-from headgate.source.files.format import Cut, FileFormat
+from headgate.source.files.format import FileFormat, Planning
 from headgate.source.files.listing import RENAMED, Files
 from headgate.source.files.options import arguments_of
 from headgate.source.files.order import ORDERS, Order
@@ -127,7 +127,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             )
         #: The file from which the schema was inferred, once it was.
         self._guessed_from: str | None = None
-        self._given = None if schema is None else plain_schema(schema, "the schema")
+        self._declared = None if schema is None else plain_schema(schema, "the schema")
         self._split_size = size("split_size", split_size, 1)
         if batch_rows is not None:
             batch_rows = whole_number("batch_rows", batch_rows, 1, 2**31 - 1)
@@ -142,7 +142,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             function("hosts", hosts, 1, "def hosts(path): ..., which returns names of hosts")
         self._hosts = hosts
         if order is not None and order not in ORDERS:
-            takes = " or ".join(f'"{known}"' for known in ORDERS)
+            takes = " or ".join(f'"{name}"' for name in ORDERS)
             raise refuse("order", order, "is no order of files", takes)
         self._order = order
         self._until_now = False
@@ -257,10 +257,10 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             SchemaMismatchError: two columns have the same name.
         """
         with self._lock:
-            if self._given is not None and self._guessed_from is None:
+            if self._declared is not None and self._guessed_from is None:
                 return None
-        given = plain_schema(schema, "the schema")
-        return self._changed(_given=given, _guessed_from=None)
+        declared = plain_schema(schema, "the schema")
+        return self._changed(_declared=declared, _guessed_from=None)
 
     def with_filter(self, expression: pc.Expression) -> FileSource:
         """Return this source without the rows for which ``expression`` is not true.
@@ -302,11 +302,11 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
 
     def _all_columns(self) -> pa.Schema:
         with self._lock:
-            if self._given is None:
-                self._given, self._guessed_from = first_schema(
+            if self._declared is None:
+                self._declared, self._guessed_from = first_schema(
                     self._files, self._format, by_folders=self._by_folders
                 )
-            schema = self._given
+            schema = self._declared
         if self._filter is not None:
             RowFilter(self._filter, schema)
         return schema
@@ -326,16 +326,18 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
     def _plan(self, files: Sequence[ListedFile], share: float) -> list[FileSplit]:
         schema = self._all_columns()
         columns = columns_to_read(schema, self.schema.names, self._filter)
-        cut = Cut(columns, schema, self._filter, self._split_size, share)
+        planning = Planning(columns, schema, self._filter, self._split_size, share)
         splits: list[FileSplit] = []
-        cuts: dict[str, Cut | None] = {}
+        plannings: dict[str, Planning | None] = {}
         for file in files:
             folder = file.path.rpartition("/")[0]
             try:
-                if folder not in cuts:
-                    cuts[folder] = self._cut_of(file, cut)
-                own = cuts[folder]
-                planned = [] if own is None else self._format.plan(self._files, file, own)
+                if folder not in plannings:
+                    plannings[folder] = self._planning_of(file, planning)
+                folder_planning = plannings[folder]
+                planned: list[FileSplit] = []
+                if folder_planning is not None:
+                    planned = self._format.plan(self._files, file, folder_planning)
                 hosts = tuple(self._hosts(file.path)) if self._hosts and planned else ()
             except HeadgateError:
                 raise
@@ -350,14 +352,14 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             splits += [replace(split, hosts=hosts) for split in planned] if hosts else planned
         return splits
 
-    def _cut_of(self, file: ListedFile, cut: Cut) -> Cut | None:
+    def _planning_of(self, file: ListedFile, planning: Planning) -> Planning | None:
         """Return the parameters for a file's folder; None if no row in it can pass the filter."""
         if not self._by_folders:
-            return cut
-        fixed = constants(self._files.folder_values(file.path), cut.schema, file.path)
-        if cut.filter is not None and not may_match(cut.filter, fixed, cut.schema):
+            return planning
+        fixed = constants(self._files.folder_values(file.path), planning.schema, file.path)
+        if planning.filter is not None and not may_match(planning.filter, fixed, planning.schema):
             return None
-        return replace(cut, fixed=fixed)
+        return replace(planning, fixed=fixed)
 
 
 def _format(name: str, csv: CsvOptions | None) -> FileFormat:
@@ -394,15 +396,13 @@ def _format(name: str, csv: CsvOptions | None) -> FileFormat:
             raise refuse("format", name, "is not a format of files", takes)
 
 
-def _expression(given: Any) -> pc.Expression:
+def _expression(value: Any) -> pc.Expression:
     import pyarrow.compute as pc  # noqa: PLC0415 - slow, and only filters need it
 
-    if not isinstance(given, pc.Expression):
+    if not isinstance(value, pc.Expression):
         takes = 'an expression such as pyarrow.compute.field("n") > 5'
-        raise refuse(
-            "filter", given, f"is a {type(given).__name__}, not an Arrow expression", takes
-        )
-    return given
+        raise refuse("filter", value, f"is {kind_of(value)}, not an Arrow expression", takes)
+    return value
 
 
 def _names(columns: Sequence[str]) -> tuple[str, ...]:

@@ -107,16 +107,16 @@ class FileCheckpointSerializer(SimpleVersionedSerializer[FileCheckpoint]):
         Raises:
             StateVersionError: the version is unknown, or the bytes do not belong to it.
         """
-        asked, have = f"version {version}", f"FileCheckpoint of version {self.version}"
+        wanted, have = f"version {version}", f"FileCheckpoint of version {self.version}"
         if version not in {1, self.version}:
             raise StateVersionError(
-                "stored state is of a version that FileSource cannot read", asked=asked, have=have
+                "stored state is of a version that FileSource cannot read", asked=wanted, have=have
             )
         try:
             return _checkpoint(json.loads(zlib.decompress(data)))
         except (zlib.error, ValueError, TypeError, KeyError) as error:
             raise StateVersionError(
-                "stored state is not a checkpoint of FileSource", asked=asked, have=have
+                "stored state is not a checkpoint of FileSource", asked=wanted, have=have
             ) from error
 
 
@@ -125,8 +125,8 @@ _SPLIT: Final = tuple(field.name for field in dataclasses.fields(FileSplit))
 _LISTED: Final = tuple(field.name for field in dataclasses.fields(ListedFile))
 
 
-def _shallow(one: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in names}
+def _shallow(record: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}
 
 
 def _checkpoint(fields: Mapping[str, Any]) -> FileCheckpoint:

@@ -20,7 +20,7 @@ from headgate.source.hybrid.state import (
 )
 
 if TYPE_CHECKING:
-    from headgate.source.hybrid.link import Link
+    from headgate.source.hybrid.chained import ChainedSource
 
 WorkT = TypeVar("WorkT")
 
@@ -41,7 +41,7 @@ class HybridSplitEnumerator(SplitEnumerator[HybridSplit, HybridCheckpoint]):
     def __init__(
         self,
         context: SplitEnumeratorContext[HybridSplit],
-        links: Sequence[Link],
+        links: Sequence[ChainedSource],
         checkpoint: HybridCheckpoint | None = None,
     ) -> None:
         self._context, self._links = context, links
@@ -92,10 +92,10 @@ class HybridSplitEnumerator(SplitEnumerator[HybridSplit, HybridCheckpoint]):
         if splits:
             self._lost.add(subtask_id)
         self._earlier += [split for split in splits if split.index != self._index]
-        own = [split.split for split in splits if split.index == self._index]
+        current = [split.split for split in splits if split.index == self._index]
         # Also without a split: the enumerator may have kept a request of the lost reader.
-        if own or is_known:
-            self._inner.add_splits_back(own, subtask_id)
+        if current or is_known:
+            self._inner.add_splits_back(current, subtask_id)
 
     def add_reader(self, subtask_id: int) -> None:
         """Wait for the reader's first event or request."""
@@ -140,8 +140,8 @@ class HybridSplitEnumerator(SplitEnumerator[HybridSplit, HybridCheckpoint]):
         """The number of splits of all sources, once the last one has started; None if unknown."""
         if not self.is_last:
             return None
-        known = [total for total in [*self._totals, self._inner.total_splits] if total is not None]
-        return sum(known) if len(known) == len(self._links) else None
+        totals = [total for total in [*self._totals, self._inner.total_splits] if total is not None]
+        return sum(totals) if len(totals) == len(self._links) else None
 
     def close(self) -> None:
         """Close the current enumerator."""
@@ -179,8 +179,8 @@ class HybridSplitEnumerator(SplitEnumerator[HybridSplit, HybridCheckpoint]):
         return self._index == len(self._links) - 1
 
     def _forget(self, subtask_id: int) -> None:
-        for known in (self._admitted, self._finished, self._silent):
-            known.discard(subtask_id)
+        for readers in (self._admitted, self._finished, self._silent):
+            readers.discard(subtask_id)
         self._requests.pop(subtask_id, None)
 
     def _admit(self, subtask_id: int) -> None:

@@ -50,10 +50,10 @@ class HybridSourceReader(SourceReader[T, HybridSplit]):
         self._output: _IndexedOutput[T] | None = None
         #: Splits of the current reader whose outputs are not released.
         self._unreleased: dict[str, None] = {}
-        self._kept: dict[int, list[Any]] = {}
+        self._later: dict[int, list[Any]] = {}
         self._without_more: set[int] = set()
         self._no_more_splits = False
-        self._said: int | None = None
+        self._announced: int | None = None
         self._has_ended = False
         self._available: Future[None] = Future()
 
@@ -89,12 +89,12 @@ class HybridSourceReader(SourceReader[T, HybridSplit]):
 
     def add_splits(self, splits: Sequence[HybridSplit]) -> None:
         """Pass splits to the current reader, or keep them until their source is current."""
-        own = [split.split for split in splits if split.index == self._index]
-        if self._inner is not None and own:
-            self._give(self._inner, own)
+        current = [split.split for split in splits if split.index == self._index]
+        if self._inner is not None and current:
+            self._give(self._inner, current)
         for split in splits:
             if self._inner is None or split.index != self._index:
-                self._kept.setdefault(split.index, []).append(split.split)
+                self._later.setdefault(split.index, []).append(split.split)
         self._notify()
 
     def notify_no_more_splits(self) -> None:
@@ -106,10 +106,12 @@ class HybridSourceReader(SourceReader[T, HybridSplit]):
 
     def snapshot_state(self, checkpoint_id: int) -> list[HybridSplit]:
         """Return the splits of the current reader, and the kept ones."""
-        state = [HybridSplit(index, split) for index, kept in self._kept.items() for split in kept]
+        state = [
+            HybridSplit(index, split) for index, splits in self._later.items() for split in splits
+        ]
         if self._inner is not None:
-            own = self._inner.snapshot_state(checkpoint_id)
-            state += [HybridSplit(self._index, split) for split in own]
+            current = self._inner.snapshot_state(checkpoint_id)
+            state += [HybridSplit(self._index, split) for split in current]
         return state
 
     def pause_or_resume_splits(
@@ -155,7 +157,7 @@ class HybridSourceReader(SourceReader[T, HybridSplit]):
 
     def _begin_next(self) -> bool:
         """Create the reader of the next source that has work; return False if there is none."""
-        due = [index for index in self._kept if index <= self._target or self._no_more_splits]
+        due = [index for index in self._later if index <= self._target or self._no_more_splits]
         if self._target > self._index:
             due.append(self._target)
         if not due:
@@ -165,9 +167,9 @@ class HybridSourceReader(SourceReader[T, HybridSplit]):
         self._inner_context = _InnerContext(self._context, self._index, is_mute=is_earlier)
         self._inner = self._sources[self._index].create_reader(self._inner_context)
         self._inner.start()
-        kept = self._kept.pop(self._index, [])
-        if kept:
-            self._give(self._inner, kept)
+        splits = self._later.pop(self._index, [])
+        if splits:
+            self._give(self._inner, splits)
         if is_earlier or self._no_more_splits or self._index in self._without_more:
             self._inner.notify_no_more_splits()
         return True
@@ -180,9 +182,9 @@ class HybridSourceReader(SourceReader[T, HybridSplit]):
         if self._no_more_splits:
             self._has_ended = True
             return InputStatus.END_OF_INPUT
-        if self._said is None or self._said < self._target:
-            self._said = self._target
-            event = index_event(FINISHED, self._said)
+        if self._announced is None or self._announced < self._target:
+            self._announced = self._target
+            event = index_event(FINISHED, self._announced)
             self._context.send_source_event_to_coordinator(event)
         if self._available.done():
             self._available = Future()
@@ -201,7 +203,9 @@ class HybridSourceReader(SourceReader[T, HybridSplit]):
 
     def _inner_ids(self, split_ids: Sequence[str]) -> list[str]:
         prefix = f"{self._index}:"
-        return [one.removeprefix(prefix) for one in split_ids if one.startswith(prefix)]
+        return [
+            split_id.removeprefix(prefix) for split_id in split_ids if split_id.startswith(prefix)
+        ]
 
 
 class _InnerContext(SourceReaderContext):

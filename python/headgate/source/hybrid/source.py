@@ -17,8 +17,8 @@ from headgate.source.api import (
     SplitEnumerator,
     SplitEnumeratorContext,
 )
+from headgate.source.hybrid.chained import ChainedSource, SourceFactory
 from headgate.source.hybrid.enumerator import HybridSplitEnumerator
-from headgate.source.hybrid.link import Link, SourceFactory
 from headgate.source.hybrid.reader import HybridSourceReader
 from headgate.source.hybrid.state import (
     HybridCheckpoint,
@@ -50,14 +50,14 @@ class HybridSource(Source[T, HybridSplit, HybridCheckpoint]):
         links: the sources, in order.
     """
 
-    def __init__(self, links: Sequence[Link]) -> None:
+    def __init__(self, links: Sequence[ChainedSource]) -> None:
         self._links = tuple(links)
 
     @staticmethod
     def builder(first: Source[T, Any, Any]) -> HybridSourceBuilder[T]:
         """Return a builder to add further sources to."""
         instance("a Source", Source)("first", first)
-        return HybridSourceBuilder([Link(first)])
+        return HybridSourceBuilder([ChainedSource(first)])
 
     @property
     def boundedness(self) -> Boundedness:
@@ -149,7 +149,7 @@ class HybridSourceBuilder(Generic[T]):
         links: the first sources.
     """
 
-    def __init__(self, links: Sequence[Link]) -> None:
+    def __init__(self, links: Sequence[ChainedSource]) -> None:
         self._links = list(links)
 
     def add_source(
@@ -180,7 +180,7 @@ class HybridSourceBuilder(Generic[T]):
                     asked=f"add_source({source.name}, readers={readers.name})",
                     remedy="add_source(source) · add_source(function, readers=source)",
                 )
-            self._links.append(Link(source))
+            self._links.append(ChainedSource(source))
             return self
         if readers is None:
             raise OptionError(
@@ -189,7 +189,7 @@ class HybridSourceBuilder(Generic[T]):
                 remedy="add_source(function, readers=source)",
             )
         function("source", source, 1, "def source(enumerator): ..., which returns a source")
-        self._links.append(Link(readers, source))
+        self._links.append(ChainedSource(readers, source))
         return self
 
     def build(self) -> HybridSource[T]:

@@ -164,12 +164,12 @@ def parse_inner_event(event: SourceEvent) -> tuple[int, SourceEvent] | None:
     return int(index), SourceEvent(name, event.payload)
 
 
-def _check_version(version: int, known: int) -> None:
-    if version != known:
+def _check_version(version: int, current: int) -> None:
+    if version != current:
         raise StateVersionError(
             "stored state is of a version that HybridSource cannot read",
             asked=f"version {version}",
-            have=f"version {known}",
+            have=f"version {current}",
         )
 
 

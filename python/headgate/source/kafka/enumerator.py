@@ -45,7 +45,7 @@ class KafkaEnumerator(SplitEnumerator[KafkaSplit, KafkaCheckpoint]):
         self._context = context
         self._discover = discover
         self._interval = interval
-        self._known: set[Partition] = {(topic, number) for topic, number in checkpoint.known}
+        self._partitions: set[Partition] = {(topic, number) for topic, number in checkpoint.known}
         self._pending = [KafkaSplit(*fields) for fields in checkpoint.pending]
         self._is_listed = checkpoint.is_listed
         self._is_complete = checkpoint.is_listed and is_bounded
@@ -71,27 +71,27 @@ class KafkaEnumerator(SplitEnumerator[KafkaSplit, KafkaCheckpoint]):
         """Return the known partitions and the splits that no reader has."""
         del checkpoint_id
         pending = tuple(dataclasses.astuple(split) for split in self._pending)
-        return KafkaCheckpoint(tuple(sorted(self._known)), pending, self._is_listed)
+        return KafkaCheckpoint(tuple(sorted(self._partitions)), pending, self._is_listed)
 
     @property
     def total_splits(self) -> int | None:
         """The number of partitions; None while more may come."""
-        return len(self._known) if self._is_complete else None
+        return len(self._partitions) if self._is_complete else None
 
     def close(self) -> None:
         """Do nothing: each listing closes its client."""
 
     def _list(self) -> Sequence[KafkaSplit]:
-        return self._discover(frozenset(self._known), not self._is_listed)
+        return self._discover(frozenset(self._partitions), not self._is_listed)
 
-    def _listed(self, found: Sequence[KafkaSplit] | None, error: BaseException | None) -> None:
-        if found is None:
+    def _listed(self, splits: Sequence[KafkaSplit] | None, error: BaseException | None) -> None:
+        if splits is None:
             if error is not None and (not self._is_listed or self._interval is None):
                 raise error
             LOG.warning("the partitions could not be listed; the next try follows: %s", error)
             return
-        new = [split for split in found if split.key not in self._known]
-        self._known.update(split.key for split in new)
+        new = [split for split in splits if split.key not in self._partitions]
+        self._partitions.update(split.key for split in new)
         self._pending.extend(new)
         self._is_listed = True
         self._is_complete = self._interval is None
@@ -99,10 +99,10 @@ class KafkaEnumerator(SplitEnumerator[KafkaSplit, KafkaCheckpoint]):
 
     def _give(self, readers: Sequence[int]) -> None:
         for reader in readers:
-            own = [split for split in self._pending if self._owner(split) == reader]
-            if own:
+            splits = [split for split in self._pending if self._owner(split) == reader]
+            if splits:
                 self._pending = [split for split in self._pending if self._owner(split) != reader]
-                self._context.assign_splits({reader: own})
+                self._context.assign_splits({reader: splits})
             if self._is_complete:
                 self._context.signal_no_more_splits(reader)
 

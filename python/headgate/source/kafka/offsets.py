@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from headgate._kafka import said
+from headgate._kafka import error_text
 from headgate._times import milli_of
 from headgate.errors import SourceError
 from headgate.source.arguments import refuse, whole_number
@@ -90,11 +90,11 @@ class KafkaOffsets:
         Raises:
             OptionError: an offset is negative, or ``otherwise`` is none of these.
         """
-        found = []
+        entries = []
         for (topic, partition), offset in sorted(offsets.items()):
             whole_number("partition", partition, 0, 2**31 - 1)
-            found.append((topic, partition, whole_number("offset", offset, 0)))
-        return cls("given", offsets=tuple(found), otherwise=otherwise)
+            entries.append((topic, partition, whole_number("offset", offset, 0)))
+        return cls("given", offsets=tuple(entries), otherwise=otherwise)
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -144,7 +144,7 @@ class KafkaOffsets:
         else:
             have = _committed(admin, str(group), partitions, settings)
         missing = [partition for partition in partitions if partition not in have]
-        found = {partition: have[partition] for partition in partitions if partition in have}
+        offsets = {partition: have[partition] for partition in partitions if partition in have}
         if missing and self.otherwise == "error":
             topic, number = missing[0]
             what = "was given" if self.kind == "given" else f"is committed by group {group!r}"
@@ -154,7 +154,7 @@ class KafkaOffsets:
                 remedy='otherwise="earliest" · otherwise="latest"',
                 details={"splits": [f"{topic}-{number}" for topic, number in missing]},
             )
-        return found | _listed(admin, self.otherwise, 0, missing, settings)
+        return offsets | _listed(admin, self.otherwise, 0, missing, settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,15 +184,15 @@ def _listed(
     level = IsolationLevel.READ_UNCOMMITTED
     if settings.is_committed_only:
         level = IsolationLevel.READ_COMMITTED
-    asked = {TopicPartition(*partition): spec for partition in partitions}
-    answers = admin.list_offsets(asked, isolation_level=level, request_timeout=settings.timeout)
-    found = {}
+    specs = {TopicPartition(*partition): spec for partition in partitions}
+    answers = admin.list_offsets(specs, isolation_level=level, request_timeout=settings.timeout)
+    offsets = {}
     for partition, answer in answers.items():
         key = partition.topic, partition.partition
-        found[key] = _result(answer, f"the {kind} offset of {key[0]}-{key[1]}", settings).offset
-    late = [key for key, offset in found.items() if offset < 0]
+        offsets[key] = _result(answer, f"the {kind} offset of {key[0]}-{key[1]}", settings).offset
+    late = [key for key, offset in offsets.items() if offset < 0]
     # No record is as late as the time: the next one to come is the first.
-    return found | _listed(admin, "latest", 0, late, settings) if kind == "time" else found
+    return offsets | _listed(admin, "latest", 0, late, settings) if kind == "time" else offsets
 
 
 def _committed(
@@ -203,12 +203,16 @@ def _committed(
         TopicPartition,
     )
 
-    asked = ConsumerGroupTopicPartitions(group, [TopicPartition(*key) for key in partitions])
+    request = ConsumerGroupTopicPartitions(group, [TopicPartition(*key) for key in partitions])
     (answer,) = admin.list_consumer_group_offsets(
-        [asked], request_timeout=settings.timeout
+        [request], request_timeout=settings.timeout
     ).values()
-    found = _result(answer, f"the offsets of group {group!r}", settings).topic_partitions
-    return {(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
+    positions = _result(answer, f"the offsets of group {group!r}", settings).topic_partitions
+    return {
+        (position.topic, position.partition): position.offset
+        for position in positions
+        if position.offset >= 0
+    }
 
 
 def _result(answer: Any, what: str, settings: OffsetSettings) -> Any:
@@ -217,4 +221,4 @@ def _result(answer: Any, what: str, settings: OffsetSettings) -> Any:
     try:
         return answer.result(settings.timeout + 5)
     except (KafkaException, TimeoutError) as error:
-        raise SourceError(f"Kafka did not tell {what}: {said(error)}") from error
+        raise SourceError(f"Kafka did not tell {what}: {error_text(error)}") from error

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from headgate._kafka import LOG, said
+from headgate._kafka import LOG, error_text
 from headgate.errors import SourceError
 from headgate.source.base.records import RecordsBySplits, RecordsWithSplitIds
 from headgate.source.base.split_reader import (
@@ -73,10 +73,12 @@ class KafkaReader(BatchSourceReader[KafkaSplit]):
 
     def on_split_finished(self, finished: Mapping[str, Progress]) -> None:
         """Keep the last positions, which the next complete checkpoint commits."""
-        self._last_positions.update((one.split.key, one.position) for one in finished.values())
+        self._last_positions.update(
+            (progress.split.key, progress.position) for progress in finished.values()
+        )
         if self._goes_on:
             self._at_end.update(
-                (name, self.to_split_type(name, one)) for name, one in finished.items()
+                (name, self.to_split_type(name, progress)) for name, progress in finished.items()
             )
 
     def snapshot_state(self, checkpoint_id: int) -> list[KafkaSplit]:
@@ -94,7 +96,7 @@ class KafkaReader(BatchSourceReader[KafkaSplit]):
         show the lag of a group, and for ``KafkaOffsets.committed()``.
         """
         positions = self._positions.pop(checkpoint_id, {})
-        for older in [one for one in self._positions if one < checkpoint_id]:
+        for older in [number for number in self._positions if number < checkpoint_id]:
             del self._positions[older]
         if positions:
             self._offsets.append(positions)
@@ -195,7 +197,7 @@ class KafkaSplitReader(SplitReader[Positioned, KafkaSplit]):
         self._remove(list(self._splits.values()))
 
     def _by_split(self, messages: Sequence[Any]) -> dict[str, list[Positioned]]:
-        found: dict[Partition, list[Any]] = {}
+        by_partition: dict[Partition, list[Any]] = {}
         for message in messages:
             key = message.topic(), message.partition()
             if message.error() is not None:
@@ -204,8 +206,11 @@ class KafkaSplitReader(SplitReader[Positioned, KafkaSplit]):
                 if split.end is not None and message.offset() >= split.end:
                     self._finish(split)
                 else:
-                    found.setdefault(key, []).append(message)
-        return {f"{topic}-{number}": [self._timed(some)] for (topic, number), some in found.items()}
+                    by_partition.setdefault(key, []).append(message)
+        return {
+            f"{topic}-{number}": [self._timed(group)]
+            for (topic, number), group in by_partition.items()
+        }
 
     def _timed(self, messages: Sequence[Any]) -> Positioned:
         position = messages[-1].offset() + 1
@@ -225,14 +230,14 @@ class KafkaSplitReader(SplitReader[Positioned, KafkaSplit]):
                 self._finish(split)
             return
         if error.retriable():
-            LOG.warning("librdkafka tries again: %s", said(error))
+            LOG.warning("librdkafka tries again: %s", error_text(error))
             return
         where = "a partition" if split is None else f"partition {split.split_id}"
         splits = [] if split is None else [split.split_id]
         if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its public name
-            raise lost(where, message.offset(), said(error), splits, error.name())
+            raise lost(where, message.offset(), error_text(error), splits, error.name())
         raise SourceError(
-            f"{where} cannot be read: {said(error)}",
+            f"{where} cannot be read: {error_text(error)}",
             details={"splits": splits, "error": error.name()},
         )
 
@@ -267,9 +272,9 @@ def _commit(consumer: Any, offsets: deque[Mapping[Partition, int]]) -> None:
         try:
             consumer.commit(offsets=places, asynchronous=True)
         except KafkaException as error:
-            LOG.warning("offsets were not committed: %s", said(error))
+            LOG.warning("offsets were not committed: %s", error_text(error))
 
 
 def _committed(error: Any, partitions: Any) -> None:
     if error is not None:
-        LOG.warning("offsets of %s were not committed: %s", partitions, said(error))
+        LOG.warning("offsets of %s were not committed: %s", partitions, error_text(error))

@@ -56,5 +56,5 @@ def latest_time(messages: Sequence[Any]) -> int | None:
 
 
 def _time(message: Any) -> tuple[int, int]:
-    found: tuple[int, int] = message.timestamp()
-    return found
+    kind_and_time: tuple[int, int] = message.timestamp()
+    return kind_and_time

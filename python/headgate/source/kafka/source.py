@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
-from headgate._kafka import LOG, checked_properties, checked_servers, said
+from headgate._kafka import LOG, checked_properties, checked_servers, error_text
 from headgate.errors import SourceError, UnknownColumnError
 from headgate.source.api import (
     Boundedness,
@@ -249,18 +249,18 @@ class KafkaSource(Source[pa.RecordBatch, KafkaSplit, KafkaCheckpoint]):
     def _clients(self) -> dict[str, Any]:
         return {**self._properties, "bootstrap.servers": self._servers}
 
-    def _discover(self, known: frozenset[Partition], is_first: bool) -> list[KafkaSplit]:
+    def _discover(self, listed: frozenset[Partition], is_first: bool) -> list[KafkaSplit]:
         """List the partitions, and find out the offsets of new ones; blocks."""
         admin = self._admin()
-        new = [key for key in self._partitions(admin) if key not in known]
+        new = [key for key in self._partitions(admin) if key not in listed]
         start = self._start if is_first else KafkaOffsets.earliest()
         starts = start.find(admin, self._group, new, self._settings)
-        found = [KafkaSplit(*key, starts[key]) for key in new]
+        splits = [KafkaSplit(*key, starts[key]) for key in new]
         if self._until is None:
-            return found
-        self._check_starts(admin, found)
+            return splits
+        self._check_starts(admin, splits)
         ends = self._until.find(admin, self._group, new, self._settings)
-        return [replace(split, end=ends[split.key]) for split in found]
+        return [replace(split, end=ends[split.key]) for split in splits]
 
     def _with_ends(self, splits: Sequence[KafkaSplit]) -> list[KafkaSplit]:
         """Return partitions that end at their last records of now; blocks."""
@@ -305,7 +305,7 @@ class KafkaSource(Source[pa.RecordBatch, KafkaSplit, KafkaCheckpoint]):
             topics = admin.list_topics(timeout=self._timeout).topics
         except KafkaException as error:
             raise SourceError(
-                f"the topics of {self._servers} cannot be listed: {said(error)}",
+                f"the topics of {self._servers} cannot be listed: {error_text(error)}",
                 asked=self.name,
                 remedy="check bootstrap_servers and the network · a longer timeout",
             ) from error
@@ -323,7 +323,7 @@ class KafkaSource(Source[pa.RecordBatch, KafkaSplit, KafkaCheckpoint]):
                 )
         broken = next((topics[name] for name in wanted if topics[name].error is not None), None)
         if broken is not None:
-            raise SourceError(f"topic {broken.topic!r} cannot be read: {said(broken.error)}")
+            raise SourceError(f"topic {broken.topic!r} cannot be read: {error_text(broken.error)}")
         return sorted((name, number) for name in wanted for number in topics[name].partitions)
 
 

@@ -397,7 +397,9 @@ class SourceOperator(Generic[T]):
         """Pause the clocks of splits that wait until the reader has read another one: they are not idle."""
         if not self._timers.has_idleness or not self.reader.reads_in_order:
             return
-        ready = [one for one in self._output.splits if one not in self._alignment.paused]
+        ready = [
+            split_id for split_id in self._output.splits if split_id not in self._alignment.paused
+        ]
         for split_id in ready[1:]:
             self._output.pause_split(split_id)
         for split_id in ready[:1]:

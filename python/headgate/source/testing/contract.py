@@ -323,9 +323,9 @@ class SourceTestBase:
 
     def _check_splits(self, job: Job) -> None:
         total = job.enumerator.total_splits
-        for said, what in ((self.num_splits, "num_splits"), (total, "total_splits")):
-            if said is not None and self._is_bounded() and said != len(job.split_ids):
-                raise AssertionError(f"{what} is {said}, but {len(job.split_ids)} were assigned")
+        for number, what in ((self.num_splits, "num_splits"), (total, "total_splits")):
+            if number is not None and self._is_bounded() and number != len(job.split_ids):
+                raise AssertionError(f"{what} is {number}, but {len(job.split_ids)} were assigned")
 
 
 def _by_split(emitted: list[tuple[str | None, Any]]) -> dict[str, list[Any]]:

@@ -89,7 +89,7 @@ class ReaderSlot:
     Attributes:
         index: the reader's number.
         records: the emitted records, with their splits.
-        given: the assigned splits.
+        assigned: the assigned splits.
         waits_for: the future of the last poll, if that poll had no data.
         knows_no_more: True once the reader was told that no split follows.
         ended: True once the reader returned ``END_OF_INPUT``.
@@ -99,7 +99,7 @@ class ReaderSlot:
     def __init__(self, job: Job, index: int) -> None:
         self.index = index
         self.records: list[tuple[str | None, Any]] = []
-        self.given: list[Stored] = []
+        self.assigned: list[Stored] = []
         self.waits_for: Future[None] | None = None
         self.knows_no_more = False
         self.ended = False
@@ -203,7 +203,7 @@ class Job:
         stored = [(serializer.version, serializer.serialize(split)) for split in splits]
         self.split_ids.update(split.split_id for split in splits)
         slot = self.readers[index]
-        slot.given += stored
+        slot.assigned += stored
         if self.hold_splits:
             self._held.append(lambda: self._deliver(slot, stored))
         else:
@@ -215,7 +215,7 @@ class Job:
 
     def splits_of(self, stored: list[Stored]) -> list[Any]:
         """Return splits from their bytes."""
-        return [self.source.split_serializer.deserialize(*one) for one in stored]
+        return [self.source.split_serializer.deserialize(*versioned) for versioned in stored]
 
     def _tell_no_more(self, index: int) -> None:
         slot = self.readers[index]
@@ -267,18 +267,18 @@ class Job:
             wait(waiting, timeout=_NAP, return_when=FIRST_COMPLETED)
 
     def _standstill(self) -> str:
-        said = []
+        states = []
         for slot in self.readers:
             if slot.ended:
-                said.append(f"reader {slot.index} has ended")
+                states.append(f"reader {slot.index} has ended")
             elif slot.waits_for is not None and not slot.waits_for.done():
-                said.append(
+                states.append(
                     f"reader {slot.index} returned NOTHING_AVAILABLE, and its future is still "
                     "pending"
                 )
             else:
-                said.append(f"reader {slot.index} is polled again and again without a record")
-        return f"{self.num_elements} records came; {', '.join(said)}"
+                states.append(f"reader {slot.index} is polled again and again without a record")
+        return f"{self.num_elements} records came; {', '.join(states)}"
 
     def run_to_end(self) -> None:
         """Run until every reader has ended."""
@@ -303,7 +303,7 @@ class Job:
     @property
     def emitted(self) -> list[tuple[str | None, Any]]:
         """The rows with their splits; rows before the restored checkpoint come first."""
-        records = [one for slot in self.readers for one in slot.records]
+        records = [record for slot in self.readers for record in slot.records]
         return [*self.before, *((i, row) for i, record in records for row in rows_of(record))]
 
     def checkpoint(self) -> Checkpoint:
@@ -327,7 +327,7 @@ class Job:
         old.lost = True
         old.reader.close()
         del self.context.readers[index]
-        self.enumerator.add_splits_back(self.splits_of(old.given), index)
+        self.enumerator.add_splits_back(self.splits_of(old.assigned), index)
         self.readers[index] = ReaderSlot(self, index)
         self._register(self.readers[index])
 

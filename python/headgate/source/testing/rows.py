@@ -34,17 +34,17 @@ def key_of(row: Any) -> Hashable:
     return row if isinstance(row, Hashable) else repr(row)
 
 
-def difference(found: Iterable[Any], expected: Iterable[Any]) -> str:
+def difference(actual: Iterable[Any], expected: Iterable[Any]) -> str:
     """Return the missing and the surplus rows as a string, which is empty if there are none."""
-    have, want = Counter(map(key_of, found)), Counter(map(key_of, expected))
+    have, want = Counter(map(key_of, actual)), Counter(map(key_of, expected))
     return " and ".join(
         text
-        for text in (_some("missing", want - have), _some("too much", have - want))
+        for text in (_sample("missing", want - have), _sample("too much", have - want))
         if text is not None
     )
 
 
-def _some(what: str, rows: Counter[Hashable]) -> str | None:
+def _sample(what: str, rows: Counter[Hashable]) -> str | None:
     if not rows:
         return None
     shown = ", ".join(str(row) for row in list(rows)[:_SHOWN])

@@ -94,17 +94,17 @@ class Punctuated(WatermarkGenerator):
         Raises:
             UnsupportedTypeError: the result is neither a whole number nor None.
         """
-        found = self._find(record, timestamp)
-        if found is None:
+        watermark = self._find(record, timestamp)
+        if watermark is None:
             return
-        if isinstance(found, bool) or not isinstance(found, int):
+        if isinstance(watermark, bool) or not isinstance(watermark, int):
             raise UnsupportedTypeError(
-                f"the function of for_punctuated() returned {type(found).__name__}",
-                asked=f"{found!r}",
+                f"the function of for_punctuated() returned {type(watermark).__name__}",
+                asked=f"{watermark!r}",
                 have="a watermark is a whole number of ms since 1970, or None",
                 remedy="return int(...) or None",
             )
-        output.emit_watermark(found)
+        output.emit_watermark(watermark)
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
         """Emit nothing: each watermark was emitted with its record."""

@@ -69,18 +69,18 @@ class IdleTimer:
         clock: counts only the time in which an event could have happened.
     """
 
-    __slots__ = ("_clock", "_seen", "_since", "_timeout")
+    __slots__ = ("_clock", "_last_events", "_since", "_timeout")
 
     def __init__(self, timeout: float, clock: Clock) -> None:
         self._timeout = timeout
         self._clock = clock
-        self._seen = 0
+        self._last_events = 0
         self._since: float | None = None
 
     def is_idle(self, events: int) -> bool:
         """Return True if no event has happened for the timeout; ``events`` is the total so far."""
-        if events != self._seen:
-            self._seen, self._since = events, None
+        if events != self._last_events:
+            self._last_events, self._since = events, None
             return False
         now = self._clock()
         if self._since is None:

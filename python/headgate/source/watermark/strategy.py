@@ -152,8 +152,12 @@ class WatermarkStrategy:
         """Return the generator of one split."""
         if self.generator is None:
             return None
-        made = self.generator()
-        return TimestampsRequired(made) if self.needs_timestamps and self.assigner is None else made
+        generator = self.generator()
+        return (
+            TimestampsRequired(generator)
+            if self.needs_timestamps and self.assigner is None
+            else generator
+        )
 
 
 def _ms(name: str, value: Any) -> int:

@@ -11,8 +11,7 @@ import headgate
 from headgate import _options
 from headgate._arguments import duration
 from headgate._directories import local_directories
-from headgate._option import CONF_PREFIX
-from headgate._option_table import TASK_OPTIONS, TLS_OPTIONS
+from headgate._option_table import CONF_PREFIX, TASK_OPTIONS, TLS_OPTIONS
 from headgate.errors import InternalError, OptionError
 from headgate.spark.confs import context_confs, session_confs
 from headgate.spark.doctor.checks import CHECKS

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate._options import describe
 from headgate._units import size_text
-from headgate.observe.words import size
+from headgate.observe.numbers import size
 from headgate.spark.executor_memory import OVERHEAD, PYTHON, beside_heap, python_memory
 from headgate.spark.explained.model import Disk, Memory
 

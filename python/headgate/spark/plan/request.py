@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headgate import _options
 from headgate._kinds import kind_of, parameters_taken
-from headgate._option import CONF_PREFIX
+from headgate._option_table import CONF_PREFIX
 from headgate.errors import OptionError
 from headgate.functions.per_key import PerKey
 from headgate.selectors import HashSelector

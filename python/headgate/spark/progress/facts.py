@@ -8,8 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from headgate import __version__
-from headgate._option import ENV_PREFIX
-from headgate._option_table import OPTIONS
+from headgate._option_table import ENV_PREFIX, OPTIONS
 from headgate._options import describe
 
 if TYPE_CHECKING:

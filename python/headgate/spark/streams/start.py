@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate import _options
-from headgate._option import CONF_PREFIX
+from headgate._option_table import CONF_PREFIX
 from headgate.errors import NotEnoughSlots, OptionError
 from headgate.spark.confs import is_connect, session_confs
 from headgate.spark.connect import connect_error

@@ -13,7 +13,7 @@ SourceFactory = Callable[[SplitEnumerator[Any, Any]], Source[Any, Any, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChainedSource:
     """One source of a chain.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Numbers in words."""
+"""Numbers as people read them: with units, in percent, as spans."""
 
 from __future__ import annotations
 
