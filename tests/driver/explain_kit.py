@@ -27,7 +27,7 @@ def an_input(**changes):
         sort_within=(),
         has_map=False,
         has_computed_keys=False,
-        given=ROWS,
+        map_input=ROWS,
         read=None,
         sent=ROWS,
     )

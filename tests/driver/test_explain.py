@@ -160,7 +160,7 @@ def test_spark_converts_rows_for_a_function_that_places_them():
 
 def test_the_steps_of_a_dataframe_with_a_map():
     wide = pa.schema([("a", pa.int8()), ("b", pa.int8())])
-    found = steps(an_exchange(mapped(given=wide)))
+    found = steps(an_exchange(mapped(map_input=wide)))
     assert set(found) == {"input", "pages", "result"}
     assert found["input"].columns == ("a", "b")
     assert "to Arrow for map" in found["input"].why
@@ -400,7 +400,7 @@ def shown(*facts):
 
 
 def test_the_text_has_short_lines_and_all_sentences():
-    hostile = mapped(given=pa.schema([("<b>&" * 60, pa.int8())]))
+    hostile = mapped(map_input=pa.schema([("<b>&" * 60, pa.int8())]))
     explanation = shown(an_exchange(hostile), an_exchange(a_source()))
     lines = str(explanation).splitlines()
     assert max(map(len, lines)) <= WIDTH

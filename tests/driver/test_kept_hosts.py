@@ -45,7 +45,7 @@ class Driver:
 
     def producers(self):
         """Return the producers that consumers are told of."""
-        return [row[0] for part in self.placed.told("aa") for row in part["producers"]]
+        return [row[0] for part in self.placed.messages("aa") for row in part["producers"]]
 
     def is_quiet(self):
         return not any(one.name == "headgate-give-up" for one in threading.enumerate())

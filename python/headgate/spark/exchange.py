@@ -222,7 +222,7 @@ def _with_a_column(request: Request) -> Request:
     assert request.df is not None  # noqa: S101 - a source has columns
     df = request.df.select(lit(True).alias("row"))
     schema = arrow_schema(df.schema, "UTC")
-    request = replace(request, df=df, given_schema=schema)
+    request = replace(request, df=df, input_schema=schema)
     if request.map is not None:
         return replace(request, map=_stripped(request.map))
     request = replace(request, wire=df.schema, wire_schema=schema)

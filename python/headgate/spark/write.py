@@ -121,24 +121,24 @@ def write(
             asked=f"write(..., mode={mode!r})",
             remedy=f'FileSink(path, mode="{mode}")',
         )
-    given = {
+    others = {
         **options,
         "spark": spark,
         "num_partitions": num_partitions,
         "sort_within": sort_within,
         "parallelism": parallelism,
     }
-    given = {name: value for name, value in given.items() if value is not None}
+    others = {name: value for name, value in others.items() if value is not None}
     batch = Batch(sink)
-    if _is_alone(df, by, map, reduce, schema, given):
+    if _is_alone(df, by, map, reduce, schema, others):
         table: Any = df
         check_workers(table.sparkSession)
         columns = file_schema(table.schema)
         manifests = _written(table, WriteTask(sink, batch.job, None))
     else:
-        columns = file_schema(_result(df, by, map, reduce, schema, given))
+        columns = file_schema(_result(df, by, map, reduce, schema, others))
         task = WriteTask(sink, batch.job, columns)
-        manifests = _exchanged(df, task, by, map, reduce, schema, given)
+        manifests = _exchanged(df, task, by, map, reduce, schema, others)
     with batch.running(columns):
         # Spark returns one row of each task: that of the attempt that succeeded.
         tasks = [Staged(row["committable"], row["rows"]) for row in manifests.collect()]
@@ -173,7 +173,9 @@ def file_schema(schema: StructType) -> pa.Schema:
     return arrow_schema_in_utc(schema)
 
 
-def _is_alone(df: Any, by: Any, map_: Any, reduce: Any, schema: Any, given: dict[str, Any]) -> bool:
+def _is_alone(
+    df: Any, by: Any, map_: Any, reduce: Any, schema: Any, others: dict[str, Any]
+) -> bool:
     from headgate.spark.plan.sources import is_table, refuse_for_table  # noqa: PLC0415
 
     if not is_table(df) or any(x is not None for x in (by, map_, reduce)):
@@ -184,9 +186,9 @@ def _is_alone(df: Any, by: Any, map_: Any, reduce: Any, schema: Any, given: dict
             asked=f"schema={schema!r}, without map and reduce",
             remedy="omit schema · pass map or reduce",
         )
-    if set(given) <= {"spark"}:
-        if "spark" in given:
-            refuse_for_table(df, given["spark"], None)
+    if set(others) <= {"spark"}:
+        if "spark" in others:
+            refuse_for_table(df, others["spark"], None)
         return True
     return False
 
@@ -203,18 +205,18 @@ def _exchanged(
     map_: BatchFunction | None,
     reduce: BatchFunction | None,
     schema: StructType | pa.Schema | str | None,
-    given: dict[str, Any],
+    others: dict[str, Any],
 ) -> DataFrame:
     from headgate.spark.exchange import exchange  # noqa: PLC0415
 
     if map_ is not None and reduce is None:
         # The writing function takes the place of reduce, so schema is for what map returns.
-        given = {**given, "map_schema": schema}
+        others = {**others, "map_schema": schema}
 
     def reduce_and_write(batches: Batches) -> Iterator[pa.RecordBatch]:
         return run(task, batches if reduce is None else returned("reduce", reduce(batches)))
 
-    return exchange(df, by, map_, reduce_and_write, MANIFEST, **given)
+    return exchange(df, by, map_, reduce_and_write, MANIFEST, **others)
 
 
 def _result(
@@ -223,13 +225,13 @@ def _result(
     map_: BatchFunction | None,
     reduce: BatchFunction | None,
     schema: StructType | pa.Schema | str | None,
-    given: dict[str, Any],
+    others: dict[str, Any],
 ) -> StructType:
     """Return the schema of the rows to write; raise for a bad argument as exchange() does."""
     from headgate.spark.plan.inputs import request_of  # noqa: PLC0415
     from headgate.spark.plan.request import Input  # noqa: PLC0415
 
-    options = dict(given)
+    options = dict(others)
     spark, order = options.pop("spark", None), options.pop("sort_within", None)
     call = Input(df, by, map_, options.pop("map_schema", None), order)
     return request_of(call, reduce, schema, spark, options).result

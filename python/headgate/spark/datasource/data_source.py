@@ -88,8 +88,8 @@ class HeadgateDataSource(DataSource):
     def _source_with(self, schema: StructType) -> Source[Any, Any, Any]:
         """Return the source, with the schema that the caller gave to Spark."""
         source = self._source()
-        given = None if self._was_asked else source.with_schema(arrow_schema_in_utc(schema))
-        return given or source
+        declared = None if self._was_asked else source.with_schema(arrow_schema_in_utc(schema))
+        return declared or source
 
     def _source(self) -> Source[Any, Any, Any]:
         options = {name: text for name, text in self.options.items() if name.lower() not in _OURS}

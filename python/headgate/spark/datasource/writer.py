@@ -199,8 +199,8 @@ def _batches(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch
 
     from pyspark.sql.conversion import LocalDataToArrowConversion  # noqa: PLC0415
 
-    while some := list(islice(rows, _ROWS)):
-        table = LocalDataToArrowConversion.convert(some, schema, False)
+    while chunk := list(islice(rows, _ROWS)):
+        table = LocalDataToArrowConversion.convert(chunk, schema, False)
         yield from table.to_batches()
 
 

@@ -62,7 +62,7 @@ def doctor(
     from headgate.spark.doctor.examination import Examination, checked_seconds  # noqa: PLC0415
 
     spark = session_of(spark)
-    if not isinstance(checks, (list, tuple)) or not all(callable(one) for one in checks):
+    if not isinstance(checks, (list, tuple)) or not all(callable(check) for check in checks):
         raise refuse("checks", checks, "is no list of functions", "functions", "checks=[my_check]")
     if is_connect(spark):
         remedy = "python -m headgate doctor --master MASTER, where a classic session can start"

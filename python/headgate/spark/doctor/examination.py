@@ -43,23 +43,23 @@ def of_this_machine(checks: Sequence[Check] = CHECKS) -> Report:
     directories = local_directories() or (tempfile.gettempdir(),)
     options = _options.resolve("environment", {})
     context = Context(driver=Facts(facts(directories, {})), options=options)
-    found = asked(context, checks)
-    return Report(headgate.__version__, "this machine", 0, time.monotonic() - begin, found)
+    findings = findings_of(context, checks)
+    return Report(headgate.__version__, "this machine", 0, time.monotonic() - begin, findings)
 
 
-def asked(context: Context, checks: Sequence[Check]) -> tuple[Finding, ...]:
+def findings_of(context: Context, checks: Sequence[Check]) -> tuple[Finding, ...]:
     """Return the findings of all checks; a check that fails is a finding too."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for check in checks:
         try:
-            found += check(context)
+            findings += check(context)
         except Exception as error:  # noqa: BLE001 - a check, maybe the user's own
             name = getattr(check, "__name__", "check")
-            said = f"this check failed: {type(error).__name__}: {error}"
-            found.append(
-                Finding(InternalError.code, "fail", name, said, InternalError.default_remedy)
+            summary = f"this check failed: {type(error).__name__}: {error}"
+            findings.append(
+                Finding(InternalError.code, "fail", name, summary, InternalError.default_remedy)
             )
-    return tuple(found)
+    return tuple(findings)
 
 
 @dataclass(slots=True)
@@ -70,17 +70,17 @@ class Examination:
         session: of the application.
         size: bytes for each pair of executors; 0 for no such step.
         seconds: most seconds for all of it.
-        given: options of an exchange, as arguments.
+        arguments: options of an exchange, as arguments.
         checks: to ask.
-        own: findings of the examination itself, when a step fails.
+        step_findings: findings of the examination itself, when a step fails.
     """
 
     session: SparkSession
     size: int
     seconds: float
-    given: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     checks: Sequence[Check] = CHECKS
-    own: list[Finding] = field(default_factory=list)
+    step_findings: list[Finding] = field(default_factory=list)
 
     def report(self) -> Report:
         """Gather the facts and ask the checks.
@@ -109,7 +109,7 @@ class Examination:
             values, silent, clocks = probe(spark, there, tls, deadline)
             slots = self._slots()
             each = {"slots": slots.each or slots.number}
-            answered = [one.name for one in there if one.name in values]
+            answered = [executor.name for executor in there if executor.name in values]
             executors = {name: Facts({**values[name], **each}) for name in answered}
             context = replace(
                 context, executors=executors, silent=silent, clocks=clocks, slots=slots.number
@@ -118,24 +118,24 @@ class Examination:
             context = self._with_pairs(context, there, options, end)
         except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
             self._note(InternalError.code, "examination", error)
-        found = (*self.own, *asked(context, self.checks))
+        findings = (*self.step_findings, *findings_of(context, self.checks))
         seconds = time.monotonic() - begin
-        return Report(headgate.__version__, context.master, len(there), seconds, found)
+        return Report(headgate.__version__, context.master, len(there), seconds, findings)
 
     def _note(self, code: str, step: str, error: Exception) -> None:
-        said = f"this step failed: {type(error).__name__}: {error}"
+        summary = f"this step failed: {type(error).__name__}: {error}"
         remedy = "look at the driver's log · run it again"
-        self.own.append(Finding(code, "fail", step, said, remedy))
+        self.step_findings.append(Finding(code, "fail", step, summary, remedy))
 
     def _options(self) -> Options:
         confs = session_confs(self.session, CONF_PREFIX)
         try:
-            return with_tls(_options.resolve("exchange", self.given, confs), self.session)
+            return with_tls(_options.resolve("exchange", self.arguments, confs), self.session)
         except OptionError as error:
-            _options.resolve("exchange", self.given)  # raises if it is about an argument
-            said = error.summary
-            self.own.append(Finding(error.code, "fail", "options", said, error.remedy))
-        return with_tls(_options.resolve("exchange", self.given, {}), self.session)
+            _options.resolve("exchange", self.arguments)  # raises if it is about an argument
+            summary = error.summary
+            self.step_findings.append(Finding(error.code, "fail", "options", summary, error.remedy))
+        return with_tls(_options.resolve("exchange", self.arguments, {}), self.session)
 
     def _expected(self) -> int:
         """Return the number of executors that the configuration asks for; 0 if it does not say."""
@@ -169,11 +169,11 @@ class Examination:
     ) -> Context:
         """Exchange rows between all pairs of executors that have the driver's headgate."""
         able = [
-            one
-            for one in there
-            if one.name in context.executors
-            and context.executors[one.name].text("headgate") == headgate.__version__
-            and context.executors[one.name].text("pyarrow")
+            executor
+            for executor in there
+            if executor.name in context.executors
+            and context.executors[executor.name].text("headgate") == headgate.__version__
+            and context.executors[executor.name].text("pyarrow")
         ]
         slots = context.slots or 0
         if not self.size or not able or (len(able) == 1 and slots < 2):
@@ -200,8 +200,10 @@ class Examination:
         host = confs.get("spark.driver.host") or "127.0.0.1"
         bind_host = confs.get("spark.driver.bindAddress") or host
         is_alone = len(able) == 1
-        places = {n: one.place for n, one in enumerate([able[0], able[0]] if is_alone else able)}
-        names = {n: one.name for n, one in enumerate(able)}
+        places = {
+            n: executor.place for n, executor in enumerate([able[0], able[0]] if is_alone else able)
+        }
+        names = {n: executor.name for n, executor in enumerate(able)}
         if is_alone:
             names = {n: f"{able[0].name} process {n + 1}" for n in places}
         is_encrypted = options["tls"] == "require"
@@ -218,7 +220,7 @@ class Examination:
             function = portable(task, "headgate.spark.doctor.peer", "headgate_doctor")
             for number, place in places.items():
                 jobs.start(number, place, function)
-            by_id = {one.id: one.name for one in able}
+            by_id = {executor.id: executor.name for executor in able}
             invited = Invited(names, by_id, is_alone, jobs.errors)
             return examine(connections, invited, self.size, deadline)
 

@@ -135,12 +135,12 @@ def runs_of(session: SparkSession) -> KeptRuns:
     """Return the kept exchanges of the session's application."""
     context = session.sparkContext
 
-    def made() -> KeptRuns:
+    def new_runs() -> KeptRuns:
         cancel_on_ctrl_c(context)
         tasks = SparkTasks(partial(running_tasks, context), partial(failed_tasks, context))
         return KeptRuns(session, _began, partial(stage_counts, context), tasks)
 
-    return kept_runs.of(session, made)
+    return kept_runs.of(session, new_runs)
 
 
 def listener_of(

@@ -60,7 +60,7 @@ class Places:
         self._keys: dict[bytes, ControlKey] = {}
         self._exchanges: dict[bytes, tuple[KeptHosts, str]] = {}
         #: Connections that were told the hosts.
-        self._told: set[Peer] = set()
+        self._answered: set[Peer] = set()
         self._lock = threading.Lock()
         #: Hosts that are being given up, so that many consumers of one have it given up once.
         self._lost: set[HostAddress] = set()
@@ -108,15 +108,15 @@ class Places:
     def on_lost(self, peer: Peer, error: Exception | None) -> None:
         """Forget a connection."""
         del error
-        self._told.discard(peer)
+        self._answered.discard(peer)
 
     def _tell(self, peer: Peer) -> None:
         """Answer once: a consumer could ask more often than it reads."""
-        if peer in self._told:
+        if peer in self._answered:
             raise ProtocolError("a second ASK_PLACES message of one connection")
-        self._told.add(peer)
+        self._answered.add(peer)
         hosts, name = self._exchanges.get(peer.exchange_id, (None, ""))
-        for fields in () if hosts is None else hosts.told(name):
+        for fields in () if hosts is None else hosts.messages(name):
             peer.send("PLACES", **fields)
 
     def host_lost(self, exchange_id: bytes, process: str) -> None:
@@ -143,11 +143,11 @@ class Places:
             self._give_up(host.executor)
             hosts.lose(host)
         except Exception as error:  # noqa: BLE001 - py4j raises anything
-            words = "the host of executor %s is gone (%s:%d), and its consumers will fail: %s"
-            say(_LOG, logging.WARNING, words, host.executor, host.host, host.port, error)
+            message = "the host of executor %s is gone (%s:%d), and its consumers will fail: %s"
+            say(_LOG, logging.WARNING, message, host.executor, host.host, host.port, error)
         else:
-            words = "the host of executor %s is gone (%s:%d): Spark replaces the executor, and makes its output again"
-            say(_LOG, logging.WARNING, words, host.executor, host.host, host.port)
+            message = "the host of executor %s is gone (%s:%d): Spark replaces the executor, and makes its output again"
+            say(_LOG, logging.WARNING, message, host.executor, host.host, host.port)
         finally:
             with self._lock:
                 self._lost.discard(host)

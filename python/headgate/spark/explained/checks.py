@@ -46,14 +46,18 @@ def checks_of(plan: Plan, memory: Memory) -> tuple[Check, ...]:
 
 
 def _slots(plan: Plan) -> Check:
-    slots, words, partitions = plan.session.slots.number, plan.session.slots.words, plan.partitions
+    slots, origin, partitions = (
+        plan.session.slots.number,
+        plan.session.slots.origin,
+        plan.partitions,
+    )
     if plan.session.on_connect:
-        return Check("slots", None, f"planned with {slots}: {words}")
+        return Check("slots", None, f"planned with {slots}: {origin}")
     if slots == 0:
-        return Check("slots", None, f"no slot is there yet: {words}")
+        return Check("slots", None, f"no slot is there yet: {origin}")
     waves = -(-partitions // slots)
     turns = "at once" if waves == 1 else f"in {waves} waves"
-    return Check("slots", True, f"{slots}, so {partitions} consumers run {turns} ({words})")
+    return Check("slots", True, f"{slots}, so {partitions} consumers run {turns} ({origin})")
 
 
 def _allocation(plan: Plan, conf: Mapping[str, str]) -> Check:

@@ -54,8 +54,8 @@ def explain(df: DataFrame) -> Explanation:
         )
     session = df.sparkSession
     finder = Finder(session)
-    found = finder.of(df)
-    if not found:
+    exchanges = finder.of(df)
+    if not exchanges:
         old = f"its exchange is older than the newest {MOST}, which are known"
         raise OptionError(
             "explain() finds no exchange in the plan of this DataFrame",
@@ -64,8 +64,8 @@ def explain(df: DataFrame) -> Explanation:
             else "a plan without exchange(); the results of iterate() and of checkpoints have none",
             remedy="call exchange() again" if finder.forgotten else _REMEDY,
         )
-    exchanges = tuple(explained(one.plan, one.tables) for one in found)
-    return Explanation(VERSION, exchanges, _versions(session))
+    each = tuple(explained(exchange.plan, exchange.tables) for exchange in exchanges)
+    return Explanation(VERSION, each, _versions(session))
 
 
 def _versions(session: Any) -> dict[str, str]:

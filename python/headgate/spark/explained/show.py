@@ -32,14 +32,14 @@ _CELL: Final = "padding:1px 12px 1px 0;text-align:left;vertical-align:top"
 def text(exchanges: Sequence[ExchangeExplained]) -> str:
     """Return lines of at most :data:`WIDTH` characters, in the order in which rows pass the exchanges."""
     lines: list[str] = []
-    for number, one in enumerate(exchanges, 1):
-        lines.append(_head(number, len(exchanges), one))
+    for number, exchange in enumerate(exchanges, 1):
+        lines.append(_head(number, len(exchanges), exchange))
         before = ""
-        for label, said in rows_of(one):
+        for label, sentence in rows_of(exchange):
             name = "" if label == before else label
             rest = WIDTH - _LABEL - 2
             # A word may be longer than a line: a path, or the name of a column.
-            first, *more = wrap(said, rest, break_on_hyphens=False) or [""]
+            first, *more = wrap(sentence, rest, break_on_hyphens=False) or [""]
             lines.append(f"  {name:<{_LABEL}}{first}")
             lines += [f"  {'':<{_LABEL}}{line}" for line in more]
             before = label
@@ -49,16 +49,16 @@ def text(exchanges: Sequence[ExchangeExplained]) -> str:
 def html(exchanges: Sequence[ExchangeExplained]) -> str:
     """Return an HTML fragment with the content of :func:`text`."""
     parts = []
-    for number, one in enumerate(exchanges, 1):
+    for number, exchange in enumerate(exchanges, 1):
         rows, before = [], ""
-        for label, said in rows_of(one):
+        for label, sentence in rows_of(exchange):
             name = "" if label == before else label
             before = label
             rows.append(
                 f'<tr><th scope="row" style="{_CELL};white-space:nowrap">{escape(name)}</th>'
-                f'<td style="{_CELL}">{escape(said)}</td></tr>'
+                f'<td style="{_CELL}">{escape(sentence)}</td></tr>'
             )
-        head = escape(_head(number, len(exchanges), one))
+        head = escape(_head(number, len(exchanges), exchange))
         parts.append(
             f'<table style="margin:0"><caption style="text-align:left"><b>{head}</b></caption>{"".join(rows)}</table>'
         )
@@ -69,29 +69,29 @@ def html(exchanges: Sequence[ExchangeExplained]) -> str:
     )
 
 
-def rows_of(one: ExchangeExplained) -> Iterator[tuple[str, str]]:
+def rows_of(exchange: ExchangeExplained) -> Iterator[tuple[str, str]]:
     """Yield label and sentence of all that is known of an exchange."""
-    yield "mode", f"{_WORDS[one.mode]}: {one.why}"
+    yield "mode", f"{_WORDS[exchange.mode]}: {exchange.why}"
     # One reason may decide for a way and against the others.
-    for other in (other for other in one.others if other.why != one.why):
+    for other in (other for other in exchange.others if other.why != exchange.why):
         yield "not", f"{_WORDS[other.mode]}: {other.why}"
-    for given in one.inputs:
-        yield from _input(given, several=len(one.inputs) > 1)
-    yield "partitions", f"{_number(one.partitions.number)}: {one.partitions.why}"
-    for copied in one.copies:
+    for input_ in exchange.inputs:
+        yield from _input(input_, several=len(exchange.inputs) > 1)
+    yield "partitions", f"{_number(exchange.partitions.number)}: {exchange.partitions.why}"
+    for copied in exchange.copies:
         yield "copied", f"{copied.step}: {names(copied.columns)}: {copied.why}"
-    for said in one.in_place:
-        yield "not copied", said
-    yield "memory", one.memory.why
-    yield "disk", one.disk.why
-    for check in one.checks:
+    for sentence in exchange.in_place:
+        yield "not copied", sentence
+    yield "memory", exchange.memory.why
+    yield "disk", exchange.disk.why
+    for check in exchange.checks:
         yield "checks", f"{_MARKS[check.ok]:<2} {check.name}: {check.why}"
-    for back in one.falls_back:
+    for back in exchange.falls_back:
         yield "falls back", f"{back.when}: {_WORDS[back.mode]}, as {back.why}"
-    for advice in one.faster:
+    for advice in exchange.faster:
         yield "faster", f"{advice.do}: {advice.why}"
-    for said in one.unknown:
-        yield "unknown", said
+    for sentence in exchange.unknown:
+        yield "unknown", sentence
 
 
 def names(columns: Sequence[str]) -> str:
@@ -100,26 +100,26 @@ def names(columns: Sequence[str]) -> str:
     return ", ".join(columns[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _head(number: int, of: int, one: ExchangeExplained) -> str:
+def _head(number: int, of: int, exchange: ExchangeExplained) -> str:
     place = "" if of == 1 else f" ({number} of {of})"
-    return f"headgate exchange {one.name[:4]}{place}"
+    return f"headgate exchange {exchange.name[:4]}{place}"
 
 
-def _input(given: InputExplained, *, several: bool) -> Iterator[tuple[str, str]]:
-    label = f"input {given.number}" if several else "input"
-    what = f"source {given.source}, read by the workers" if given.source else "DataFrame"
+def _input(input_: InputExplained, *, several: bool) -> Iterator[tuple[str, str]]:
+    label = f"input {input_.number}" if several else "input"
+    what = f"source {input_.source}, read by the workers" if input_.source else "DataFrame"
     amount = (
         "rows of unknown size"
-        if given.bytes is None
-        else f"{size(given.bytes)} by Spark's estimate"
+        if input_.bytes is None
+        else f"{size(input_.bytes)} by Spark's estimate"
     )
     yield label, f"{what}, {amount}"
-    if given.spark_reads:
-        yield label, f"Spark reads it, although read is auto: {given.spark_reads}"
-    yield label, f"{_number(given.producers.number)} producers: {given.producers.why}"
-    yield label, f"placed {given.placed}"
-    if given.sort_within:
-        yield label, f"sorted within partitions by {names(given.sort_within)}"
+    if input_.spark_reads:
+        yield label, f"Spark reads it, although read is auto: {input_.spark_reads}"
+    yield label, f"{_number(input_.producers.number)} producers: {input_.producers.why}"
+    yield label, f"placed {input_.placed}"
+    if input_.sort_within:
+        yield label, f"sorted within partitions by {names(input_.sort_within)}"
 
 
 def _number(number: int | None) -> str:

@@ -89,7 +89,7 @@ class KeptTasks:
         return KeptProducerTask(
             exchange=name_of(self.plan.name, number),
             input=number if input is None else input,
-            given=request.given_schema,
+            input_schema=request.input_schema,
             schema=request.wire_schema,
             num_partitions=self.plan.partitions,
             options=self.plan.task_options,

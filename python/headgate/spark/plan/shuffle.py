@@ -54,7 +54,7 @@ def shuffle(request: Request, partitions: int) -> DataFrame:
         df = request.df
         if request.map is not None:
             task = FunctionTask(
-                "map", request.map, request.given_schema, request.wire_schema, request.map_option
+                "map", request.map, request.input_schema, request.wire_schema, request.map_option
             )
             df = df.mapInArrow(portable(task, _BODY, "headgate: map"), request.wire)
     names = _keys(request.by)
@@ -113,7 +113,7 @@ def _function(by: Any, partitions: int) -> Callable[[Any], Any]:
     return function
 
 
-def _numbers(made: Any) -> list[int]:
+def _numbers(returned: Any) -> list[int]:
     """Return the partition numbers that a function returned.
 
     Raises:
@@ -124,18 +124,18 @@ def _numbers(made: Any) -> list[int]:
     from headgate.errors import SelectorError  # noqa: PLC0415
 
     try:
-        found = pa.array(made)
-        problem = f"{found.null_count} nulls" if found.null_count else str(found.type)
+        array = pa.array(returned)
+        problem = f"{array.null_count} nulls" if array.null_count else str(array.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        found, problem = None, kind_of(made)
-    if found is None or found.null_count or not pa.types.is_integer(found.type):
-        if found is not None and not len(found):
+        array, problem = None, kind_of(returned)
+    if array is None or array.null_count or not pa.types.is_integer(array.type):
+        if array is not None and not len(array):
             return []
         raise SelectorError(
             f"by returned {problem}, not partition numbers",
             remedy="return one partition number per row, such as a list of int",
         )
-    return found.to_pylist()  # type: ignore[no-any-return]
+    return array.to_pylist()  # type: ignore[no-any-return]
 
 
 def _chosen(by: Any, keys: list[int]) -> _OnBatches:

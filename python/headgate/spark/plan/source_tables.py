@@ -36,20 +36,20 @@ def planned(request: Request, slots: int) -> PlannedSource:
         SourceError: The enumerator failed or did not answer.
         NotBuiltError: The enumerator and its readers send each other events.
     """
-    given, most = request.source, request.options["parallelism"]
-    assert given is not None  # noqa: S101 - callers have checked that there is a source
+    source, most = request.source, request.options["parallelism"]
+    assert source is not None  # noqa: S101 - callers have checked that there is a source
     tasks = most or _TASKS_PER_SLOT * max(1, slots)
-    found = plan_splits(given.source, None, parallelism=tasks, timeout=_LISTING)
-    if found.takes_events:
+    listing = plan_splits(source.source, None, parallelism=tasks, timeout=_LISTING)
+    if listing.takes_events:
         raise NotBuiltError(
-            f"the enumerator of {given.name} takes events of its readers, and an exchange lists its splits before they run",
-            asked=f"exchange() of {given.name!r}",
+            f"the enumerator of {source.name} takes events of its readers, and an exchange lists its splits before they run",
+            asked=f"exchange() of {source.name!r}",
             remedy=f"{STREAM} · headgate.source.read(source)",
         )
     if not most:
-        tasks = max(1, min(tasks, len(found.splits)))
-    shares = tuple(found.splits[number::tasks] for number in range(tasks))
-    return PlannedSource(given.source, given.name, found.version, shares, slots)
+        tasks = max(1, min(tasks, len(listing.splits)))
+    shares = tuple(listing.splits[number::tasks] for number in range(tasks))
+    return PlannedSource(source.source, source.name, listing.version, shares, slots)
 
 
 def numbers(request: Request) -> DataFrame:
@@ -64,7 +64,7 @@ def planned_table(request: Request) -> DataFrame:
     source = request.planned
     assert source is not None  # noqa: S101 - the splits are listed when the plan is made
     task = SourceTask(
-        source, request.map, request.given_schema, request.wire_schema, request.map_option
+        source, request.map, request.input_schema, request.wire_schema, request.map_option
     )
     name = f"headgate {source.name}" + ("" if request.map is None else ": map")
     return numbers(request).mapInArrow(portable(task, _BODY, name), request.wire)

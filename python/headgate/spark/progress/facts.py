@@ -37,8 +37,8 @@ def facts_of(options: Options, **in_force: Any) -> Facts:
     for name, source in options.sources.items():
         value = in_force.get(name, options[name])
         if OPTIONS[name].kind != "schema":
-            words = None if value is None else describe(name, value)
-            values[name] = {"value": words, "source": _word(source)}
+            text = None if value is None else describe(name, value)
+            values[name] = {"value": text, "source": _word(source)}
     return Facts(values, versions())
 
 

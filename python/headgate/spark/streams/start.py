@@ -72,16 +72,16 @@ def spark_workers(
     return SparkWorkers(context, dumped((graph, name, environment)), name, size, endpoint, profile)
 
 
-def _environment(session: SparkSession, given: Mapping[str, Any]) -> dict[str, Any]:
+def _environment(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of the workers' environments that are not left to their defaults."""
-    found = with_tls(
-        _options.resolve("environment", given, session_confs(session, CONF_PREFIX)), session
+    options = with_tls(
+        _options.resolve("environment", arguments, session_confs(session, CONF_PREFIX)), session
     )
-    own = {name: value for name, value in found.items() if found.sources[name] != "default"}
-    return {"buffer_timeout": BUFFER_TIMEOUT, **own}
+    chosen = {name: value for name, value in options.items() if options.sources[name] != "default"}
+    return {"buffer_timeout": BUFFER_TIMEOUT, **chosen}
 
 
-def _size(tasks: int, workers: int | None, slots: Slots, taken: int, *, has_shares: bool) -> int:
+def _size(tasks: int, workers: int | None, slots: Slots, resident: int, *, has_shares: bool) -> int:
     """Return the number of workers.
 
     Raises:
@@ -90,23 +90,23 @@ def _size(tasks: int, workers: int | None, slots: Slots, taken: int, *, has_shar
     from headgate.spark.driver.scheduler.shares import MOST_PER_SLOT  # noqa: PLC0415
 
     if has_shares:
-        most = MOST_PER_SLOT * slots.number - taken
+        most = MOST_PER_SLOT * slots.number - resident
         usual = slots.number
     else:
-        most = max(slots.number, slots.most) - taken
-        usual = slots.number - taken
+        most = max(slots.number, slots.most) - resident
+        usual = slots.number - resident
     size = min(tasks, max(1, usual)) if workers is None else workers
     if size <= most:
         return size
     each = f"a slot for each {MOST_PER_SLOT} workers" if has_shares else "a slot for each worker"
-    others = f"; {taken} workers of other streaming jobs are there" if taken else ""
-    needed = -(-(size + taken) // MOST_PER_SLOT) if has_shares else size + taken
+    others = f"; {resident} workers of other streaming jobs are there" if resident else ""
+    needed = -(-(size + resident) // MOST_PER_SLOT) if has_shares else size + resident
     remedies = [f"workers={most}"] if most > 0 else []
     remedies.append(f"a master with at least {needed} slots")
     raise NotEnoughSlots(
         f"a streaming job on Spark needs {each}, here {size}; the cluster has {slots.number}",
         asked=f"workers={size} ({'default' if workers is None else 'argument'})",
-        have=f"{slots.words}{others}",
+        have=f"{slots.origin}{others}",
         remedy=" · ".join(remedies),
         details={"needed": needed, "slots": slots.number},
     )

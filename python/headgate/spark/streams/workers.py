@@ -99,16 +99,16 @@ class SparkWorkers:
         self.endpoint = endpoint
         self._context = context
         self._job = job
-        self._words = f"headgate streaming job {name}"
+        self._description = f"headgate streaming job {name}"
         self._profile = profile
         self._function: Any = None
-        self._asked: queue.SimpleQueue[tuple[int, int, Place] | None] = queue.SimpleQueue()
+        self._starts: queue.SimpleQueue[tuple[int, int, Place] | None] = queue.SimpleQueue()
         self._launches: dict[int, _Launch] = {}
         self._cancelled: list[_Launch] = []
         self._lock = threading.Lock()
         self._serials: Counter[int] = Counter()
         self._ended: dict[int, Cause] = {}
-        self._said = 0.0
+        self._warned_at = 0.0
         self._is_started = False
         # It has the caller's pool of Spark's scheduler.
         self._thread = InheritableThread(target=self._run, name="headgate-stream-jobs", daemon=True)
@@ -118,7 +118,7 @@ class SparkWorkers:
         with self._lock:
             self._serials[number] += 1
             self._ended.pop(number, None)
-            self._asked.put((number, self._serials[number], place))
+            self._starts.put((number, self._serials[number], place))
         if not self._is_started:
             self._is_started = True
             self._count(self.size)
@@ -133,7 +133,7 @@ class SparkWorkers:
     def stop(self) -> None:
         """Wait for the Spark jobs; cancel those that do not end."""
         if self._is_started:
-            self._asked.put(None)
+            self._starts.put(None)
             self._thread.join()
             self._count(-self.size)
 
@@ -147,20 +147,20 @@ class SparkWorkers:
         is_grouped = False
         while True:
             try:
-                asked = self._asked.get(timeout=_LOOK)
+                start = self._starts.get(timeout=_LOOK)
             except queue.Empty:
                 self._look()
                 continue
-            if asked is None:
+            if start is None:
                 break
             try:
                 if not is_grouped:
                     group = f"headgate-stream-{secrets.token_hex(8)}"
-                    self._context.setJobGroup(group, self._words)
+                    self._context.setJobGroup(group, self._description)
                     is_grouped = True
-                self._launch(*asked)
+                self._launch(*start)
             except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
-                self._note(asked[0], asked[1], self._cause_of(error))
+                self._note(start[0], start[1], self._cause_of(error))
         self._end()
 
     def _launch(self, number: int, serial: int, place: Place) -> None:
@@ -169,7 +169,7 @@ class SparkWorkers:
             before.future.cancel(False)
             self._cancelled.append(before)
         if self._function is None:
-            self._function = portable(WorkerTask(place, self._job), _BODY, self._words)
+            self._function = portable(WorkerTask(place, self._job), _BODY, self._description)
         executor = self._least_loaded()
         rdd = row_at(self._context, number, executor)
         if self._profile is not None:
@@ -193,7 +193,7 @@ class SparkWorkers:
                 cause = self._cause_of(error)
             del self._launches[number]
             self._note(number, launch.serial, cause or _lost(number))
-        self._cancelled = [one for one in self._cancelled if self._is_alive(one)]
+        self._cancelled = [launch for launch in self._cancelled if self._is_alive(launch)]
         self._say_who_waits()
 
     def _note(self, number: int, serial: int, cause: Cause) -> None:
@@ -211,16 +211,20 @@ class SparkWorkers:
     def _say_who_waits(self) -> None:
         now = time.monotonic()
         late = [
-            one for one in self._launches.values() if not one.has_run and now - one.since > _SAY
+            launch
+            for launch in self._launches.values()
+            if not launch.has_run and now - launch.since > _SAY
         ]
-        if not late or now - self._said < _SAY:
+        if not late or now - self._warned_at < _SAY:
             return
-        self._said = now
+        self._warned_at = now
         for launch in late:
             launch.has_run = self._runs(launch)
-        waiting = sum(not one.has_run for one in late)
+        waiting = sum(not launch.has_run for launch in late)
         if waiting:
-            _LOG.warning("%s: %d of %d workers wait for a slot", self._words, waiting, self.size)
+            _LOG.warning(
+                "%s: %d of %d workers wait for a slot", self._description, waiting, self.size
+            )
 
     def _runs(self, launch: _Launch) -> bool:
         """Return True if Spark runs the task, as far as it says."""
@@ -240,18 +244,20 @@ class SparkWorkers:
             for launch in self._launches.values():
                 self._cancel(launch)
             if not self._await_all(_CANCELLED):
-                _LOG.warning("%s: Spark has not ended all of its tasks", self._words)
+                _LOG.warning("%s: Spark has not ended all of its tasks", self._description)
 
     def _cancel(self, launch: _Launch) -> None:
         try:
             launch.future.cancel(False)
         except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
-            _LOG.debug("%s: a Spark job cannot be cancelled: %s", self._words, error)
+            _LOG.debug("%s: a Spark job cannot be cancelled: %s", self._description, error)
 
     def _await_all(self, seconds: float) -> bool:
         """Return True once no task runs any more, False if ``seconds`` have passed first."""
         deadline = time.monotonic() + seconds
-        while any(self._is_alive(one) for one in [*self._launches.values(), *self._cancelled]):
+        while any(
+            self._is_alive(launch) for launch in [*self._launches.values(), *self._cancelled]
+        ):
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.05)

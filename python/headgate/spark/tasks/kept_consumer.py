@@ -99,11 +99,11 @@ class _Partitions:
     def _take(self) -> bool:
         """Take the rows of one batch; return False at the end."""
         for batch in self._batches:
-            found: dict[int, list[Row]] = {}
+            rows: dict[int, list[Row]] = {}
             for row in batch.to_pylist():
-                found.setdefault(row["subpartition"], []).append(row)
-            for number in found.keys() - self._done:
-                self._waiting.setdefault(number, []).append(found[number])
+                rows.setdefault(row["subpartition"], []).append(row)
+            for number in rows.keys() - self._done:
+                self._waiting.setdefault(number, []).append(rows[number])
             return True
         return False
 
@@ -136,13 +136,13 @@ def _reduce(
 ) -> Iterator[pa.RecordBatch]:
     with KeptReader(task.reading) as reader:
         sources = [
-            Source(reader.read(one, rows), one.schema, counts.add, counts.clock, one.order)
-            for one, rows in zip(task.inputs, _by_input(pieces, len(task.inputs)), strict=True)
+            Source(reader.read(input_, rows), input_.schema, counts.add, counts.clock, input_.order)
+            for input_, rows in zip(task.inputs, _by_input(pieces, len(task.inputs)), strict=True)
         ]
-        made = apply("reduce", task.reduce, *sources)
+        batches = apply("reduce", task.reduce, *sources)
         if task.reduce is not None:
-            made = DdlCast(task.result, "reduce").all(made)
-        yield from yielded(made, counts.clock)
+            batches = DdlCast(task.result, "reduce").all(batches)
+        yield from yielded(batches, counts.clock)
         for source in sources:
             if source.error is not None:
                 raise source.error  # reduce caught it and went on, so rows are missing
@@ -155,8 +155,8 @@ def _by_input(pieces: Iterator[list[Row]], inputs: int) -> list[Iterator[list[Ro
     """Return the rows of each input. With several inputs all rows are read first, as they are mixed."""
     if inputs == 1:
         return [pieces]
-    found: list[list[Row]] = [[] for _ in range(inputs)]
-    for some in pieces:
-        for row in some:
-            found[row["input"]].append(row)
-    return [iter([rows]) for rows in found]
+    by_input: list[list[Row]] = [[] for _ in range(inputs)]
+    for piece in pieces:
+        for row in piece:
+            by_input[row["input"]].append(row)
+    return [iter([rows]) for rows in by_input]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import headgate as hg
-from headgate.spark.tasks.user_function import own
+from headgate.spark.tasks.user_function import guarded
 
 
 def selector_of(by: Any, producer: int, num_partitions: int, seed: int) -> Any:
@@ -26,4 +26,4 @@ def selector_of(by: Any, producer: int, num_partitions: int, seed: int) -> Any:
         return hg.ShuffleSelector(
             ((seed if by.seed is None else by.seed) + producer) % 2**64, by.by_rows
         )
-    return own("by", by) if callable(by) else by
+    return guarded("by", by) if callable(by) else by

@@ -76,14 +76,14 @@ class SourceTask:
     Attributes:
         source: the source.
         map: makes the rows; None where they are those of the source.
-        given: schema of the source's batches.
+        input_schema: schema of the source's batches.
         schema: of the rows.
         option: the option that declares the schema of ``map``.
     """
 
     source: PlannedSource
     map: BatchFunction | None
-    given: pa.Schema
+    input_schema: pa.Schema
     schema: pa.Schema
     option: str
 
@@ -95,5 +95,5 @@ def run(task: SourceTask, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.Reco
         yield from DdlCast(task.schema, "the source", task.option).all(records)
     else:
         yield from call(
-            FunctionTask("map", task.map, task.given, task.schema, task.option), records
+            FunctionTask("map", task.map, task.input_schema, task.schema, task.option), records
         )

@@ -47,5 +47,5 @@ def run(task: WorkerTask, numbers: Iterable[int]) -> Iterator[bytes]:
         graph, name, options = unpickled(task.job)
         StreamWorker(graph, name, number, task.place, options).run()
     except Exception as error:  # noqa: BLE001 - the driver gets it
-        cause = Cause.of(error, where=here().words(f"worker {number}"))
+        cause = Cause.of(error, where=here().description(f"worker {number}"))
         yield json.dumps(cause.fields()).encode()

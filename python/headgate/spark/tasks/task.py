@@ -20,7 +20,7 @@ class Identity:
     partition: int
     attempt: int
 
-    def words(self, role: str) -> str:
+    def description(self, role: str) -> str:
         """Return the task in words, with its host."""
         return (
             f"{role} of partition {self.partition}, stage {self.stage}, task {self.attempt}"

@@ -128,12 +128,12 @@ def apply(name: str, function: BatchFunction | None, *sources: Source) -> Iterat
         return
     inputs = [source.ordered() for source in sources]
     try:
-        made = function(*inputs)
+        output = function(*inputs)
     except BaseException as error:
         _raise_origin(sources)
         raise UserFunctionFailed(name, error) from error
-    refuse_early_return(name, made, inputs)
-    batches = returned(name, made)
+    refuse_early_return(name, output, inputs)
+    batches = returned(name, output)
     try:
         yield from batches
     except GeneratorExit:
@@ -152,7 +152,7 @@ def _raise_origin(sources: Iterable[Source]) -> None:
             raise source.error from source.error.__cause__
 
 
-def own(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def guarded(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a function that calls the user's and raises UserFunctionFailed for its exceptions."""
 
     def called(value: Any) -> Any:

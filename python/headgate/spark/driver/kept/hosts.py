@@ -71,7 +71,7 @@ class KeptHosts:
         with self._lock:
             self._placed.pop(exchange, None)
 
-    def told(self, exchange: str) -> list[dict[str, Any]]:
+    def messages(self, exchange: str) -> list[dict[str, Any]]:
         """Return the fields of the PLACES messages with the hosts that serve the producers of an exchange."""
         with self._lock:
             newest = list(self._hosts)

@@ -68,7 +68,7 @@ def record_of(runs: KeptRuns, run: KeptRun, now: float, *, lists_tasks: bool = T
         failures=tuple(failures),
         verdict=verdict_of_exchange(tasks, seconds, reads_splits=any(p.splits for p in producers)),
         stages=stages_of_exchange(tasks),
-        tasks=(*tasks, *(_unreported(role, one, started_at) for role, one in listed)),
+        tasks=(*tasks, *(_unreported(role, task, started_at) for role, task in listed)),
         edges=matrix((p.record.task, p.edges_each, p.edges) for p in producers),
         options={} if facts is None else facts.options,
         versions={} if facts is None else facts.versions,

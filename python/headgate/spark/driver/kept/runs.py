@@ -166,10 +166,10 @@ class KeptRuns:
             self.facts[iteration or exchange] = facts
             if iteration:
                 self._iterations[exchange] = iteration
-            known: dict[str, Any]
-            for known in (self.facts, self._iterations):
-                while len(known) > _MOST_FACTS:
-                    del known[next(iter(known))]
+            table: dict[str, Any]
+            for table in (self.facts, self._iterations):
+                while len(table) > _MOST_FACTS:
+                    del table[next(iter(table))]
 
     @contextmanager
     def iterating(self, iteration: str) -> Iterator[None]:
@@ -183,10 +183,10 @@ class KeptRuns:
     def live(self) -> list[KeptRun]:
         """Return the runs that go on. Asks Spark only about runs that did so the last time, or are new."""
         with self._lock:
-            found = list(self._live.values())
-        going_on = [run for run in found if self.outcome(run) == RUNNING]
+            runs = list(self._live.values())
+        going_on = [run for run in runs if self.outcome(run) == RUNNING]
         with self._lock:
-            for number in {run.number for run in found} - {run.number for run in going_on}:
+            for number in {run.number for run in runs} - {run.number for run in going_on}:
                 self._live.pop(number, None)
         return going_on
 
@@ -199,15 +199,15 @@ class KeptRuns:
         """Return the tasks of a run that run now and have not reported. Asks Spark."""
         stages = [] if self._is_gone else run.stages.that_run()
         tasks = [
-            (role, one) for stage, at, role in stages for one in self._tasks.running(stage, at)
+            (role, task) for stage, at, role in stages for task in self._tasks.running(stage, at)
         ]
-        return [(role, one) for role, one in tasks if one.attempt not in run.ended]
+        return [(role, task) for role, task in tasks if task.attempt not in run.ended]
 
     def failures(self, run: KeptRun) -> list[Failure]:
         """Return attempts at tasks of a run that failed. Asks Spark if there are more than the last time."""
         for stage, at, number in [] if self._is_gone else run.stages.that_failed():
-            known, _ = run.failed.get((stage, at), (0, ()))
-            if number > known:
+            counted, _ = run.failed.get((stage, at), (0, ()))
+            if number > counted:
                 run.failed[stage, at] = number, self._tasks.failed(stage, at)
         return [
             replace(failure, role=run.stages.roles[stage])
@@ -234,10 +234,10 @@ class KeptRuns:
             runs = run.stages.running("map") + run.stages.running("reduce")
             return RUNNING if runs else DONE
         store = self._session._jsparkSession.sharedState().statusStore()  # noqa: SLF001 - no public way
-        found = store.execution(run.execution)
-        if not found.isDefined():
+        stored = store.execution(run.execution)
+        if not stored.isDefined():
             return DONE
-        execution = found.get()
+        execution = stored.get()
         if not execution.completionTime().isDefined():
             return RUNNING
         text = execution.errorMessage()
@@ -307,12 +307,14 @@ class KeptRuns:
         while not self._is_gone:
             time.sleep(_LOOK)
             with self._lock:
-                seen, succeeded = dict(self._directories), frozenset(self._succeeded)
-            empty = [one for one in seen if not self._has_files(one, succeeded)]
+                files, succeeded = dict(self._directories), frozenset(self._succeeded)
+            empty = [
+                directories for directories in files if not self._has_files(directories, succeeded)
+            ]
             with self._lock:
                 for directories in empty:
                     # Unless a file was reported meanwhile.
-                    if self._directories[directories] == seen[directories]:
+                    if self._directories[directories] == files[directories]:
                         del self._directories[directories]
                 if not self._directories:
                     self._sweeps = False
@@ -348,16 +350,16 @@ def _accumulator(context: SparkContext, hear: Callable[[Any], None]) -> Accumula
     return _Reports(plain.aid, hear)
 
 
-def of(session: SparkSession, made: Callable[[], KeptRuns]) -> KeptRuns:
+def of(session: SparkSession, new_runs: Callable[[], KeptRuns]) -> KeptRuns:
     """Return the kept exchanges of the session's application, the only one of this process.
 
     Args:
         session: of the application.
-        made: makes them, if the application has none yet.
+        new_runs: makes them, if the application has none yet.
     """
     global _current  # noqa: PLW0603 - one per process, as Spark's context
     application = session.sparkContext.applicationId
     with _LOCK:
         if _current is None or _current.application != application:
-            _current = made()
+            _current = new_runs()
         return _current

@@ -22,8 +22,8 @@ def row_at(context: SparkContext, number: int, place: str) -> RDD[int]:
     places = jvm.PythonUtils.toSeq([place] if place else [])
     rows = jvm.PythonUtils.toSeq([jvm.scala.Tuple2(bytearray(pickle.dumps(number)), places)])
     kind = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").AnyRef()
-    made = context._jsc.sc().makeRDD(rows, kind)  # noqa: SLF001
-    return RDD(made.toJavaRDD(), context, CPickleSerializer())
+    rdd = context._jsc.sc().makeRDD(rows, kind)  # noqa: SLF001
+    return RDD(rdd.toJavaRDD(), context, CPickleSerializer())
 
 
 def submitted(rdd: RDD[Any]) -> Any:
@@ -37,7 +37,9 @@ def submitted(rdd: RDD[Any]) -> Any:
 
 def executors(context: SparkContext) -> list[str]:
     """Return the places of all executors, in Spark's words: ``executor_HOST_ID``."""
-    found = context._jsc.sc().statusStore().executorList(True)  # noqa: SLF001 - PySpark does not list them
-    there = [found.apply(at) for at in range(found.size())]
-    named = [(str(one.id()), _PORT.sub("", str(one.hostPort()))) for one in there]
+    listed = context._jsc.sc().statusStore().executorList(True)  # noqa: SLF001 - PySpark does not list them
+    summaries = [listed.apply(at) for at in range(listed.size())]
+    named = [
+        (str(executor.id()), _PORT.sub("", str(executor.hostPort()))) for executor in summaries
+    ]
     return sorted(f"executor_{host}_{name}" for name, host in named if name != "driver")

@@ -100,21 +100,25 @@ def _check_file(path: str, columns: pa.Schema) -> None:
             _check_calendar(path, footer, place, field.name)
 
 
-def _is_alike(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _is_alike(in_file: pa.DataType, in_spark: pa.DataType) -> bool:
     import pyarrow.types as pt  # noqa: PLC0415
 
-    if pt.is_timestamp(found) and pt.is_timestamp(wanted):
-        return found.unit in {"ms", "us"} and (found.tz is None) == (wanted.tz is None)
-    if pt.is_large_string(found) or pt.is_large_binary(found):
-        is_wanted = pt.is_string if pt.is_large_string(found) else pt.is_binary
-        return bool(is_wanted(wanted))
-    return bool(found.equals(wanted))
+    if pt.is_timestamp(in_file) and pt.is_timestamp(in_spark):
+        return in_file.unit in {"ms", "us"} and (in_file.tz is None) == (in_spark.tz is None)
+    if pt.is_large_string(in_file) or pt.is_large_binary(in_file):
+        is_wanted = pt.is_string if pt.is_large_string(in_file) else pt.is_binary
+        return bool(is_wanted(in_spark))
+    return bool(in_file.equals(in_spark))
 
 
 def _check_calendar(path: str, footer: Footer, place: int, name: str) -> None:
     """Raise Unsure unless all values count by today's calendar: Spark wrote them so, or none is old."""
-    said = footer.metadata.metadata or {}
-    if _SPARK in said and not any(key in said for key in _LEGACY) and said[_SPARK] >= b"3":
+    metadata = footer.metadata.metadata or {}
+    if (
+        _SPARK in metadata
+        and not any(key in metadata for key in _LEGACY)
+        and metadata[_SPARK] >= b"3"
+    ):
         return
     for number in range(footer.metadata.num_row_groups):
         try:
