@@ -28,9 +28,9 @@ from headgate import (
     ShuffleSelector,
 )
 from headgate.spark.executor_memory import conf_size
-from headgate.spark.explained.explained import placed
+from headgate.spark.explained.explain_exchange import placement_sentence
 from headgate.spark.explained.explanation import Explanation
-from headgate.spark.explained.show import WIDTH, rows_of
+from headgate.spark.explained.rendering import WIDTH, rows_of
 from headgate.spark.explained.tables import Table
 from headgate.spark.plan.facts import Placement, placement
 from headgate.spark.slots import Slots
@@ -123,13 +123,13 @@ def by_parity(batch):
 def test_how_rows_are_placed(by, kind, sentence):
     found = placement(by)
     assert found.kind == kind
-    assert placed(found, by_spark=False).startswith(sentence)
+    assert placement_sentence(found, by_spark=False).startswith(sentence)
 
 
 def test_spark_spreads_single_rows():
     for by in (None, RebalanceSelector(), ShuffleSelector(seed=1)):
-        assert placed(placement(by), by_spark=True) == "in turn, row by row, by Spark"
-    assert placed(placement(["a"]), by_spark=True).startswith("by a, with Spark's hash")
+        assert placement_sentence(placement(by), by_spark=True) == "in turn, row by row, by Spark"
+    assert placement_sentence(placement(["a"]), by_spark=True).startswith("by a, with Spark's hash")
 
 
 # --- Copies ---

@@ -17,7 +17,7 @@ def told(places, exchange):
     """Return producer -> attempt and host, as a consumer learns them."""
     hosts, placed, flags = [], [], []
     for fields in places.messages(exchange):
-        message = CODEC.decode(CODEC.encode(Message("PLACES", fields)))
+        message = CODEC.decode(CODEC.encode(Message("HOSTS", fields)))
         hosts += message["hosts"]
         placed += message["producers"]
         flags.append(message["is_last"])

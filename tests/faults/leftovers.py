@@ -35,7 +35,7 @@ SETTLE_SPARK = 6.0
 #: notices of tasks that start.
 #: The sweep lives as long as a DataFrame's kept files, which Java's collector decides.
 RESIDENT = (
-    "headgate-places",
+    "headgate-hosts",
     "headgate-spark",
     "headgate-beat",
     "headgate-enumerators",

@@ -171,7 +171,7 @@ def exchange(
             )
     """
     # Workers import this module, and need nothing that plans.
-    from headgate.spark.explained.remembered import remember  # noqa: PLC0415
+    from headgate.spark.explained.recent_plans import remember  # noqa: PLC0415
     from headgate.spark.plan.decide import decide  # noqa: PLC0415
 
     map_schema = options.pop("map_schema", None)

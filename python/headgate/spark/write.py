@@ -150,9 +150,9 @@ def run(task: WriteTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Recor
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
     from headgate.sink.batch import stage, writer_context  # noqa: PLC0415
-    from headgate.spark.tasks.task import here  # noqa: PLC0415
+    from headgate.spark.tasks.identity import this_task  # noqa: PLC0415
 
-    context = writer_context(task.job, here().partition)
+    context = writer_context(task.job, this_task().partition)
     staged = stage(task.sink, context, batches, task.schema)
     columns = {"committable": pa.array([staged.committable], pa.binary()), "rows": [staged.rows]}
     yield pa.RecordBatch.from_pydict(columns)

@@ -200,12 +200,13 @@ class Examination:
         host = confs.get("spark.driver.host") or "127.0.0.1"
         bind_host = confs.get("spark.driver.bindAddress") or host
         is_alone = len(able) == 1
-        places = {
-            n: executor.place for n, executor in enumerate([able[0], able[0]] if is_alone else able)
+        locations = {
+            n: executor.location
+            for n, executor in enumerate([able[0], able[0]] if is_alone else able)
         }
         names = {n: executor.name for n, executor in enumerate(able)}
         if is_alone:
-            names = {n: f"{able[0].name} process {n + 1}" for n in places}
+            names = {n: f"{able[0].name} process {n + 1}" for n in locations}
         is_encrypted = options["tls"] == "require"
         with (
             Jobs(spark, "headgate doctor: rows between executors") as jobs,
@@ -218,8 +219,8 @@ class Examination:
                 pa.schema([("value", pa.int64())]),
             )
             function = portable(task, "headgate.spark.doctor.peer", "headgate_doctor")
-            for number, place in places.items():
-                jobs.start(number, place, function)
+            for number, location in locations.items():
+                jobs.start(number, location, function)
             by_id = {executor.id: executor.name for executor in able}
             invited = Invited(names, by_id, is_alone, jobs.errors)
             return examine(connections, invited, self.size, deadline)

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.spark.driver.scheduler.placed import executors, row_at, submitted
+from headgate.spark.driver.scheduler.executor_jobs import executors, row_on, submitted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ _LOG: Final = logging.getLogger("headgate.spark")
 _LOOK: Final = 0.05
 #: Seconds in which Spark must have ended cancelled jobs.
 _CANCELLED: Final = 5.0
-_PLACE: Final = re.compile(r"executor_(.*)_([^_]+)")
+_LOCATION: Final = re.compile(r"executor_(.*)_([^_]+)")
 #: The start of a task's error in that of its job, and the start of the JVM's stack.
 _CAUSE: Final = "most recent failure: "
 _STACK: Final = re.compile(r"\n(\tat |Driver stacktrace:)")
@@ -34,22 +34,22 @@ class Executor:
     """An executor.
 
     Attributes:
-        place: Spark's word for it; empty in ``local[n]``.
+        location: Spark's name for it, as of a task's preferred location; empty in ``local[n]``.
         id: Spark's id.
         name: for people.
     """
 
-    place: str
+    location: str
     id: str
     name: str
 
     @classmethod
-    def at(cls, place: str) -> Executor:
-        """Return the executor of a place."""
-        match = _PLACE.fullmatch(place)
+    def at(cls, location: str) -> Executor:
+        """Return the executor at a location."""
+        match = _LOCATION.fullmatch(location)
         if match is None:
-            return cls(place, "driver", "driver")
-        return cls(place, match[2], f"{match[2]} ({match[1]})")
+            return cls(location, "driver", "driver")
+        return cls(location, match[2], f"{match[2]} ({match[1]})")
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class Jobs:
             time.sleep(_LOOK)
 
     def start(
-        self, number: int, place: str, function: Callable[[Iterator[Any]], Iterator[Any]]
+        self, number: int, location: str, function: Callable[[Iterator[Any]], Iterator[Any]]
     ) -> None:
         """Submit a job whose only row is the number."""
         self.ended.pop(number, None)
@@ -91,7 +91,7 @@ class Jobs:
         self.context.setLocalProperty("spark.job.description", self.description)
         try:
             self.futures[number] = submitted(
-                row_at(self.context, number, place).mapPartitions(function)  # type: ignore[arg-type]
+                row_on(self.context, number, location).mapPartitions(function)  # type: ignore[arg-type]
             )
         finally:
             self.context.setLocalProperty("spark.job.description", before)  # type: ignore[arg-type]
@@ -142,7 +142,7 @@ def registered(context: SparkContext, expected: int, deadline: float) -> list[Ex
     """Return the executors, once as many as expected have registered, or the time is over."""
     while len(locations := executors(context)) < expected and time.monotonic() < deadline:
         time.sleep(_LOOK)
-    return [Executor.at(place) for place in locations]
+    return [Executor.at(location) for location in locations]
 
 
 def probe(
@@ -163,7 +163,7 @@ def probe(
     with Jobs(context, "headgate doctor: facts of executors") as jobs:
         begin = time.time()
         for number, executor in enumerate(there):
-            jobs.start(number, executor.place, function)
+            jobs.start(number, executor.location, function)
         while time.monotonic() < deadline:
             for number, rows in jobs.done().items():
                 values = _decoded(rows)
@@ -173,7 +173,7 @@ def probe(
                     facts[name] = values
                     clocks |= _clock(name, values.get("at"), begin, time.time())
                 if there[number].name not in facts:
-                    jobs.start(number, there[number].place, function)
+                    jobs.start(number, there[number].location, function)
             is_over = [n in jobs.ended or there[n].name in facts for n in range(len(there))]
             if all(is_over):
                 break

@@ -65,11 +65,11 @@ class KeptWatch:
         #: Exchange -> its option ``progress``.
         self._progress: dict[str, str] = {}
         bind_host = conf.get("spark.driver.bindAddress") or host
-        family, kind, protocol, _, place = socket.getaddrinfo(bind_host, 0, type=socket.SOCK_DGRAM)[
-            0
-        ]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            bind_host, 0, type=socket.SOCK_DGRAM
+        )[0]
         self._socket = socket.socket(family, kind, protocol)
-        self._socket.bind(place)
+        self._socket.bind(address)
         self.listener = Listener(host, self._socket.getsockname()[1], os.urandom(TOKEN_BYTES))
         threading.Thread(target=self._watch, name="headgate-notices", daemon=True).start()
 

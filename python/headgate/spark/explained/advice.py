@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headgate.spark.explained.copies import enters_python
-from headgate.spark.explained.model import Advice
+from headgate.spark.explained.fields import Advice
 from headgate.spark.plan.rules import choose, why_spark_reads
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate._units import size_text
-from headgate.spark.explained.model import Check
+from headgate.spark.explained.fields import Check
 from headgate.spark.slots import is_dynamic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headgate.spark.explained.model import Memory
+    from headgate.spark.explained.fields import Memory
     from headgate.spark.plan.rules import Plan
 
 _SPECULATION: Final = "spark.speculation"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate._options import describe
 from headgate.schema_cast import same_on_the_wire, same_type
-from headgate.spark.explained.model import Copied
+from headgate.spark.explained.fields import Copied
 from headgate.spark.plan.rules import joined_bytes
 
 if TYPE_CHECKING:

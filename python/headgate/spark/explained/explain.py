@@ -44,9 +44,9 @@ def explain(df: DataFrame) -> Explanation:
         >>> print(explain(exchange(df, by="user", map=parse, schema=df.schema)))
     """
     # Workers import headgate.spark, and need nothing that plans.
-    from headgate.spark.explained.explained import explained  # noqa: PLC0415
-    from headgate.spark.explained.find import Finder  # noqa: PLC0415
-    from headgate.spark.explained.remembered import MOST  # noqa: PLC0415
+    from headgate.spark.explained.explain_exchange import explain_exchange  # noqa: PLC0415
+    from headgate.spark.explained.plan_search import Finder  # noqa: PLC0415
+    from headgate.spark.explained.recent_plans import MOST  # noqa: PLC0415
 
     if not is_table(df):
         raise OptionError(
@@ -64,11 +64,11 @@ def explain(df: DataFrame) -> Explanation:
             else "a plan without exchange(); the results of iterate() and of checkpoints have none",
             remedy="call exchange() again" if finder.forgotten else _REMEDY,
         )
-    each = tuple(explained(exchange.plan, exchange.tables) for exchange in exchanges)
+    each = tuple(explain_exchange(exchange.plan, exchange.tables) for exchange in exchanges)
     return Explanation(VERSION, each, _versions(session))
 
 
 def _versions(session: Any) -> dict[str, str]:
-    from headgate.spark.progress.facts import versions  # noqa: PLC0415 - loads the native module
+    from headgate.spark.progress.settings import versions  # noqa: PLC0415 - loads the native module
 
     return {**versions(), "spark": str(session.version), "platform": platform.platform()}

@@ -8,7 +8,7 @@ from headgate._options import describe
 from headgate._units import size_text
 from headgate.observe.words import size
 from headgate.spark.executor_memory import OVERHEAD, PYTHON, beside_heap, python_memory
-from headgate.spark.explained.model import Disk, Memory
+from headgate.spark.explained.fields import Disk, Memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

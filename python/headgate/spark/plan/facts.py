@@ -101,8 +101,8 @@ class InputFacts:
     @property
     def is_shortest(self) -> bool:
         """True if rows cross between the JVM and Python least often through Spark's own shuffle."""
-        placed = self.placement
-        by_spark = placed.kind == "hash" or (placed.kind == "turn" and not placed.name)
+        placement = self.placement
+        by_spark = placement.kind == "hash" or (placement.kind == "turn" and not placement.name)
         return not self.source and not self.has_map and by_spark
 
 

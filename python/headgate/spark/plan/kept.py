@@ -1,4 +1,4 @@
-"""The plan of a kept exchange: an ordinary Spark job whose shuffle carries pages, or their places.
+"""The plan of a kept exchange: an ordinary Spark job whose shuffle carries pages, or their locations.
 
 The producers are a map stage. Each row that they return is the index of one kept subpartition, which
 also has the pages if there are few. Spark's shuffle brings the rows to the consumers, which read the
@@ -57,7 +57,7 @@ def keep(plan: Plan, requests: Sequence[Request]) -> DataFrame:
         listener=tasks.listener,
     )
     outputs = [produced(tasks, n, request, f"{step}: map") for n, request in enumerate(requests)]
-    rows = tasks.placed(reduce(lambda rows, other: rows.union(other), outputs))
+    rows = tasks.partitioned(reduce(lambda rows, other: rows.union(other), outputs))
     function = portable(consumer, _CONSUMER, f"{step}: reduce")
     return tasks.lives_with(rows.mapInArrow(function, first.result))
 

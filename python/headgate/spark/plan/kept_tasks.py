@@ -126,11 +126,11 @@ class KeptTasks:
             most_remote=max(1, most // inputs),
         )
 
-    def placed(self, rows: DataFrame) -> DataFrame:
+    def partitioned(self, rows: DataFrame) -> DataFrame:
         """Return the rows of producers in the partitions that they name."""
         if self.keys is None:
-            return rows.repartitionById(self.plan.partitions, rows["place"])
-        return rows.repartition(self.plan.partitions, rows["place"])
+            return rows.repartitionById(self.plan.partitions, rows["key"])
+        return rows.repartition(self.plan.partitions, rows["key"])
 
     def lives_with(self, result: DataFrame) -> DataFrame:
         """Return the result of the exchange, which the driver forgets once its plan is garbage."""
@@ -177,12 +177,12 @@ def kept_tasks(
     options, runs, listener, hosts = plan.call.options, None, None, None
     if not plan.session.on_connect:
         from headgate.spark.driver.kept_watch import listener_of, runs_of  # noqa: PLC0415
-        from headgate.spark.progress.facts import facts_of  # noqa: PLC0415 - not on Spark Connect
+        from headgate.spark.progress.settings import settings_of  # noqa: PLC0415 - not on Spark Connect
 
         runs = runs_of(spark)
         segment_size = plan.task_options["segment_size"]
-        facts = facts_of(options, num_partitions=plan.partitions, segment_size=segment_size)
-        runs.know(plan.name, facts, iteration)
+        settings = settings_of(options, num_partitions=plan.partitions, segment_size=segment_size)
+        runs.add_settings(plan.name, settings, iteration)
         if has_progress:
             listener = listener_of(spark, plan.name, options["progress"], tls=options["tls"])
         if not plan.session.shares_files:

@@ -1,4 +1,4 @@
-"""The plan of an iteration: a stage for each round, whose shuffle carries places of state and messages.
+"""The plan of an iteration: a stage for each round, whose shuffle carries locations of state and messages.
 
 Each round reads three inputs side by side: the rows of the round before, those of the links, and in the
 first two rounds those of the first state. They are placed by the same hash, so Spark reads a union of
@@ -109,12 +109,12 @@ def plan_rounds(call: Iteration, plan: Plan) -> DataFrame:
     step = (
         f"headgate {plan.name[:4]} iterated by {by} -> {partitions} through {plan.session.through}"
     )
-    placed = {
-        number: tasks.placed(produced(tasks, number, request, f"{step}: {_NAMES[number]}"))
+    partitioned = {
+        number: tasks.partitioned(produced(tasks, number, request, f"{step}: {_NAMES[number]}"))
         for number, request in call.inputs.items()
     }
-    first, links = placed[STATE], [placed[LINKS]] if LINKS in placed else []
-    changed = [placed[CHANGED]] if CHANGED in placed else []
+    first, links = partitioned[STATE], [partitioned[LINKS]] if LINKS in partitioned else []
+    changed = [partitioned[CHANGED]] if CHANGED in partitioned else []
     of_links = None if call.links is None else tasks.input(LINKS, call.links)
     state = tasks.input(STATE, call.state)
     messages: KeptInput | None = None
@@ -131,7 +131,7 @@ def plan_rounds(call: Iteration, plan: Plan) -> DataFrame:
         rows = _side_by_side(read, partitions).mapInArrow(
             portable(task, _BODY, f"{step}: round {number}"), ROWS
         )
-        before = [tasks.placed(rows)]
+        before = [tasks.partitioned(rows)]
         if task.state_output is not None:
             state = tasks.input(_state_number(number), call.state)
         messages = tasks.input(_messages_number(number), call.messages)
@@ -199,9 +199,9 @@ def _messages_number(number: int) -> int:
     return 2 * number + 1
 
 
-def _side_by_side(placed: Sequence[DataFrame], partitions: int) -> DataFrame:
+def _side_by_side(partitioned: Sequence[DataFrame], partitions: int) -> DataFrame:
     """Return a DataFrame whose partitions have the rows that the same partitions of the others have."""
-    rows = placed[0]
-    for other in placed[1:]:
+    rows = partitioned[0]
+    for other in partitioned[1:]:
         rows = rows.union(other)
-    return rows.coalesce(1) if partitions == 1 and len(placed) > 1 else rows
+    return rows.coalesce(1) if partitions == 1 and len(partitioned) > 1 else rows

@@ -19,7 +19,7 @@ from headgate.selectors import (
 )
 from headgate.spark.plan.keys import for_spark
 from headgate.spark.portable import portable
-from headgate.spark.tasks.function import FunctionTask
+from headgate.spark.tasks.function_task import FunctionTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 #: As mapInArrow takes it.
 _OnBatches: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
-_BODY: Final = "headgate.spark.tasks.function"
+_BODY: Final = "headgate.spark.tasks.function_task"
 #: Name of the column that carries the partition of each row through Spark's shuffle.
 CHANNEL: Final = "__headgate_channel"
 

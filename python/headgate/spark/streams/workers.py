@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.control.cause import Cause
 from headgate.errors import PeerLostError
 from headgate.spark.confs import is_gone
-from headgate.spark.driver.scheduler.placed import executors, row_at, submitted
+from headgate.spark.driver.scheduler.executor_jobs import executors, row_on, submitted
 from headgate.spark.portable import portable
 from headgate.spark.tasks.stream_worker import WorkerTask
 
@@ -171,17 +171,17 @@ class SparkWorkers:
         if self._function is None:
             self._function = portable(WorkerTask(place, self._job), _BODY, self._description)
         executor = self._least_loaded()
-        rdd = row_at(self._context, number, executor)
+        rdd = row_on(self._context, number, executor)
         if self._profile is not None:
             rdd = rdd.withResources(self._profile)
         rdd = rdd.mapPartitions(self._function)
         self._launches[number] = _Launch(serial, submitted(rdd), executor, time.monotonic())
 
     def _least_loaded(self) -> str:
-        """Return the executor with the fewest workers, in Spark's words for a place; empty in ``local[n]``."""
+        """Return the executor with the fewest workers, as Spark names its location; empty in ``local[n]``."""
         load = Counter(launch.executor for launch in self._launches.values())
-        places = executors(self._context)
-        return min(places, key=lambda place: load[place], default="")
+        locations = executors(self._context)
+        return min(locations, key=lambda location: load[location], default="")
 
     def _look(self) -> None:
         for number, launch in list(self._launches.items()):

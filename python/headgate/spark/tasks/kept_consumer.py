@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pyspark import Accumulator
 
     from headgate.batches import BatchFunction
+    from headgate.spark.tasks.kept_locations import Row
     from headgate.spark.tasks.kept_reader import KeptInput, KeptReading
     from headgate.spark.tasks.notice import Listener
-    from headgate.spark.tasks.places import Row
     from headgate.spark.tasks.report import TaskReport
 
 

@@ -79,7 +79,7 @@ def is_own(folder: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and is_closed
 
 
-def place_in(folder: Path, exchange: str, producer: int, attempt: int, ahead: int = 0) -> Path:
+def path_in(folder: Path, exchange: str, producer: int, attempt: int, ahead: int = 0) -> Path:
     """Return the path for the pages of a task attempt that has written all of them by now.
 
     Args:
@@ -142,7 +142,7 @@ def index_files(folders: Iterable[Path]) -> Iterator[IndexFile]:
                     yield IndexFile(match[1], int(match[2]), int(match[3]), Path(entry.path))
 
 
-def find(exchange: str, directories: Sequence[str]) -> dict[int, dict[int, Path]]:
+def find_indexes(exchange: str, directories: Sequence[str]) -> dict[int, dict[int, Path]]:
     """Return the indexes that producers left on this host: those of each attempt at each producer.
 
     Args:

@@ -112,10 +112,10 @@ class KeptOutput(Closing):
         else:
             self._segments().writer.emit(batch)
 
-    def keep(self, place: Path) -> KeptPartition:
+    def keep(self, path: Path) -> KeptPartition:
         """End the output and return what is kept, in a file of this name if not in the result."""
         small = None if self._waiting is None else self._small(self._waiting)
-        return self._segments().keep(place, self._inline) if small is None else small
+        return self._segments().keep(path, self._inline) if small is None else small
 
     def _may_wait(self, batch: pa.RecordBatch) -> bool:
         return (
@@ -179,9 +179,9 @@ class _Segments:
             self.environment.close()
             raise
 
-    def keep(self, place: Path, inline_limit: int) -> KeptPartition:
+    def keep(self, path: Path, inline_limit: int) -> KeptPartition:
         self.writer.finish()
-        subpartitions = self._partition.keep(place, inline_limit=inline_limit)
+        subpartitions = self._partition.keep(path, inline_limit=inline_limit)
         stats = self.environment.stats()
         counts = [counted["rows"] for counted in stats["partitions"][0]]
         rows = [counts[counted.subpartition] for counted in subpartitions]

@@ -14,13 +14,13 @@ from headgate.kept import write_indexes
 from headgate.schema_cast import same_on_the_wire
 from headgate.selectors import GlobalSelector
 from headgate.spark.ddl_cast import DdlCast
-from headgate.spark.tasks.kept_files import folder_for, place_in, sweep
+from headgate.spark.tasks.identity import numbers_in, this_task
+from headgate.spark.tasks.kept_files import folder_for, path_in, sweep
 from headgate.spark.tasks.kept_output import KeptOutput, KeptPartition
 from headgate.spark.tasks.notice import tell_start
-from headgate.spark.tasks.placing import selector_of
 from headgate.spark.tasks.report import report, run_of
+from headgate.spark.tasks.selector import selector_of
 from headgate.spark.tasks.start_host import ensure
-from headgate.spark.tasks.task import here, numbers_in
 from headgate.spark.tasks.timing import EMIT, FUNCTION, Clock
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply
 from headgate.writer import WriterStats
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from headgate.batches import BatchFunction
     from headgate.options import EnvironmentOptions
     from headgate.partition import KeptSubpartition
+    from headgate.spark.tasks.identity import Identity
     from headgate.spark.tasks.notice import Listener
     from headgate.spark.tasks.planned_source import PlannedSource
     from headgate.spark.tasks.start_host import HostPlan
-    from headgate.spark.tasks.task import Identity
 
 #: Columns of a row, one per subpartition that has rows: the partition, or a key that Spark's hash
 #: places there; the number of the input, the producer, the subpartition and its rows; a digest of
 #: these rows in their order, or null; the file, null if the pages are in the index; the index, null if
 #: the consumer finds it by the producer.
-ROWS: Final = "place int, input int, producer int, subpartition int, rows long, digest long, file string, pages binary"
+ROWS: Final = "key int, input int, producer int, subpartition int, rows long, digest long, file string, pages binary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
     """Keep the rows of a partition; yield one row for each subpartition that has some."""
     if task.listener is not None:
         tell_start(task.listener, run_of(task.exchange), task.num_partitions, "map")
-    me, clock, splits = here(), Clock(), 0
+    me, clock, splits = this_task(), Clock(), 0
     sweep(local_directories())
     read: AbstractContextManager[Iterable[pa.RecordBatch]] = nullcontext(batches)
     if task.source is not None:
@@ -157,9 +157,9 @@ def keep(
                 raise
             clock.enter(FUNCTION)
         clock.enter(EMIT)
-        place = place_in(folder, task.exchange, me.partition, me.attempt, ahead)
-        partition = output.keep(place)
-        _settle(task, place, partition, clock, splits)
+        path = path_in(folder, task.exchange, me.partition, me.attempt, ahead)
+        partition = output.keep(path)
+        _settle(task, path, partition, clock, splits)
     return partition
 
 
@@ -171,27 +171,27 @@ def keep_copy(
     Raises:
         SpillError: the file system refuses the file.
     """
-    place = place_in(folder_for(me.attempt), task.exchange, me.partition, me.attempt)
+    path = path_in(folder_for(me.attempt), task.exchange, me.partition, me.attempt)
     if source.file is not None:
         try:
             # A second name of the same file would share the time by which a sweep knows a committed one.
-            shutil.copyfile(source.file, place)
+            shutil.copyfile(source.file, path)
         except OSError as error:
-            raise errors.SpillError(f"{place} cannot be written: {error}") from error
-        source = replace(source, file=str(place))
+            raise errors.SpillError(f"{path} cannot be written: {error}") from error
+        source = replace(source, file=str(path))
     partition = KeptPartition([source], [rows], WriterStats(rows, source.size, 0), 0)
-    _settle(task, place, partition, clock, 0)
+    _settle(task, path, partition, clock, 0)
     return partition
 
 
 def _settle(
-    task: KeptProducerTask, place: Path, partition: KeptPartition, clock: Clock, splits: int
+    task: KeptProducerTask, path: Path, partition: KeptPartition, clock: Clock, splits: int
 ) -> None:
     """Let consumers find what is kept, and tell the driver."""
     server = None
     if partition.subpartitions:
         if task.is_stable:
-            write_indexes(place, partition.subpartitions)
+            write_indexes(path, partition.subpartitions)
         if task.hosts is not None:
             server = ensure(task.hosts, local_directories())
     if task.reports is not None:
@@ -221,12 +221,12 @@ def rows_of(task: KeptProducerTask, producer: int, output: KeptPartition) -> pa.
 
     parts = output.subpartitions
     numbers = [part.subpartition for part in parts]
-    places = numbers if task.keys is None else [task.keys[number] for number in numbers]
+    keys = numbers if task.keys is None else [task.keys[number] for number in numbers]
     # An index has a checksum of each page, and batches that are the same give the same pages.
     digests = [zlib.crc32(part.index) if task.has_digests else None for part in parts]
     locations = [(None, None) if task.is_stable else (part.file, part.index) for part in parts]
     columns = {
-        "place": pa.array(places, pa.int32()),
+        "key": pa.array(keys, pa.int32()),
         "input": pa.array([task.input] * len(parts), pa.int32()),
         "producer": pa.array([producer] * len(parts), pa.int32()),
         "subpartition": pa.array(numbers, pa.int32()),

@@ -19,7 +19,7 @@ from headgate.errors import (
 )
 from headgate.partition import KeptSubpartition
 from headgate.spark.tasks.kept_files import give_up, mark_committed
-from headgate.spark.tasks.places import Places
+from headgate.spark.tasks.kept_locations import KeptLocations
 from headgate.spark.tasks.start_host import refuses, revive
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headgate.address import ChannelAddress
     from headgate.control.place import Place
     from headgate.options import EnvironmentOptions
-    from headgate.spark.tasks.places import Row
+    from headgate.spark.tasks.kept_locations import Row
     from headgate.spark.tasks.start_host import HostPlan
     from headgate.spark.tasks.user_function import Order
 
@@ -123,9 +123,9 @@ class KeptReader(Closing):
             SpillError: their file was cut off. Spark makes it again for the next attempt.
             ConnectError: a host cannot be reached. Spark makes what it served again for the next attempt, if it is gone.
         """
-        places = Places(source.exchange, source.driver)
+        locations = KeptLocations(source.exchange, source.driver)
         for piece in pieces:
-            for group in _groups(map(places.of, piece), self._reading.most_remote):
+            for group in _groups(map(locations.of, piece), self._reading.most_remote):
                 for subpartition in group:
                     if isinstance(subpartition, KeptSubpartition) and subpartition.file is not None:
                         mark_committed(subpartition.file)
@@ -137,7 +137,7 @@ class KeptReader(Closing):
                 except _UNREACHABLE:
                     for address in _hosts(group):
                         if refuses(address.host, address.port, _FOLLOWED):
-                            places.lose(address, _GIVEN_UP)
+                            locations.lose(address, _GIVEN_UP)
                     raise
 
     def _give_up_lost(

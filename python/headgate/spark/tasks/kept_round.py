@@ -17,13 +17,13 @@ from headgate.errors import InternalError, SchemaMismatchError
 from headgate.partition import KeptSubpartition
 from headgate.schema_cast import same_on_the_wire
 from headgate.spark.ddl_cast import DdlCast
+from headgate.spark.tasks.identity import this_task
 from headgate.spark.tasks.kept_consumer import Counts
 from headgate.spark.tasks.kept_files import discard, sweep
+from headgate.spark.tasks.kept_locations import KeptLocations
 from headgate.spark.tasks.kept_output import KeptPartition
 from headgate.spark.tasks.kept_producer import keep, keep_copy, rows_of
 from headgate.spark.tasks.kept_reader import KeptReader
-from headgate.spark.tasks.places import Places
-from headgate.spark.tasks.task import here
 from headgate.spark.tasks.timing import Clock, yielded
 from headgate.spark.tasks.user_function import Source, apply
 from headgate.writer import WriterStats
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from pyspark import Accumulator
 
     from headgate.batches import BatchFunction
+    from headgate.spark.tasks.identity import Identity
+    from headgate.spark.tasks.kept_locations import Row
     from headgate.spark.tasks.kept_producer import KeptProducerTask
     from headgate.spark.tasks.kept_reader import KeptInput, KeptReading
-    from headgate.spark.tasks.places import Row
-    from headgate.spark.tasks.task import Identity
 
 #: Numbers of the inputs of a round, in the rows of their producers.
 STATE: Final = 0
@@ -112,10 +112,10 @@ def _by_input(task: KeptRoundTask, batches: Iterable[pa.RecordBatch]) -> list[li
             by_input[row["input"]].append(row)
     is_first = task.messages is None
     # The state of a later round is in the only subpartition of its task.
-    placed = by_input if is_first else by_input[LINKS:]
-    numbers = {row["subpartition"] for rows in placed for row in rows}
+    shuffled = by_input if is_first else by_input[LINKS:]
+    numbers = {row["subpartition"] for rows in shuffled for row in rows}
     if is_first:
-        is_whole = numbers <= {here().partition}
+        is_whole = numbers <= {this_task().partition}
     else:
         is_whole = len(numbers) == 1 and len(by_input[_MARK]) == 1 if any(by_input) else True
     if not is_whole:
@@ -160,7 +160,7 @@ class _Round:
 
     def rows(self, sent: KeptProducerTask) -> Iterator[pa.RecordBatch]:
         """Keep the new state and the messages; yield the rows that say where they are."""
-        task, me = self._task, here()
+        task, me = self._task, this_task()
         state = None if task.state_output is None else self._keep(task.state_output, me)
         yield self._mark(sent, me)
         if task.state_output is not None and state is not None and state.subpartitions:
@@ -191,10 +191,10 @@ class _Round:
         new_state, rows = self._state(), self._rows[STATE]
         if self._task.key is None or self._changed or len(rows) != 1:
             return keep(task, me, new_state, self._counts.clock, ahead=_SENDING)
-        place = Places(self._task.state.exchange, self._task.state.driver).of(rows[0])
+        location = KeptLocations(self._task.state.exchange, self._task.state.driver).of(rows[0])
         # The first state shares its files with other partitions, each a subpartition.
-        if isinstance(place, KeptSubpartition) and place.subpartition == 0:
-            return keep_copy(task, me, place, rows[0]["rows"], self._counts.clock)
+        if isinstance(location, KeptSubpartition) and location.subpartition == 0:
+            return keep_copy(task, me, location, rows[0]["rows"], self._counts.clock)
         return keep(task, me, new_state, self._counts.clock)
 
     def _state(self) -> Iterator[pa.RecordBatch]:

@@ -9,9 +9,9 @@ from headgate._kinds import kind_of
 from headgate.errors import SourceError
 from headgate.source.planning import read_splits
 from headgate.spark.ddl_cast import DdlCast
-from headgate.spark.tasks.function import FunctionTask
-from headgate.spark.tasks.function import run as call
-from headgate.spark.tasks.task import numbers_in
+from headgate.spark.tasks.function_task import FunctionTask
+from headgate.spark.tasks.function_task import run as call
+from headgate.spark.tasks.identity import numbers_in
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator

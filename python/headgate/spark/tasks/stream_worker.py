@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headgate.control.cause import Cause
 from headgate.spark.tasks.entry import unpickled
-from headgate.spark.tasks.task import here
+from headgate.spark.tasks.identity import this_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -47,5 +47,5 @@ def run(task: WorkerTask, numbers: Iterable[int]) -> Iterator[bytes]:
         graph, name, options = unpickled(task.job)
         StreamWorker(graph, name, number, task.place, options).run()
     except Exception as error:  # noqa: BLE001 - the driver gets it
-        cause = Cause.of(error, where=here().description(f"worker {number}"))
+        cause = Cause.of(error, where=this_task().description(f"worker {number}"))
         yield json.dumps(cause.fields()).encode()

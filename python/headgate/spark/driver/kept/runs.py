@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headgate.observe.record import Failure
     from headgate.spark.driver.kept.spark_tasks import RunningTask, SparkTasks
     from headgate.spark.driver.kept.stages import StageCounts
-    from headgate.spark.progress.facts import Facts
+    from headgate.spark.progress.settings import ExchangeSettings
     from headgate.spark.tasks.notice import Notice
     from headgate.spark.tasks.report import Role, TaskReport
 
@@ -43,7 +43,7 @@ _UNSETTLED: Final = (
 #: Most runs that are kept at once; the oldest are forgotten.
 _MOST: Final = 100
 #: Most exchanges whose options are kept, as nobody tells of the end of each.
-_MOST_FACTS: Final = 1_000
+_MOST_SETTINGS: Final = 1_000
 #: Task attempts that are remembered: more than end between two sweeps.
 _REMEMBERED: Final = 10_000
 #: Seconds between two looks at the files and at the application's end.
@@ -145,8 +145,8 @@ class KeptRuns:
         self._succeeded: deque[int] = deque(maxlen=_REMEMBERED)
         self._sweeps = False
         self.hosts = KeptHosts()
-        #: Run -> what is known of it, for its statistics.
-        self.facts: dict[str, Facts] = {}
+        #: Run -> the settings of its exchange.
+        self.settings: dict[str, ExchangeSettings] = {}
         #: Exchange -> the iteration whose part it is.
         self._iterations: dict[str, str] = {}
         #: Iterations whose call has not returned, so that more parts may come.
@@ -154,21 +154,21 @@ class KeptRuns:
         #: Takes the reports of tasks to this object.
         self.reports = _accumulator(session.sparkContext, self._hear)
 
-    def know(self, exchange: str, facts: Facts, iteration: str = "") -> None:
-        """Take note of what is known of an exchange, for its statistics.
+    def add_settings(self, exchange: str, settings: ExchangeSettings, iteration: str = "") -> None:
+        """Take the settings of an exchange, for the record of its runs.
 
         Args:
             exchange: its name.
-            facts: of it.
+            settings: of it.
             iteration: the iteration whose part it is, if it is one.
         """
         with self._lock:
-            self.facts[iteration or exchange] = facts
+            self.settings[iteration or exchange] = settings
             if iteration:
                 self._iterations[exchange] = iteration
             table: dict[str, Any]
-            for table in (self.facts, self._iterations):
-                while len(table) > _MOST_FACTS:
+            for table in (self.settings, self._iterations):
+                while len(table) > _MOST_SETTINGS:
                     del table[next(iter(table))]
 
     @contextmanager

@@ -84,20 +84,20 @@ def _check_file(path: str, columns: pa.Schema) -> None:
     for name in schema.names:
         spellings.setdefault(name.casefold(), []).append(name)
     leaves = footer.metadata.schema
-    places = {leaves.column(number).path: number for number in range(len(leaves))}
+    leaf_numbers = {leaves.column(number).path: number for number in range(len(leaves))}
     for field in columns:
         spelt = spellings.get(field.name.casefold())
         if spelt is None:
             continue  # null in both
         if spelt != [field.name]:
             raise Unsure(f"{path} has the columns {', '.join(spelt)} for {field.name!r}")
-        if field.name not in places:
+        if field.name not in leaf_numbers:
             raise Unsure(f"column {field.name!r} is nested in a file")
-        kind, place = schema.field(field.name).type, places[field.name]
-        if not _is_alike(kind, field.type) or leaves.column(place).physical_type == "INT96":
+        kind, leaf = schema.field(field.name).type, leaf_numbers[field.name]
+        if not _is_alike(kind, field.type) or leaves.column(leaf).physical_type == "INT96":
             raise Unsure(f"column {field.name!r} is {kind} in {path}, and {field.type} in Spark")
         if pa.types.is_temporal(kind):
-            _check_calendar(path, footer, place, field.name)
+            _check_calendar(path, footer, leaf, field.name)
 
 
 def _is_alike(in_file: pa.DataType, in_spark: pa.DataType) -> bool:
@@ -111,7 +111,7 @@ def _is_alike(in_file: pa.DataType, in_spark: pa.DataType) -> bool:
     return bool(in_file.equals(in_spark))
 
 
-def _check_calendar(path: str, footer: Footer, place: int, name: str) -> None:
+def _check_calendar(path: str, footer: Footer, leaf: int, name: str) -> None:
     """Raise Unsure unless all values count by today's calendar: Spark wrote them so, or none is old."""
     metadata = footer.metadata.metadata or {}
     if (
@@ -125,7 +125,7 @@ def _check_calendar(path: str, footer: Footer, place: int, name: str) -> None:
             group = footer.row_group(number)
         except ValueError as error:
             raise Unsure(f"{path} cannot be read: {error}") from error
-        stats = group.column(place).statistics
+        stats = group.column(leaf).statistics
         if group.num_rows == 0 or (stats is not None and stats.null_count == group.num_rows):
             continue
         if stats is None or not stats.has_min_max or _is_old(stats.min):

@@ -188,11 +188,11 @@ def _check_value(name: str, value: str, harmless_values: Mapping[str, _Values]) 
 
 def _check_fields(whose: str, thing: Any, harmless_values: Mapping[str, _Values]) -> None:
     """Check all fields of a case class."""
-    for place, name in enumerate(str(thing.productElementNames().mkString("\n")).split("\n")):
+    for index, name in enumerate(str(thing.productElementNames().mkString("\n")).split("\n")):
         if name not in harmless_values:
             raise Unsure(f"{whose} has the field {name}")
         harmless = harmless_values[name]
-        if harmless is not None and (value := str(thing.productElement(place))) not in harmless:
+        if harmless is not None and (value := str(thing.productElement(index))) not in harmless:
             raise Unsure(f"{whose} has {name} {value}")
 
 

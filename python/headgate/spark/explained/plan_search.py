@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.spark.confs import is_connect
 from headgate.spark.explained.advice import may_workers_read
-from headgate.spark.explained.remembered import name_of, remembered
+from headgate.spark.explained.recent_plans import name_of, remembered
 from headgate.spark.explained.tables import Table, children, kind_of, table_of
 
 if TYPE_CHECKING:

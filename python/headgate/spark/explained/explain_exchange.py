@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from headgate.spark.explained.advice import advice_of
 from headgate.spark.explained.checks import checks_of
 from headgate.spark.explained.copies import copies_of, in_place_of
+from headgate.spark.explained.fields import Counted, ExchangeExplained, Fallback, InputExplained
 from headgate.spark.explained.memory import disk_of, memory_of
-from headgate.spark.explained.model import Counted, ExchangeExplained, Fallback, InputExplained
 from headgate.spark.plan.rules import choose
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _SERVER: Final = "slots, memory and Python of the server: this is a client of Sp
 _SIZE: Final = "size of the input: Spark has no estimate of it"
 
 
-def explained(plan: Plan, tables: Sequence[Table | None]) -> ExchangeExplained:
+def explain_exchange(plan: Plan, tables: Sequence[Table | None]) -> ExchangeExplained:
     """Return how an exchange will run.
 
     Args:
@@ -69,7 +69,7 @@ def explained(plan: Plan, tables: Sequence[Table | None]) -> ExchangeExplained:
     )
 
 
-def placed(placement: Placement, *, by_spark: bool) -> str:
+def placement_sentence(placement: Placement, *, by_spark: bool) -> str:
     """Return a sentence about how rows are placed.
 
     Args:
@@ -100,7 +100,7 @@ def _input(plan: Plan, number: int, facts: InputFacts, table: Table | None) -> I
         source=facts.source,
         producers=_producers(plan, facts, table),
         placement=facts.placement,
-        placed=placed(facts.placement, by_spark=by_spark),
+        placed=placement_sentence(facts.placement, by_spark=by_spark),
         sort_within=facts.sort_within,
         bytes=None if table is None else table.bytes,
         spark_reads=facts.spark_reads,

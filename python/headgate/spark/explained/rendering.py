@@ -14,7 +14,7 @@ from headgate.observe.words import size
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from headgate.spark.explained.model import ExchangeExplained, InputExplained
+    from headgate.spark.explained.fields import ExchangeExplained, InputExplained
 
 #: Most characters of a line, and the width of the column with the labels.
 WIDTH: Final = 100
@@ -101,8 +101,8 @@ def names(columns: Sequence[str]) -> str:
 
 
 def _head(number: int, of: int, exchange: ExchangeExplained) -> str:
-    place = "" if of == 1 else f" ({number} of {of})"
-    return f"headgate exchange {exchange.name[:4]}{place}"
+    position = "" if of == 1 else f" ({number} of {of})"
+    return f"headgate exchange {exchange.name[:4]}{position}"
 
 
 def _input(input_: InputExplained, *, several: bool) -> Iterator[tuple[str, str]]:

@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 _PORT: Final = re.compile(r":\d+$")
 
 
-def row_at(context: SparkContext, number: int, place: str) -> RDD[int]:
-    """Return an RDD with one row, whose task Spark starts at a place if it can."""
+def row_on(context: SparkContext, number: int, location: str) -> RDD[int]:
+    """Return an RDD with one row, whose task Spark starts at a location if it can."""
     from pyspark import RDD  # noqa: PLC0415 - pyspark only where Spark is
     from pyspark.serializers import CPickleSerializer  # noqa: PLC0415
 
     # PySpark cannot say where a partition is best computed, Spark's makeRDD can.
     jvm: Any = context._jvm  # noqa: SLF001
-    places = jvm.PythonUtils.toSeq([place] if place else [])
-    rows = jvm.PythonUtils.toSeq([jvm.scala.Tuple2(bytearray(pickle.dumps(number)), places)])
+    locations = jvm.PythonUtils.toSeq([location] if location else [])
+    rows = jvm.PythonUtils.toSeq([jvm.scala.Tuple2(bytearray(pickle.dumps(number)), locations)])
     kind = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").AnyRef()
     rdd = context._jsc.sc().makeRDD(rows, kind)  # noqa: SLF001
     return RDD(rdd.toJavaRDD(), context, CPickleSerializer())
@@ -36,7 +36,7 @@ def submitted(rdd: RDD[Any]) -> Any:
 
 
 def executors(context: SparkContext) -> list[str]:
-    """Return the places of all executors, in Spark's words: ``executor_HOST_ID``."""
+    """Return the locations of all executors, as Spark names them: ``executor_HOST_ID``."""
     listed = context._jsc.sc().statusStore().executorList(True)  # noqa: SLF001 - PySpark does not list them
     summaries = [listed.apply(at) for at in range(listed.size())]
     named = [

@@ -28,7 +28,7 @@ class Identity:
         )
 
 
-def here() -> Identity:
+def this_task() -> Identity:
     """Return the task that this worker runs.
 
     Raises:

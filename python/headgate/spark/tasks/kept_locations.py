@@ -12,7 +12,7 @@ from headgate.control.messages import Message
 from headgate.errors import IntegrityError, PartitionNotFoundError
 from headgate.kept import read_index
 from headgate.partition import KeptSubpartition
-from headgate.spark.tasks.kept_files import find, give_up, mark_committed, partition_id
+from headgate.spark.tasks.kept_files import find_indexes, give_up, mark_committed, partition_id
 from headgate.spark.wire import CODEC
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _PAUSE: Final = 0.5
 
 
-class Places:
-    """The places of the producers of one exchange, as one consumer knows them.
+class KeptLocations:
+    """The locations of what the producers of one exchange left, as one consumer knows them.
 
     Args:
         exchange: name of the exchange.
@@ -57,7 +57,7 @@ class Places:
             return KeptSubpartition(number, 0, row["file"], row["pages"])
         # One look is enough if the driver knows the hosts of all producers: most may be elsewhere.
         if self._indexes is None or (self._driver is None and producer not in self._indexes):
-            self._indexes = find(self._exchange, local_directories())
+            self._indexes = find_indexes(self._exchange, local_directories())
         cause: PartitionNotFoundError | None = None
         try:
             path = self._on_this_host(producer)
@@ -110,7 +110,7 @@ class Places:
             return
         end = time.monotonic() + seconds
         tell = Message("HOST_LOST", fields={"process": address.process_id.hex()})
-        # It answers by its places, which have the host until Spark knows that its output is gone.
+        # It answers with its hosts, which have this one until Spark knows that its output is gone.
         while time.monotonic() < end:
             served = _ask(self._driver, tell)
             if all(process != address.process_id for _, _, _, process in served.values()):
@@ -132,19 +132,19 @@ def _index(path: Path, subpartition: int) -> KeptSubpartition | None:
 def _ask(driver: Place, *before: Message) -> dict[int, tuple[int, str, int, bytes]]:
     """Ask the driver for the hosts of all producers; tell it something before."""
     hosts: list[Any] = []
-    placed: list[Any] = []
+    producers: list[Any] = []
     is_complete = False
     connection = WorkerConnection(driver, CODEC)
     with connection.sock:
-        for message in (*before, Message("ASK_PLACES")):
+        for message in (*before, Message("ASK_HOSTS")):
             connection.send(message)
         while not is_complete:
             for message in connection.receive():
                 hosts += message["hosts"]
-                placed += message["producers"]
+                producers += message["producers"]
                 is_complete = message["is_last"]
     served = {}
-    for producer, attempt, index in placed:
+    for producer, attempt, index in producers:
         host, port, process = hosts[index]
         served[producer] = attempt, host, port, bytes.fromhex(process)
     return served
