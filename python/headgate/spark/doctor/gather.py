@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.spark.driver.scheduler.executor_jobs import executors, row_on, submitted
+from headgate.spark.driver.scheduler.executor_jobs import executors, is_running, row_on, submitted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -120,14 +120,9 @@ class Jobs:
             if number not in self.ended:
                 with self._tolerant():
                     alive |= not future.isDone()
-        tracker = self.context.statusTracker()
         for future in self.futures.values():
             with self._tolerant():
-                infos = [tracker.getJobInfo(int(job)) for job in future.jobIds()]
-                stages = [
-                    tracker.getStageInfo(stage) for info in infos if info for stage in info.stageIds
-                ]
-                alive |= any(stage.numActiveTasks for stage in stages if stage)
+                alive |= is_running(self.context, future)
         return alive
 
     @contextlib.contextmanager

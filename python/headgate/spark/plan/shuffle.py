@@ -46,17 +46,16 @@ def shuffle(request: Request, partitions: int) -> DataFrame:
         request: The call of exchange(), with the splits of a source.
         partitions: Number of partitions of the result.
     """
-    if request.df is None:
-        from headgate.spark.plan.source_tables import planned_table  # noqa: PLC0415 - imports pyarrow
+    from headgate.spark.plan.source_tables import input_table  # noqa: PLC0415 - imports pyarrow
 
-        df = planned_table(request)
-    else:
-        df = request.df
-        if request.map is not None:
-            task = FunctionTask(
-                "map", request.map, request.input_schema, request.wire_schema, request.map_option
-            )
-            df = df.mapInArrow(portable(task, _BODY, "headgate: map"), request.wire)
+    df, source = input_table(request), request.planned
+    if request.map is not None or source is not None:
+        name = "the source" if request.map is None else "map"
+        schemas = request.input_schema, request.wire_schema
+        task = FunctionTask(name, request.map, *schemas, request.map_option, source=source)
+        step = "headgate" if source is None else f"headgate {source.name}"
+        step += "" if request.map is None else ": map"
+        df = df.mapInArrow(portable(task, _BODY, step), request.wire)
     names = _keys(request.by)
     if names is not None:
         df = df.repartition(partitions, *map(for_spark, names))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.control.cause import Cause
 from headgate.errors import PeerLostError
 from headgate.spark.confs import is_gone
-from headgate.spark.driver.scheduler.executor_jobs import executors, row_on, submitted
+from headgate.spark.driver.scheduler.executor_jobs import executors, is_running, row_on, submitted
 from headgate.spark.portable import portable
 from headgate.spark.tasks.stream_worker import WorkerTask
 
@@ -229,12 +229,9 @@ class SparkWorkers:
     def _runs(self, launch: _Launch) -> bool:
         """Return True if Spark runs the task, as far as it says."""
         try:
-            tracker = self._context.statusTracker()
-            jobs = [tracker.getJobInfo(int(job)) for job in launch.future.jobIds()]
-            stages = [tracker.getStageInfo(s) for job in jobs if job for s in job.stageIds]
+            return is_running(self._context, launch.future)
         except Exception:  # noqa: BLE001 - py4j raises anything when Spark stops
             return False
-        return any(stage.numActiveTasks for stage in stages if stage)
 
     def _end(self) -> None:
         for launch in self._launches.values():

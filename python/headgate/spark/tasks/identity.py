@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import pyarrow as pa
+    from pyspark import TaskContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,8 @@ class Identity:
         )
 
 
-def this_task() -> Identity:
-    """Return the task that this worker runs.
+def task_context() -> TaskContext:
+    """Return Spark's context of the task that this worker runs.
 
     Raises:
         RuntimeError: this process runs no Spark task.
@@ -39,6 +40,12 @@ def this_task() -> Identity:
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("not in a Spark task")
+    return context
+
+
+def this_task() -> Identity:
+    """Return the task that this worker runs."""
+    context = task_context()
     return Identity(context.stageId(), context.partitionId(), context.taskAttemptId())
 
 

@@ -143,9 +143,6 @@ def _reduce(
         if task.reduce is not None:
             batches = DdlCast(task.result, "reduce").all(batches)
         yield from yielded(batches, counts.clock)
-        for source in sources:
-            if source.error is not None:
-                raise source.error  # reduce caught it and went on, so rows are missing
         counts.peak = max(counts.peak, reader.peak_bytes)
         counts.disk_ms += reader.disk_ms
         counts.link_ms += reader.link_ms

@@ -111,15 +111,13 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
 def _mapped(
     task: KeptProducerTask, batches: Iterable[pa.RecordBatch], clock: Clock
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows to keep."""
+    """Return the rows to keep."""
     source = Source(batches, task.input_schema, lambda _: None, clock)
-    rows = apply("map", task.map, source)
+    rows: Iterator[pa.RecordBatch] = apply("map", task.map, source)
     if task.map is not None or task.source is not None:
         function = "the source" if task.map is None else "map"
         rows = DdlCast(task.schema, function, task.map_option, same_on_the_wire).all(rows)
-    yield from rows
-    if source.error is not None:
-        raise source.error  # map caught it and went on, so rows are missing
+    return rows
 
 
 def keep(

@@ -224,7 +224,6 @@ class _Round:
         accepts = None if task.key is not None else same_on_the_wire
         batches = apply("update", task.update, *sources)
         yield from DdlCast(task.state.schema, "update", "", accepts).all(batches)
-        _raise_errors(sources)
 
     def _all_updated(self) -> list[pa.RecordBatch]:
         """Return what ``update`` returns, with the schema of the state."""
@@ -271,7 +270,6 @@ class _Round:
         assert sent is not None  # noqa: S101 - the end sends none
         batches = apply("send", self._task.send, *sources)
         yield from DdlCast(sent.schema, "send", "message_schema", same_on_the_wire).all(batches)
-        _raise_errors(sources)
 
     def _source(self, input_: KeptInput, number: int, clock: Clock | None = None) -> Source:
         rows = self._reader.read(input_, [self._rows[number]])
@@ -311,9 +309,3 @@ def _here(task: KeptProducerTask, me: Identity) -> KeptProducerTask:
 
 def _uncounted(batch: pa.RecordBatch) -> None:
     """Count nothing: the rows were counted when they were read."""
-
-
-def _raise_errors(sources: Iterable[Source]) -> None:
-    for source in sources:
-        if source.error is not None:
-            raise source.error  # the function caught it and went on, so rows are missing

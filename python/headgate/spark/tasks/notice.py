@@ -15,6 +15,8 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from headgate.spark.tasks.identity import task_context
+
 if TYPE_CHECKING:
     from headgate.spark.tasks.report import Role
 
@@ -70,11 +72,7 @@ def tell_start(listener: Listener, exchange: str, partitions: int, role: Role) -
         role: of the task.
     """
     global _newest  # noqa: PLW0603 - a worker runs one task at a time
-    from pyspark import TaskContext  # noqa: PLC0415 - pyspark only where Spark is
-
-    context = TaskContext.get()
-    if context is None:
-        raise RuntimeError("not in a Spark task")
+    context = task_context()
     stage, execution = context.stageId(), context.getLocalProperty("spark.sql.execution.id")
     this = listener.token, exchange, role, stage
     if this == _newest:

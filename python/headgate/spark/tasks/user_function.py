@@ -121,6 +121,7 @@ def apply(name: str, function: BatchFunction | None, *sources: Source) -> Iterat
     Raises:
         UserFunctionFailed: the function raised.
         SchemaMismatchError: the function returned nothing that could have rows, or None among its batches.
+        Exception: of a source. If the function caught it and went on, rows are missing.
     """
     if function is None:
         (source,) = sources
@@ -143,6 +144,7 @@ def apply(name: str, function: BatchFunction | None, *sources: Source) -> Iterat
         if isinstance(error, errors.SchemaMismatchError) and error.details.get("function") == name:
             raise  # of what the function returned, not by the function
         raise UserFunctionFailed(name, error) from error
+    _raise_origin(sources)
 
 
 def _raise_origin(sources: Iterable[Source]) -> None:

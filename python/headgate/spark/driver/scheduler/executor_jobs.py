@@ -35,6 +35,14 @@ def submitted(rdd: RDD[Any]) -> Any:
     return rdd._jrdd.collectAsync()  # noqa: SLF001
 
 
+def is_running(context: SparkContext, future: Any) -> bool:
+    """Return True if Spark runs a task of a submitted job, as far as it says."""
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(int(job)) for job in future.jobIds()]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    return any(stage.numActiveTasks for stage in stages if stage)
+
+
 def executors(context: SparkContext) -> list[str]:
     """Return the locations of all executors, as Spark names them: ``executor_HOST_ID``."""
     listed = context._jsc.sc().statusStore().executorList(True)  # noqa: SLF001 - PySpark does not list them
