@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from headgate.source import Source
     from headgate.spark.options import ExchangeOptions
     from headgate.spark.plan.request import By, Request
-    from headgate.spark.plan.rules import Plan
 
 _LOG: Final = logging.getLogger("headgate.spark")
 _REPARTITION: Final = (
@@ -183,7 +182,15 @@ def exchange(
     if not has_columns:
         requests = (_with_a_column(requests[0]),)
     plan, requests = decide(requests, is_listed=is_listed)
-    result = _carried_out(plan, requests)
+    if plan.mode == "kept":
+        from headgate.spark.plan.kept import keep  # noqa: PLC0415 - loads the native module
+
+        result = keep(plan, requests)
+    else:
+        from headgate.spark.plan.shuffle import shuffle  # noqa: PLC0415 - only this way needs it
+
+        _LOG.info(_REPARTITION, plan.call.by, plan.partitions, plan.why)
+        result = shuffle(requests[0], plan.partitions)
     remember(result, plan)
     if explain:
         from headgate.spark.explained.explain import explain as explanation_of  # noqa: PLC0415
@@ -200,17 +207,6 @@ def last_stats() -> Run | None:
     Without ``map`` Spark moves the rows, and there is no run.
     """
     return RUNS.newest("kept")
-
-
-def _carried_out(plan: Plan, requests: Sequence[Request]) -> DataFrame:
-    if plan.mode == "kept":
-        from headgate.spark.plan.kept import keep  # noqa: PLC0415 - loads the native module
-
-        return keep(plan, requests)
-    from headgate.spark.plan.shuffle import shuffle  # noqa: PLC0415 - only this way needs it
-
-    _LOG.info(_REPARTITION, plan.call.by, plan.partitions, plan.why)
-    return shuffle(requests[0], plan.partitions)
 
 
 def _with_a_column(request: Request) -> Request:

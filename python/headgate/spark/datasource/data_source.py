@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from pyspark.sql.datasource import DataSource
 
 from headgate._matches import close_matches
-from headgate.errors import OptionError
+from headgate.errors import NotBuiltError, OptionError
 from headgate.source.registry import Registered, source_from_options
 from headgate.spark.datasource.conversion import spark_schema
 from headgate.spark.schema import arrow_schema_in_utc
@@ -119,8 +119,6 @@ def _filters_may_come() -> bool:
 
 def _needs_admission_control() -> None:
     import pyspark  # noqa: PLC0415
-
-    from headgate.errors import NotBuiltError  # noqa: PLC0415
 
     version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
     if version < (4, 2):

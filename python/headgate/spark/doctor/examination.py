@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import headgate
 from headgate import _options
-from headgate._arguments import duration
 from headgate._directories import local_directories
 from headgate._option import CONF_PREFIX
 from headgate._option_table import TASK_OPTIONS, TLS_OPTIONS
@@ -20,6 +19,7 @@ from headgate.spark.doctor.context import Context, Crew, Facts
 from headgate.spark.doctor.findings import Finding, Report
 from headgate.spark.doctor.probe import facts
 from headgate.spark.encryption import with_tls
+from headgate.spark.slots import executors_of, is_dynamic, slots_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from headgate._options import Options
     from headgate.spark.doctor.context import Check
     from headgate.spark.doctor.gather import Executor
-    from headgate.spark.slots import Slots
 
 #: Parts of the time for executors to register, for their facts, for the pairs, and until the pairs end.
 _REGISTER, _FACTS, _PAIRS, _END = 0.15, 0.3, 0.5, 0.95
@@ -88,7 +87,7 @@ class Examination:
         Raises:
             OptionError: an argument is none of an exchange, or outside its limits.
         """
-        from headgate.spark.doctor.gather import probe, registered  # noqa: PLC0415 - pyspark only where Spark is
+        from headgate.spark.doctor.gather import Executor, probe, registered  # noqa: PLC0415 - pyspark only where Spark is
 
         begin = time.monotonic()
         spark = self.session.sparkContext
@@ -102,12 +101,15 @@ class Examination:
             options=options,
             master=spark.master or "unknown",
         )
-        there = there or self._of_one_process()
+        if not there and (spark.master or "").partition("[")[0] == "local":
+            there = [Executor.at("")]
         try:
-            tls = self._paths(options)
+            # The files of the deployment's certificates, if there are any and they are used.
+            has_files = options["tls"] == "require" and options["tls_certificate"]
+            tls = {name: str(options[name]) for name in TLS_OPTIONS[1:]} if has_files else {}
             deadline = time.monotonic() + _FACTS * self.seconds
             values, silent, clocks = probe(spark, there, tls, deadline)
-            slots = self._slots()
+            slots = slots_of(spark)
             each = {"slots": slots.each or slots.number}
             answered = [executor.name for executor in there if executor.name in values]
             executors = {name: Facts({**values[name], **each}) for name in answered}
@@ -133,36 +135,17 @@ class Examination:
             return with_tls(_options.resolve("exchange", self.arguments, confs), self.session)
         except OptionError as error:
             _options.resolve("exchange", self.arguments)  # raises if it is about an argument
-            summary = error.summary
-            self.step_findings.append(Finding(error.code, "fail", "options", summary, error.remedy))
+            finding = Finding(error.code, "fail", "options", error.summary, error.remedy)
+            self.step_findings.append(finding)
         return with_tls(_options.resolve("exchange", self.arguments, {}), self.session)
 
     def _expected(self) -> int:
         """Return the number of executors that the configuration asks for; 0 if it does not say."""
-        from headgate.spark.slots import executors_of, is_dynamic  # noqa: PLC0415
-
         context = self.session.sparkContext
         confs = context_confs(context)
         if is_dynamic(confs) or (context.master or "").startswith("local["):
             return 0
         return executors_of(context.master or "", confs).most or 1
-
-    def _of_one_process(self) -> list[Executor]:
-        from headgate.spark.doctor.gather import Executor  # noqa: PLC0415
-
-        is_local = (self.session.sparkContext.master or "").split("[", maxsplit=1)[0] == "local"
-        return [Executor.at("")] if is_local else []
-
-    def _slots(self) -> Slots:
-        from headgate.spark.slots import slots_of  # noqa: PLC0415
-
-        return slots_of(self.session.sparkContext)
-
-    @staticmethod
-    def _paths(options: Options) -> dict[str, str]:
-        """Return the files of the deployment's certificates, if there are any and they are used."""
-        is_own = options["tls"] == "require" and options["tls_certificate"]
-        return {name: str(options[name]) for name in TLS_OPTIONS[1:]} if is_own else {}
 
     def _with_pairs(
         self, context: Context, there: Sequence[Executor], options: Options, deadline: float
@@ -224,12 +207,3 @@ class Examination:
             by_id = {executor.id: executor.name for executor in able}
             invited = Invited(names, by_id, is_alone, jobs.errors)
             return examine(connections, invited, self.size, deadline)
-
-
-def checked_seconds(seconds: float) -> float:
-    """Return the seconds of an examination.
-
-    Raises:
-        OptionError: fewer than five, or infinitely many.
-    """
-    return duration("seconds", seconds, 5)

@@ -67,7 +67,8 @@ def _copies(plan: Plan) -> Iterator[Copied]:
         if not is_repartition:
             yield Copied("pages", tuple(facts.sent.names), _PAGES)
             if facts.sort_within:
-                yield Copied("sort", tuple(facts.sent.names), _sorted(facts))
+                why = f"a worker sorts the rows of a partition by {', '.join(facts.sort_within)}"
+                yield Copied("sort", tuple(facts.sent.names), why)
     if is_repartition and plan.call.has_reduce:
         names = tuple(plan.call.inputs[0].sent.names)
         yield Copied("reduce", names, _TO_ARROW.format("reduce"))
@@ -89,7 +90,3 @@ def _of_source(read: pa.Schema, sent: pa.Schema, *, by_spark: bool) -> Iterator[
         cast.setdefault(why, []).append(field.name)
     for why, names in cast.items():
         yield Copied("source", tuple(names), why)
-
-
-def _sorted(facts: InputFacts) -> str:
-    return f"a worker sorts the rows of a partition by {', '.join(facts.sort_within)}"

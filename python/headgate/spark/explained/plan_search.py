@@ -52,7 +52,8 @@ class Finder:
 
     def of(self, df: DataFrame) -> list[PlannedExchange]:
         """Return the exchanges of a DataFrame's plan."""
-        self._visit(_plan_of(df))
+        plan: Any = df._plan if is_connect(df) else df._jdf.logicalPlan()  # noqa: SLF001 - no public way
+        self._visit(plan)
         return list(self._exchanges.values())
 
     def _visit(self, node: Any) -> None:
@@ -76,16 +77,10 @@ class Finder:
         self._exchanges[name] = PlannedExchange(plan, tables)
 
     def _table(self, plan: Plan, number: int, node: Any) -> Table | None:
-        if self._context is None:
-            return None
-        if node is None:
+        if self._context is None or node is None:
             return None
         looks = may_workers_read(plan, plan.call.inputs[number])
         return table_of(node, self._session, looks_at_files=looks)
-
-
-def _plan_of(df: Any) -> Any:
-    return df._plan if is_connect(df) else df._jdf.logicalPlan()  # noqa: SLF001 - no public way
 
 
 def _connect_children(node: Any) -> Iterator[Any]:

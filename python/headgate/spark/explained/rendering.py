@@ -22,10 +22,7 @@ _LABEL: Final = 13
 #: Most names of columns that a sentence lists.
 _NAMED: Final = 6
 _MARKS: Final = {True: "ok", False: "!", None: "?"}
-_WORDS: Final = {
-    "repartition": "Spark's own repartition",
-    "kept": "kept",
-}
+_MODES: Final = {"repartition": "Spark's own repartition", "kept": "kept"}
 _CELL: Final = "padding:1px 12px 1px 0;text-align:left;vertical-align:top"
 
 
@@ -34,15 +31,11 @@ def text(exchanges: Sequence[ExchangeExplained]) -> str:
     lines: list[str] = []
     for number, exchange in enumerate(exchanges, 1):
         lines.append(_head(number, len(exchanges), exchange))
-        before = ""
-        for label, sentence in rows_of(exchange):
-            name = "" if label == before else label
-            rest = WIDTH - _LABEL - 2
+        for label, sentence in _labelled(exchange):
             # A word may be longer than a line: a path, or the name of a column.
-            first, *more = wrap(sentence, rest, break_on_hyphens=False) or [""]
-            lines.append(f"  {name:<{_LABEL}}{first}")
+            first, *more = wrap(sentence, WIDTH - _LABEL - 2, break_on_hyphens=False) or [""]
+            lines.append(f"  {label:<{_LABEL}}{first}")
             lines += [f"  {'':<{_LABEL}}{line}" for line in more]
-            before = label
     return "\n".join(lines)
 
 
@@ -50,14 +43,11 @@ def html(exchanges: Sequence[ExchangeExplained]) -> str:
     """Return an HTML fragment with the content of :func:`text`."""
     parts = []
     for number, exchange in enumerate(exchanges, 1):
-        rows, before = [], ""
-        for label, sentence in rows_of(exchange):
-            name = "" if label == before else label
-            before = label
-            rows.append(
-                f'<tr><th scope="row" style="{_CELL};white-space:nowrap">{escape(name)}</th>'
-                f'<td style="{_CELL}">{escape(sentence)}</td></tr>'
-            )
+        rows = [
+            f'<tr><th scope="row" style="{_CELL};white-space:nowrap">{escape(label)}</th>'
+            f'<td style="{_CELL}">{escape(sentence)}</td></tr>'
+            for label, sentence in _labelled(exchange)
+        ]
         head = escape(_head(number, len(exchanges), exchange))
         parts.append(
             f'<table style="margin:0"><caption style="text-align:left"><b>{head}</b></caption>{"".join(rows)}</table>'
@@ -71,10 +61,10 @@ def html(exchanges: Sequence[ExchangeExplained]) -> str:
 
 def rows_of(exchange: ExchangeExplained) -> Iterator[tuple[str, str]]:
     """Yield label and sentence of all that is known of an exchange."""
-    yield "mode", f"{_WORDS[exchange.mode]}: {exchange.why}"
+    yield "mode", f"{_MODES[exchange.mode]}: {exchange.why}"
     # One reason may decide for a way and against the others.
     for other in (other for other in exchange.others if other.why != exchange.why):
-        yield "not", f"{_WORDS[other.mode]}: {other.why}"
+        yield "not", f"{_MODES[other.mode]}: {other.why}"
     for input_ in exchange.inputs:
         yield from _input(input_, several=len(exchange.inputs) > 1)
     yield "partitions", f"{_number(exchange.partitions.number)}: {exchange.partitions.why}"
@@ -87,11 +77,19 @@ def rows_of(exchange: ExchangeExplained) -> Iterator[tuple[str, str]]:
     for check in exchange.checks:
         yield "checks", f"{_MARKS[check.ok]:<2} {check.name}: {check.why}"
     for back in exchange.falls_back:
-        yield "falls back", f"{back.when}: {_WORDS[back.mode]}, as {back.why}"
+        yield "falls back", f"{back.when}: {_MODES[back.mode]}, as {back.why}"
     for advice in exchange.faster:
         yield "faster", f"{advice.do}: {advice.why}"
     for sentence in exchange.unknown:
         yield "unknown", sentence
+
+
+def _labelled(exchange: ExchangeExplained) -> Iterator[tuple[str, str]]:
+    """Yield label and sentence; the label is empty where it is that of the sentence before."""
+    before = ""
+    for label, sentence in rows_of(exchange):
+        yield "" if label == before else label, sentence
+        before = label
 
 
 def names(columns: Sequence[str]) -> str:

@@ -19,20 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: Operators with one partition for each of those of their input.
-_NARROW: Final = {
-    "ColumnarToRowExec",
-    "DeserializeToObjectExec",
-    "ExpandExec",
-    "FilterExec",
-    "GenerateExec",
-    "MapElementsExec",
-    "MapInArrowExec",
-    "MapInPandasExec",
-    "MapPartitionsExec",
-    "ProjectExec",
-    "SampleExec",
-    "SerializeFromObjectExec",
-}
+_NARROW: Final = (
+    *("ColumnarToRowExec", "DeserializeToObjectExec", "ExpandExec", "FilterExec", "GenerateExec"),
+    *("MapElementsExec", "MapInArrowExec", "MapInPandasExec", "MapPartitionsExec", "ProjectExec"),
+    *("SampleExec", "SerializeFromObjectExec"),
+)
 #: Operators that say their number without a look at their input: a range, coalesce().
 _TELLING: Final = {"CoalesceExec", "RangeExec"}
 #: Leaves whose rows are there already.

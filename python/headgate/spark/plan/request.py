@@ -205,12 +205,13 @@ def check(
         replace(columns, argument="per_key").keys(reduce.keys)
     check_whole_groups(map, reduce, keys, chosen["num_partitions"])
     df, source = (None, data) if isinstance(data, SourceInput) else (data, None)
+    sorted_by = replace(columns, argument="sort_within")
     return Request(
         session=session,
         df=df,
         source=source,
         by=keys,
-        sort_within=_sort_within(input_.sort_within, columns),
+        sort_within=[] if input_.sort_within is None else _keys(input_.sort_within, sorted_by),
         map=map,
         reduce=reduce,
         input_schema=wire_schema if wire == data.schema else result_schema(data.schema, timezone),
@@ -275,10 +276,6 @@ def partitioning(by: Any, columns: Columns) -> Any:
     if type(by).__module__.startswith("headgate"):
         return by
     return _keys(by, columns, ", a selector, or a function")
-
-
-def _sort_within(names: Any, columns: Columns) -> list[Key]:
-    return [] if names is None else _keys(names, replace(columns, argument="sort_within"))
 
 
 def _keys(names: Any, columns: Columns, others: str = "") -> list[Key]:

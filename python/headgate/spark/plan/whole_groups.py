@@ -49,7 +49,7 @@ def check_whole_groups(map_: Any, reduce: Any, by: Any, num_partitions: int | No
         raise OptionError(
             f"reduce is a function by {_names(reduce.keys)}, and {torn}, so that rows of one key are in several partitions",
             asked=f"per_key({reduce.keys!r})",
-            have="no by" if by is None else f"by={_shown(by)}",
+            have="no by" if by is None else f"by={by if isinstance(by, list) else kind_of(by)}",
             remedy=f"by={reduce.keys!r} · per_key by {reduce.keys!r} and the columns of by · num_partitions=1",
         )
 
@@ -75,10 +75,6 @@ def _columns(by: Any) -> Iterable[str]:
         for name in names
         if isinstance(name, (str, tuple))
     ]
-
-
-def _shown(by: Any) -> str:
-    return repr(by) if isinstance(by, list) else kind_of(by)
 
 
 def _names(keys: list[str]) -> str:

@@ -192,7 +192,8 @@ class SparkWorkers:
             except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
                 cause = self._cause_of(error)
             del self._launches[number]
-            self._note(number, launch.serial, cause or _lost(number))
+            ended = PeerLostError(f"the task of worker {number} of the streaming job has ended")
+            self._note(number, launch.serial, cause or Cause.of(ended))
         self._cancelled = [launch for launch in self._cancelled if self._is_alive(launch)]
         self._say_who_waits()
 
@@ -271,7 +272,3 @@ def _result(future: Any) -> Cause | None:
     """Return the cause that a worker reported, or raise the error of the job."""
     rows = [bytes(row) for row in future.get()]
     return Cause.from_fields(json.loads(rows[0])) if rows else None
-
-
-def _lost(number: int) -> Cause:
-    return Cause.of(PeerLostError(f"the task of worker {number} of the streaming job has ended"))

@@ -189,7 +189,8 @@ def _environment(config: dict[str, Any], before: dict[str, Any] | None) -> _nati
     from headgate import _native  # noqa: PLC0415 - the process that starts others has no need of it
 
     environment = _native.Environment(
-        config["options"] | ({} if before is None else {"listen": _text(before)}),
+        config["options"]
+        | ({} if before is None else {"listen": f"{before['host']}:{before['port']}"}),
         secret=bytes.fromhex(config["secret"]),
         exchange=bytes.fromhex(config["application"]),
         run=0,
@@ -204,10 +205,6 @@ def _environment(config: dict[str, Any], before: dict[str, Any] | None) -> _nati
         environment.close()  # another process has the port now
         return _environment(config, None)
     return environment
-
-
-def _text(address: dict[str, Any]) -> str:
-    return f"{address['host']}:{address['port']}"
 
 
 def _watch(process: int | None) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,13 +19,6 @@ class Identity:
     stage: int
     partition: int
     attempt: int
-
-    def description(self, role: str) -> str:
-        """Return the task in words, with its host."""
-        return (
-            f"{role} of partition {self.partition}, stage {self.stage}, task {self.attempt}"
-            f" on {socket.gethostname()}"
-        )
 
 
 def task_context() -> TaskContext:

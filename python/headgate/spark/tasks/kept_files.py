@@ -246,7 +246,7 @@ def _sweep(folder: Path, directories: Sequence[str], succeeded: Container[int]) 
     ours = [(match[3], match[4], Path(e)) for e in entries if (match := _KEPT.fullmatch(e.name))]
     if not ours:
         return False
-    committed = _committed(directories)
+    committed = {attempt for attempt, _ in _map_outputs(directories)}
     now = time.monotonic()
     for attempt, written, path in ours:
         with contextlib.suppress(FileNotFoundError):  # another worker sweeps too
@@ -261,11 +261,6 @@ def _sweep(folder: Path, directories: Sequence[str], succeeded: Container[int]) 
             ):
                 path.unlink()
     return True
-
-
-def _committed(directories: Sequence[str]) -> set[str]:
-    """Return the ids of the task attempts whose map output Spark has on this executor."""
-    return {attempt for attempt, _ in _map_outputs(directories)}
 
 
 def _map_outputs(directories: Iterable[str]) -> Iterator[tuple[str, Path]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -47,5 +48,9 @@ def run(task: WorkerTask, numbers: Iterable[int]) -> Iterator[bytes]:
         graph, name, options = unpickled(task.job)
         StreamWorker(graph, name, number, task.place, options).run()
     except Exception as error:  # noqa: BLE001 - the driver gets it
-        cause = Cause.of(error, where=this_task().description(f"worker {number}"))
+        me, host = this_task(), socket.gethostname()
+        task_text = (
+            f"worker {number} of partition {me.partition}, stage {me.stage}, task {me.attempt}"
+        )
+        cause = Cause.of(error, where=f"{task_text} on {host}")
         yield json.dumps(cause.fields()).encode()

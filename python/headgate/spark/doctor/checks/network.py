@@ -28,6 +28,7 @@ _SLOW: Final = 3.0
 _FEWEST: Final = 6
 #: Days before its end in which a certificate is worth a warning.
 _SOON: Final = 14
+_OF_SLOW: Final = "look at the link, the CPU and the neighbours of that host · exclude it"
 _LINKS: Final = {"tcp": "over TCP", "same_host": "within a host", "": "by an unknown link"}
 
 
@@ -63,11 +64,8 @@ def pairs(context: Context) -> list[Finding]:
         return []
     failed = [pair for pair in crew.pairs if pair.error]
     if not failed:
-        what = (
-            "two processes of the executor"
-            if crew.is_alone
-            else f"{len(crew.pairs)} of {len(crew.pairs)} pairs"
-        )
+        number = len(crew.pairs)
+        what = "two processes of the executor" if crew.is_alone else f"{number} of {number} pairs"
         return [Finding(ConnectError.code, "ok", check, f"{what} reach each other")]
     findings = []
     for code in sorted({pair.code for pair in failed}):
@@ -104,12 +102,8 @@ def speed(context: Context) -> list[Finding]:
             f"{rate / typical:.2f} of the median {_rate(typical)}" if typical else "no rate at all"
         )
         summary = f"{len(measured)} pairs {_LINKS[link]}; the slowest, {slowest.name}, has {_rate(rate)}, {ratio}"
-        remedy = (
-            "look at the link, the CPU and the neighbours of that host · exclude it"
-            if is_slow
-            else ""
-        )
-        findings.append(Finding(SlowLink.code, "warn" if is_slow else "ok", check, summary, remedy))
+        level, remedy = ("warn", _OF_SLOW) if is_slow else ("ok", "")
+        findings.append(Finding(SlowLink.code, level, check, summary, remedy))
     late = [pair for pair in crew.pairs if pair.rate is None and not pair.error]
     if late:
         summary = f"the speed of {len(late)} of {len(crew.pairs)} pairs is unknown: there was no time, such as for {late[0].name}"

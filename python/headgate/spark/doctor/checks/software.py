@@ -28,11 +28,7 @@ _INSTALL: Final = (
     "and spark.pyspark.python in it"
 )
 #: Facts that must be equal, and their words for people.
-_EQUAL: Final = {
-    "pyarrow": "pyarrow",
-    "pyspark": "pyspark",
-    "machine": "architecture",
-}
+_EQUAL: Final = {"pyarrow": "pyarrow", "pyspark": "pyspark", "machine": "architecture"}
 
 
 def executors(context: Context) -> list[Finding]:
@@ -132,15 +128,8 @@ def versions(context: Context) -> list[Finding]:
     ]
     if old:
         summary = f"pyarrow is older than {_OLDEST_PYARROW} on {those(old)}"
-        findings.append(
-            Finding(
-                VersionsDiffer.code,
-                "fail",
-                check,
-                summary,
-                f'pip install "pyarrow>={_OLDEST_PYARROW}"',
-            )
-        )
+        remedy = f'pip install "pyarrow>={_OLDEST_PYARROW}"'
+        findings.append(Finding(VersionsDiffer.code, "fail", check, summary, remedy))
     unknown = [who for who, facts in everyone.items() if facts.text("python") is None]
     if unknown:
         summary = f"the version of Python is unknown on {those(unknown)}"
@@ -182,14 +171,7 @@ def _first_line(text: str) -> str:
     """Return the line of an error that says most: the last of a Python traceback, else the first."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     python = [n for n, line in enumerate(lines) if line.startswith("Traceback")]
-    ends = (
-        [
-            line
-            for line in lines[python[-1] + 1 :]
-            if re.match(r"[\w.]+(Error|Exception)\b|\[", line)
-        ]
-        if python
-        else []
-    )
-    chosen = ends[0] if ends else next(iter(lines), "no text")
+    after = lines[python[-1] + 1 :] if python else []
+    ends = [line for line in after if re.match(r"[\w.]+(Error|Exception)\b|\[", line)]
+    chosen = next(iter([*ends, *lines]), "no text")
     return printable(chosen)[:240]

@@ -25,7 +25,6 @@ from headgate.spark.tasks.report import host, run_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from headgate.observe.record import Failure
@@ -48,8 +47,6 @@ _MOST_SETTINGS: Final = 1_000
 _REMEMBERED: Final = 10_000
 #: Seconds between two looks at the files and at the application's end.
 _LOOK: Final = 1.0
-_LOCK: Final = threading.Lock()
-_current: KeptRuns | None = None
 
 
 @dataclass(slots=True)
@@ -128,7 +125,8 @@ class KeptRuns:
         look: Callable[[Iterable[int]], Mapping[int, StageCounts]],
         tasks: SparkTasks,
     ) -> None:
-        self.application: str = session.sparkContext.applicationId
+        context = session.sparkContext
+        self.application: str = context.applicationId
         self._session = session
         self._began = began
         self._look = look
@@ -152,7 +150,8 @@ class KeptRuns:
         #: Iterations whose call has not returned, so that more parts may come.
         self._open: set[str] = set()
         #: Takes the reports of tasks to this object.
-        self.reports = _accumulator(session.sparkContext, self._hear)
+        plain: Accumulator[Any] = context.accumulator([], AddingAccumulatorParam([]))
+        self.reports: Accumulator[Any] = _Reports(plain.aid, self._hear)
 
     def add_settings(self, exchange: str, settings: ExchangeSettings, iteration: str = "") -> None:
         """Take the settings of an exchange, for the record of its runs.
@@ -343,23 +342,3 @@ class _Reports(Accumulator[Any]):
             self._hear(term)
         except Exception:  # noqa: BLE001 - whatever it is, see above
             _LOG.exception("reports of tasks were lost")
-
-
-def _accumulator(context: SparkContext, hear: Callable[[Any], None]) -> Accumulator[Any]:
-    plain: Accumulator[Any] = context.accumulator([], AddingAccumulatorParam([]))
-    return _Reports(plain.aid, hear)
-
-
-def of(session: SparkSession, new_runs: Callable[[], KeptRuns]) -> KeptRuns:
-    """Return the kept exchanges of the session's application, the only one of this process.
-
-    Args:
-        session: of the application.
-        new_runs: makes them, if the application has none yet.
-    """
-    global _current  # noqa: PLW0603 - one per process, as Spark's context
-    application = session.sparkContext.applicationId
-    with _LOCK:
-        if _current is None or _current.application != application:
-            _current = new_runs()
-        return _current

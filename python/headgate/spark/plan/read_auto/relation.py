@@ -63,45 +63,24 @@ _PROPERTIES: Final = frozenset({"comment", "transient_lastDdlTime", "parquet.com
 _METADATA: Final = frozenset({"comment"})
 #: Confs that change what is read have these prefixes.
 _PREFIXES: Final = (
-    "spark.sql.files.",
-    "spark.sql.parquet.",
-    "spark.sql.legacy.",
+    *("spark.sql.files.", "spark.sql.parquet.", "spark.sql.legacy."),
     "spark.databricks.",
+)
+_FILES_CONFS: Final = (
+    *("maxPartitionBytes", "maxPartitionNum", "maxRecordsPerFile", "minPartitionNum"),
+    "openCostInBytes",
+)
+_PARQUET_CONFS: Final = (
+    *("aggregatePushdown", "columnarReaderBatchSize", "compression.codec"),
+    *("datetimeRebaseModeInWrite", "enableNestedColumnVectorizedReader", "enableVectorizedReader"),
+    *("filterPushdown", "inferTimestampNTZ.enabled", "int96AsTimestamp", "int96RebaseModeInRead"),
+    *("int96RebaseModeInWrite", "mergeSchema", "output.committer.class", "outputTimestampType"),
+    *("recordLevelFilter.enabled", "respectSummaryFiles", "writeLegacyFormat"),
 )
 #: Confs with such a prefix that change no row -> the values that do not; None if no value does.
 _CONFS: Final[dict[str, _Values]] = {
-    **dict.fromkeys(
-        f"spark.sql.files.{name}"
-        for name in (
-            "maxPartitionBytes",
-            "maxPartitionNum",
-            "maxRecordsPerFile",
-            "minPartitionNum",
-            "openCostInBytes",
-        )
-    ),
-    **dict.fromkeys(
-        f"spark.sql.parquet.{name}"
-        for name in (
-            "aggregatePushdown",
-            "columnarReaderBatchSize",
-            "compression.codec",
-            "datetimeRebaseModeInWrite",
-            "enableNestedColumnVectorizedReader",
-            "enableVectorizedReader",
-            "filterPushdown",
-            "inferTimestampNTZ.enabled",
-            "int96AsTimestamp",
-            "int96RebaseModeInRead",
-            "int96RebaseModeInWrite",
-            "mergeSchema",
-            "output.committer.class",
-            "outputTimestampType",
-            "recordLevelFilter.enabled",
-            "respectSummaryFiles",
-            "writeLegacyFormat",
-        )
-    ),
+    **dict.fromkeys(f"spark.sql.files.{name}" for name in _FILES_CONFS),
+    **dict.fromkeys(f"spark.sql.parquet.{name}" for name in _PARQUET_CONFS),
     "spark.sql.files.ignoreCorruptFiles": frozenset({"false"}),
     "spark.sql.files.ignoreMissingFiles": frozenset({"false"}),
     "spark.sql.parquet.binaryAsString": frozenset({"false"}),
@@ -111,15 +90,9 @@ _CONFS: Final[dict[str, _Values]] = {
 }
 _HADOOP: Final = "parquet."
 #: Settings of Hadoop, after the prefix, that are for writing.
-_WRITING: Final = frozenset(
-    {
-        "block.size",
-        "compression",
-        "dictionary.page.size",
-        "enable.dictionary",
-        "page.size",
-        "writer.version",
-    }
+_WRITING: Final = (
+    *("block.size", "compression", "dictionary.page.size", "enable.dictionary"),
+    *("page.size", "writer.version"),
 )
 
 
