@@ -39,9 +39,5 @@ def session_confs(session: SparkSession, prefix: str) -> dict[str, str]:
     # `session.conf.getAll` calls the JVM for each conf.
     text = session._jsparkSession.conf().getAll().mkString(_SEPARATOR)  # noqa: SLF001
     pairs = (entry.partition(" -> ") for entry in str(text).split(_SEPARATOR))
-    of_session = {name: value for name, _, value in pairs if name.startswith(prefix)}
-    of_application = context_confs(session.sparkContext)
-    return {
-        **{name: value for name, value in of_application.items() if name.startswith(prefix)},
-        **of_session,
-    }
+    both = {**context_confs(session.sparkContext), **{name: value for name, _, value in pairs}}
+    return {name: value for name, value in both.items() if name.startswith(prefix)}

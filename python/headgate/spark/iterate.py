@@ -143,9 +143,9 @@ def iterate(
             remedy="a DataFrame with a row for each key",
         )
     first, *others = (
-        input_ if isinstance(input_, Input) else Input(input_)
-        for input_ in (state, links)
-        if input_ is not None
+        data if isinstance(data, Input) else Input(data)
+        for data in (state, links)
+        if data is not None
     )
     session = session_for([first, *others], spark)
     if parallelism is not None and all(is_table(input_.data) for input_ in (first, *others)):

@@ -42,9 +42,17 @@ def decide(
         NotBuiltError: The exchange is not possible here.
         SourceError: A source could not list its splits.
     """
-    call = _call_facts(requests, is_listed=is_listed)
+    first = requests[0]
+    call = CallFacts(
+        inputs=tuple(map(_input_facts, requests)),
+        has_reduce=first.reduce is not None,
+        result=first.result_schema,
+        options=first.options,
+        is_listed=is_listed,
+        mode=first.options["mode"],
+    )
     if session is None:
-        session = session_facts(requests[0].session, by_order=call.is_by_order)
+        session = session_facts(first.session, by_order=call.is_by_order)
     if call.options["read"] == "auto":
         each = [
             _read_by_workers(request, facts, call, session)
@@ -61,18 +69,6 @@ def decide(
     ]
     requests, inputs = zip(*listed, strict=True)
     return replace(plan, call=replace(call, inputs=inputs)), requests
-
-
-def _call_facts(requests: Sequence[Request], *, is_listed: bool) -> CallFacts:
-    first = requests[0]
-    return CallFacts(
-        inputs=tuple(map(_input_facts, requests)),
-        has_reduce=first.reduce is not None,
-        result=first.result_schema,
-        options=first.options,
-        is_listed=is_listed,
-        mode=first.options["mode"],
-    )
 
 
 def _input_facts(request: Request) -> InputFacts:

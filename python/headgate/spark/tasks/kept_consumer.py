@@ -113,9 +113,9 @@ class Counts:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.peak = 0
-        self.disk_ms = 0
-        self.link_ms = 0
+        self._peak = 0
+        self._disk_ms = 0
+        self._link_ms = 0
         self._rows = 0
         self._bytes = 0
 
@@ -124,10 +124,16 @@ class Counts:
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
 
+    def end(self, reader: KeptReader) -> None:
+        """Count the waits and the memory of a reader that has read all."""
+        self._peak = max(self._peak, reader.peak_bytes)
+        self._disk_ms += reader.disk_ms
+        self._link_ms += reader.link_ms
+
     def report(self, exchange: str, partitions: int) -> TaskReport:
         """Return the report of this task, for the name of its first input."""
-        sizes = {"rows": self._rows, "bytes": self._bytes, "peak_bytes": self.peak}
-        waits = {"disk_ms": self.disk_ms, "link_ms": self.link_ms}
+        sizes = {"rows": self._rows, "bytes": self._bytes, "peak_bytes": self._peak}
+        waits = {"disk_ms": self._disk_ms, "link_ms": self._link_ms}
         return report(exchange, partitions, "reduce", {**sizes, **self.clock.fields(), **waits})
 
 
@@ -143,9 +149,7 @@ def _reduce(
         if task.reduce is not None:
             batches = DdlCast(task.result, "reduce").all(batches)
         yield from yielded(batches, counts.clock)
-        counts.peak = max(counts.peak, reader.peak_bytes)
-        counts.disk_ms += reader.disk_ms
-        counts.link_ms += reader.link_ms
+        counts.end(reader)
 
 
 def _by_input(pieces: Iterator[list[Row]], inputs: int) -> list[Iterator[list[Row]]]:

@@ -150,8 +150,7 @@ class _Round:
         task, counts = self._task, self._counts
         rows = self._flagged() if task.has_flag else self._state()
         yield from yielded(DdlCast(task.result, "update", "").all(rows), counts.clock)
-        counts.peak = self._reader.peak_bytes
-        counts.disk_ms, counts.link_ms = self._reader.disk_ms, self._reader.link_ms
+        counts.end(self._reader)
         if task.reports is not None:
             # With a flag the driver sees itself if something changed.
             changed = 0 if task.has_flag else sum(batch.num_rows for batch in self._changed)

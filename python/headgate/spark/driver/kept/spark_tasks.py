@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOG: Final = logging.getLogger("headgate.spark")
+_NOT_LISTED: Final = (
+    "tasks that run or failed are not listed from now on, Spark did not tell them: %s"
+)
 #: Seconds for which an answer is good, so that Spark is not asked more often, however many look.
 _FRESH: Final = 1.0
 
@@ -82,8 +85,5 @@ class SparkTasks:
             return ask(stage, attempt)
         except Exception as error:  # noqa: BLE001 - py4j raises anything
             self._is_off = True
-            message = (
-                "tasks that run or failed are not listed from now on, Spark did not tell them: %s"
-            )
-            _LOG.warning(message, error)
+            _LOG.warning(_NOT_LISTED, error)
             return ()

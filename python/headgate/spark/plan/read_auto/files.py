@@ -114,11 +114,8 @@ def _is_alike(in_file: pa.DataType, in_spark: pa.DataType) -> bool:
 def _check_calendar(path: str, footer: Footer, leaf: int, name: str) -> None:
     """Raise Unsure unless all values count by today's calendar: Spark wrote them so, or none is old."""
     metadata = footer.metadata.metadata or {}
-    if (
-        _SPARK in metadata
-        and not any(key in metadata for key in _LEGACY)
-        and metadata[_SPARK] >= b"3"
-    ):
+    is_legacy = any(key in metadata for key in _LEGACY)
+    if not is_legacy and metadata.get(_SPARK, b"") >= b"3":
         return
     for number in range(footer.metadata.num_row_groups):
         try:
