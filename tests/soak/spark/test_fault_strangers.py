@@ -253,7 +253,7 @@ def test_a_job_runs_on_while_strangers_flood_the_drivers_port(spark, numbers, mo
     outcomes, count = [], 0
     with served(spark, monkeypatch):
         result = exchange(numbers, by="k", map=slowly, schema=numbers.schema)
-        port = application.of(spark.sparkContext)._places.server.port
+        port = application.of(spark.sparkContext)._host_lookup.server.port
         action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
         action.start()
         while action.is_alive():
