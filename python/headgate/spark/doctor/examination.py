@@ -151,12 +151,12 @@ class Examination:
         self, context: Context, there: Sequence[Executor], options: Options, deadline: float
     ) -> Context:
         """Exchange rows between all pairs of executors that have the driver's headgate."""
+        by_name, version = context.executors, headgate.__version__
+        same = {name for name, facts in by_name.items() if facts.text("headgate") == version}
         able = [
             executor
             for executor in there
-            if executor.name in context.executors
-            and context.executors[executor.name].text("headgate") == headgate.__version__
-            and context.executors[executor.name].text("pyarrow")
+            if executor.name in same and by_name[executor.name].text("pyarrow")
         ]
         slots = context.slots or 0
         if not self.size or not able or (len(able) == 1 and slots < 2):

@@ -71,9 +71,7 @@ class Report:
     @property
     def level(self) -> Level:
         """The worst level of all findings."""
-        return max(
-            (finding.level for finding in self.findings), key=_RANKS.__getitem__, default="ok"
-        )
+        return max(self._levels(), key=_RANKS.__getitem__, default="ok")
 
     @property
     def exit_code(self) -> int:
@@ -136,10 +134,12 @@ class Report:
             f"headgate doctor {self.headgate} · {self.master} · {executors} · {self.seconds:.1f} s"
         )
 
+    def _levels(self) -> list[Level]:
+        return [finding.level for finding in self.findings]
+
     def _verdict(self) -> str:
-        counts = {
-            level: sum(finding.level == level for finding in self.findings) for level in _RANKS
-        }
+        levels = self._levels()
+        counts = {level: levels.count(level) for level in _RANKS}
         counted = f"{counts['ok']} ok, {_count(counts['warn'], 'warning')}, {_count(counts['fail'], 'failure')}"
         more = "; more: python -m headgate explain CODE" if self.exit_code else ""
         return f" {counted}{more}"

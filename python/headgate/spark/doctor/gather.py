@@ -175,9 +175,7 @@ def probe(
             time.sleep(_LOOK)
         errors = jobs.errors()
     silent = {
-        executor.name: errors.get(n, "")
-        for n, executor in enumerate(there)
-        if executor.name not in facts
+        each.name: errors.get(n, "") for n, each in enumerate(there) if each.name not in facts
     }
     return facts, silent, clocks
 

@@ -60,11 +60,10 @@ class PlanLifetimes:
         if not self._watched or now < self._due:
             return
         self._due = now + _PERIOD
-        collected = 0
-        while self._queue.poll() is not None:
-            collected += 1
-        if not collected:
+        if self._queue.poll() is None:
             return
+        while self._queue.poll() is not None:
+            pass
         with self._lock:
             watched = list(self._watched)
         # By identity: the JVM would be asked if two of its references are equal.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headgate._kinds import kind_of
 from headgate.errors import OptionError
@@ -47,6 +47,7 @@ def explain(df: DataFrame) -> Explanation:
     from headgate.spark.explained.explain_exchange import explain_exchange  # noqa: PLC0415
     from headgate.spark.explained.plan_search import Finder  # noqa: PLC0415
     from headgate.spark.explained.recent_plans import MOST  # noqa: PLC0415
+    from headgate.spark.progress.settings import versions  # noqa: PLC0415
 
     if not is_table(df):
         raise OptionError(
@@ -65,10 +66,5 @@ def explain(df: DataFrame) -> Explanation:
             remedy="call exchange() again" if finder.forgotten else _REMEDY,
         )
     each = tuple(explain_exchange(exchange.plan, exchange.tables) for exchange in exchanges)
-    return Explanation(VERSION, each, _versions(session))
-
-
-def _versions(session: Any) -> dict[str, str]:
-    from headgate.spark.progress.settings import versions  # noqa: PLC0415 - loads the native module
-
-    return {**versions(), "spark": str(session.version), "platform": platform.platform()}
+    of_spark = {"spark": str(session.version), "platform": platform.platform()}
+    return Explanation(VERSION, each, {**versions(), **of_spark})

@@ -64,7 +64,9 @@ class Columns:
         text = key_text(name)
         extracted = _EXTRACTED.fullmatch(text)
         try:
-            return self._named(text if extracted is None else _path_of(extracted))
+            if extracted is None:
+                return self._named(text)
+            return self._named((extracted[1], *extracted[2][2:-2].split("']['")))
         except UnknownColumnError as error:
             if _NAME.fullmatch(text):
                 raise
@@ -163,11 +165,6 @@ def type_of(schema: StructType, key: str | tuple[str, ...]) -> str:
 def _quoted(name: str) -> str:
     # Without the quotes Spark would take the name "a.b" for a field of the column "a".
     return "`" + name.replace("`", "``") + "`"
-
-
-def _path_of(extracted: re.Match[str]) -> tuple[str, ...]:
-    column, fields = extracted.groups()
-    return (column, *fields[2:-2].split("']['"))
 
 
 def _parts(name: str) -> list[str]:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from headgate.spark.plan.keys import Key
     from headgate.spark.plan.request import Request
 
 #: As mapInArrow takes it.
@@ -56,10 +55,11 @@ def shuffle(request: Request, partitions: int) -> DataFrame:
         step = "headgate" if source is None else f"headgate {source.name}"
         step += "" if request.map is None else ": map"
         df = df.mapInArrow(portable(task, _BODY, step), request.wire)
-    names = _keys(request.by)
-    if names is not None:
-        df = df.repartition(partitions, *map(for_spark, names))
-    elif request.by is None or isinstance(request.by, PLACED_BY_ORDER):
+    by = request.by
+    keys: Any = by.columns if isinstance(by, HashSelector) else by
+    if isinstance(by, (HashSelector, list)):
+        df = df.repartition(partitions, *map(for_spark, keys))
+    elif by is None or isinstance(by, PLACED_BY_ORDER):
         df = df.repartition(partitions)
     else:
         df = _by_channel(df, request, partitions)
@@ -77,13 +77,6 @@ def shuffle(request: Request, partitions: int) -> DataFrame:
         batch_bytes,
     )
     return df.mapInArrow(portable(task, _BODY, "headgate: reduce"), request.result)
-
-
-def _keys(by: Any) -> list[Key] | None:
-    """Return the keys of a partitioning that Spark has too; None of another one."""
-    if isinstance(by, HashSelector):
-        return list(by.columns)
-    return by if isinstance(by, list) else None
 
 
 def _by_channel(df: DataFrame, request: Request, partitions: int) -> DataFrame:

@@ -188,7 +188,8 @@ class SparkWorkers:
             try:
                 if not launch.future.isDone():
                     continue
-                cause = _result(launch.future)
+                rows = [bytes(row) for row in launch.future.get()]
+                cause = Cause.from_fields(json.loads(rows[0])) if rows else None
             except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
                 cause = self._cause_of(error)
             del self._launches[number]
@@ -266,9 +267,3 @@ class SparkWorkers:
             return not launch.future.isDone() or self._runs(launch)
         except Exception:  # noqa: BLE001 - py4j raises anything when Spark stops
             return False
-
-
-def _result(future: Any) -> Cause | None:
-    """Return the cause that a worker reported, or raise the error of the job."""
-    rows = [bytes(row) for row in future.get()]
-    return Cause.from_fields(json.loads(rows[0])) if rows else None

@@ -252,15 +252,14 @@ class _Round:
         task = self._task
         schema = task.state.schema
         if state is None:
-            input_, number = (
-                (task.state, STATE) if task.changed is None else (task.changed, CHANGED)
-            )
+            input_, number = task.changed or task.state, STATE if task.changed is None else CHANGED
             rows = self._reader.read(input_, [self._rows[number]])
         elif task.key is not None:
             rows = iter(self._changed)
         else:
             rows = self._reader.read_kept(state.subpartitions, schema)
-        sources = [Source(rows, schema, _uncounted, clock)]
+        # Nothing is counted: the rows were counted when they were read.
+        sources = [Source(rows, schema, lambda _: None, clock)]
         return sources if task.links is None else [*sources, self._source(task.links, LINKS, clock)]
 
     def _messages(self, sources: list[Source]) -> Iterator[pa.RecordBatch]:
@@ -304,7 +303,3 @@ def _here(task: KeptProducerTask, me: Identity) -> KeptProducerTask:
     """Return a task whose only subpartition goes to the partition of this task in the next round."""
     assert task.keys is not None  # noqa: S101 - rounds are placed by Spark's hash
     return replace(task, keys=(task.keys[me.partition],))
-
-
-def _uncounted(batch: pa.RecordBatch) -> None:
-    """Count nothing: the rows were counted when they were read."""
