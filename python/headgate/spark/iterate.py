@@ -160,9 +160,8 @@ def iterate(
             for name, input_ in named.items()
             if input_ is not None
         }
-        messages = _messages(
-            requests["state"], by if message_by is None else message_by, message_schema
-        )
+        placed_by = by if message_by is None else message_by
+        messages = _messages(requests["state"], placed_by, message_schema)
         check_keys([*requests.values(), messages])
         key = _key(requests["state"]) if delta else None
         facts = session_facts(session, by_order=True)

@@ -55,9 +55,8 @@ def findings_of(context: Context, checks: Sequence[Check]) -> tuple[Finding, ...
         except Exception as error:  # noqa: BLE001 - a check, maybe the user's own
             name = getattr(check, "__name__", "check")
             summary = f"this check failed: {type(error).__name__}: {error}"
-            findings.append(
-                Finding(InternalError.code, "fail", name, summary, InternalError.default_remedy)
-            )
+            code, remedy = InternalError.code, InternalError.default_remedy
+            findings.append(Finding(code, "fail", name, summary, remedy))
     return tuple(findings)
 
 

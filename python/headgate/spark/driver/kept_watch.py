@@ -66,11 +66,9 @@ class KeptWatch:
         #: Exchange -> its option ``progress``.
         self._progress: dict[str, str] = {}
         bind_host = conf.get("spark.driver.bindAddress") or host
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            bind_host, 0, type=socket.SOCK_DGRAM
-        )[0]
-        self._socket = socket.socket(family, kind, protocol)
-        self._socket.bind(address)
+        info = socket.getaddrinfo(bind_host, 0, type=socket.SOCK_DGRAM)[0]
+        self._socket = socket.socket(*info[:3])
+        self._socket.bind(info[4])
         self.listener = Listener(host, self._socket.getsockname()[1], os.urandom(TOKEN_BYTES))
         threading.Thread(target=self._watch, name="headgate-notices", daemon=True).start()
 

@@ -55,20 +55,19 @@ def enters_python(facts: InputFacts) -> bool:
 def _copies(plan: Plan) -> Iterator[Copied]:
     is_repartition = plan.mode == "repartition"
     for facts in plan.call.inputs:
+        sent = tuple(facts.sent.names)
         if not facts.source and (enters_python(facts) or not is_repartition):
             what = "map" if facts.has_map else "the producers"
             yield Copied("input", tuple(facts.map_input.names), _TO_ARROW.format(what))
         if facts.read is not None and not facts.has_map:
             yield from _of_source(facts.read, facts.sent, by_spark=is_repartition)
         if is_repartition and enters_python(facts):
-            yield Copied(
-                "shuffle", tuple(facts.sent.names), _TO_ROWS.format("its shuffle needs them")
-            )
+            yield Copied("shuffle", sent, _TO_ROWS.format("its shuffle needs them"))
         if not is_repartition:
-            yield Copied("pages", tuple(facts.sent.names), _PAGES)
+            yield Copied("pages", sent, _PAGES)
             if facts.sort_within:
                 why = f"a worker sorts the rows of a partition by {', '.join(facts.sort_within)}"
-                yield Copied("sort", tuple(facts.sent.names), why)
+                yield Copied("sort", sent, why)
     if is_repartition and plan.call.has_reduce:
         names = tuple(plan.call.inputs[0].sent.names)
         yield Copied("reduce", names, _TO_ARROW.format("reduce"))

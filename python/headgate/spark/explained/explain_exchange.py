@@ -55,9 +55,7 @@ def explain_exchange(plan: Plan, tables: Sequence[Table | None]) -> ExchangeExpl
         others=plan.rejected,
         through=plan.session.through if plan.mode == "kept" else "",
         partitions=_partitions(plan),
-        inputs=tuple(
-            _input(plan, number, facts, table) for number, (facts, table) in enumerate(each)
-        ),
+        inputs=tuple(_input(plan, number, *pair) for number, pair in enumerate(each)),
         copies=copies_of(plan),
         in_place=in_place_of(plan),
         memory=memory,
@@ -81,9 +79,8 @@ def placement_sentence(placement: Placement, *, by_spark: bool) -> str:
     if placement.kind == "turn" and not placement.name:
         return "in turn, batch by batch"
     unit = "row" if placement.by_rows else "batch"
-    return _PLACED[placement.kind].format(
-        columns=", ".join(placement.columns), unit=unit, name=placement.name
-    )
+    columns = ", ".join(placement.columns)
+    return _PLACED[placement.kind].format(columns=columns, unit=unit, name=placement.name)
 
 
 def _partitions(plan: Plan) -> Counted:

@@ -62,9 +62,8 @@ def disk_of(plan: Plan, tables: Sequence[Table | None]) -> Disk:
     estimates = [estimate for estimate in sizes if estimate is not None]
     if len(estimates) < len(sizes):
         return Disk(None, f"unknown, as the size of the input is; {until}")
-    return Disk(
-        sum(estimates), f"about {size(sum(estimates))}, Spark's estimate of the input; {until}"
-    )
+    total = sum(estimates)
+    return Disk(total, f"about {size(total)}, Spark's estimate of the input; {until}")
 
 
 def _pool_words(plan: Plan) -> str:

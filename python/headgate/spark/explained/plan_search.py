@@ -71,9 +71,8 @@ class Finder:
         if plan is None:
             self.forgotten.add(name)
             return
-        tables = tuple(
-            self._table(plan, number, below) for number, below in enumerate(_inputs(node, plan))
-        )
+        inputs = enumerate(_inputs(node, plan))
+        tables = tuple(self._table(plan, number, below) for number, below in inputs)
         self._exchanges[name] = PlannedExchange(plan, tables)
 
     def _table(self, plan: Plan, number: int, node: Any) -> Table | None:

@@ -141,11 +141,9 @@ def check_keys(requests: list[Request]) -> None:
             keys.append([(key_text(key), type_of(request.wire, key)) for key in by])
     for other in keys[1:]:
         if [kind for _, kind in other] != [kind for _, kind in keys[0]]:
-            differing = (
-                ", ".join(f"{name} {kind}" for name, kind in key) for key in (keys[0], other)
-            )
+            lists = (", ".join(f"{name} {kind}" for name, kind in key) for key in (keys[0], other))
             raise OptionError(
                 "the keys of the inputs have other types, so equal keys would not meet",
-                asked=" and ".join(f"({key_list})" for key_list in differing),
+                asked=" and ".join(f"({key_list})" for key_list in lists),
                 remedy="cast the columns of one input to the types of the other",
             )

@@ -99,7 +99,7 @@ class SparkWorkers:
         self.endpoint = endpoint
         self._context = context
         self._job = job
-        self._description = f"headgate streaming job {name}"
+        self._title = f"headgate streaming job {name}"
         self._profile = profile
         self._function: Any = None
         self._starts: queue.SimpleQueue[tuple[int, int, Place] | None] = queue.SimpleQueue()
@@ -156,7 +156,7 @@ class SparkWorkers:
             try:
                 if not is_grouped:
                     group = f"headgate-stream-{secrets.token_hex(8)}"
-                    self._context.setJobGroup(group, self._description)
+                    self._context.setJobGroup(group, self._title)
                     is_grouped = True
                 self._launch(*start)
             except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
@@ -169,7 +169,7 @@ class SparkWorkers:
             before.future.cancel(False)
             self._cancelled.append(before)
         if self._function is None:
-            self._function = portable(WorkerTask(place, self._job), _BODY, self._description)
+            self._function = portable(WorkerTask(place, self._job), _BODY, self._title)
         executor = self._least_loaded()
         rdd = row_on(self._context, number, executor)
         if self._profile is not None:
@@ -224,9 +224,7 @@ class SparkWorkers:
             launch.has_run = self._runs(launch)
         waiting = sum(not launch.has_run for launch in late)
         if waiting:
-            _LOG.warning(
-                "%s: %d of %d workers wait for a slot", self._description, waiting, self.size
-            )
+            _LOG.warning("%s: %d of %d workers wait for a slot", self._title, waiting, self.size)
 
     def _runs(self, launch: _Launch) -> bool:
         """Return True if Spark runs the task, as far as it says."""
@@ -243,20 +241,18 @@ class SparkWorkers:
             for launch in self._launches.values():
                 self._cancel(launch)
             if not self._await_all(_CANCELLED):
-                _LOG.warning("%s: Spark has not ended all of its tasks", self._description)
+                _LOG.warning("%s: Spark has not ended all of its tasks", self._title)
 
     def _cancel(self, launch: _Launch) -> None:
         try:
             launch.future.cancel(False)
         except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
-            _LOG.debug("%s: a Spark job cannot be cancelled: %s", self._description, error)
+            _LOG.debug("%s: a Spark job cannot be cancelled: %s", self._title, error)
 
     def _await_all(self, seconds: float) -> bool:
         """Return True once no task runs any more, False if ``seconds`` have passed first."""
         deadline = time.monotonic() + seconds
-        while any(
-            self._is_alive(launch) for launch in [*self._launches.values(), *self._cancelled]
-        ):
+        while any(map(self._is_alive, [*self._launches.values(), *self._cancelled])):
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.05)

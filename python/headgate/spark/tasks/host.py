@@ -91,9 +91,8 @@ class Host:
             with contextlib.suppress(OSError):  # they are being deleted
                 sweep(self._directories)
         if damaged := self._environment.take_damaged():
-            self._lose(
-                {path for path, index in self._served.items() if index.partition_id in damaged}
-            )
+            served = self._served.items()
+            self._lose({path for path, index in served if index.partition_id in damaged})
         changed = self._times()
         if changed != self._changed or now - self._listed >= _LIST:
             self._changed, self._listed = changed, now

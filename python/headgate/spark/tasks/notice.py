@@ -81,12 +81,10 @@ def tell_start(listener: Listener, exchange: str, partitions: int, role: Role) -
     text = json.dumps([exchange, partitions, role, int(execution) if execution else None, stage])
     # The driver's name is one that this executor has resolved before, to connect to the driver.
     with contextlib.suppress(OSError):
-        (family, kind, protocol, _, address), *_ = socket.getaddrinfo(
-            listener.host, listener.port, type=socket.SOCK_DGRAM
-        )
-        with socket.socket(family, kind, protocol) as sender:
+        info = socket.getaddrinfo(listener.host, listener.port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(*info[:3]) as sender:
             sender.setblocking(False)
-            sender.sendto(listener.token + text.encode("ascii"), address)
+            sender.sendto(listener.token + text.encode("ascii"), info[4])
 
 
 def notice_of(token: bytes, data: bytes) -> Notice | None:

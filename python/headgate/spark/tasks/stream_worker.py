@@ -48,9 +48,7 @@ def run(task: WorkerTask, numbers: Iterable[int]) -> Iterator[bytes]:
         graph, name, options = unpickled(task.job)
         StreamWorker(graph, name, number, task.place, options).run()
     except Exception as error:  # noqa: BLE001 - the driver gets it
-        me, host = this_task(), socket.gethostname()
-        task_text = (
-            f"worker {number} of partition {me.partition}, stage {me.stage}, task {me.attempt}"
-        )
-        cause = Cause.of(error, where=f"{task_text} on {host}")
+        me = this_task()
+        where = f"worker {number} of partition {me.partition}, stage {me.stage}, task {me.attempt}"
+        cause = Cause.of(error, where=f"{where} on {socket.gethostname()}")
         yield json.dumps(cause.fields()).encode()

@@ -74,11 +74,8 @@ def limits(context: Context) -> list[Finding]:
         if low:
             name = min(low, key=low.__getitem__)
             summary = f"{_who(context, low)} may have {low[name]:,.0f} {noun}, less than {least:,}"
-            findings.append(
-                Finding(
-                    code, "warn", check, summary, f"{option} of at least {max(least, 65_536):,}"
-                )
-            )
+            remedy = f"{option} of at least {max(least, 65_536):,}"
+            findings.append(Finding(code, "warn", check, summary, remedy))
     pool = conf_size(context.options.get("memory")) or 64 * _MB
     low = {n: v for n, v in _numbers(values, "as").items() if v < pool + _BESIDE}
     if low:
@@ -108,9 +105,8 @@ def shared_memory(context: Context) -> list[Finding]:
     if refused:
         why = next(iter(refused.values()))
         summary = f"{_who(context, refused)} cannot share memory (memfd_create): {why}; pages within a host go by TCP"
-        findings.append(
-            Finding(code, "warn", check, summary, "allow memfd_create in the seccomp profile")
-        )
+        remedy = "allow memfd_create in the seccomp profile"
+        findings.append(Finding(code, "warn", check, summary, remedy))
     if unknown := [name for name in context.processes if name not in answered]:
         summary = f"it is unknown if {_who(context, unknown)} can share memory"
         findings.append(Finding(code, "warn", check, summary, "run it again"))

@@ -77,10 +77,8 @@ def pairs(context: Context) -> list[Finding]:
         if number == len(those_pairs):
             summary += f", all towards executor {name} at {where}"
         summary += f"; {those_pairs[0].name}: {those_pairs[0].error}"
-        error_class = ERRORS.get(code, ConnectError)
-        findings.append(
-            Finding(error_class.code, "fail", check, summary, error_class.default_remedy)
-        )
+        kind = ERRORS.get(code, ConnectError)
+        findings.append(Finding(kind.code, "fail", check, summary, kind.default_remedy))
     return findings
 
 

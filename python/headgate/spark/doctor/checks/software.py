@@ -36,9 +36,7 @@ def executors(context: Context) -> list[Finding]:
     if not context.master:
         return []
     findings = []
-    broken = {
-        n: e for n, e in context.silent.items() if any(message in e for message in _NO_PYTHON)
-    }
+    broken = {n: e for n, e in context.silent.items() if any(text in e for text in _NO_PYTHON)}
     silent = {name: error for name, error in context.silent.items() if name not in broken}
     for name, error in broken.items():
         summary = f"executor {name} cannot run Python tasks: {_first_line(error)}"

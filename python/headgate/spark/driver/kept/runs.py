@@ -307,9 +307,7 @@ class KeptRuns:
             time.sleep(_LOOK)
             with self._lock:
                 files, succeeded = dict(self._directories), frozenset(self._succeeded)
-            empty = [
-                directories for directories in files if not self._has_files(directories, succeeded)
-            ]
+            empty = [each for each in files if not self._has_files(each, succeeded)]
             with self._lock:
                 for directories in empty:
                     # Unless a file was reported meanwhile.

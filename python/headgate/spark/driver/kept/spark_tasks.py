@@ -64,9 +64,7 @@ class SparkTasks:
     def running(self, stage: int, attempt: int) -> Sequence[RunningTask]:
         """Return the tasks that run of a stage's attempt; none if Spark cannot tell, after one warning."""
         now = time.monotonic()
-        fresh = {
-            key: answer for key, answer in list(self._running.items()) if now - answer[0] < _FRESH
-        }
+        fresh = {key: old for key, old in list(self._running.items()) if now - old[0] < _FRESH}
         if (stage, attempt) not in fresh:
             fresh[stage, attempt] = now, self._answer(self._ask_running, stage, attempt)
         self._running = fresh

@@ -58,9 +58,7 @@ class RunStages:
     def that_run(self) -> list[tuple[int, int, Role]]:
         """Return the stages of which a task runs: number, newest attempt and role."""
         newest = list(self._newest.items())
-        return [
-            (stage, counts.attempt, self.roles[stage]) for stage, counts in newest if counts.running
-        ]
+        return [(stage, c.attempt, self.roles[stage]) for stage, c in newest if c.running]
 
     def that_failed(self) -> list[tuple[int, int, int]]:
         """Return the stages at whose tasks attempts have failed: number, attempt, and how many failed."""

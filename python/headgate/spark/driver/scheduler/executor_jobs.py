@@ -47,7 +47,5 @@ def executors(context: SparkContext) -> list[str]:
     """Return the locations of all executors, as Spark names them: ``executor_HOST_ID``."""
     listed = context._jsc.sc().statusStore().executorList(True)  # noqa: SLF001 - PySpark does not list them
     summaries = [listed.apply(at) for at in range(listed.size())]
-    named = [
-        (str(executor.id()), _PORT.sub("", str(executor.hostPort()))) for executor in summaries
-    ]
+    named = [(str(e.id()), _PORT.sub("", str(e.hostPort()))) for e in summaries]
     return sorted(f"executor_{host}_{name}" for name, host in named if name != "driver")

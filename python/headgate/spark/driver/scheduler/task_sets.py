@@ -58,10 +58,8 @@ def running_tasks(context: SparkContext, stage: int, attempt: int) -> list[Runni
 def failed_tasks(context: SparkContext, stage: int, attempt: int) -> list[Failure]:
     """Return attempts that failed at the tasks of a stage's attempt, at most 16: the first."""
     return [
-        failure_of(
-            task["partitionId"], task["taskId"], task["host"], task.get("errorMessage") or ""
-        )
-        for task in _tasks(context, stage, attempt, "FAILED", _MAX_FAILED)
+        failure_of(t["partitionId"], t["taskId"], t["host"], t.get("errorMessage") or "")
+        for t in _tasks(context, stage, attempt, "FAILED", _MAX_FAILED)
     ]
 
 
@@ -81,10 +79,8 @@ def _tasks(
     jvm: Any = context._jvm  # noqa: SLF001 - PySpark has no way to this
     api = jvm.org.apache.spark.status.api.v1
     tasks = _listed(context, stage, attempt, state, most)
-    listed: list[dict[str, Any]] = json.loads(
-        api.JacksonMessageWriter().mapper().writeValueAsString(tasks)
-    )
-    return listed
+    text = api.JacksonMessageWriter().mapper().writeValueAsString(tasks)
+    return json.loads(text)  # type: ignore[no-any-return]
 
 
 def _seconds(text: str) -> float:
