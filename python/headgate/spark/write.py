@@ -125,8 +125,8 @@ def write(
             asked=f"write(..., mode={mode!r})",
             remedy=f'FileSink(path, mode="{mode}")',
         )
-    given = {"num_partitions": num_partitions, "parallelism": parallelism, **options}
-    chosen = {name: value for name, value in given.items() if value is not None}
+    arguments = {"num_partitions": num_partitions, "parallelism": parallelism, **options}
+    chosen = {name: value for name, value in arguments.items() if value is not None}
     batch = Batch(sink)
     parts = (by, map, reduce, schema, sort_within)
     if is_table(df) and not chosen and all(part is None for part in parts):

@@ -170,10 +170,8 @@ def kept_tasks(
     """
     options, runs, listener, hosts = plan.call.options, None, None, None
     if not plan.session.on_connect:
-        from headgate.spark.driver import application  # noqa: PLC0415 - not on Spark Connect
         from headgate.spark.driver.kept_watch import listener_of, runs_of  # noqa: PLC0415
-        from headgate.spark.progress.settings import settings_of  # noqa: PLC0415
-        from headgate.spark.tasks.start_host import HostPlan  # noqa: PLC0415
+        from headgate.spark.progress.settings import settings_of  # noqa: PLC0415 - not on Spark Connect
 
         runs = runs_of(spark)
         segment_size = plan.task_options["segment_size"]
@@ -182,6 +180,9 @@ def kept_tasks(
         if has_progress:
             listener = listener_of(spark, plan.name, options["progress"], tls=options["tls"])
         if not plan.session.shares_files:
+            from headgate.spark.driver import application  # noqa: PLC0415 - has a server
+            from headgate.spark.tasks.start_host import HostPlan  # noqa: PLC0415
+
             owner = application.of(spark.sparkContext)
             tls = {name: options[name] for name in TLS_OPTIONS}
             owner.agree_on_tls(tls)

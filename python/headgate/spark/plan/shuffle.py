@@ -67,15 +67,9 @@ def shuffle(request: Request, partitions: int) -> DataFrame:
         df = df.sortWithinPartitions(*map(for_spark, request.sort_within))
     if request.reduce is None:
         return df
+    schemas = request.wire_schema, request.result_schema
     batch_bytes = request.options["batch_bytes"]
-    task = FunctionTask(
-        "reduce",
-        request.reduce,
-        request.wire_schema,
-        request.result_schema,
-        "schema",
-        batch_bytes,
-    )
+    task = FunctionTask("reduce", request.reduce, *schemas, "schema", batch_bytes)
     return df.mapInArrow(portable(task, _BODY, "headgate: reduce"), request.result)
 
 
