@@ -126,7 +126,7 @@ def write(
             remedy=f'FileSink(path, mode="{mode}")',
         )
     arguments = {"num_partitions": num_partitions, "parallelism": parallelism, **options}
-    chosen = {name: value for name, value in arguments.items() if value is not None}
+    chosen: dict[str, Any] = {name: value for name, value in arguments.items() if value is not None}
     batch = Batch(sink)
     parts = (by, map, reduce, schema, sort_within)
     if is_table(df) and not chosen and all(part is None for part in parts):

@@ -17,8 +17,8 @@ Level = Literal["ok", "warn", "fail"]
 #: Version of the form of :meth:`Report.to_json`; it grows when a field changes its meaning or goes.
 SCHEMA_VERSION: Final = 1
 
-_RANKS: Final[dict[str, int]] = {"ok": 0, "warn": 1, "fail": 2}
-_MARKS: Final[dict[str, str]] = {"ok": "ok", "warn": "WARN", "fail": "FAIL"}
+_RANKS: Final[dict[Level, int]] = {"ok": 0, "warn": 1, "fail": 2}
+_MARKS: Final[dict[Level, str]] = {"ok": "ok", "warn": "WARN", "fail": "FAIL"}
 _COLUMNS: Final = 100
 #: Characters before the sentence of a finding.
 _MARGIN: Final = 27
