@@ -79,4 +79,4 @@ def test_places_of_a_kept_exchange_are_forgotten():
     places.forget("never heard of")
     assert [fields["producers"] for fields in places.messages("a")] == [[]]
     assert [fields["producers"] for fields in places.messages("b")] == [[], [[1, 7, 0]]]
-    assert set(places._placed) == {"b"}
+    assert set(places._served) == {"b"}
