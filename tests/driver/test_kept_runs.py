@@ -133,7 +133,7 @@ def test_a_run_has_what_is_known_of_its_exchange(runs, began, monkeypatch):
     monkeypatch.setattr(kept_runs, "_MOST_SETTINGS", 3)
     for number in range(9):
         runs.add_settings(str(number), facts)
-    assert list(runs.facts) == ["6", "7", "8"]
+    assert list(runs.settings) == ["6", "7", "8"]
 
 
 def test_another_execution_or_exchange_is_another_run(runs, began):
