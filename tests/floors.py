@@ -172,7 +172,7 @@ APART = {
     "headgate.spark.progress": ("headgate.spark.driver", "headgate.spark.tasks"),
     "headgate.spark.driver.kept": (
         "headgate.spark.driver.scheduler",
-        "headgate.spark.driver.places",
+        "headgate.spark.driver.host_lookup",
     ),
 }
 

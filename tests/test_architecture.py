@@ -194,6 +194,17 @@ def no_files_import_each_other(root: Path) -> Findings:
     return looked, wrong
 
 
+def no_parts_of_spark_import_each_other(root: Path) -> Findings:
+    """Look at the files in spark/, and at its folders with all that is in them."""
+    edges: dict[str, set[str]] = {}
+    for module, others in python_edges(root / "python").items():
+        if is_below(module, "headgate.spark"):
+            names = [name for name in (module, *others) if is_below(name, "headgate.spark")]
+            part, *parts = (".".join(name.split(".")[:3]) for name in names)
+            edges.setdefault(part, set()).update({*parts} - {part})
+    return len(edges), [f"these import each other: {', '.join(one)}" for one in circles(edges)]
+
+
 def an_impl_lives_with_its_type(root: Path) -> Findings:
     looked, wrong = 0, []
     for crate in sorted((root / "rust_core").glob("*/src")):
@@ -369,6 +380,16 @@ RULES: list[tuple[Callable[[Path], Findings], int, str, str | dict[str, str]]] =
             "lib.rs": "mod gate;\nmod wait;\npub use gate::Gate;\n",
             "gate.rs": "use crate::wait::{self, Waiting};\n",
             "wait.rs": "fn wait(gate: &crate::Gate) {}\n",
+        },
+    ),
+    (
+        no_parts_of_spark_import_each_other,
+        20,
+        "python/headgate/spark",
+        {
+            "driver/runs.py": "",
+            "driver/watch.py": "from headgate.spark.progress import display\n",
+            "progress/display.py": "from headgate.spark.driver import runs\n",
         },
     ),
     (files_stay_small, 50, "tests/test_all.py", "\n" * (MAX_LINES + 1)),

@@ -257,13 +257,13 @@ def test_control_connections_do_not_carry_the_secret(tls):
         connection = WorkerConnection(place, CODEC)
         with connection.sock:
             connection.send(Message("HOST_LOST", {"process": "ab" * 16}))
-            assert told(connection) == ["PLACES"]
+            assert told(connection) == ["HOSTS"]
         wait_until(lambda: relay.connections == 0)
         assert relay.dialed == 1
         streams = [bytes(relay.recorded[way]) for way in (TO_TARGET, TO_CLIENT)]
     assert not tells(*streams, private=control_keys(secret))
     # The messages can be read exactly if there is no TLS, so the search was through all of them.
-    for word, stream in ((b"HOST_LOST", streams[0]), (b"PLACES", streams[1])):
+    for word, stream in ((b"HOST_LOST", streams[0]), (b"HOSTS", streams[1])):
         assert (word in stream) is not tls
         assert (EXCHANGE in streams[0]) is not tls
     for way in streams if tls else ():

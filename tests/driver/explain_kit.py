@@ -5,7 +5,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from headgate import _options
-from headgate.spark.explained.explained import explained
+from headgate.spark.explained.explain_exchange import explain_exchange
 from headgate.spark.explained.tables import Table
 from headgate.spark.plan.facts import CallFacts, InputFacts, Placement, SessionFacts
 from headgate.spark.plan.rules import choose
@@ -27,7 +27,7 @@ def an_input(**changes):
         sort_within=(),
         has_map=False,
         has_computed_keys=False,
-        given=ROWS,
+        map_input=ROWS,
         read=None,
         sent=ROWS,
     )
@@ -63,4 +63,4 @@ def said(plan, *tables, master="yarn", conf=None):
     """Return the explanation of an exchange; its DataFrames have seven partitions by default."""
     found = tables or tuple(None if one.source else TABLE for one in plan.call.inputs)
     session = replace(plan.session, master=master, conf=conf or {})
-    return explained(replace(plan, session=session), found)
+    return explain_exchange(replace(plan, session=session), found)

@@ -8,8 +8,8 @@ from headgate.control.connection import WorkerConnection
 from headgate.control.link import control_key
 from headgate.control.messages import Message
 from headgate.control.server import HANDSHAKE
+from headgate.spark.driver.host_lookup import IDLE, HostLookup
 from headgate.spark.driver.kept.hosts import KeptHosts
-from headgate.spark.driver.places import IDLE, Places
 from headgate.spark.wire import CODEC
 
 EXCHANGE, OTHER = b"x" * 16, b"y" * 16
@@ -24,7 +24,7 @@ def ours():
 @contextlib.contextmanager
 def serving(hosts=None, handshake=HANDSHAKE, idle=IDLE, keys=KEYS, give_up=print):
     """Serve both exchanges, whose names are their ids in hexadecimal."""
-    places = Places("127.0.0.1", give_up, idle=idle, handshake=handshake)
+    places = HostLookup("127.0.0.1", give_up, idle=idle, handshake=handshake)
     for exchange, key in keys.items():
         places.register(exchange, key, hosts or KeptHosts(), exchange.hex())
     try:
@@ -47,5 +47,5 @@ def connected(places, exchange=EXCHANGE):
 
 def told(connection):
     """Ask for places; return the kinds of the answer."""
-    connection.send(Message("ASK_PLACES"))
+    connection.send(Message("ASK_HOSTS"))
     return [message.kind for message in connection.receive()]

@@ -46,10 +46,10 @@ def test_messages_pass_both_ways_once_both_have_proved_themselves():
     assert worker.established
     assert coordinator.established
     assert coordinator.exchange_id == EXCHANGE
-    worker.send(Message("ASK_PLACES"))
-    worker.send(Message("ASK_PLACES"))
-    assert [m.kind for m in coordinator.receive(drain(worker))] == ["ASK_PLACES", "ASK_PLACES"]
-    message = Message("PLACES", {"hosts": [], "producers": [[1, 77, 0]], "is_last": True})
+    worker.send(Message("ASK_HOSTS"))
+    worker.send(Message("ASK_HOSTS"))
+    assert [m.kind for m in coordinator.receive(drain(worker))] == ["ASK_HOSTS", "ASK_HOSTS"]
+    message = Message("HOSTS", {"hosts": [], "producers": [[1, 77, 0]], "is_last": True})
     coordinator.send(message)
     assert worker.receive(drain(coordinator)) == [message]
 
@@ -60,10 +60,10 @@ def test_one_byte_at_a_time():
     for sender, receiver in ((worker, coordinator), (coordinator, worker)) * 2:
         for byte in drain(sender):
             got += receiver.receive(bytes([byte]))
-    worker.send(Message("ASK_PLACES"))
+    worker.send(Message("ASK_HOSTS"))
     for byte in drain(worker):
         got += coordinator.receive(bytes([byte]))
-    assert [m.kind for m in got] == ["ASK_PLACES"]
+    assert [m.kind for m in got] == ["ASK_HOSTS"]
 
 
 def test_truncated_at_each_byte_nothing_is_established():
@@ -183,19 +183,19 @@ def test_an_altered_frame_is_refused(position):
 
 def test_a_repeated_a_dropped_and_a_reflected_frame_are_refused():
     worker, coordinator = established()
-    worker.send(Message("ASK_PLACES"))
+    worker.send(Message("ASK_HOSTS"))
     frame = drain(worker)
     coordinator.receive(frame)
     with pytest.raises(ProtocolError, match="altered, dropped or repeated"):
         coordinator.receive(frame)
     worker, coordinator = established()
-    worker.send(Message("ASK_PLACES"))
+    worker.send(Message("ASK_HOSTS"))
     drain(worker)
-    worker.send(Message("ASK_PLACES"))
+    worker.send(Message("ASK_HOSTS"))
     with pytest.raises(ProtocolError):
         coordinator.receive(drain(worker))
     worker, coordinator = established()
-    coordinator.send(Message("ASK_PLACES"))
+    coordinator.send(Message("ASK_HOSTS"))
     with pytest.raises(ProtocolError):
         coordinator.receive(drain(coordinator))
 

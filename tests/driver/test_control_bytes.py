@@ -70,7 +70,7 @@ def changed(dice, data):
     if dice.random() < 0.5:
         body = json.loads(data)
         for _ in range(dice.randrange(1, 3)):
-            name = dice.choice([*body, dice.choice(list(CODEC.table["PLACES"])), "kind", "x"])
+            name = dice.choice([*body, dice.choice(list(CODEC.table["HOSTS"])), "kind", "x"])
             if dice.random() < 0.2:
                 body.pop(name, None)
             else:
@@ -178,5 +178,5 @@ def test_workers_that_say_anything_cost_their_own_connection_only(caplog):
         assert words["answers"] > words["connections"] / 20
         wait_until(lambda: not server.peers, "all connections were forgotten")
         with connected(places, EXCHANGE) as ours:
-            assert told(ours) == ["PLACES"]
+            assert told(ours) == ["HOSTS"]
         assert server._failures == 0

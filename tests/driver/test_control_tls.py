@@ -66,27 +66,27 @@ def test_messages_pass_both_ways_and_cannot_be_read(step):
     assert EXCHANGE not in carried
     assert b"HDGT" not in carried
     for sender, receiver in ((worker, coordinator), (coordinator, worker)):
-        sender.send(Message("PLACES", PLACES))
-        sender.send(Message("ASK_PLACES"))
+        sender.send(Message("HOSTS", PLACES))
+        sender.send(Message("ASK_HOSTS"))
         data = drain(sender)
         assert MARK.encode() not in data
         got = []
         for start in range(0, len(data), step or len(data)):
             got += receiver.receive(data[start : start + (step or len(data))])
-        assert [message.kind for message in got] == ["PLACES", "ASK_PLACES"]
+        assert [message.kind for message in got] == ["HOSTS", "ASK_HOSTS"]
         assert got[0].fields == PLACES
 
 
 def test_a_bit_in_each_byte_of_a_message_is_an_error():
     worker, _ = established()
-    worker.send(Message("ASK_PLACES"))
+    worker.send(Message("ASK_HOSTS"))
     length = len(drain(worker))
     for position in range(length):
         # The version in a record's head is not checked, and decides nothing (RFC 8446, section 5.1).
         if position in {1, 2}:
             continue
         worker, coordinator = established()
-        worker.send(Message("ASK_PLACES"))
+        worker.send(Message("ASK_HOSTS"))
         data = bytearray(drain(worker))
         data[position] ^= 1 << position % 8
         with pytest.raises(TlsError):
@@ -260,7 +260,7 @@ def records(data):
 def test_all_that_passes_is_tls(server, wire):
     connection = WorkerConnection(place(wire.port), CODEC)
     with connection.sock:
-        assert told(connection) == ["PLACES"]
+        assert told(connection) == ["HOSTS"]
     wait_until(lambda: not server.peers, "the connections are closed")
     assert len(wire.passed) == 2
     for way in wire.passed:

@@ -12,7 +12,7 @@ from tests.driver.doctor_facts import DRIVER, GB, context, crew, executor_facts,
 from headgate.errors import ERRORS
 from headgate.spark.doctor.checks import CHECKS, machine, network, session, software
 from headgate.spark.doctor.context import Context, Crew, Facts, Pair
-from headgate.spark.doctor.examination import asked
+from headgate.spark.doctor.examination import findings_of
 from headgate.spark.doctor.findings import Finding
 
 FIRST, SECOND, THIRD = names(3)
@@ -33,7 +33,7 @@ def worst(found):
 
 
 def test_all_is_well():
-    found = asked(context(), CHECKS)
+    found = findings_of(context(), CHECKS)
     assert {one.level for one in found} == {"ok"}, found
     assert {one.check for one in found} >= {
         "executors", "headgate", "versions", "driver", "pairs", "speed", "tls",
@@ -133,13 +133,13 @@ def test_a_clock_that_may_be_right_is_not_blamed():
 
 def test_executors_that_did_not_answer_are_not_taken_for_sound():
     silent = context(executors={}, silent=dict.fromkeys(names(3), ""), clocks={}, crew=None)
-    found = asked(replace(silent, executors={}), CHECKS)
+    found = findings_of(replace(silent, executors={}), CHECKS)
     assert {one.check for one in found} == {"executors", "versions", "tls", "scheduling"}
     assert [one.level for one in found if one.check == "executors"] == ["fail"]
 
 
 def test_this_machine_alone_has_no_executors_to_blame():
-    found = asked(Context(driver=Facts(executor_facts())), CHECKS)
+    found = findings_of(Context(driver=Facts(executor_facts())), CHECKS)
     assert {one.level for one in found} == {"ok"}, found
     assert {one.check for one in found} == {"headgate", "versions", "limits", "memfd"}
 
@@ -148,7 +148,7 @@ def test_a_check_that_raises_is_a_finding_and_the_others_are_asked():
     def broken(_):
         raise RuntimeError("no idea")
 
-    failed, sound = asked(context(), [broken, software.executors])
+    failed, sound = findings_of(context(), [broken, software.executors])
     assert (failed.level, failed.code, failed.check) == ("fail", "HG-9001", "broken")
     assert "RuntimeError: no idea" in failed.summary
     assert sound.level == "ok"
@@ -225,11 +225,11 @@ def test_no_facts_crash_a_check(given_context):
 @pytest.mark.parametrize("name", ["limits", "memfd_error", "disks", "python"])
 def test_a_missing_fact_is_unknown_and_not_taken_for_sound(name):
     facts = {key: value for key, value in executor_facts().items() if key != name}
-    found = asked(context({FIRST: facts, SECOND: executor_facts()}), CHECKS)
+    found = findings_of(context({FIRST: facts, SECOND: executor_facts()}), CHECKS)
     assert any("unknown" in one.summary and one.level == "warn" for one in found), found
 
 
 def test_facts_of_the_driver_may_be_missing():
-    found = asked(context(driver=Facts(dict.fromkeys(DRIVER))), CHECKS)
+    found = findings_of(context(driver=Facts(dict.fromkeys(DRIVER))), CHECKS)
     assert worst(found).level == "fail"
     assert any("the driver has an unknown one" in one.summary for one in found)

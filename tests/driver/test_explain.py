@@ -28,9 +28,9 @@ from headgate import (
     ShuffleSelector,
 )
 from headgate.spark.executor_memory import conf_size
-from headgate.spark.explained.explained import placed
+from headgate.spark.explained.explain_exchange import placement_sentence
 from headgate.spark.explained.explanation import Explanation
-from headgate.spark.explained.show import WIDTH, rows_of
+from headgate.spark.explained.rendering import WIDTH, rows_of
 from headgate.spark.explained.tables import Table
 from headgate.spark.plan.facts import Placement, placement
 from headgate.spark.slots import Slots
@@ -123,13 +123,13 @@ def by_parity(batch):
 def test_how_rows_are_placed(by, kind, sentence):
     found = placement(by)
     assert found.kind == kind
-    assert placed(found, by_spark=False).startswith(sentence)
+    assert placement_sentence(found, by_spark=False).startswith(sentence)
 
 
 def test_spark_spreads_single_rows():
     for by in (None, RebalanceSelector(), ShuffleSelector(seed=1)):
-        assert placed(placement(by), by_spark=True) == "in turn, row by row, by Spark"
-    assert placed(placement(["a"]), by_spark=True).startswith("by a, with Spark's hash")
+        assert placement_sentence(placement(by), by_spark=True) == "in turn, row by row, by Spark"
+    assert placement_sentence(placement(["a"]), by_spark=True).startswith("by a, with Spark's hash")
 
 
 # --- Copies ---
@@ -160,7 +160,7 @@ def test_spark_converts_rows_for_a_function_that_places_them():
 
 def test_the_steps_of_a_dataframe_with_a_map():
     wide = pa.schema([("a", pa.int8()), ("b", pa.int8())])
-    found = steps(an_exchange(mapped(given=wide)))
+    found = steps(an_exchange(mapped(map_input=wide)))
     assert set(found) == {"input", "pages", "result"}
     assert found["input"].columns == ("a", "b")
     assert "to Arrow for map" in found["input"].why
@@ -400,7 +400,7 @@ def shown(*facts):
 
 
 def test_the_text_has_short_lines_and_all_sentences():
-    hostile = mapped(given=pa.schema([("<b>&" * 60, pa.int8())]))
+    hostile = mapped(map_input=pa.schema([("<b>&" * 60, pa.int8())]))
     explanation = shown(an_exchange(hostile), an_exchange(a_source()))
     lines = str(explanation).splitlines()
     assert max(map(len, lines)) <= WIDTH

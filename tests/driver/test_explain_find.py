@@ -5,9 +5,9 @@ from pyspark.sql.connect.plan import Join, Limit, Range, SetOperation
 from tests.driver.explain_kit import CONNECT, an_exchange, an_input
 
 from headgate.errors import OptionError
-from headgate.spark.explained import remembered
+from headgate.spark.explained import recent_plans
 from headgate.spark.explained.explain import explain
-from headgate.spark.explained.find import Finder
+from headgate.spark.explained.plan_search import Finder
 
 MAPPED = an_input(has_map=True)
 
@@ -34,13 +34,13 @@ Session.__module__ = Frame.__module__ = "pyspark.sql.connect.tests"
 @pytest.fixture
 def named(monkeypatch):
     """Return a function that makes a plan that is the result of an exchange."""
-    monkeypatch.setattr(remembered, "_newest", {})
+    monkeypatch.setattr(recent_plans, "_newest", {})
 
     def make(name, *, is_known=True):
         plan = Range(0, 3, 1)
-        remembered._named[plan] = name
+        recent_plans._named[plan] = name
         if is_known:
-            remembered._newest[name] = an_exchange(MAPPED, there=CONNECT, name=name)
+            recent_plans._newest[name] = an_exchange(MAPPED, there=CONNECT, name=name)
         return plan
 
     return make
@@ -62,8 +62,8 @@ def test_a_plan_that_has_itself_in_it_often_is_walked_once(named, monkeypatch):
     for _ in range(40):
         plan = SetOperation(plan, plan, "union")
     monkeypatch.setattr(
-        "headgate.spark.explained.find.name_of",
-        lambda node, context: visited.append(node) or remembered.name_of(node, context),
+        "headgate.spark.explained.plan_search.name_of",
+        lambda node, context: visited.append(node) or recent_plans.name_of(node, context),
     )
     assert names(plan) == ["aa"]
     assert len(visited) <= 2 * 41

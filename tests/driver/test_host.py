@@ -73,7 +73,7 @@ def leave(directories, producer, attempt, rows=1000, inline_limit=0):
         partition = environment.create_result_partition(2, kind="blocking", schema=SCHEMA)
         with hg.RecordWriter(partition, selector=hg.RoundRobinSelector(by_rows=True)) as writer:
             writer.emit(pa.record_batch({"n": [producer * 10**6 + i for i in range(rows)]}))
-        place = kept_files.place_in(folder, "ab12", producer, attempt)
+        place = kept_files.path_in(folder, "ab12", producer, attempt)
         kept = partition.keep(place, inline_limit=inline_limit)
         return Path(write_indexes(place, kept))
 

@@ -16,8 +16,8 @@ HOSTS = [HostAddress("10.0.0.1", 4000 + number, "ab" * 15 + f"0{number}") for nu
 def told(places, exchange):
     """Return producer -> attempt and host, as a consumer learns them."""
     hosts, placed, flags = [], [], []
-    for fields in places.told(exchange):
-        message = CODEC.decode(CODEC.encode(Message("PLACES", fields)))
+    for fields in places.messages(exchange):
+        message = CODEC.decode(CODEC.encode(Message("HOSTS", fields)))
         hosts += message["hosts"]
         placed += message["producers"]
         flags.append(message["is_last"])
@@ -65,5 +65,5 @@ def test_many_producers_take_several_messages():
     places = KeptHosts()
     for producer in range(1201):
         places.add("a", producer, 7, HOSTS[producer % 4])
-    assert len(places.told("a")) == 10
+    assert len(places.messages("a")) == 10
     assert len(told(places, "a")) == 1201

@@ -17,7 +17,7 @@ from headgate.spark.driver.kept.run_record import record_of
 from headgate.spark.driver.kept.runs import KeptRuns
 from headgate.spark.driver.kept.spark_tasks import RunningTask, SparkTasks
 from headgate.spark.driver.kept.stages import StageCounts
-from headgate.spark.progress.facts import Facts
+from headgate.spark.progress.settings import ExchangeSettings
 from headgate.spark.tasks.notice import Notice
 from headgate.spark.tasks.report import TaskReport
 
@@ -123,17 +123,17 @@ def test_a_producer_that_ran_again_has_its_newest_edges(runs, began):
 
 
 def test_a_run_has_what_is_known_of_its_exchange(runs, began, monkeypatch):
-    facts = Facts({"memory": {"value": "64m", "source": "default"}}, {"headgate": "1"})
+    facts = ExchangeSettings({"memory": {"value": "64m", "source": "default"}}, {"headgate": "1"})
     runs.reports.add([report(exchange="cd00")])
     assert stats(runs, began[0]).options == {}
-    runs.know("ab", facts)
+    runs.add_settings("ab", facts)
     runs.reports.add([report(exchange="ab00")])
     found = stats(runs, began[1])
     assert (found.options, found.versions) == (facts.options, facts.versions)
-    monkeypatch.setattr(kept_runs, "_MOST_FACTS", 3)
+    monkeypatch.setattr(kept_runs, "_MOST_SETTINGS", 3)
     for number in range(9):
-        runs.know(str(number), facts)
-    assert list(runs.facts) == ["6", "7", "8"]
+        runs.add_settings(str(number), facts)
+    assert list(runs.settings) == ["6", "7", "8"]
 
 
 def test_another_execution_or_exchange_is_another_run(runs, began):
@@ -433,7 +433,7 @@ def test_the_parts_of_an_iteration_are_one_run_that_goes_on_until_the_call_ends(
 ):
     alive.ended.update({7: None, 8: None})
     for part in ("ab", "cd"):
-        living.know(part, Facts({}, {"headgate": part}), "whole")
+        living.add_settings(part, ExchangeSettings({}, {"headgate": part}), "whole")
     with living.iterating("whole"):
         living.reports.add([report(exchange="ab00", rows=3), report("reduce", 0, exchange="ab00")])
         living.reports.add([report("reduce", 1, exchange="ab00")])

@@ -51,7 +51,7 @@ def test_what_is_not_ours_is_neither_found_nor_swept(executors, foreign):
     mine = leave((own,), 1, 10)
     planted = leave((other,), 1, 99)
     foreign(planted.parent)
-    assert kept_files.find("ab12", (own,)) == {1: {10: mine}}
+    assert kept_files.find_indexes("ab12", (own,)) == {1: {10: mine}}
     assert list(kept_files.index_files(kept_files.folders_of([other]))) == []
     assert kept_files._sweep(planted.parent, [other], {99}) is False
     assert planted.exists()
@@ -76,7 +76,7 @@ def test_a_file_that_is_a_link_is_not_found(executors, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     own.rename(elsewhere)
     own.symlink_to(elsewhere)
-    assert kept_files.find("ab12", tuple(executors)) == {}
+    assert kept_files.find_indexes("ab12", tuple(executors)) == {}
 
 
 def test_our_folders_are_closed_to_others(monkeypatch, executors):

@@ -9,13 +9,13 @@ from headgate import ChannelAddress
 from headgate.errors import IntegrityError, PartitionNotFoundError
 from headgate.kept import read_index, write_indexes
 from headgate.partition import KeptSubpartition
-from headgate.spark.tasks import kept_files, places
+from headgate.spark.tasks import kept_files, kept_locations
 from headgate.spark.tasks.kept_consumer import _Partitions
-from headgate.spark.tasks.places import Places
+from headgate.spark.tasks.kept_locations import KeptLocations
 
 ROWS = pa.schema(
     [
-        ("place", pa.int32()),
+        ("key", pa.int32()),
         ("producer", pa.int32()),
         ("subpartition", pa.int32()),
         ("rows", pa.int64()),
@@ -90,7 +90,7 @@ def executor(tmp_path, monkeypatch):
 
 
 def kept_file(attempt):
-    path = kept_files.place_in(kept_files.folder_for(attempt), "ab12", 3, attempt)
+    path = kept_files.path_in(kept_files.folder_for(attempt), "ab12", 3, attempt)
     path.write_text("pages")
     return path
 
@@ -199,12 +199,12 @@ def test_an_index_is_found_by_its_producer_and_read_as_it_was_written(executor, 
     pages = kept_file(10)
     file = str(pages) if has_pages else None
     write_indexes(pages, [kept(2, b"two", file), kept(7, b"", file), kept(9, b"nine", file)])
-    found = kept_files.find("ab12", list(map(str, executor)))
+    found = kept_files.find_indexes("ab12", list(map(str, executor)))
     assert found == {3: {10: pages.with_name(pages.name + ".index")}}
     for number, index in ((2, b"two"), (7, b""), (9, b"nine")):
         assert read_index(found[3][10], number) == kept(number, index, file)
     assert read_index(found[3][10], 3) is None
-    assert not kept_files.find("cd34", list(map(str, executor)))
+    assert not kept_files.find_indexes("cd34", list(map(str, executor)))
 
 
 ROW = {"subpartition": 1, "producer": 3, "pages": None, "file": None}
@@ -213,7 +213,7 @@ ROW = {"subpartition": 1, "producer": 3, "pages": None, "file": None}
 def test_on_one_host_the_newest_attempt_is_read_in_whatever_directory(executor):
     for attempt in (9, 12, 11, 10):
         write_indexes(kept_file(attempt), [kept(1, str(attempt).encode())])
-    assert Places("ab12", None).of(ROW).index == b"12"
+    assert KeptLocations("ab12", None).of(ROW).index == b"12"
 
 
 @pytest.mark.parametrize("succeeded", [9, 10, 12])
@@ -222,8 +222,8 @@ def test_on_several_hosts_the_attempt_that_succeeded_is_read(executor, monkeypat
     for attempt in (9, 12):
         write_indexes(kept_file(attempt), [kept(1, str(attempt).encode())])
     served = {3: (succeeded, "10.0.0.2", 4711, b"p" * 16)}
-    monkeypatch.setattr(places, "_ask", lambda _: served)
-    found = Places("ab12", object()).of(ROW)
+    monkeypatch.setattr(kept_locations, "_ask", lambda _: served)
+    found = KeptLocations("ab12", object()).of(ROW)
     if succeeded == 10:
         name = kept_files.partition_id("ab12", 3, 10)
         assert found == ChannelAddress("10.0.0.2", 4711, name, 1, b"p" * 16)
@@ -242,16 +242,16 @@ def test_indexes_of_other_executors_of_a_standalone_cluster_are_found(tmp_path, 
         folder = tmp_path / place / "headgate"
         folder.mkdir(parents=True)
         number = int(place[-1])
-        pages = kept_files.place_in(folder, "ab12", number, number)
+        pages = kept_files.path_in(folder, "ab12", number, number)
         write_indexes(pages, [kept(1, place.encode())])
-    assert sorted(kept_files.find("ab12", [str(mine)])) == [1, 2, 3]
+    assert sorted(kept_files.find_indexes("ab12", [str(mine)])) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("size", range(46))
 def test_indexes_that_are_cut_off_are_refused(executor, size):
     pages = kept_file(10)
     write_indexes(pages, [kept(2, b"two"), kept(7, b"seven")])
-    path = kept_files.find("ab12", list(map(str, executor)))[3][10]
+    path = kept_files.find_indexes("ab12", list(map(str, executor)))[3][10]
     path.write_bytes(path.read_bytes()[:size])
     with pytest.raises(IntegrityError, match="cut off"):
         read_index(path, 7)
@@ -269,10 +269,10 @@ def test_indexes_are_swept_with_their_pages(executor):
 def test_a_producer_whose_output_is_gone_is_named(executor):
     row = {"subpartition": 4, "producer": 3, "pages": None, "file": None}
     with pytest.raises(PartitionNotFoundError, match="subpartition 4 of producer 3"):
-        Places("ab12", None).of(row)
+        KeptLocations("ab12", None).of(row)
     pages = kept_file(10)
     write_indexes(pages, [kept(4, b"four")])
-    known = Places("ab12", None)
+    known = KeptLocations("ab12", None)
     assert known.of(row) == kept(4, b"four")
     pages.with_name(pages.name + ".index").unlink()
     with pytest.raises(PartitionNotFoundError, match="subpartition 4 of producer 3") as caught:

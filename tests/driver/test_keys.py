@@ -7,7 +7,7 @@ from pyspark.sql import types as t
 
 from headgate import HashSelector
 from headgate.errors import SelectorError, UnknownColumnError, UnsupportedTypeError
-from headgate.spark.plan.keys import Columns, for_spark, type_of, words
+from headgate.spark.plan.keys import Columns, for_spark, key_text, type_of
 
 INNER = (
     t.StructType()
@@ -50,7 +50,7 @@ def test_names_of_columns_and_fields(name, key, in_spark, kind):
     assert found == key
     assert for_spark(found) == in_spark
     assert type_of(NAMED, found) == kind
-    assert words(found) == (key if isinstance(key, str) else ".".join(key))
+    assert key_text(found) == (key if isinstance(key, str) else ".".join(key))
 
 
 @pytest.mark.parametrize(

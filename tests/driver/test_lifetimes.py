@@ -77,6 +77,6 @@ def test_places_of_a_kept_exchange_are_forgotten():
         places.add(exchange, 1, 7, host)
     places.forget("a")
     places.forget("never heard of")
-    assert [fields["producers"] for fields in places.told("a")] == [[]]
-    assert [fields["producers"] for fields in places.told("b")] == [[], [[1, 7, 0]]]
-    assert set(places._placed) == {"b"}
+    assert [fields["producers"] for fields in places.messages("a")] == [[]]
+    assert [fields["producers"] for fields in places.messages("b")] == [[], [[1, 7, 0]]]
+    assert set(places._served) == {"b"}

@@ -15,8 +15,8 @@ from headgate.stream.job import messages as job
 
 PROCESS = "0a" * 16
 EXAMPLES = {
-    "ASK_PLACES": {},
-    "PLACES": {
+    "ASK_HOSTS": {},
+    "HOSTS": {
         "hosts": [["198.18.0.2", 4041, PROCESS]],
         "producers": [[0, 77, 0], [1, 78, 0]],
         "is_last": True,
@@ -53,19 +53,19 @@ def test_round_trip(codec, kind, fields):
 @pytest.mark.parametrize(
     ("codec", "kind", "change", "words"),
     [
-        (wire.CODEC, "PLACES", {"kind": "PICKLE"}, "unknown control message 'PICKLE'"),
-        (wire.CODEC, "PLACES", {"kind": ["PLACES"]}, "unknown control message"),
-        (wire.CODEC, "PLACES", {"more": 1}, "does not have the fields"),
-        (wire.CODEC, "PLACES", {"is_last": 1}, "no valid is_last"),
-        (wire.CODEC, "PLACES", {"hosts": [["h", 0, PROCESS]]}, "no valid hosts"),
-        (wire.CODEC, "PLACES", {"hosts": [["h", 65_536, PROCESS]]}, "no valid hosts"),
-        (wire.CODEC, "PLACES", {"hosts": [["h", 1, "0A" * 16]]}, "no valid hosts"),
-        (wire.CODEC, "PLACES", {"hosts": [["h", 1, "0 " * 16]]}, "no valid hosts"),
-        (wire.CODEC, "PLACES", {"hosts": [["", 1, PROCESS]]}, "no valid hosts"),
-        (wire.CODEC, "PLACES", {"producers": [[0, 1]]}, "no valid producers"),
-        (wire.CODEC, "PLACES", {"producers": [[0, True, 0]]}, "no valid producers"),
-        (wire.CODEC, "PLACES", {"producers": [[0, 1.0, 0]]}, "no valid producers"),
-        (wire.CODEC, "PLACES", {"producers": [[0, 1 << 63, 0]]}, "no valid producers"),
+        (wire.CODEC, "HOSTS", {"kind": "PICKLE"}, "unknown control message 'PICKLE'"),
+        (wire.CODEC, "HOSTS", {"kind": ["HOSTS"]}, "unknown control message"),
+        (wire.CODEC, "HOSTS", {"more": 1}, "does not have the fields"),
+        (wire.CODEC, "HOSTS", {"is_last": 1}, "no valid is_last"),
+        (wire.CODEC, "HOSTS", {"hosts": [["h", 0, PROCESS]]}, "no valid hosts"),
+        (wire.CODEC, "HOSTS", {"hosts": [["h", 65_536, PROCESS]]}, "no valid hosts"),
+        (wire.CODEC, "HOSTS", {"hosts": [["h", 1, "0A" * 16]]}, "no valid hosts"),
+        (wire.CODEC, "HOSTS", {"hosts": [["h", 1, "0 " * 16]]}, "no valid hosts"),
+        (wire.CODEC, "HOSTS", {"hosts": [["", 1, PROCESS]]}, "no valid hosts"),
+        (wire.CODEC, "HOSTS", {"producers": [[0, 1]]}, "no valid producers"),
+        (wire.CODEC, "HOSTS", {"producers": [[0, True, 0]]}, "no valid producers"),
+        (wire.CODEC, "HOSTS", {"producers": [[0, 1.0, 0]]}, "no valid producers"),
+        (wire.CODEC, "HOSTS", {"producers": [[0, 1 << 63, 0]]}, "no valid producers"),
         (doctor.CODEC, "DIALED", {"at": True}, "no valid at"),
         (doctor.CODEC, "DIALED", {"at": float("nan")}, "no valid at"),
         (doctor.CODEC, "DIALED", {"at": float("inf")}, "no valid at"),
@@ -106,9 +106,9 @@ def test_any_bytes_are_a_message_or_an_error(data):
 
 
 def test_a_message_that_is_too_large_is_not_sent():
-    fields = {**EXAMPLES["PLACES"], "producers": [[0, 77, 0]] * 10_000}
+    fields = {**EXAMPLES["HOSTS"], "producers": [[0, 77, 0]] * 10_000}
     with pytest.raises(ProtocolError, match="above 65536"):
-        wire.CODEC.encode(Message("PLACES", fields))
+        wire.CODEC.encode(Message("HOSTS", fields))
 
 
 def test_a_long_text_loses_its_middle():

@@ -39,8 +39,8 @@ def strangers(places):
 
 def test_a_worker_asks_once_per_connection(places):
     with connected(places) as worker:
-        assert told(worker) == ["PLACES"]
-        worker.send(Message("ASK_PLACES"))
+        assert told(worker) == ["HOSTS"]
+        worker.send(Message("ASK_HOSTS"))
         with pytest.raises(CoordinatorError):
             worker.receive()
 
@@ -52,12 +52,12 @@ def test_a_wrong_secret_gets_nowhere(places):
 
 def test_an_exchange_that_is_forgotten_lets_nobody_in(places):
     with connected(places) as worker:
-        assert told(worker) == ["PLACES"]
+        assert told(worker) == ["HOSTS"]
     places.forget(EXCHANGE)
     with pytest.raises(HandshakeError):
         WorkerConnection(place(places), CODEC)
     with connected(places, OTHER) as worker:
-        assert told(worker) == ["PLACES"]
+        assert told(worker) == ["HOSTS"]
 
 
 def test_a_driver_that_is_not_there_is_named():
@@ -74,15 +74,15 @@ def test_garbage_closes_that_connection_only(places):
         with socket.create_connection(("127.0.0.1", places.server.port)) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" + b"x" * 100)
             assert stranger.recv(100) == b""
-        assert told(worker) == ["PLACES"]
+        assert told(worker) == ["HOSTS"]
 
 
 def test_a_message_that_only_the_driver_sends_closes_the_connection(places, caplog):
     with connected(places) as worker:
-        worker.send(Message("PLACES", {"hosts": [], "producers": [], "is_last": True}))
+        worker.send(Message("HOSTS", {"hosts": [], "producers": [], "is_last": True}))
         with pytest.raises(CoordinatorError, match="closed the connection"):
             worker.receive()
-    assert "a PLACES message, which a driver only sends" in caplog.text
+    assert "a HOSTS message, which a driver only sends" in caplog.text
 
 
 def test_silent_peers_are_limited_in_number_and_time(monkeypatch):
@@ -92,7 +92,7 @@ def test_silent_peers_are_limited_in_number_and_time(monkeypatch):
         wait_until(lambda: len(strangers(places)) <= 4, "connections above the limit were closed")
         with connected(places) as worker:
             wait_until(lambda: not strangers(places), "the idle connections were closed")
-            assert told(worker) == ["PLACES"]
+            assert told(worker) == ["HOSTS"]
         for peer in silent:
             peer.settimeout(5)
             assert peer.recv(10) == b""
@@ -101,7 +101,7 @@ def test_silent_peers_are_limited_in_number_and_time(monkeypatch):
 
 def test_a_worker_that_says_nothing_is_closed():
     with serving(idle=0.3) as places, connected(places) as worker:
-        assert told(worker) == ["PLACES"]
+        assert told(worker) == ["HOSTS"]
         with pytest.raises(CoordinatorError, match="closed the connection"):
             worker.receive()
 
@@ -139,11 +139,11 @@ def test_an_error_of_its_own_costs_one_connection(places, monkeypatch, caplog):
     with monkeypatch.context() as broken:
         broken.setattr(places, "_tell", explode)
         with connected(places) as worker:
-            worker.send(Message("ASK_PLACES"))
+            worker.send(Message("ASK_HOSTS"))
             with pytest.raises(CoordinatorError, match="closed the connection"):
                 worker.receive()
     with connected(places, OTHER) as worker:
-        assert told(worker) == ["PLACES"]
+        assert told(worker) == ["HOSTS"]
     assert "failed at a worker's bytes" in caplog.text
     assert "ZeroDivisionError: a bug" in caplog.text
 
@@ -154,11 +154,11 @@ def test_a_handler_of_the_log_that_raises_costs_one_connection(places, monkeypat
 
     monkeypatch.setattr(logging.getLogger("headgate.spark"), "log", fail)
     with connected(places) as worker:
-        worker.send(Message("PLACES", {"hosts": [], "producers": [], "is_last": True}))
+        worker.send(Message("HOSTS", {"hosts": [], "producers": [], "is_last": True}))
         with pytest.raises(CoordinatorError):
             worker.receive()
     with connected(places) as worker:
-        assert told(worker) == ["PLACES"]
+        assert told(worker) == ["HOSTS"]
 
 
 def test_a_worker_of_another_version_is_told_so(places):
@@ -201,7 +201,7 @@ class MuchToTell(KeptHosts):
 def test_a_worker_that_reads_nothing_is_closed_before_it_costs_32_mib(caplog):
     with serving(MuchToTell()) as places, connected(places) as worker:
         before = resident()
-        worker.send(Message("ASK_PLACES"))
+        worker.send(Message("ASK_HOSTS"))
         wait_until(lambda: not places.server.peers, "the connection is closed", 20)
         assert resident() - before < 32 << 20
     assert "bytes unread, more than the limit of 8388608" in caplog.text
@@ -217,7 +217,7 @@ def test_60_mib_of_output_are_not_copied_whole_at_each_write():
         data = sender.output()
         sender.written(len(data))
         receiver.receive(data)
-    message = Message("PLACES", {"hosts": [HOST], "producers": [], "is_last": False})
+    message = Message("HOSTS", {"hosts": [HOST], "producers": [], "is_last": False})
     sent = 0
     while coordinator.pending < 60 << 20:
         coordinator.send(message)

@@ -36,4 +36,4 @@ MAX = "spark.dynamicAllocation.maxExecutors"
 def test_executors_by_master_and_configuration(master, conf, most, each):
     found = executors_of(master, conf)
     assert (found.most, found.each) == (most, each)
-    assert str("any number" if most is None else most) in found.words
+    assert str("any number" if most is None else most) in found.origin

@@ -35,7 +35,7 @@ SETTLE_SPARK = 6.0
 #: notices of tasks that start.
 #: The sweep lives as long as a DataFrame's kept files, which Java's collector decides.
 RESIDENT = (
-    "headgate-places",
+    "headgate-hosts",
     "headgate-spark",
     "headgate-beat",
     "headgate-enumerators",
@@ -161,7 +161,7 @@ def of_applications():
 
     left = []
     for running in list(application._running.values()):
-        server = running._places.server
+        server = running._host_lookup.server
         left += [f"connection from {peer.host}" for peer in tuple(server.peers)]
         left += [f"socket to {peer} of the control server" for peer in established(server.port)]
     return left

@@ -16,7 +16,7 @@ from headgate.observe.report.files import read, write
 from headgate.observe.runs import Runs
 from headgate.spark import last_stats, report_file
 from headgate.spark.driver.kept.runs import KeptRun
-from headgate.spark.progress.facts import facts_of
+from headgate.spark.progress.settings import settings_of
 
 #: The function of this name hides it in the package.
 exchange_module = sys.modules["headgate.spark.exchange"]
@@ -36,17 +36,17 @@ def test_options_have_their_values_in_a_users_words_and_their_sources():
         {"spark.headgate.consumerTimeout": "4s"},
         {"HEADGATE_COMPRESSION": "lz4"},
     )
-    facts = facts_of(options, num_partitions=7)
-    assert facts.options["memory"] == {"value": "64m", "source": "argument"}
-    assert facts.options["consumer_timeout"] == {"value": "4s", "source": "conf"}
-    assert facts.options["compression"] == {"value": "lz4", "source": "environment"}
-    assert facts.options["num_partitions"] == {"value": "7", "source": "default"}
-    assert facts.options["parallelism"] == {"value": None, "source": "default"}
-    assert "map_schema" not in facts.options
-    assert set(facts.options) == set(options) - {"map_schema"}
-    assert set(facts.versions) == {"headgate", "python", "pyarrow", "pyspark"}
-    assert facts.versions["headgate"] == __version__
-    by_conf_of_spark = facts_of(
+    settings = settings_of(options, num_partitions=7)
+    assert settings.options["memory"] == {"value": "64m", "source": "argument"}
+    assert settings.options["consumer_timeout"] == {"value": "4s", "source": "conf"}
+    assert settings.options["compression"] == {"value": "lz4", "source": "environment"}
+    assert settings.options["num_partitions"] == {"value": "7", "source": "default"}
+    assert settings.options["parallelism"] == {"value": None, "source": "default"}
+    assert "map_schema" not in settings.options
+    assert set(settings.options) == set(options) - {"map_schema"}
+    assert set(settings.versions) == {"headgate", "python", "pyarrow", "pyspark"}
+    assert settings.versions["headgate"] == __version__
+    by_conf_of_spark = settings_of(
         type(options)(options.values_by_name, {**options.sources, "tls": "spark.authenticate"})
     )
     assert by_conf_of_spark.options["tls"]["source"] == "conf"

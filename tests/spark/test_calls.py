@@ -176,9 +176,9 @@ def test_the_secret_is_nowhere_to_be_seen(spark, numbers, capsys):
     out = exchange(numbers, by="k")
     out.explain(extended=True)
     owner = application.of(spark.sparkContext)
-    seen = capsys.readouterr().out + repr(owner._places) + repr(out)
+    seen = capsys.readouterr().out + repr(owner._host_lookup) + repr(out)
     assert "secret" not in seen
-    for key in owner._places._keys.values():
+    for key in owner._host_lookup._keys.values():
         assert repr(key)[2:-1] not in seen
 
 

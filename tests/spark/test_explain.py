@@ -9,7 +9,7 @@ from pyspark import cloudpickle
 from headgate.errors import OptionError
 from headgate.source import NumberSequenceSource
 from headgate.spark import Input, exchange, explain, last_stats
-from headgate.spark.explained import remembered
+from headgate.spark.explained import recent_plans
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -147,7 +147,7 @@ def test_a_plan_without_an_exchange_is_refused(numbers):
 
 
 def test_exchanges_that_are_long_past_are_forgotten(numbers, monkeypatch):
-    monkeypatch.setattr(remembered, "MOST", 2)
+    monkeypatch.setattr(recent_plans, "MOST", 2)
     old, *newer = [kept(numbers) for _ in range(3)]
     with pytest.raises(OptionError, match="call exchange\\(\\) again"):
         explain(old)

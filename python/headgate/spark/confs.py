@@ -21,10 +21,10 @@ def is_connect(thing: Any) -> bool:
 
 def context_confs(context: SparkContext) -> dict[str, str]:
     """Return the configuration of an application, which does not change after its start."""
-    found = _of_context.get(context)
-    if found is None:
-        found = _of_context[context] = dict(context.getConf().getAll())
-    return found
+    confs = _of_context.get(context)
+    if confs is None:
+        confs = _of_context[context] = dict(context.getConf().getAll())
+    return confs
 
 
 def is_gone(context: SparkContext) -> bool:
@@ -39,6 +39,5 @@ def session_confs(session: SparkSession, prefix: str) -> dict[str, str]:
     # `session.conf.getAll` calls the JVM for each conf.
     text = session._jsparkSession.conf().getAll().mkString(_SEPARATOR)  # noqa: SLF001
     pairs = (entry.partition(" -> ") for entry in str(text).split(_SEPARATOR))
-    own = {name: value for name, _, value in pairs if name.startswith(prefix)}
-    common = context_confs(session.sparkContext)
-    return {**{name: value for name, value in common.items() if name.startswith(prefix)}, **own}
+    both = {**context_confs(session.sparkContext), **{name: value for name, _, value in pairs}}
+    return {name: value for name, value in both.items() if name.startswith(prefix)}

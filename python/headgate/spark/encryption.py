@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headgate._options import Options
 
 #: Confs by which a deployment says that its network is not trusted.
-_SAYS_SO: Final = (
+_SECURED: Final = (
     "spark.authenticate",
     "spark.network.crypto.enabled",
     "spark.ssl.enabled",
@@ -30,7 +30,7 @@ def with_tls(options: Options, session: SparkSession) -> Options:
         if is_connect(session)
         else context_confs(session.sparkContext)
     )
-    found = next((name for name in _SAYS_SO if confs.get(name) == "true"), None)
-    values = {**options.values_by_name, "tls": "off" if found is None else "require"}
-    sources = {**options.sources, "tls": found or options.sources["tls"]}
+    conf = next((name for name in _SECURED if confs.get(name) == "true"), None)
+    values = {**options.values_by_name, "tls": "off" if conf is None else "require"}
+    sources = {**options.sources, "tls": conf or options.sources["tls"]}
     return replace(options, values_by_name=values, sources=sources)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from headgate.source import Source
     from headgate.spark.options import ExchangeOptions
     from headgate.spark.plan.request import By, Request
-    from headgate.spark.plan.rules import Plan
 
 _LOG: Final = logging.getLogger("headgate.spark")
 _REPARTITION: Final = (
@@ -171,7 +170,7 @@ def exchange(
             )
     """
     # Workers import this module, and need nothing that plans.
-    from headgate.spark.explained.remembered import remember  # noqa: PLC0415
+    from headgate.spark.explained.recent_plans import remember  # noqa: PLC0415
     from headgate.spark.plan.decide import decide  # noqa: PLC0415
 
     map_schema = options.pop("map_schema", None)
@@ -183,7 +182,15 @@ def exchange(
     if not has_columns:
         requests = (_with_a_column(requests[0]),)
     plan, requests = decide(requests, is_listed=is_listed)
-    result = _carried_out(plan, requests)
+    if plan.mode == "kept":
+        from headgate.spark.plan.kept import keep  # noqa: PLC0415 - loads the native module
+
+        result = keep(plan, requests)
+    else:
+        from headgate.spark.plan.shuffle import shuffle  # noqa: PLC0415 - only this way needs it
+
+        _LOG.info(_REPARTITION, plan.call.by, plan.partitions, plan.why)
+        result = shuffle(requests[0], plan.partitions)
     remember(result, plan)
     if explain:
         from headgate.spark.explained.explain import explain as explanation_of  # noqa: PLC0415
@@ -202,17 +209,6 @@ def last_stats() -> Run | None:
     return RUNS.newest("kept")
 
 
-def _carried_out(plan: Plan, requests: Sequence[Request]) -> DataFrame:
-    if plan.mode == "kept":
-        from headgate.spark.plan.kept import keep  # noqa: PLC0415 - loads the native module
-
-        return keep(plan, requests)
-    from headgate.spark.plan.shuffle import shuffle  # noqa: PLC0415 - only this way needs it
-
-    _LOG.info(_REPARTITION, plan.call.by, plan.partitions, plan.why)
-    return shuffle(requests[0], plan.partitions)
-
-
 def _with_a_column(request: Request) -> Request:
     """Give rows without columns one for the trip: Spark passes no rows to Python if there are no columns."""
     from pyspark.sql.functions import lit  # noqa: PLC0415 - pyspark only where Spark is
@@ -222,7 +218,7 @@ def _with_a_column(request: Request) -> Request:
     assert request.df is not None  # noqa: S101 - a source has columns
     df = request.df.select(lit(True).alias("row"))
     schema = arrow_schema(df.schema, "UTC")
-    request = replace(request, df=df, given_schema=schema)
+    request = replace(request, df=df, input_schema=schema)
     if request.map is not None:
         return replace(request, map=_stripped(request.map))
     request = replace(request, wire=df.schema, wire_schema=schema)

@@ -44,27 +44,27 @@ def beside_heap(master: str, confs: Mapping[str, str]) -> int | None:
     return overhead + (python_memory(confs) or 0)
 
 
-def conf_size(given: Any, unit: int = 1) -> int | None:
+def conf_size(value: Any, unit: int = 1) -> int | None:
     """Return bytes of an option or of a conf of Spark; None if there are none, or they make no sense.
 
     Args:
-        given: the value.
+        value: the value.
         unit: bytes of a number without a unit.
     """
-    if isinstance(given, int) and not isinstance(given, bool):
-        return given if given > 0 else None
-    if not isinstance(given, str) or not given.strip():
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if value > 0 else None
+    if not isinstance(value, str) or not value.strip():
         return None
-    text = given.strip().lower()
+    text = value.strip().lower()
     try:
         return int(text) * unit if text.isdecimal() else parse_size(text)
     except (TypeError, ValueError):
         return None
 
 
-def _factor(given: str | None, usual: float) -> float:
+def _factor(text: str | None, usual: float) -> float:
     try:
-        found = float(given or usual)
+        factor = float(text or usual)
     except ValueError:
         return usual
-    return found if 0 <= found < 1000 else usual
+    return factor if 0 <= factor < 1000 else usual

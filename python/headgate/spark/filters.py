@@ -65,11 +65,11 @@ def condition(kind: str, name: str, type_: pa.DataType, value: Any) -> pc.Expres
     if kind in _MATCHES:
         fits = _is_text(type_) and isinstance(value, str)
         return getattr(pc, _MATCHES[kind])(field, pattern=value) if fits else None
-    scalars = [_scalar(one, type_) for one in (value if kind == "In" else [value])]
-    known = [scalar for scalar in scalars if scalar is not None]
-    if len(known) < len(scalars):
+    scalars = [_scalar(item, type_) for item in (value if kind == "In" else [value])]
+    exact = [scalar for scalar in scalars if scalar is not None]
+    if len(exact) < len(scalars):
         return None
-    return _in(field, known, type_) if kind == "In" else _comparison(kind, field, known[0])
+    return _in(field, exact, type_) if kind == "In" else _comparison(kind, field, exact[0])
 
 
 def _comparison(kind: str, field: pc.Expression, value: pa.Scalar) -> pc.Expression | None:
@@ -99,8 +99,8 @@ def _in(field: pc.Expression, values: Sequence[pa.Scalar], type_: pa.DataType) -
     unknown = pa.scalar(None, pa.bool_())
     listed = pa.array([value.as_py() for value in values if value.is_valid], type_)
     missing = unknown if len(listed) < len(values) else pa.scalar(value=False)
-    found = pc.if_else(field.isin(listed), pa.scalar(value=True), missing)
-    return pc.if_else(field.is_valid(), found, unknown)
+    matches = pc.if_else(field.isin(listed), pa.scalar(value=True), missing)
+    return pc.if_else(field.is_valid(), matches, unknown)
 
 
 def _scalar(value: Any, type_: pa.DataType) -> pa.Scalar | None:

@@ -134,8 +134,8 @@ def iterate(
     _check_rounds(rounds, until, delta=delta)
     _check_function("send", send, ("state",) if links is None else ("state", "links"))
     _check_function("update", update, ("state", "messages"))
-    given = {**options, "num_partitions": num_partitions, "parallelism": parallelism}
-    _refuse(given)
+    common_options = {**options, "num_partitions": num_partitions, "parallelism": parallelism}
+    _refuse(common_options)
     flag("delta", delta)
     if state is None:
         raise OptionError(
@@ -143,10 +143,12 @@ def iterate(
             remedy="a DataFrame with a row for each key",
         )
     first, *others = (
-        one if isinstance(one, Input) else Input(one) for one in (state, links) if one is not None
+        data if isinstance(data, Input) else Input(data)
+        for data in (state, links)
+        if data is not None
     )
     session = session_for([first, *others], spark)
-    if parallelism is not None and all(is_table(one.data) for one in (first, *others)):
+    if parallelism is not None and all(is_table(input_.data) for input_ in (first, *others)):
         refuse_for_table(first.data, spark, parallelism)
 
     def planned(
@@ -154,13 +156,12 @@ def iterate(
     ) -> DataFrame:
         named = {"state": state, "links": others[0] if others else None, "changed": changed}
         requests = {
-            name: _checked(name, one, session, by, update, given)
-            for name, one in named.items()
-            if one is not None
+            name: _checked(name, input_, session, by, update, common_options)
+            for name, input_ in named.items()
+            if input_ is not None
         }
-        messages = _messages(
-            requests["state"], by if message_by is None else message_by, message_schema
-        )
+        placed_by = by if message_by is None else message_by
+        messages = _messages(requests["state"], placed_by, message_schema)
         check_keys([*requests.values(), messages])
         key = _key(requests["state"]) if delta else None
         facts = session_facts(session, by_order=True)
@@ -231,17 +232,17 @@ def _refuse(options: Mapping[str, Any]) -> None:
 
 def _checked(
     name: str,
-    given: Input,
+    input_: Input,
     session: SparkSession,
     by: By,
     update: BatchFunction,
     options: Mapping[str, Any],
 ) -> Request:
     """Return the request of an input, whose result are the rows that are sent."""
-    data = given.data if is_table(given.data) else source_input(given.data, name)
-    columns = data.schema if given.map_schema is None else given.map_schema
-    own = replace(given, by=by if given.by is None else given.by)
-    request = check(own, session, update, columns, options, name=name, is_alone=False)
+    data = input_.data if is_table(input_.data) else source_input(input_.data, name)
+    columns = data.schema if input_.map_schema is None else input_.map_schema
+    with_key = replace(input_, by=by if input_.by is None else input_.by)
+    request = check(with_key, session, update, columns, options, name=name, is_alone=False)
     if not request.wire.fields:
         raise OptionError(f"{name} has no columns", remedy="select at least one column")
     return request
@@ -265,7 +266,7 @@ def _messages(state: Request, by: By, schema: Any) -> Request:
         by=partitioning(by, columns),
         sort_within=[],
         map=None,
-        given_schema=wire_schema,
+        input_schema=wire_schema,
         wire=wire,
         wire_schema=wire_schema,
     )
@@ -299,6 +300,6 @@ def _key(state: Request) -> str:
         return by[0]
     raise OptionError(
         "delta=True needs one column by which changed rows replace those of the state",
-        asked=f"by={placement(by).words}",
+        asked=f"by={placement(by).label}",
         remedy='by="id" · delta=False',
     )

@@ -18,7 +18,7 @@ class _WithoutBytes(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Let each record pass, without bytes."""
         if isinstance(record.msg, str):
-            record.msg = _BYTES.sub(lambda found: f"j<{len(found[1])} characters>", record.msg)
+            record.msg = _BYTES.sub(lambda match: f"j<{len(match[1])} characters>", record.msg)
         return True
 
 

@@ -36,11 +36,11 @@ def report(path: str | os.PathLike[str] = "report.html", runs: int | None = None
     try:
         return write({**state, "runs": state["runs"][:runs]}, path)
     except OSError as error:
-        place = Path(path).absolute()
-        missing = not place.parent.is_dir()
+        file = Path(path).absolute()
+        missing = not file.parent.is_dir()
         raise OptionError(
             f"path={os.fspath(path)!r} cannot be written: {error.strerror or error}",
-            asked=str(place),
-            have=f"{place.parent} is no folder" if missing else "",
+            asked=str(file),
+            have=f"{file.parent} is no folder" if missing else "",
             remedy="make the folder · another path",
         ) from error

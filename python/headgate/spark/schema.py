@@ -71,8 +71,8 @@ def arrow_schema_in_utc(schema: StructType) -> pa.Schema:
 
     # Spark 4.0 has no parameter `timezone` and uses UTC.
     named: dict[str, Any] = {"timezone": "UTC"}
-    known = inspect.signature(to_arrow_schema).parameters
-    return to_arrow_schema(schema, **(named if "timezone" in known else {}))
+    parameters = inspect.signature(to_arrow_schema).parameters
+    return to_arrow_schema(schema, **(named if "timezone" in parameters else {}))
 
 
 def unsupported(column: str, kind: DataType, what: str) -> UnsupportedTypeError:
@@ -121,8 +121,8 @@ def _nested_type(
     from pyspark.sql import types  # noqa: PLC0415
 
     def inside(name: str, kind: DataType, *, nullable: bool) -> pa.Field | None:
-        found = _arrow_type(kind, timezone)
-        return None if found is None else pa.field(name, found, nullable)
+        arrow_field = _arrow_type(kind, timezone)
+        return None if arrow_field is None else pa.field(name, arrow_field, nullable)
 
     if isinstance(kind, types.ArrayType):
         element = inside("element", kind.elementType, nullable=kind.containsNull)
@@ -133,8 +133,8 @@ def _nested_type(
         return None if key is None or value is None else pa.map_(key, value)
     fields = []
     for field in kind.fields:
-        found = inside(field.name, field.dataType, nullable=field.nullable)
-        if found is None:
+        arrow_field = inside(field.name, field.dataType, nullable=field.nullable)
+        if arrow_field is None:
             return None
-        fields.append(found)
+        fields.append(arrow_field)
     return pa.struct(fields)

@@ -29,13 +29,13 @@ class Slots:
 
     Attributes:
         number: slots to plan with: those of now, or those that are to come.
-        words: their origin, for error texts.
+        origin: their origin, for error texts.
         most: most slots that there may be; above ``number`` if nothing limits the executors.
         each: slots of one executor; 0 if unknown.
     """
 
     number: int
-    words: str
+    origin: str
     most: int = 0
     each: int = 0
 
@@ -47,12 +47,12 @@ class Executors:
     Attributes:
         most: most executors; None without a limit, 0 if unknown.
         each: slots of one executor; 0 if unknown.
-        words: the origin of the limit, for error texts.
+        origin: the origin of the limit, for error texts.
     """
 
     most: int | None
     each: int
-    words: str
+    origin: str
 
 
 def from_master(master: str, task_cpus: int = 1) -> Slots | None:
@@ -65,8 +65,8 @@ def from_master(master: str, task_cpus: int = 1) -> Slots | None:
     if cluster is None:
         return None
     executors, cores = int(cluster[1]), int(cluster[2])
-    words = f"{executors} executors x {cores} cores, spark.task.cpus={task_cpus}"
-    return Slots(executors * (cores // task_cpus), words)
+    origin = f"{executors} executors x {cores} cores, spark.task.cpus={task_cpus}"
+    return Slots(executors * (cores // task_cpus), origin)
 
 
 def local_attempts(master: str) -> int | None:
@@ -84,17 +84,17 @@ def executors_of(master: str, conf: Mapping[str, str]) -> Executors:
     if cluster is not None:
         limits.append((int(cluster[1]) * (int(cluster[2]) // max(1, cores)), "of the master"))
     if is_dynamic(conf):
-        given = conf.get("spark.dynamicAllocation.maxExecutors")
-        if given:
-            limits.append((int(given), "at most, as allocation is dynamic"))
+        maximum = conf.get("spark.dynamicAllocation.maxExecutors")
+        if maximum:
+            limits.append((int(maximum), "at most, as allocation is dynamic"))
     elif cluster is None:
         limits.append((int(conf.get("spark.executor.instances") or 0), "asked for"))
     total = int(conf.get("spark.cores.max") or 0)
     if total and cores:
         limits.append((total // cores, f"of spark.cores.max={total}"))
-    most, words = min(limits, key=lambda limit: limit[0]) if limits else (None, "at most")
+    most, origin = min(limits, key=lambda limit: limit[0]) if limits else (None, "at most")
     number = "any number of" if most is None else str(most)
-    return Executors(most, cores // cpus, f"{number} executors x {cores} cores {words}")
+    return Executors(most, cores // cpus, f"{number} executors x {cores} cores {origin}")
 
 
 class SlotCounter:
@@ -115,14 +115,14 @@ class SlotCounter:
     def count(self) -> Slots:
         """Return the slots of now, or those that are to come."""
         if self._local is not None:
-            return Slots(self._local.number, self._local.words, self._local.number)
+            return Slots(self._local.number, self._local.origin, self._local.number)
         now = self._there()
         limit = self._executors
         to_come = self._to_come(now)
         number = now + to_come if limit.most is not None else max(now, 2 * self._each(now))
         most = _UNLIMITED if limit.most is None else number
-        words = f"{limit.words}, {now} slots there yet" if to_come else f"{now} there now"
-        return Slots(number, f"{words}, spark.task.cpus={self._cpus}", most, self._each(now))
+        origin = f"{limit.origin}, {now} slots there yet" if to_come else f"{now} there now"
+        return Slots(number, f"{origin}, spark.task.cpus={self._cpus}", most, self._each(now))
 
     @property
     def _scala(self) -> Any:

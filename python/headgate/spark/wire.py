@@ -10,10 +10,10 @@ from headgate.control.messages import Codec
 CODEC: Final = Codec(
     {
         # consumer -> driver: which hosts serve the output of the exchange's producers?
-        "ASK_PLACES": {},
+        "ASK_HOSTS": {},
         # driver -> consumer: hosts with port and process, then for some producers the attempt
         # and the index of its host; several messages, the last with is_last
-        "PLACES": {
+        "HOSTS": {
             "hosts": shapes.many(shapes.row(shapes.name, shapes.port, shapes.identity)),
             "producers": shapes.many(shapes.row(*[shapes.count] * 3)),
             "is_last": shapes.flag,

@@ -30,18 +30,18 @@ def check_workers(session: SparkSession) -> None:
     if is_connect(session) or not master_of(session).startswith("local"):
         return
     python = session.sparkContext.pythonExec
-    found = shutil.which(python)
+    path = shutil.which(python)
     # Links are not followed: the Python of an environment is a link to one without its packages.
-    if found is None or os.path.abspath(found) != os.path.abspath(sys.executable):  # noqa: PTH100
+    if path is None or os.path.abspath(path) != os.path.abspath(sys.executable):  # noqa: PTH100
         problem = _problem(python)
         if problem:
             raise WorkerPythonError(
                 f"the Python that runs the tasks {problem}",
-                asked=f"PYSPARK_PYTHON={python}" + ("" if found is None else f", which is {found}"),
+                asked=f"PYSPARK_PYTHON={python}" + ("" if path is None else f", which is {path}"),
                 have=f"the driver's Python, {sys.executable}",
                 remedy='os.environ["PYSPARK_PYTHON"] = sys.executable, before the session is created · '
                 "activate the environment",
-                details={"python": found or python},
+                details={"python": path or python},
             )
 
 
@@ -57,6 +57,6 @@ def _problem(python: str) -> str:
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         return f"cannot import headgate: {lines[-1] if lines else f'exit code {done.returncode}'}"
-    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    drivers = f"{sys.version_info[0]}.{sys.version_info[1]}"
     version = done.stdout.split()[-1]
-    return "" if version == own else f"is Python {version}, and the driver's is {own}"
+    return "" if version == drivers else f"is Python {version}, and the driver's is {drivers}"

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from headgate.sink import Sink, WriteResult
     from headgate.source import Source
     from headgate.spark.options import ExchangeOptions
-    from headgate.spark.plan.request import By
+    from headgate.spark.plan.request import By, Input
 
 #: The columns that a task returns: one row with what it has staged.
 MANIFEST: Final = "committable binary, rows long"
+_BODY: Final = "headgate.spark.write"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,9 @@ def write(
     from headgate.sink import Sink as SinkClass  # noqa: PLC0415 - imports pyarrow
     from headgate.sink.batch import Batch, Staged  # noqa: PLC0415
     from headgate.sink.file_options import MODES  # noqa: PLC0415
+    from headgate.spark.plan.inputs import request_of  # noqa: PLC0415 - workers need nothing that plans
+    from headgate.spark.plan.request import Input as Call  # noqa: PLC0415
+    from headgate.spark.plan.sources import is_table, refuse_for_table  # noqa: PLC0415
 
     if not isinstance(sink, SinkClass):
         raise OptionError(
@@ -121,24 +125,21 @@ def write(
             asked=f"write(..., mode={mode!r})",
             remedy=f'FileSink(path, mode="{mode}")',
         )
-    given = {
-        **options,
-        "spark": spark,
-        "num_partitions": num_partitions,
-        "sort_within": sort_within,
-        "parallelism": parallelism,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
+    arguments = {"num_partitions": num_partitions, "parallelism": parallelism, **options}
+    chosen: dict[str, Any] = {name: value for name, value in arguments.items() if value is not None}
     batch = Batch(sink)
-    if _is_alone(df, by, map, reduce, schema, given):
-        table: Any = df
-        check_workers(table.sparkSession)
-        columns = file_schema(table.schema)
-        manifests = _written(table, WriteTask(sink, batch.job, None))
+    parts = (by, map, reduce, schema, sort_within)
+    if is_table(df) and not chosen and all(part is None for part in parts):
+        refuse_for_table(df, spark, None)
+        check_workers(df.sparkSession)
+        columns = file_schema(df.schema)
+        function = portable(WriteTask(sink, batch.job, None), _BODY, "headgate: write")
+        manifests = df.mapInArrow(function, MANIFEST)
     else:
-        columns = file_schema(_result(df, by, map, reduce, schema, given))
+        call = Call(df, by, map, chosen.pop("map_schema", None), sort_within)
+        columns = file_schema(request_of(call, reduce, schema, spark, chosen).result)
         task = WriteTask(sink, batch.job, columns)
-        manifests = _exchanged(df, task, by, map, reduce, schema, given)
+        manifests = _exchanged(call, task, reduce, schema, {**chosen, "spark": spark})
     with batch.running(columns):
         # Spark returns one row of each task: that of the attempt that succeeded.
         tasks = [Staged(row["committable"], row["rows"]) for row in manifests.collect()]
@@ -150,9 +151,9 @@ def run(task: WriteTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Recor
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
     from headgate.sink.batch import stage, writer_context  # noqa: PLC0415
-    from headgate.spark.tasks.task import here  # noqa: PLC0415
+    from headgate.spark.tasks.identity import this_task  # noqa: PLC0415
 
-    context = writer_context(task.job, here().partition)
+    context = writer_context(task.job, this_task().partition)
     staged = stage(task.sink, context, batches, task.schema)
     columns = {"committable": pa.array([staged.committable], pa.binary()), "rows": [staged.rows]}
     yield pa.RecordBatch.from_pydict(columns)
@@ -173,63 +174,21 @@ def file_schema(schema: StructType) -> pa.Schema:
     return arrow_schema_in_utc(schema)
 
 
-def _is_alone(df: Any, by: Any, map_: Any, reduce: Any, schema: Any, given: dict[str, Any]) -> bool:
-    from headgate.spark.plan.sources import is_table, refuse_for_table  # noqa: PLC0415
-
-    if not is_table(df) or any(x is not None for x in (by, map_, reduce)):
-        return False
-    if schema is not None:
-        raise OptionError(
-            "schema needs map or reduce, whose columns it declares",
-            asked=f"schema={schema!r}, without map and reduce",
-            remedy="omit schema · pass map or reduce",
-        )
-    if set(given) <= {"spark"}:
-        if "spark" in given:
-            refuse_for_table(df, given["spark"], None)
-        return True
-    return False
-
-
-def _written(df: Any, task: WriteTask) -> DataFrame:
-    write_part = portable(task, "headgate.spark.write", "headgate: write")
-    return df.mapInArrow(write_part, MANIFEST)  # type: ignore[no-any-return]
-
-
 def _exchanged(
-    df: Any,
+    call: Input,
     task: WriteTask,
-    by: Any,
-    map_: BatchFunction | None,
     reduce: BatchFunction | None,
     schema: StructType | pa.Schema | str | None,
-    given: dict[str, Any],
+    options: dict[str, Any],
 ) -> DataFrame:
+    """Return the manifests of the consumers of an exchange, which write their rows."""
     from headgate.spark.exchange import exchange  # noqa: PLC0415
-
-    if map_ is not None and reduce is None:
-        # The writing function takes the place of reduce, so schema is for what map returns.
-        given = {**given, "map_schema": schema}
 
     def reduce_and_write(batches: Batches) -> Iterator[pa.RecordBatch]:
         return run(task, batches if reduce is None else returned("reduce", reduce(batches)))
 
-    return exchange(df, by, map_, reduce_and_write, MANIFEST, **given)
-
-
-def _result(
-    df: Any,
-    by: Any,
-    map_: BatchFunction | None,
-    reduce: BatchFunction | None,
-    schema: StructType | pa.Schema | str | None,
-    given: dict[str, Any],
-) -> StructType:
-    """Return the schema of the rows to write; raise for a bad argument as exchange() does."""
-    from headgate.spark.plan.inputs import request_of  # noqa: PLC0415
-    from headgate.spark.plan.request import Input  # noqa: PLC0415
-
-    options = dict(given)
-    spark, order = options.pop("spark", None), options.pop("sort_within", None)
-    call = Input(df, by, map_, options.pop("map_schema", None), order)
-    return request_of(call, reduce, schema, spark, options).result
+    # The writing function takes the place of reduce, so schema is for what map returns.
+    is_of_map = call.map is not None and reduce is None
+    map_schema, order = schema if is_of_map else call.map_schema, call.sort_within
+    options = {**options, "map_schema": map_schema, "sort_within": order}
+    return exchange(call.data, call.by, call.map, reduce_and_write, MANIFEST, **options)

@@ -31,7 +31,7 @@ from headgate.reader import RecordReader
 from headgate.selectors import BuiltIn
 from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.source_schema import plain_type
-from headgate.spark.tasks.placing import selector_of
+from headgate.spark.tasks.selector import selector_of
 from headgate.writer import RecordWriter
 
 if TYPE_CHECKING:

@@ -45,7 +45,8 @@ class Tables:
         drawn = [key for watch in kept_watch._watches.values() for key in watch._progress]
         watched = range(len(owner._lifetimes))
         return [
-            set(table) for table in (owner._places._keys, owner._places._exchanges, watched, drawn)
+            set(table)
+            for table in (owner._host_lookup._keys, owner._host_lookup._exchanges, watched, drawn)
         ]
 
     def now(self):

@@ -22,7 +22,7 @@ from headgate.control.newcomers import MAX_NAMED, MAX_STRANGERS
 from headgate.errors import HandshakeError, HeadgateError, ProtocolError
 from headgate.spark import exchange
 from headgate.spark.driver import application
-from headgate.spark.driver.places import IDLE
+from headgate.spark.driver.host_lookup import IDLE
 from headgate.spark.wire import CODEC
 
 #: A HELLO of a worker that knows the exchange's id but not its secret.
@@ -91,10 +91,10 @@ def test_half_open_connections_leave_a_run_untouched(places, data):
         print(f"{times} connects in {seconds:.1f} s, at most {most} open, {growth} KiB more")
         assert growth < 16 * 1024
         if seconds < IDLE / 2:
-            assert told(first) == ["PLACES"]
+            assert told(first) == ["HOSTS"]
     wait_until(lambda: not places.server.peers, "the idle connections were closed")
     with connected(places) as second:
-        assert told(second) == ["PLACES"]
+        assert told(second) == ["HOSTS"]
 
 
 def test_a_handshake_of_a_byte_at_a_time_has_a_deadline():
@@ -127,7 +127,7 @@ def test_a_worker_gets_in_while_strangers_flood(places):
         for _ in range(rounds(5, 200)):
             connection = WorkerConnection(place(places, timeout=30.0), CODEC)
             with connection.sock:
-                assert told(connection) == ["PLACES"]
+                assert told(connection) == ["HOSTS"]
     finally:
         stop.set()
         flooding.join(30)
@@ -160,7 +160,7 @@ def record(places):
                 sent.append(bytes(link.output()))
                 sock.sendall(sent[-1])
                 link.written(len(sent[-1]))
-        link.send(Message("ASK_PLACES"))
+        link.send(Message("ASK_HOSTS"))
         sent.append(bytes(link.output()))
         sock.sendall(sent[-1])
         assert link.receive(sock.recv(1000))
@@ -228,7 +228,7 @@ def test_frames_of_one_session_are_refused_in_another():
             data = bytes(source.output())
             source.written(len(data))
             sink.receive(data)
-        worker.send(Message("ASK_PLACES"))
+        worker.send(Message("ASK_HOSTS"))
     frames = [bytes(worker.output()) for worker, _ in pairs]
     with pytest.raises(ProtocolError):
         pairs[0][1].receive(frames[1])
@@ -255,7 +255,7 @@ def test_a_job_runs_on_while_strangers_flood_the_drivers_port(spark, numbers, mo
     outcomes, count = [], 0
     with served(spark, monkeypatch):
         result = exchange(numbers, by="k", map=slowly, schema=numbers.schema)
-        port = application.of(spark.sparkContext)._places.server.port
+        port = application.of(spark.sparkContext)._host_lookup.server.port
         action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
         action.start()
         while action.is_alive():

@@ -18,8 +18,8 @@ from headgate._option_table import TASK_OPTIONS
 from headgate._options import resolve
 from headgate.spark.doctor.checks import network
 from headgate.spark.doctor.context import Context
-from headgate.spark.doctor.crew import Invited, Post, examine
-from headgate.spark.doctor.examination import asked
+from headgate.spark.doctor.crew import Connections, Invited, examine
+from headgate.spark.doctor.examination import findings_of
 from headgate.spark.doctor.findings import Report
 from headgate.spark.doctor.peer import PeerTask, run
 
@@ -35,14 +35,14 @@ def post(place, number, size, seconds):
     """Examine so many tasks."""
     address = own_address()
     begin = time.monotonic()
-    with Post(address, address, 60.0, tls=False) as made:
+    with Connections(address, address, 60.0, tls=False) as made:
         whole = place.with_suffix(".whole")
         whole.write_bytes(pickle.dumps(made.place))
         whole.rename(place)
         names = {n: f"{n}" for n in range(number)}
         guests = Invited(names, names, is_alone=False, failed=dict)
         crew, _ = examine(made, guests, size, begin + seconds)
-    found = asked(
+    found = findings_of(
         Context(crew=crew, master="spark://"), [network.driver, network.pairs, network.speed]
     )
     report = Report("0", "spark://", number, time.monotonic() - begin, found)

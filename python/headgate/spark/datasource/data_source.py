@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from pyspark.sql.datasource import DataSource
 
 from headgate._matches import close_matches
-from headgate.errors import OptionError
+from headgate.errors import NotBuiltError, OptionError
 from headgate.source.registry import Registered, source_from_options
 from headgate.spark.datasource.conversion import spark_schema
 from headgate.spark.schema import arrow_schema_in_utc
@@ -88,8 +88,8 @@ class HeadgateDataSource(DataSource):
     def _source_with(self, schema: StructType) -> Source[Any, Any, Any]:
         """Return the source, with the schema that the caller gave to Spark."""
         source = self._source()
-        given = None if self._was_asked else source.with_schema(arrow_schema_in_utc(schema))
-        return given or source
+        declared = None if self._was_asked else source.with_schema(arrow_schema_in_utc(schema))
+        return declared or source
 
     def _source(self) -> Source[Any, Any, Any]:
         options = {name: text for name, text in self.options.items() if name.lower() not in _OURS}
@@ -119,8 +119,6 @@ def _filters_may_come() -> bool:
 
 def _needs_admission_control() -> None:
     import pyspark  # noqa: PLC0415
-
-    from headgate.errors import NotBuiltError  # noqa: PLC0415
 
     version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
     if version < (4, 2):

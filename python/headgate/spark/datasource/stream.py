@@ -120,13 +120,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._discovers and (lacks or self._is_available_now):
             room = None if most is None or self._is_available_now else most - len(waiting)
             planned = plan_splits(self.source, checkpoint, max_splits=room)
-            found = (StoredSplit(planned.version, name, data) for name, data in planned.splits)
-            waiting, checkpoint = (*waiting, *found), planned.checkpoint
+            discovered = (StoredSplit(planned.version, name, data) for name, data in planned.splits)
+            waiting, checkpoint = (*waiting, *discovered), planned.checkpoint
             self._discovers = not self._is_available_now
         if not waiting:
             return begin
-        taken = len(waiting) if most is None else most
-        return Offset(begin.number + 1, checkpoint, waiting[:taken], waiting[taken:])
+        count = len(waiting) if most is None else most
+        return Offset(begin.number + 1, checkpoint, waiting[:count], waiting[count:])
 
 
 def stream_reader(

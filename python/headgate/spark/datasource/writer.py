@@ -19,6 +19,7 @@ from headgate.sink.batch import Batch, Staged, stage, writer_context
 from headgate.sink.local_storage import storage_of
 from headgate.sink.owner import Owner
 from headgate.source.arguments import Texts
+from headgate.spark.tasks.identity import task_context
 from headgate.spark.write import file_schema
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class FileBatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FileCommitMessage:
         """Stage a task's rows."""
-        context = writer_context(self._job, _task().partitionId())
+        context = writer_context(self._job, task_context().partitionId())
         return FileCommitMessage(stage(self._sink, context, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -133,7 +134,7 @@ class FileStreamWriter(_StreamBase):
 
     def write(self, iterator: Iterator[Any]) -> FileCommitMessage:
         """Stage a task's rows of a batch."""
-        task = _task()
+        task = task_context()
         query, batch = task.getLocalProperty(_QUERY), task.getLocalProperty(_BATCH)
         if query is None or batch is None:
             raise SinkError(
@@ -199,18 +200,9 @@ def _batches(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch
 
     from pyspark.sql.conversion import LocalDataToArrowConversion  # noqa: PLC0415
 
-    while some := list(islice(rows, _ROWS)):
-        table = LocalDataToArrowConversion.convert(some, schema, False)
+    while chunk := list(islice(rows, _ROWS)):
+        table = LocalDataToArrowConversion.convert(chunk, schema, False)
         yield from table.to_batches()
-
-
-def _task() -> Any:
-    from pyspark import TaskContext  # noqa: PLC0415 - in the worker
-
-    context = TaskContext.get()
-    if context is None:
-        raise RuntimeError("not in a Spark task")
-    return context
 
 
 def _query_of(checkpoint: str | None) -> list[str]:

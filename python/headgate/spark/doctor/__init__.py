@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate._arguments import refuse
+from headgate import _arguments
 from headgate.spark.confs import is_connect
 from headgate.spark.connect import connect_error
 from headgate.spark.plan.sources import session_of
@@ -56,26 +56,17 @@ def doctor(
         >>> doctor(spark).level  # doctest: +SKIP
         'ok'
     """
-    from headgate import _units  # noqa: PLC0415 - loaded when it is used
-    from headgate.errors import OptionError  # noqa: PLC0415
-    from headgate.spark.doctor.checks import CHECKS  # noqa: PLC0415
-    from headgate.spark.doctor.examination import Examination, checked_seconds  # noqa: PLC0415
+    from headgate.spark.doctor.checks import CHECKS  # noqa: PLC0415 - loaded when it is used
+    from headgate.spark.doctor.examination import Examination  # noqa: PLC0415
 
     spark = session_of(spark)
-    if not isinstance(checks, (list, tuple)) or not all(callable(one) for one in checks):
-        raise refuse("checks", checks, "is no list of functions", "functions", "checks=[my_check]")
+    if not isinstance(checks, (list, tuple)) or not all(callable(check) for check in checks):
+        raise _arguments.refuse(
+            "checks", checks, "is no list of functions", "functions", "checks=[my_check]"
+        )
     if is_connect(spark):
         remedy = "python -m headgate doctor --master MASTER, where a classic session can start"
         raise connect_error("doctor()", "session", remedy)
-    try:
-        bytes_each = _units.parse_size(size)
-    except (TypeError, ValueError) as error:
-        raise OptionError(
-            f"size={size!r} is {error}", asked=f"size={size!r}", remedy='size="100m"'
-        ) from None
-    if bytes_each < 0:
-        raise OptionError(
-            f"size={size!r} is less than 0", asked=f"size={size!r}", remedy='size="100m"'
-        )
-    limit = checked_seconds(seconds)
+    bytes_each = _arguments.size("size", size, 0)
+    limit = _arguments.duration("seconds", seconds, 5)
     return Examination(spark, bytes_each, limit, options, (*CHECKS, *checks)).report()

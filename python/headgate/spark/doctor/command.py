@@ -44,8 +44,8 @@ def main(arguments: Sequence[str]) -> int:
         "--seconds", type=float, default=120.0, help="most seconds for all of it; default: 120"
     )
     options = parser.parse_args(arguments)
-    confs = dict(one.partition("=")[::2] for one in options.conf)
-    if wrong := [one for one in options.conf if not one.partition("=")[0] or "=" not in one]:
+    confs = dict(conf.partition("=")[::2] for conf in options.conf)
+    if wrong := [conf for conf in options.conf if not conf.partition("=")[0] or "=" not in conf]:
         parser.error(f"--conf {wrong[0]} is not NAME=VALUE")
     try:
         report = _report(options, confs)
@@ -68,9 +68,9 @@ def _report(options: argparse.Namespace, confs: dict[str, str]) -> Report:
     try:
         session = _session(options.master, confs)
     except HeadgateError as error:
-        found = Finding(error.code, "fail", "spark", error.summary, error.remedy)
+        finding = Finding(error.code, "fail", "spark", error.summary, error.remedy)
         master = options.master or confs.get("spark.master") or "no master"
-        return Report(headgate.__version__, master, 0, time.monotonic() - begin, (found,))
+        return Report(headgate.__version__, master, 0, time.monotonic() - begin, (finding,))
     try:
         return doctor(session, size=options.size, seconds=options.seconds)
     finally:
@@ -86,8 +86,8 @@ def _session(master: str | None, confs: dict[str, str]) -> SparkSession:
         SparkNotStarted: Spark says why.
     """
     if missing := [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]:
-        said = f"the doctor needs packages that are not installed: {', '.join(missing)}"
-        raise PackageNotFound(said, remedy='pip install "headgate[spark]" · --local')
+        summary = f"the doctor needs packages that are not installed: {', '.join(missing)}"
+        raise PackageNotFound(summary, remedy='pip install "headgate[spark]" · --local')
     from pyspark.sql import SparkSession  # noqa: PLC0415 - pyspark only where Spark is
 
     require_java()
@@ -98,21 +98,21 @@ def _session(master: str | None, confs: dict[str, str]) -> SparkSession:
         builder = builder.config(name, value)
     if master:
         builder = builder.master(master)
-    asked = master or confs.get("spark.master") or ""
-    if asked.startswith("local") and "spark.pyspark.python" not in confs:
+    chosen = master or confs.get("spark.master") or ""
+    if chosen.startswith("local") and "spark.pyspark.python" not in confs:
         # Spark would take the python3 of the PATH, which in an environment that is not activated is another one.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
         session: SparkSession = builder.getOrCreate()
     except Exception as error:
         raise SparkNotStarted(
-            f"Spark did not start the application: {_words(error)}", asked=master or ""
+            f"Spark did not start the application: {_message(error)}", asked=master or ""
         ) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
 
 
-def _words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """Return what a Java exception says, or the first line of another error."""
     java = getattr(error, "java_exception", None)
     text = str(error) if java is None else str(java.toString())

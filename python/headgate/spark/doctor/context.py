@@ -23,15 +23,15 @@ class Facts:
 
     def text(self, name: str) -> str | None:
         """Return a text; None if it is unknown."""
-        found = self._values.get(name)
-        return found if isinstance(found, str) and found else None
+        value = self._values.get(name)
+        return value if isinstance(value, str) and value else None
 
     def number(self, name: str) -> float | None:
         """Return a number that is not negative; None if it is unknown."""
-        found = self._values.get(name)
-        if not isinstance(found, int | float) or isinstance(found, bool):
+        value = self._values.get(name)
+        if not isinstance(value, int | float) or isinstance(value, bool):
             return None
-        return found if 0 <= found < float("inf") else None
+        return value if 0 <= value < float("inf") else None
 
     def has(self, name: str) -> bool:
         """Return True if the probe has found the fact, be it None."""
@@ -43,8 +43,8 @@ class Facts:
 
     def parts(self, name: str) -> list[Facts]:
         """Return a list of facts below a name."""
-        found = self._values.get(name)
-        return [Facts(one) for one in found] if isinstance(found, list | tuple) else []
+        values = self._values.get(name)
+        return [Facts(value) for value in values] if isinstance(values, list | tuple) else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -316,7 +316,9 @@ class _Rounds:
             read = [serving.host, serving.port, serving.process, partition]
             fields.setdefault(reader, dict(empty))["read"] = read
             fields.setdefault(writer, dict(empty))["serve"] = partition
-        questions = {self._members[at].peer: Message("EXCHANGE", one) for at, one in fields.items()}
+        questions = {
+            self._members[at].peer: Message("EXCHANGE", values) for at, values in fields.items()
+        }
         answers = self._connections.ask(questions, time.monotonic() + seconds + _LATE)
         for writer, reader in pairs:
             answer = answers.get(self._members[reader].peer)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import headgate
 from headgate import _options
-from headgate._arguments import duration
 from headgate._directories import local_directories
 from headgate._option_table import CONF_PREFIX, TASK_OPTIONS, TLS_OPTIONS
 from headgate.errors import InternalError, OptionError
@@ -19,6 +18,7 @@ from headgate.spark.doctor.context import Context, Crew, Facts
 from headgate.spark.doctor.findings import Finding, Report
 from headgate.spark.doctor.probe import facts
 from headgate.spark.encryption import with_tls
+from headgate.spark.slots import executors_of, is_dynamic, slots_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from headgate._options import Options
     from headgate.spark.doctor.context import Check
     from headgate.spark.doctor.gather import Executor
-    from headgate.spark.slots import Slots
 
 #: Parts of the time for executors to register, for their facts, for the pairs, and until the pairs end.
 _REGISTER, _FACTS, _PAIRS, _END = 0.15, 0.3, 0.5, 0.95
@@ -42,23 +41,22 @@ def of_this_machine(checks: Sequence[Check] = CHECKS) -> Report:
     directories = local_directories() or (tempfile.gettempdir(),)
     options = _options.resolve("environment", {})
     context = Context(driver=Facts(facts(directories, {})), options=options)
-    found = asked(context, checks)
-    return Report(headgate.__version__, "this machine", 0, time.monotonic() - begin, found)
+    findings = findings_of(context, checks)
+    return Report(headgate.__version__, "this machine", 0, time.monotonic() - begin, findings)
 
 
-def asked(context: Context, checks: Sequence[Check]) -> tuple[Finding, ...]:
+def findings_of(context: Context, checks: Sequence[Check]) -> tuple[Finding, ...]:
     """Return the findings of all checks; a check that fails is a finding too."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for check in checks:
         try:
-            found += check(context)
+            findings += check(context)
         except Exception as error:  # noqa: BLE001 - a check, maybe the user's own
             name = getattr(check, "__name__", "check")
-            said = f"this check failed: {type(error).__name__}: {error}"
-            found.append(
-                Finding(InternalError.code, "fail", name, said, InternalError.default_remedy)
-            )
-    return tuple(found)
+            summary = f"this check failed: {type(error).__name__}: {error}"
+            code, remedy = InternalError.code, InternalError.default_remedy
+            findings.append(Finding(code, "fail", name, summary, remedy))
+    return tuple(findings)
 
 
 @dataclass(slots=True)
@@ -69,17 +67,17 @@ class Examination:
         session: of the application.
         size: bytes for each pair of executors; 0 for no such step.
         seconds: most seconds for all of it.
-        given: options of an exchange, as arguments.
+        arguments: options of an exchange, as arguments.
         checks: to ask.
-        own: findings of the examination itself, when a step fails.
+        step_findings: findings of the examination itself, when a step fails.
     """
 
     session: SparkSession
     size: int
     seconds: float
-    given: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     checks: Sequence[Check] = CHECKS
-    own: list[Finding] = field(default_factory=list)
+    step_findings: list[Finding] = field(default_factory=list)
 
     def report(self) -> Report:
         """Gather the facts and ask the checks.
@@ -87,7 +85,7 @@ class Examination:
         Raises:
             OptionError: an argument is none of an exchange, or outside its limits.
         """
-        from headgate.spark.doctor.gather import probe, registered  # noqa: PLC0415 - pyspark only where Spark is
+        from headgate.spark.doctor.gather import Executor, probe, registered  # noqa: PLC0415 - pyspark only where Spark is
 
         begin = time.monotonic()
         spark = self.session.sparkContext
@@ -101,14 +99,17 @@ class Examination:
             options=options,
             master=spark.master or "unknown",
         )
-        there = there or self._of_one_process()
+        if not there and (spark.master or "").partition("[")[0] == "local":
+            there = [Executor.at("")]
         try:
-            tls = self._paths(options)
+            # The files of the deployment's certificates, if there are any and they are used.
+            has_files = options["tls"] == "require" and options["tls_certificate"]
+            tls = {name: str(options[name]) for name in TLS_OPTIONS[1:]} if has_files else {}
             deadline = time.monotonic() + _FACTS * self.seconds
             values, silent, clocks = probe(spark, there, tls, deadline)
-            slots = self._slots()
+            slots = slots_of(spark)
             each = {"slots": slots.each or slots.number}
-            answered = [one.name for one in there if one.name in values]
+            answered = [executor.name for executor in there if executor.name in values]
             executors = {name: Facts({**values[name], **each}) for name in answered}
             context = replace(
                 context, executors=executors, silent=silent, clocks=clocks, slots=slots.number
@@ -117,62 +118,43 @@ class Examination:
             context = self._with_pairs(context, there, options, end)
         except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
             self._note(InternalError.code, "examination", error)
-        found = (*self.own, *asked(context, self.checks))
+        findings = (*self.step_findings, *findings_of(context, self.checks))
         seconds = time.monotonic() - begin
-        return Report(headgate.__version__, context.master, len(there), seconds, found)
+        return Report(headgate.__version__, context.master, len(there), seconds, findings)
 
     def _note(self, code: str, step: str, error: Exception) -> None:
-        said = f"this step failed: {type(error).__name__}: {error}"
+        summary = f"this step failed: {type(error).__name__}: {error}"
         remedy = "look at the driver's log · run it again"
-        self.own.append(Finding(code, "fail", step, said, remedy))
+        self.step_findings.append(Finding(code, "fail", step, summary, remedy))
 
     def _options(self) -> Options:
         confs = session_confs(self.session, CONF_PREFIX)
         try:
-            return with_tls(_options.resolve("exchange", self.given, confs), self.session)
+            return with_tls(_options.resolve("exchange", self.arguments, confs), self.session)
         except OptionError as error:
-            _options.resolve("exchange", self.given)  # raises if it is about an argument
-            said = error.summary
-            self.own.append(Finding(error.code, "fail", "options", said, error.remedy))
-        return with_tls(_options.resolve("exchange", self.given, {}), self.session)
+            _options.resolve("exchange", self.arguments)  # raises if it is about an argument
+            finding = Finding(error.code, "fail", "options", error.summary, error.remedy)
+            self.step_findings.append(finding)
+        return with_tls(_options.resolve("exchange", self.arguments, {}), self.session)
 
     def _expected(self) -> int:
         """Return the number of executors that the configuration asks for; 0 if it does not say."""
-        from headgate.spark.slots import executors_of, is_dynamic  # noqa: PLC0415
-
         context = self.session.sparkContext
         confs = context_confs(context)
         if is_dynamic(confs) or (context.master or "").startswith("local["):
             return 0
         return executors_of(context.master or "", confs).most or 1
 
-    def _of_one_process(self) -> list[Executor]:
-        from headgate.spark.doctor.gather import Executor  # noqa: PLC0415
-
-        is_local = (self.session.sparkContext.master or "").split("[", maxsplit=1)[0] == "local"
-        return [Executor.at("")] if is_local else []
-
-    def _slots(self) -> Slots:
-        from headgate.spark.slots import slots_of  # noqa: PLC0415
-
-        return slots_of(self.session.sparkContext)
-
-    @staticmethod
-    def _paths(options: Options) -> dict[str, str]:
-        """Return the files of the deployment's certificates, if there are any and they are used."""
-        is_own = options["tls"] == "require" and options["tls_certificate"]
-        return {name: str(options[name]) for name in TLS_OPTIONS[1:]} if is_own else {}
-
     def _with_pairs(
         self, context: Context, there: Sequence[Executor], options: Options, deadline: float
     ) -> Context:
         """Exchange rows between all pairs of executors that have the driver's headgate."""
+        by_name, version = context.executors, headgate.__version__
+        same = {name for name, facts in by_name.items() if facts.text("headgate") == version}
         able = [
-            one
-            for one in there
-            if one.name in context.executors
-            and context.executors[one.name].text("headgate") == headgate.__version__
-            and context.executors[one.name].text("pyarrow")
+            executor
+            for executor in there
+            if executor.name in same and by_name[executor.name].text("pyarrow")
         ]
         slots = context.slots or 0
         if not self.size or not able or (len(able) == 1 and slots < 2):
@@ -199,10 +181,13 @@ class Examination:
         host = confs.get("spark.driver.host") or "127.0.0.1"
         bind_host = confs.get("spark.driver.bindAddress") or host
         is_alone = len(able) == 1
-        places = {n: one.place for n, one in enumerate([able[0], able[0]] if is_alone else able)}
-        names = {n: one.name for n, one in enumerate(able)}
+        locations = {
+            n: executor.location
+            for n, executor in enumerate([able[0], able[0]] if is_alone else able)
+        }
+        names = {n: executor.name for n, executor in enumerate(able)}
         if is_alone:
-            names = {n: f"{able[0].name} process {n + 1}" for n in places}
+            names = {n: f"{able[0].name} process {n + 1}" for n in locations}
         is_encrypted = options["tls"] == "require"
         with (
             Jobs(spark, "headgate doctor: rows between executors") as jobs,
@@ -215,17 +200,8 @@ class Examination:
                 pa.schema([("value", pa.int64())]),
             )
             function = portable(task, "headgate.spark.doctor.peer", "headgate_doctor")
-            for number, place in places.items():
-                jobs.start(number, place, function)
-            by_id = {one.id: one.name for one in able}
+            for number, location in locations.items():
+                jobs.start(number, location, function)
+            by_id = {executor.id: executor.name for executor in able}
             invited = Invited(names, by_id, is_alone, jobs.errors)
             return examine(connections, invited, self.size, deadline)
-
-
-def checked_seconds(seconds: float) -> float:
-    """Return the seconds of an examination.
-
-    Raises:
-        OptionError: fewer than five, or infinitely many.
-    """
-    return duration("seconds", seconds, 5)

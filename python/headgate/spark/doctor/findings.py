@@ -17,8 +17,8 @@ Level = Literal["ok", "warn", "fail"]
 #: Version of the form of :meth:`Report.to_json`; it grows when a field changes its meaning or goes.
 SCHEMA_VERSION: Final = 1
 
-_RANKS: Final[dict[str, int]] = {"ok": 0, "warn": 1, "fail": 2}
-_MARKS: Final[dict[str, str]] = {"ok": "ok", "warn": "WARN", "fail": "FAIL"}
+_RANKS: Final[dict[Level, int]] = {"ok": 0, "warn": 1, "fail": 2}
+_MARKS: Final[dict[Level, str]] = {"ok": "ok", "warn": "WARN", "fail": "FAIL"}
 _COLUMNS: Final = 100
 #: Characters before the sentence of a finding.
 _MARGIN: Final = 27
@@ -71,7 +71,7 @@ class Report:
     @property
     def level(self) -> Level:
         """The worst level of all findings."""
-        return max((one.level for one in self.findings), key=_RANKS.__getitem__, default="ok")
+        return max(self._levels(), key=_RANKS.__getitem__, default="ok")
 
     @property
     def exit_code(self) -> int:
@@ -84,9 +84,9 @@ class Report:
         Raises:
             HeadgateError: the class of the failure's code.
         """
-        for one in self.findings:
-            if one.level == "fail":
-                raise one.error()
+        for finding in self.findings:
+            if finding.level == "fail":
+                raise finding.error()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values: ``schema_version``, the attributes, ``level``, ``exit_code``, and a dict per finding."""
@@ -98,26 +98,26 @@ class Report:
             "seconds": round(self.seconds, 3),
             "level": self.level,
             "exit_code": self.exit_code,
-            "findings": [asdict(one) for one in self.findings],
+            "findings": [asdict(finding) for finding in self.findings],
         }
 
     def __str__(self) -> str:
         """Return the report as lines of at most 100 columns."""
         lines = [_cut(printable(self._title()))]
-        for one in self.findings:
-            head = f" {_MARKS[one.level]:<5} {one.code:<8} {printable(one.check):<11}"
-            said = _wrapped(one.summary)
-            lines.append(f"{head[: _MARGIN - 1]:<{_MARGIN}}{said[0]}")
-            lines += [" " * _MARGIN + line for line in said[1:]]
-            if one.remedy:
-                said = _wrapped(one.remedy, 3)
-                lines.append(" " * _MARGIN + "-> " + said[0])
-                lines += [" " * (_MARGIN + 3) + line for line in said[1:]]
+        for finding in self.findings:
+            head = f" {_MARKS[finding.level]:<5} {finding.code:<8} {printable(finding.check):<11}"
+            wrapped = _wrapped(finding.summary)
+            lines.append(f"{head[: _MARGIN - 1]:<{_MARGIN}}{wrapped[0]}")
+            lines += [" " * _MARGIN + line for line in wrapped[1:]]
+            if finding.remedy:
+                wrapped = _wrapped(finding.remedy, 3)
+                lines.append(" " * _MARGIN + "-> " + wrapped[0])
+                lines += [" " * (_MARGIN + 3) + line for line in wrapped[1:]]
         lines.append(self._verdict())
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = "".join(_row(one) for one in self.findings)
+        rows = "".join(_row(finding) for finding in self.findings)
         head = "".join(
             f'<th scope="col" style="{_STYLE}">{name}</th>'
             for name in ("level", "code", "check", "finding", "what to do")
@@ -134,11 +134,15 @@ class Report:
             f"headgate doctor {self.headgate} · {self.master} · {executors} · {self.seconds:.1f} s"
         )
 
+    def _levels(self) -> list[Level]:
+        return [finding.level for finding in self.findings]
+
     def _verdict(self) -> str:
-        counts = {level: sum(one.level == level for one in self.findings) for level in _RANKS}
-        said = f"{counts['ok']} ok, {_count(counts['warn'], 'warning')}, {_count(counts['fail'], 'failure')}"
+        levels = self._levels()
+        counts = {level: levels.count(level) for level in _RANKS}
+        counted = f"{counts['ok']} ok, {_count(counts['warn'], 'warning')}, {_count(counts['fail'], 'failure')}"
         more = "; more: python -m headgate explain CODE" if self.exit_code else ""
-        return f" {said}{more}"
+        return f" {counted}{more}"
 
 
 def printable(text: str) -> str:
@@ -159,7 +163,7 @@ def _wrapped(text: str, indent: int = 0) -> list[str]:
     return wrap(printable(text), _COLUMNS - _MARGIN - indent) or [""]
 
 
-def _row(one: Finding) -> str:
-    cells = (_MARKS[one.level], one.code, one.check, one.summary, one.remedy)
+def _row(finding: Finding) -> str:
+    cells = (_MARKS[finding.level], finding.code, finding.check, finding.summary, finding.remedy)
     texts = "".join(f'<td style="{_STYLE}">{escape(printable(cell))}</td>' for cell in cells)
     return f"<tr>{texts}</tr>"

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.spark.driver.scheduler.placed import executors, row_at, submitted
+from headgate.spark.driver.scheduler.executor_jobs import executors, is_running, row_on, submitted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ _LOG: Final = logging.getLogger("headgate.spark")
 _LOOK: Final = 0.05
 #: Seconds in which Spark must have ended cancelled jobs.
 _CANCELLED: Final = 5.0
-_PLACE: Final = re.compile(r"executor_(.*)_([^_]+)")
+_LOCATION: Final = re.compile(r"executor_(.*)_([^_]+)")
 #: The start of a task's error in that of its job, and the start of the JVM's stack.
 _CAUSE: Final = "most recent failure: "
 _STACK: Final = re.compile(r"\n(\tat |Driver stacktrace:)")
@@ -34,22 +34,22 @@ class Executor:
     """An executor.
 
     Attributes:
-        place: Spark's word for it; empty in ``local[n]``.
+        location: Spark's name for it, as of a task's preferred location; empty in ``local[n]``.
         id: Spark's id.
         name: for people.
     """
 
-    place: str
+    location: str
     id: str
     name: str
 
     @classmethod
-    def at(cls, place: str) -> Executor:
-        """Return the executor of a place."""
-        found = _PLACE.fullmatch(place)
-        if found is None:
-            return cls(place, "driver", "driver")
-        return cls(place, found[2], f"{found[2]} ({found[1]})")
+    def at(cls, location: str) -> Executor:
+        """Return the executor at a location."""
+        match = _LOCATION.fullmatch(location)
+        if match is None:
+            return cls(location, "driver", "driver")
+        return cls(location, match[2], f"{match[2]} ({match[1]})")
 
 
 @dataclass(slots=True)
@@ -58,13 +58,13 @@ class Jobs:
 
     Attributes:
         context: the application.
-        words: the description of the jobs.
+        description: the description of the jobs.
         futures: in the JVM, by the number of the task.
         ended: the error of each job that has ended, empty if it has none.
     """
 
     context: SparkContext
-    words: str
+    description: str
     futures: dict[int, Any] = field(default_factory=dict)
     ended: dict[int, str] = field(default_factory=dict)
 
@@ -83,15 +83,15 @@ class Jobs:
             time.sleep(_LOOK)
 
     def start(
-        self, number: int, place: str, function: Callable[[Iterator[Any]], Iterator[Any]]
+        self, number: int, location: str, function: Callable[[Iterator[Any]], Iterator[Any]]
     ) -> None:
         """Submit a job whose only row is the number."""
         self.ended.pop(number, None)
         before = self.context.getLocalProperty("spark.job.description")
-        self.context.setLocalProperty("spark.job.description", self.words)
+        self.context.setLocalProperty("spark.job.description", self.description)
         try:
             self.futures[number] = submitted(
-                row_at(self.context, number, place).mapPartitions(function)  # type: ignore[arg-type]
+                row_on(self.context, number, location).mapPartitions(function)  # type: ignore[arg-type]
             )
         finally:
             self.context.setLocalProperty("spark.job.description", before)  # type: ignore[arg-type]
@@ -120,14 +120,9 @@ class Jobs:
             if number not in self.ended:
                 with self._tolerant():
                     alive |= not future.isDone()
-        tracker = self.context.statusTracker()
         for future in self.futures.values():
             with self._tolerant():
-                infos = [tracker.getJobInfo(int(job)) for job in future.jobIds()]
-                stages = [
-                    tracker.getStageInfo(stage) for one in infos if one for stage in one.stageIds
-                ]
-                alive |= any(stage.numActiveTasks for stage in stages if stage)
+                alive |= is_running(self.context, future)
         return alive
 
     @contextlib.contextmanager
@@ -135,14 +130,14 @@ class Jobs:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
-            _LOG.debug("%s: Spark did not answer: %s", self.words, error)
+            _LOG.debug("%s: Spark did not answer: %s", self.description, error)
 
 
 def registered(context: SparkContext, expected: int, deadline: float) -> list[Executor]:
     """Return the executors, once as many as expected have registered, or the time is over."""
-    while len(found := executors(context)) < expected and time.monotonic() < deadline:
+    while len(locations := executors(context)) < expected and time.monotonic() < deadline:
         time.sleep(_LOOK)
-    return [Executor.at(place) for place in found]
+    return [Executor.at(location) for location in locations]
 
 
 def probe(
@@ -159,27 +154,29 @@ def probe(
     function = _probe(tls)
     facts: dict[str, dict[str, Any]] = {}
     clocks: dict[str, tuple[float, float]] = {}
-    names = {one.id: one.name for one in there}
+    names = {executor.id: executor.name for executor in there}
     with Jobs(context, "headgate doctor: facts of executors") as jobs:
         begin = time.time()
-        for number, one in enumerate(there):
-            jobs.start(number, one.place, function)
+        for number, executor in enumerate(there):
+            jobs.start(number, executor.location, function)
         while time.monotonic() < deadline:
             for number, rows in jobs.done().items():
-                found = _decoded(rows)
+                values = _decoded(rows)
                 # Spark may have started the task elsewhere, as its own executor was busy.
-                name = names.get(str(found.get("executor")), there[number].name)
+                name = names.get(str(values.get("executor")), there[number].name)
                 if name not in facts:
-                    facts[name] = found
-                    clocks |= _clock(name, found.get("at"), begin, time.time())
+                    facts[name] = values
+                    clocks |= _clock(name, values.get("at"), begin, time.time())
                 if there[number].name not in facts:
-                    jobs.start(number, there[number].place, function)
+                    jobs.start(number, there[number].location, function)
             is_over = [n in jobs.ended or there[n].name in facts for n in range(len(there))]
             if all(is_over):
                 break
             time.sleep(_LOOK)
         errors = jobs.errors()
-    silent = {one.name: errors.get(n, "") for n, one in enumerate(there) if one.name not in facts}
+    silent = {
+        each.name: errors.get(n, "") for n, each in enumerate(there) if each.name not in facts
+    }
     return facts, silent, clocks
 
 
@@ -191,14 +188,14 @@ def _probe(tls: dict[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
     from headgate.spark.doctor import probe as module  # noqa: PLC0415 - pickled by value
 
     ours = (_directories, module)
-    for one in ours:
-        cloudpickle.register_pickle_by_value(one)  # type: ignore[no-untyped-call]
+    for package in ours:
+        cloudpickle.register_pickle_by_value(package)  # type: ignore[no-untyped-call]
     try:
-        asked = (module.facts, _directories.local_directories)
-        pickled: bytes = cloudpickle.dumps(asked)  # type: ignore[no-untyped-call]
+        functions = (module.facts, _directories.local_directories)
+        pickled: bytes = cloudpickle.dumps(functions)  # type: ignore[no-untyped-call]
     finally:
-        for one in ours:
-            cloudpickle.unregister_pickle_by_value(one)  # type: ignore[no-untyped-call]
+        for package in ours:
+            cloudpickle.unregister_pickle_by_value(package)  # type: ignore[no-untyped-call]
 
     def run(numbers: Iterator[Any]) -> Iterator[bytes]:
         import json  # noqa: PLC0415 - in the worker
@@ -214,10 +211,10 @@ def _probe(tls: dict[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
 
 def _decoded(rows: list[bytes]) -> dict[str, Any]:
     try:
-        found = json.loads(rows[0])
+        values = json.loads(rows[0])
     except (IndexError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return values if isinstance(values, dict) else {}
 
 
 def _clock(name: str, at: object, begin: float, end: float) -> dict[str, tuple[float, float]]:

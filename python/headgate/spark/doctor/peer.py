@@ -66,8 +66,8 @@ def run(task: PeerTask, numbers: Iterable[int]) -> Iterator[bytes]:
     connection = WorkerConnection(task.place, CODEC)
     with contextlib.closing(connection.sock):
         # On the way to the driver, as tasks of an exchange listen.
-        own = connection.sock.getsockname()[0]
-        options: EnvironmentOptions = {**task.options, "listen": f"{own}:0"}
+        address = connection.sock.getsockname()[0]
+        options: EnvironmentOptions = {**task.options, "listen": f"{address}:0"}
         secret, exchange = task.place.secret, task.place.exchange_id
         with (
             hg.ShuffleEnvironment(secret=secret, exchange_id=exchange, **options) as environment,

@@ -38,7 +38,7 @@ def facts(directories: tuple[str, ...], tls: dict[str, str]) -> dict[str, Any]:
         directories: local directories to write 16 MB to; nothing is left of it.
         tls: paths of ``tls_ca``, ``tls_certificate`` and ``tls_key``; empty if there are none.
     """
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "at": time.time(),
         "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -59,15 +59,15 @@ def facts(directories: tuple[str, ...], tls: dict[str, str]) -> dict[str, Any]:
     }
     for name, step in steps.items():
         try:
-            found[name] = step()  # type: ignore[no-untyped-call]
+            values[name] = step()  # type: ignore[no-untyped-call]
         except Exception as error:  # noqa: BLE001 - a fact less, and the others are found
-            found["problems"].append(f"{name}: {type(error).__name__}: {error}")
+            values["problems"].append(f"{name}: {type(error).__name__}: {error}")
     for name in _PACKAGES:
         try:
-            found[name] = importlib.import_module(name).__version__
+            values[name] = importlib.import_module(name).__version__
         except Exception as error:  # noqa: BLE001 - a broken package may raise anything
-            found[name], found[f"{name}_error"] = None, f"{type(error).__name__}: {error}"
-    return found
+            values[name], values[f"{name}_error"] = None, f"{type(error).__name__}: {error}"
+    return values
 
 
 def executor_id() -> str | None:
@@ -75,9 +75,9 @@ def executor_id() -> str | None:
     process = os.getppid()
     while process > 1:
         folder = Path("/proc", str(process))
-        words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
-        if "--executor-id" in words:
-            return words[words.index("--executor-id") + 1]
+        arguments = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        if "--executor-id" in arguments:
+            return arguments[arguments.index("--executor-id") + 1]
         status = (folder / "status").read_text(encoding="utf-8")
         process = int(status.partition("PPid:")[2].split()[0])
     return None
@@ -85,12 +85,12 @@ def executor_id() -> str | None:
 
 def _limits() -> dict[str, int | None]:
     """Return the limits in force; None for one that is not set."""
-    found: dict[str, int | None] = {}
+    limits: dict[str, int | None] = {}
     for name, kind in _LIMITS.items():
         soft, _ = resource.getrlimit(kind)
-        found[name] = None if soft == resource.RLIM_INFINITY else soft
-    found["pids"] = _least("pids", "pids.max")
-    return found
+        limits[name] = None if soft == resource.RLIM_INFINITY else soft
+    limits["pids"] = _least("pids", "pids.max")
+    return limits
 
 
 def _memfd_error() -> str | None:
@@ -118,7 +118,7 @@ def _cgroup() -> dict[str, int | None]:
 
 def _least(controller: str, *names: str) -> int | None:
     """Return the smallest value of these files in the groups of this process; None if there is none."""
-    found = []
+    limits = []
     for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
         _, controllers, group = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
@@ -128,10 +128,10 @@ def _least(controller: str, *names: str) -> int | None:
         for folder in [inner, *inner.parents]:
             for name in names:
                 with contextlib.suppress(OSError, ValueError):  # not there, or "max"
-                    found.append(int((folder / name).read_text(encoding="ascii")))
+                    limits.append(int((folder / name).read_text(encoding="ascii")))
             if folder == root:
                 break
-    return min(found, default=None)
+    return min(limits, default=None)
 
 
 def _memory_available() -> int:
@@ -141,15 +141,15 @@ def _memory_available() -> int:
 
 def _disk(directory: str) -> dict[str, Any]:
     """Return room, access and speed of a directory, or the error."""
-    found: dict[str, Any] = {"path": directory}
+    values: dict[str, Any] = {"path": directory}
     try:
         room = os.statvfs(directory)
-        found["free"] = room.f_bavail * room.f_frsize
-        found["access"] = {"others": _others(Path(directory))}
-        found["bytes_per_second"] = _speed(directory)
+        values["free"] = room.f_bavail * room.f_frsize
+        values["access"] = {"others": _others(Path(directory))}
+        values["bytes_per_second"] = _speed(directory)
     except OSError as error:
-        found["error"] = error.strerror or str(error)
-    return found
+        values["error"] = error.strerror or str(error)
+    return values
 
 
 def _others(directory: Path) -> int:

@@ -14,9 +14,9 @@ from headgate.control.address import CoordinatorAddress
 from headgate.errors import OptionError
 from headgate.spark.confs import context_confs, is_gone
 from headgate.spark.driver.blocks import close_to_others
+from headgate.spark.driver.host_lookup import HostLookup, replace_executor
 from headgate.spark.driver.interrupts import cancel_on_ctrl_c
 from headgate.spark.driver.lifetimes import PlanLifetimes
-from headgate.spark.driver.places import Places, replace_executor
 from headgate.spark.driver.scheduler.shares import share_of_a_core
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Application:
         self._tls: dict[str, Any] | None = None
         self._id = context.applicationId
         self.bind_host: str = conf.get("spark.driver.bindAddress") or self.host
-        self._places = Places(self.bind_host, partial(replace_executor, context))
+        self._host_lookup = HostLookup(self.bind_host, partial(replace_executor, context))
         self._context = context
         threading.Thread(target=self._watch, name="headgate-spark", daemon=True).start()
         cancel_on_ctrl_c(context)
@@ -83,13 +83,13 @@ class Application:
         """
         place = CoordinatorAddress(
             host=self.host,
-            port=self._places.server.port,
+            port=self._host_lookup.server.port,
             exchange_id=bytes.fromhex(exchange),
             secret=os.urandom(32),
             timeout=options["consumer_timeout"],
             tls=options["tls"] == "require",
         )
-        self._places.register(place.exchange_id, place.key(), hosts, exchange)
+        self._host_lookup.register(place.exchange_id, place.key(), hosts, exchange)
         return place
 
     def agree_on_tls(self, options: dict[str, Any]) -> None:
@@ -114,7 +114,7 @@ class Application:
 
         def forget() -> None:
             for exchange_id in exchange_ids:
-                self._places.forget(exchange_id)
+                self._host_lookup.forget(exchange_id)
 
         if exchange_ids:
             self._lifetimes.add(part, forget)
@@ -130,7 +130,7 @@ class Application:
         with _LOCK:
             if _running.get(self._id) is self:
                 del _running[self._id]
-        self._places.close()
+        self._host_lookup.close()
 
 
 def of(context: SparkContext) -> Application:

@@ -35,7 +35,7 @@ def folders(context: SparkContext) -> list[Path]:
     disk = _call(
         context, manager, "storage.BlockManager", "diskBlockManager", "storage.DiskBlockManager"
     )
-    return [Path(str(found.getPath())) for found in disk.localDirs()]
+    return [Path(str(folder.getPath())) for folder in disk.localDirs()]
 
 
 def _call(context: SparkContext, target: Any, owner: str, name: str, result: str) -> Any:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.observe.runs import RUNS
 from headgate.spark.confs import context_confs, is_gone
 from headgate.spark.driver.interrupts import cancel_on_ctrl_c
-from headgate.spark.driver.kept import runs as kept_runs
 from headgate.spark.driver.kept.run_record import record_of
 from headgate.spark.driver.kept.runs import KeptRuns
 from headgate.spark.driver.kept.spark_tasks import SparkTasks
@@ -40,8 +39,10 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger("headgate.spark")
 #: Seconds between two looks at the application's end.
 _IDLE: Final = 1.0
+_NO_PROGRESS: Final = "kept exchanges have no line of progress, as the driver cannot listen: %s"
 _LOCK: Final = threading.Lock()
 _watches: Final[dict[str, KeptWatch]] = {}
+_runs: KeptRuns | None = None
 
 
 class KeptWatch:
@@ -65,11 +66,9 @@ class KeptWatch:
         #: Exchange -> its option ``progress``.
         self._progress: dict[str, str] = {}
         bind_host = conf.get("spark.driver.bindAddress") or host
-        family, kind, protocol, _, place = socket.getaddrinfo(bind_host, 0, type=socket.SOCK_DGRAM)[
-            0
-        ]
-        self._socket = socket.socket(family, kind, protocol)
-        self._socket.bind(place)
+        info = socket.getaddrinfo(bind_host, 0, type=socket.SOCK_DGRAM)[0]
+        self._socket = socket.socket(*info[:3])
+        self._socket.bind(info[4])
         self.listener = Listener(host, self._socket.getsockname()[1], os.urandom(TOKEN_BYTES))
         threading.Thread(target=self._watch, name="headgate-notices", daemon=True).start()
 
@@ -132,15 +131,15 @@ class KeptWatch:
 
 
 def runs_of(session: SparkSession) -> KeptRuns:
-    """Return the kept exchanges of the session's application."""
+    """Return the kept exchanges of the session's application, the only one of this process."""
+    global _runs  # noqa: PLW0603 - one per process, as Spark's context
     context = session.sparkContext
-
-    def made() -> KeptRuns:
-        cancel_on_ctrl_c(context)
-        tasks = SparkTasks(partial(running_tasks, context), partial(failed_tasks, context))
-        return KeptRuns(session, _began, partial(stage_counts, context), tasks)
-
-    return kept_runs.of(session, made)
+    with _LOCK:
+        if _runs is None or _runs.application != context.applicationId:
+            cancel_on_ctrl_c(context)
+            tasks = SparkTasks(partial(running_tasks, context), partial(failed_tasks, context))
+            _runs = KeptRuns(session, _began, partial(stage_counts, context), tasks)
+        return _runs
 
 
 def listener_of(
@@ -166,10 +165,7 @@ def listener_of(
             try:
                 watch = _watches[runs.application] = KeptWatch(session.sparkContext, runs)
             except (OSError, RuntimeError) as error:
-                _LOG.warning(
-                    "kept exchanges have no line of progress, as the driver cannot listen: %s",
-                    error,
-                )
+                _LOG.warning(_NO_PROGRESS, error)
                 return None
     watch.add(exchange, progress)
     return None if tls == "require" else watch.listener

@@ -60,17 +60,16 @@ class PlanLifetimes:
         if not self._watched or now < self._due:
             return
         self._due = now + _PERIOD
-        found = 0
-        while self._queue.poll() is not None:
-            found += 1
-        if not found:
+        if self._queue.poll() is None:
             return
+        while self._queue.poll() is not None:
+            pass
         with self._lock:
             watched = list(self._watched)
         # By identity: the JVM would be asked if two of its references are equal.
-        gone = {id(one): one for one in watched if one[0].refersTo(None)}
+        gone = {id(watch): watch for watch in watched if watch[0].refersTo(None)}
         with self._lock:
-            self._watched = [one for one in self._watched if id(one) not in gone]
+            self._watched = [watch for watch in self._watched if id(watch) not in gone]
         for _, ended in gone.values():
             ended()
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headgate.spark.explained.copies import enters_python
-from headgate.spark.explained.model import Advice
+from headgate.spark.explained.fields import Advice
 from headgate.spark.plan.rules import choose, why_spark_reads
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def advice_of(plan: Plan, tables: Sequence[Table | None]) -> Iterator[Advice]:
         tables: for each input what Spark knows of it; None for a source, and where nobody has it.
     """
     each = zip(plan.call.inputs, tables, strict=True)
-    if any(may_workers_read(plan, one) and table and table.is_scan for one, table in each):
+    if any(may_workers_read(plan, facts) and table and table.is_scan for facts, table in each):
         yield Advice("read-in-workers", _READ, _WHY_READ)
     yield from _other_mode(plan)
     if plan.session.on_connect:
@@ -42,21 +42,21 @@ def advice_of(plan: Plan, tables: Sequence[Table | None]) -> Iterator[Advice]:
         do = f"num_partitions={slots}"
         why = _FEW.format(slots - plan.partitions, slots, "consumer")
         yield Advice("more-partitions", do, why)
-    for one in plan.call.inputs:
-        if one.producers is None or one.splits is None:
+    for facts in plan.call.inputs:
+        if facts.producers is None or facts.splits is None:
             continue
-        fit = min(one.splits, slots)
-        if one.producers < fit:
-            why = _FEW.format(slots - one.producers, slots, "producer")
+        fit = min(facts.splits, slots)
+        if facts.producers < fit:
+            why = _FEW.format(slots - facts.producers, slots, "producer")
             yield Advice("more-producers", f"parallelism={fit}, or leave it out", why)
 
 
-def may_workers_read(plan: Plan, one: InputFacts) -> bool:
+def may_workers_read(plan: Plan, facts: InputFacts) -> bool:
     """Return True if the workers would read a DataFrame that is a scan of files, with ``read="auto"``."""
-    if one.source or plan.call.options["read"] == "auto":
+    if facts.source or plan.call.options["read"] == "auto":
         return False
-    is_python = plan.mode != "repartition" or plan.call.has_reduce or enters_python(one)
-    return is_python and not why_spark_reads(plan.call, one, on_connect=plan.session.on_connect)
+    is_python = plan.mode != "repartition" or plan.call.has_reduce or enters_python(facts)
+    return is_python and not why_spark_reads(plan.call, facts, on_connect=plan.session.on_connect)
 
 
 def _other_mode(plan: Plan) -> Iterator[Advice]:

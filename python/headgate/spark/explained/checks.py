@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate._units import size_text
-from headgate.spark.explained.model import Check
+from headgate.spark.explained.fields import Check
 from headgate.spark.slots import is_dynamic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headgate.spark.explained.model import Memory
+    from headgate.spark.explained.fields import Memory
     from headgate.spark.plan.rules import Plan
 
-_SPECULATION: Final = "spark.speculation"
-_ATTEMPT: Final = "of two attempts at a task exactly one counts"
+_SPECULATION: Final = "on: of two attempts at a task exactly one counts"
 _WORKERS: Final = "the driver's and the workers' Python are of one version, and import headgate: checked on this host"
 _ELSEWHERE: Final = (
     "the Python of the workers is on other hosts; headgate.spark.doctor(spark) examines it there"
@@ -32,7 +31,9 @@ def checks_of(plan: Plan, memory: Memory) -> tuple[Check, ...]:
     """
     checks = [_slots(plan)]
     if not plan.session.on_connect:
-        checks += [_allocation(plan, plan.session.conf), _speculation(plan.session.conf)]
+        copies = plan.session.conf.get("spark.speculation", "false").strip().lower() == "true"
+        speculation = Check("speculation", True, _SPECULATION if copies else "off")
+        checks += [_allocation(plan, plan.session.conf), speculation]
     if memory.fits is not None and memory.total is not None and memory.limit is not None:
         sizes = f"{size_text(memory.total)} of {size_text(memory.limit)} by {memory.limited_by}"
         less = "" if memory.fits else ': memory="16m", or a larger limit'
@@ -46,14 +47,14 @@ def checks_of(plan: Plan, memory: Memory) -> tuple[Check, ...]:
 
 
 def _slots(plan: Plan) -> Check:
-    slots, words, partitions = plan.session.slots.number, plan.session.slots.words, plan.partitions
+    slots, origin = plan.session.slots.number, plan.session.slots.origin
     if plan.session.on_connect:
-        return Check("slots", None, f"planned with {slots}: {words}")
+        return Check("slots", None, f"planned with {slots}: {origin}")
     if slots == 0:
-        return Check("slots", None, f"no slot is there yet: {words}")
-    waves = -(-partitions // slots)
+        return Check("slots", None, f"no slot is there yet: {origin}")
+    waves = -(-plan.partitions // slots)
     turns = "at once" if waves == 1 else f"in {waves} waves"
-    return Check("slots", True, f"{slots}, so {partitions} consumers run {turns} ({words})")
+    return Check("slots", True, f"{slots}, so {plan.partitions} consumers run {turns} ({origin})")
 
 
 def _allocation(plan: Plan, conf: Mapping[str, str]) -> Check:
@@ -63,8 +64,3 @@ def _allocation(plan: Plan, conf: Mapping[str, str]) -> Check:
     limit = "any number of" if most is None else f"at most {most}"
     why = f"on, with {limit} executors; Spark runs again what an executor that ends has kept"
     return Check("dynamic allocation", True, "on" if plan.mode == "repartition" else why)
-
-
-def _speculation(conf: Mapping[str, str]) -> Check:
-    is_on = conf.get(_SPECULATION, "false").strip().lower() == "true"
-    return Check("speculation", True, f"on: {_ATTEMPT}" if is_on else "off")

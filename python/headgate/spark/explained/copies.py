@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate._options import describe
 from headgate.schema_cast import same_on_the_wire, same_type
-from headgate.spark.explained.model import Copied
+from headgate.spark.explained.fields import Copied
 from headgate.spark.plan.rules import joined_bytes
 
 if TYPE_CHECKING:
@@ -47,27 +47,27 @@ def in_place_of(plan: Plan) -> tuple[str, ...]:
     return (f"{read}; pages of at most half of {size} are copied together into larger batches",)
 
 
-def enters_python(one: InputFacts) -> bool:
+def enters_python(facts: InputFacts) -> bool:
     """Return True if Python handles the rows of an input before Spark's own repartition."""
-    return one.has_map or bool(one.source) or not one.placement.is_by_spark
+    return facts.has_map or bool(facts.source) or not facts.placement.is_by_spark
 
 
 def _copies(plan: Plan) -> Iterator[Copied]:
     is_repartition = plan.mode == "repartition"
-    for one in plan.call.inputs:
-        if not one.source and (enters_python(one) or not is_repartition):
-            what = "map" if one.has_map else "the producers"
-            yield Copied("input", tuple(one.given.names), _TO_ARROW.format(what))
-        if one.read is not None and not one.has_map:
-            yield from _of_source(one.read, one.sent, by_spark=is_repartition)
-        if is_repartition and enters_python(one):
-            yield Copied(
-                "shuffle", tuple(one.sent.names), _TO_ROWS.format("its shuffle needs them")
-            )
+    for facts in plan.call.inputs:
+        sent = tuple(facts.sent.names)
+        if not facts.source and (enters_python(facts) or not is_repartition):
+            what = "map" if facts.has_map else "the producers"
+            yield Copied("input", tuple(facts.map_input.names), _TO_ARROW.format(what))
+        if facts.read is not None and not facts.has_map:
+            yield from _of_source(facts.read, facts.sent, by_spark=is_repartition)
+        if is_repartition and enters_python(facts):
+            yield Copied("shuffle", sent, _TO_ROWS.format("its shuffle needs them"))
         if not is_repartition:
-            yield Copied("pages", tuple(one.sent.names), _PAGES)
-            if one.sort_within:
-                yield Copied("sort", tuple(one.sent.names), _sorted(one))
+            yield Copied("pages", sent, _PAGES)
+            if facts.sort_within:
+                why = f"a worker sorts the rows of a partition by {', '.join(facts.sort_within)}"
+                yield Copied("sort", sent, why)
     if is_repartition and plan.call.has_reduce:
         names = tuple(plan.call.inputs[0].sent.names)
         yield Copied("reduce", names, _TO_ARROW.format("reduce"))
@@ -89,7 +89,3 @@ def _of_source(read: pa.Schema, sent: pa.Schema, *, by_spark: bool) -> Iterator[
         cast.setdefault(why, []).append(field.name)
     for why, names in cast.items():
         yield Copied("source", tuple(names), why)
-
-
-def _sorted(one: InputFacts) -> str:
-    return f"a worker sorts the rows of a partition by {', '.join(one.sort_within)}"

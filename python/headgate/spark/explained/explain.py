@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headgate._kinds import kind_of
 from headgate.errors import OptionError
@@ -44,9 +44,10 @@ def explain(df: DataFrame) -> Explanation:
         >>> print(explain(exchange(df, by="user", map=parse, schema=df.schema)))
     """
     # Workers import headgate.spark, and need nothing that plans.
-    from headgate.spark.explained.explained import explained  # noqa: PLC0415
-    from headgate.spark.explained.find import Finder  # noqa: PLC0415
-    from headgate.spark.explained.remembered import MOST  # noqa: PLC0415
+    from headgate.spark.explained.explain_exchange import explain_exchange  # noqa: PLC0415
+    from headgate.spark.explained.plan_search import Finder  # noqa: PLC0415
+    from headgate.spark.explained.recent_plans import MOST  # noqa: PLC0415
+    from headgate.spark.progress.settings import versions  # noqa: PLC0415
 
     if not is_table(df):
         raise OptionError(
@@ -54,8 +55,8 @@ def explain(df: DataFrame) -> Explanation:
         )
     session = df.sparkSession
     finder = Finder(session)
-    found = finder.of(df)
-    if not found:
+    exchanges = finder.of(df)
+    if not exchanges:
         old = f"its exchange is older than the newest {MOST}, which are known"
         raise OptionError(
             "explain() finds no exchange in the plan of this DataFrame",
@@ -64,11 +65,6 @@ def explain(df: DataFrame) -> Explanation:
             else "a plan without exchange(); the results of iterate() and of checkpoints have none",
             remedy="call exchange() again" if finder.forgotten else _REMEDY,
         )
-    exchanges = tuple(explained(one.plan, one.tables) for one in found)
-    return Explanation(VERSION, exchanges, _versions(session))
-
-
-def _versions(session: Any) -> dict[str, str]:
-    from headgate.spark.progress.facts import versions  # noqa: PLC0415 - loads the native module
-
-    return {**versions(), "spark": str(session.version), "platform": platform.platform()}
+    each = tuple(explain_exchange(exchange.plan, exchange.tables) for exchange in exchanges)
+    of_spark = {"spark": str(session.version), "platform": platform.platform()}
+    return Explanation(VERSION, each, {**versions(), **of_spark})

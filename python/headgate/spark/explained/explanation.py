@@ -6,10 +6,10 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from headgate.spark.explained.show import html, text
+from headgate.spark.explained.rendering import html, text
 
 if TYPE_CHECKING:
-    from headgate.spark.explained.model import ExchangeExplained
+    from headgate.spark.explained.fields import ExchangeExplained
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from headgate._options import describe
 from headgate._units import size_text
 from headgate.observe.numbers import size
 from headgate.spark.executor_memory import OVERHEAD, PYTHON, beside_heap, python_memory
-from headgate.spark.explained.model import Disk, Memory
+from headgate.spark.explained.fields import Disk, Memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ def memory_of(plan: Plan) -> Memory:
         why = "none of Headgate's own: Spark moves the rows"
         return Memory(0, 0, 0, None, 0, None, "", None, why)
     pool: int = plan.call.options["memory"]
-    sort = pool if any(one.sort_within for one in plan.call.inputs) else 0
+    sort = pool if any(facts.sort_within for facts in plan.call.inputs) else 0
     workers = _workers(plan)
     total = None if workers is None else workers * (pool + sort)
     limit, limited_by = _limit(master, plan.session.conf)
@@ -48,7 +48,7 @@ def disk_of(plan: Plan, tables: Sequence[Table | None]) -> Disk:
     """Return the bytes that producers write."""
     if plan.mode == "repartition":
         return Disk(0, "Spark writes the rows to its own shuffle files")
-    sorts = any(one.sort_within for one in plan.call.inputs)
+    sorts = any(facts.sort_within for facts in plan.call.inputs)
     most = describe("memory", plan.call.options["memory"])
     sorting = (
         f"; a consumer with more than {most} of rows to sort writes them to files" if sorts else ""
@@ -56,13 +56,14 @@ def disk_of(plan: Plan, tables: Sequence[Table | None]) -> Disk:
     if plan.session.through == "Spark's shuffle":
         return Disk(0, "the pages travel through Spark's shuffle files" + sorting)
     until = "in spark.local.dir, as long as Spark's shuffle files" + sorting
-    if any(one.has_map for one in plan.call.inputs):
+    if any(facts.has_map for facts in plan.call.inputs):
         return Disk(None, f"unknown, as nobody knows yet what map returns; {until}")
     sizes = [None if table is None else table.bytes for table in tables]
-    known = [one for one in sizes if one is not None]
-    if len(known) < len(sizes):
+    estimates = [estimate for estimate in sizes if estimate is not None]
+    if len(estimates) < len(sizes):
         return Disk(None, f"unknown, as the size of the input is; {until}")
-    return Disk(sum(known), f"about {size(sum(known))}, Spark's estimate of the input; {until}")
+    total = sum(estimates)
+    return Disk(total, f"about {size(total)}, Spark's estimate of the input; {until}")
 
 
 def _pool_words(plan: Plan) -> str:

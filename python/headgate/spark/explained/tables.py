@@ -19,20 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: Operators with one partition for each of those of their input.
-_NARROW: Final = {
-    "ColumnarToRowExec",
-    "DeserializeToObjectExec",
-    "ExpandExec",
-    "FilterExec",
-    "GenerateExec",
-    "MapElementsExec",
-    "MapInArrowExec",
-    "MapInPandasExec",
-    "MapPartitionsExec",
-    "ProjectExec",
-    "SampleExec",
-    "SerializeFromObjectExec",
-}
+_NARROW: Final = (
+    *("ColumnarToRowExec", "DeserializeToObjectExec", "ExpandExec", "FilterExec", "GenerateExec"),
+    *("MapElementsExec", "MapInArrowExec", "MapInPandasExec", "MapPartitionsExec", "ProjectExec"),
+    *("SampleExec", "SerializeFromObjectExec"),
+)
 #: Operators that say their number without a look at their input: a range, coalesce().
 _TELLING: Final = {"CoalesceExec", "RangeExec"}
 #: Leaves whose rows are there already.
@@ -77,21 +68,21 @@ def table_of(node: Any, session: SparkSession, *, looks_at_files: bool) -> Table
         sql: Any = session._jvm.org.apache.spark.sql  # type: ignore[union-attr]  # noqa: SLF001 - no public way
         dataset = sql.classic.Dataset.ofRows(session._jsparkSession, node)  # noqa: SLF001
         execution = dataset.queryExecution()
-        found = int(execution.optimizedPlan().stats().sizeInBytes())
+        size = int(execution.optimizedPlan().stats().sizeInBytes())
         partitions, why = _partitions(execution.sparkPlan())
         is_scan = looks_at_files and _is_scan(dataset, session)
     except Py4JError as error:
         # Another Spark may have other classes, and to explain is not worth an error.
         reason = str(error).splitlines()[0]
         return Table(None, f"this Spark does not say ({type(error).__name__}: {reason})", None)
-    return Table(partitions, why, found if found < _UNKNOWN_BYTES else None, is_scan)
+    return Table(partitions, why, size if size < _UNKNOWN_BYTES else None, is_scan)
 
 
 def children(node: Any) -> Iterator[Any]:
     """Yield the nodes below one, those of subqueries after the others."""
-    for found in (node.children(), node.subqueries()):
-        for index in range(int(found.size())):
-            yield found.apply(index)
+    for nodes in (node.children(), node.subqueries()):
+        for index in range(int(nodes.size())):
+            yield nodes.apply(index)
 
 
 def kind_of(node: Any) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import NotBuiltError
 from headgate.spark.plan.facts import CallFacts, InputFacts, placement, session_facts
-from headgate.spark.plan.keys import words
+from headgate.spark.plan.keys import key_text
 from headgate.spark.plan.read_auto.scan import Unsure
 from headgate.spark.plan.rules import choose, why_spark_reads
 from headgate.spark.plan.sources import SourceInput
@@ -42,26 +42,8 @@ def decide(
         NotBuiltError: The exchange is not possible here.
         SourceError: A source could not list its splits.
     """
-    call = _call_facts(requests, is_listed=is_listed)
-    if session is None:
-        session = session_facts(requests[0].session, by_order=call.is_by_order)
-    if call.options["read"] == "auto":
-        each = [
-            _read_by_workers(*one, call, session) for one in zip(requests, call.inputs, strict=True)
-        ]
-        requests, inputs = zip(*each, strict=True)
-        call = replace(call, inputs=inputs)
-    plan = choose(call, session)
-    if plan.impossible:
-        raise _not_built(plan)
-    listed = [_with_splits(*one, session) for one in zip(requests, call.inputs, strict=True)]
-    requests, inputs = zip(*listed, strict=True)
-    return replace(plan, call=replace(call, inputs=inputs)), requests
-
-
-def _call_facts(requests: Sequence[Request], *, is_listed: bool) -> CallFacts:
     first = requests[0]
-    return CallFacts(
+    call = CallFacts(
         inputs=tuple(map(_input_facts, requests)),
         has_reduce=first.reduce is not None,
         result=first.result_schema,
@@ -69,6 +51,24 @@ def _call_facts(requests: Sequence[Request], *, is_listed: bool) -> CallFacts:
         is_listed=is_listed,
         mode=first.options["mode"],
     )
+    if session is None:
+        session = session_facts(first.session, by_order=call.is_by_order)
+    if call.options["read"] == "auto":
+        each = [
+            _read_by_workers(request, facts, call, session)
+            for request, facts in zip(requests, call.inputs, strict=True)
+        ]
+        requests, inputs = zip(*each, strict=True)
+        call = replace(call, inputs=inputs)
+    plan = choose(call, session)
+    if plan.impossible:
+        raise _not_built(plan)
+    listed = [
+        _with_splits(request, facts, session)
+        for request, facts in zip(requests, call.inputs, strict=True)
+    ]
+    requests, inputs = zip(*listed, strict=True)
+    return replace(plan, call=replace(call, inputs=inputs)), requests
 
 
 def _input_facts(request: Request) -> InputFacts:
@@ -76,11 +76,11 @@ def _input_facts(request: Request) -> InputFacts:
     return InputFacts(
         source="" if source is None else source.name,
         placement=placement(request.by),
-        sort_within=tuple(map(words, request.sort_within)),
+        sort_within=tuple(map(key_text, request.sort_within)),
         has_map=request.map is not None,
         has_computed_keys=request.has_computed_keys,
-        given=request.given_schema,
-        read=None if source is None else source.given,
+        map_input=request.input_schema,
+        read=None if source is None else source.arrow_schema,
         sent=request.wire_schema,
     )
 
@@ -89,7 +89,7 @@ def _not_built(plan: Plan) -> NotBuiltError:
     if not plan.call.is_listed:
         text = "this exchange cannot be sure of its rows here"
         return NotBuiltError(text, asked=plan.impossible, remedy=plan.remedy)
-    by_order = (n for n, one in enumerate(plan.call.inputs) if one.placement.is_by_order)
+    by_order = (n for n, facts in enumerate(plan.call.inputs) if facts.placement.is_by_order)
     return NotBuiltError(f"input {next(by_order)} cannot be one of several", asked=plan.impossible)
 
 
@@ -101,7 +101,7 @@ def _read_by_workers(
 
     if request.df is None:
         return request, facts
-    by = facts.placement.words
+    by = facts.placement.label
     try:
         why = why_spark_reads(call, facts, on_connect=session.on_connect)
         if why:

@@ -19,7 +19,7 @@ from headgate.selectors import (
 )
 from headgate.spark.confs import context_confs, is_connect
 from headgate.spark.connect import master_of, slots_on_connect
-from headgate.spark.plan.keys import words
+from headgate.spark.plan.keys import key_text
 from headgate.spark.slots import Slots, local_attempts, slots_of
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Placement:
         return self.kind in {"turn", "random", "function"}
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """The partitioning as text, for job descriptions."""
         if self.name:
             return "function" if self.kind == "function" else self.name
@@ -79,7 +79,7 @@ class InputFacts:
         spark_reads: why Spark reads it although ``read="auto"``; empty if that is not so.
         has_map: True if Python makes the rows that are sent.
         has_computed_keys: True if only Spark can compute a key.
-        given: schema of the rows that ``map`` gets.
+        map_input: schema of the rows that ``map`` gets.
         read: schema of the batches as the source says; None for a DataFrame.
         sent: schema of the rows that are sent.
         producers: number of tasks that read a source; None if it is not known when the plan is made.
@@ -91,7 +91,7 @@ class InputFacts:
     sort_within: tuple[str, ...]
     has_map: bool
     has_computed_keys: bool
-    given: pa.Schema
+    map_input: pa.Schema
     read: pa.Schema | None
     sent: pa.Schema
     spark_reads: str = ""
@@ -101,8 +101,8 @@ class InputFacts:
     @property
     def is_shortest(self) -> bool:
         """True if rows cross between the JVM and Python least often through Spark's own shuffle."""
-        placed = self.placement
-        by_spark = placed.kind == "hash" or (placed.kind == "turn" and not placed.name)
+        placement = self.placement
+        by_spark = placement.kind == "hash" or (placement.kind == "turn" and not placement.name)
         return not self.source and not self.has_map and by_spark
 
 
@@ -129,7 +129,7 @@ class CallFacts:
     @property
     def by(self) -> str:
         """The partitioning of all inputs as text."""
-        return " + ".join(one.placement.words for one in self.inputs)
+        return " + ".join(facts.placement.label for facts in self.inputs)
 
     @property
     def is_shortest(self) -> bool:
@@ -139,7 +139,7 @@ class CallFacts:
     @property
     def is_by_order(self) -> bool:
         """True if the place of a row may depend on the rows before it."""
-        return any(one.placement.is_by_order for one in self.inputs)
+        return any(facts.placement.is_by_order for facts in self.inputs)
 
     @property
     def is_by_spark(self) -> bool:
@@ -213,13 +213,13 @@ def placement(by: Any) -> Placement:
     if by is None:
         return Placement("turn", by_rows=False)
     if isinstance(by, list):
-        return Placement("hash", tuple(map(words, by)))
+        return Placement("hash", tuple(map(key_text, by)))
     name = type(by).__name__
     columns: tuple[str, ...] = ()
     kind = "selector"
     match by:
         case HashSelector():
-            kind, columns = "hash", tuple(map(words, by.columns))
+            kind, columns = "hash", tuple(map(key_text, by.columns))
         case KeyGroupSelector():
             kind, columns = "key groups", (by.column,)
         case ShuffleSelector():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import OptionError
 from headgate.selectors import HashSelector
-from headgate.spark.plan.keys import type_of, words
+from headgate.spark.plan.keys import key_text, type_of
 from headgate.spark.plan.request import Input, check, check_parameters
 from headgate.spark.plan.sources import is_table, refuse_for_table, session_of
 
@@ -90,21 +90,21 @@ def _several(
             "with several inputs, map and map_schema belong to an input",
             remedy="exchange([Input(df, map=f, map_schema=...), ...], ...)",
         )
-    given = [one if isinstance(one, Input) else Input(one) for one in inputs]
-    session = session_for(given, spark)
+    listed = [input_ if isinstance(input_, Input) else Input(input_) for input_ in inputs]
+    session = session_for(listed, spark)
     parallelism = options.get("parallelism")
-    if parallelism is not None and all(is_table(one.data) for one in given):
-        refuse_for_table(given[0].data, spark, parallelism)
-    check_parameters("reduce", reduce, len(given))
+    if parallelism is not None and all(is_table(input_.data) for input_ in listed):
+        refuse_for_table(listed[0].data, spark, parallelism)
+    check_parameters("reduce", reduce, len(listed))
     requests = []
-    for number, one in enumerate(given):
-        own = replace(
-            one,
-            by=call.by if one.by is None else one.by,
-            sort_within=call.sort_within if one.sort_within is None else one.sort_within,
+    for number, input_ in enumerate(listed):
+        with_defaults = replace(
+            input_,
+            by=call.by if input_.by is None else input_.by,
+            sort_within=call.sort_within if input_.sort_within is None else input_.sort_within,
         )
         name = f"input {number}"
-        request = check(own, session, reduce, schema, options, name=name, is_alone=False)
+        request = check(with_defaults, session, reduce, schema, options, name=name, is_alone=False)
         requests.append(request)
         if not request.wire.fields:
             raise OptionError(
@@ -122,7 +122,7 @@ def _several(
 
 def session_for(inputs: list[Input], spark: SparkSession | None) -> SparkSession:
     """Return the session of the inputs; for sources alone ``spark`` or the active one."""
-    sessions = [one.data.sparkSession for one in inputs if is_table(one.data)]
+    sessions = [input_.data.sparkSession for input_ in inputs if is_table(input_.data)]
     if not sessions:
         return session_of(spark)
     if any(session is not sessions[0] for session in [*sessions, spark or sessions[0]]):
@@ -138,12 +138,12 @@ def check_keys(requests: list[Request]) -> None:
     for request in requests:
         by = request.by.columns if isinstance(request.by, HashSelector) else request.by
         if isinstance(by, (list, tuple)):
-            keys.append([(words(key), type_of(request.wire, key)) for key in by])
+            keys.append([(key_text(key), type_of(request.wire, key)) for key in by])
     for other in keys[1:]:
         if [kind for _, kind in other] != [kind for _, kind in keys[0]]:
-            asked = (", ".join(f"{name} {kind}" for name, kind in key) for key in (keys[0], other))
+            lists = (", ".join(f"{name} {kind}" for name, kind in key) for key in (keys[0], other))
             raise OptionError(
                 "the keys of the inputs have other types, so equal keys would not meet",
-                asked=" and ".join(f"({one})" for one in asked),
+                asked=" and ".join(f"({key_list})" for key_list in lists),
                 remedy="cast the columns of one input to the types of the other",
             )

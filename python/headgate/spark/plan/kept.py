@@ -1,4 +1,4 @@
-"""The plan of a kept exchange: an ordinary Spark job whose shuffle carries pages, or their places.
+"""The plan of a kept exchange: an ordinary Spark job whose shuffle carries pages, or their locations.
 
 The producers are a map stage. Each row that they return is the index of one kept subpartition, which
 also has the pages if there are few. Spark's shuffle brings the rows to the consumers, which read the
@@ -45,10 +45,10 @@ def keep(plan: Plan, requests: Sequence[Request]) -> DataFrame:
     by_hash = not hasattr(input_table(first), "repartitionById")
     tasks = kept_tasks(plan, first.session, by_hash=by_hash)
     _LOG.info(_PLANNED, plan.name[:4], by, partitions, tasks.why)
-    read = "".join(f" {one.source.name}" for one in requests if one.source is not None)
+    read = "".join(f" {request.source.name}" for request in requests if request.source is not None)
     step = f"headgate {plan.name[:4]}{read} kept by {by} -> {partitions} through {plan.session.through}"
     consumer = KeptConsumerTask(
-        inputs=tuple(tasks.input(number, one) for number, one in enumerate(requests)),
+        inputs=tuple(tasks.input(number, request) for number, request in enumerate(requests)),
         num_partitions=partitions,
         reading=tasks.reading(len(requests)),
         reduce=first.reduce,
@@ -56,8 +56,8 @@ def keep(plan: Plan, requests: Sequence[Request]) -> DataFrame:
         reports=tasks.reports,
         listener=tasks.listener,
     )
-    outputs = [produced(tasks, n, one, f"{step}: map") for n, one in enumerate(requests)]
-    rows = tasks.placed(reduce(lambda one, other: one.union(other), outputs))
+    outputs = [produced(tasks, n, request, f"{step}: map") for n, request in enumerate(requests)]
+    rows = tasks.partitioned(reduce(lambda rows, other: rows.union(other), outputs))
     function = portable(consumer, _CONSUMER, f"{step}: reduce")
     return tasks.lives_with(rows.mapInArrow(function, first.result))
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pyspark import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.control.address import CoordinatorAddress
     from headgate.spark.driver.kept.runs import KeptRuns
     from headgate.spark.plan.request import Request
     from headgate.spark.plan.rules import Plan
@@ -89,7 +88,7 @@ class KeptTasks:
         return KeptProducerTask(
             exchange=name_of(self.plan.name, number),
             input=number if input is None else input,
-            given=request.given_schema,
+            input_schema=request.input_schema,
             schema=request.wire_schema,
             num_partitions=self.plan.partitions,
             options=self.plan.task_options,
@@ -109,7 +108,13 @@ class KeptTasks:
     def input(self, number: int, request: Request) -> KeptInput:
         """Return what consumers need to read what a producer of this number keeps of a request's rows."""
         exchange = name_of(self.plan.name, number)
-        driver = None if self.hosts is None else self._registered(exchange)
+        driver = None
+        if self.hosts is not None and self.runs is not None:
+            from headgate.spark.driver import application  # noqa: PLC0415 - not on Spark Connect
+
+            owner = application.of(self.spark.sparkContext)
+            driver = owner.register(exchange, self.runs.hosts, self.plan.call.options)
+            self.registered.append(driver.exchange_id)
         return KeptInput(exchange, request.wire_schema, driver, request.order)
 
     def reading(self, inputs: int) -> KeptReading:
@@ -126,11 +131,11 @@ class KeptTasks:
             most_remote=max(1, most // inputs),
         )
 
-    def placed(self, rows: DataFrame) -> DataFrame:
+    def partitioned(self, rows: DataFrame) -> DataFrame:
         """Return the rows of producers in the partitions that they name."""
         if self.keys is None:
-            return rows.repartitionById(self.plan.partitions, rows["place"])
-        return rows.repartition(self.plan.partitions, rows["place"])
+            return rows.repartitionById(self.plan.partitions, rows["key"])
+        return rows.repartition(self.plan.partitions, rows["key"])
 
     def lives_with(self, result: DataFrame) -> DataFrame:
         """Return the result of the exchange, which the driver forgets once its plan is garbage."""
@@ -144,17 +149,6 @@ class KeptTasks:
             if self.registered:
                 application.of(self.spark.sparkContext).live_with(part, self.registered)
         return result
-
-    def _registered(self, exchange: str) -> CoordinatorAddress:
-        """Register a name with the driver; return where consumers ask for the hosts of its producers."""
-        from headgate.spark.driver import application  # noqa: PLC0415 - not on Spark Connect
-
-        runs = self.runs
-        assert runs is not None  # noqa: S101 - there are hosts only where the driver hears of tasks
-        owner = application.of(self.spark.sparkContext)
-        place = owner.register(exchange, runs.hosts, self.plan.call.options)
-        self.registered.append(place.exchange_id)
-        return place
 
 
 def kept_tasks(
@@ -177,26 +171,21 @@ def kept_tasks(
     options, runs, listener, hosts = plan.call.options, None, None, None
     if not plan.session.on_connect:
         from headgate.spark.driver.kept_watch import listener_of, runs_of  # noqa: PLC0415
-        from headgate.spark.progress.facts import facts_of  # noqa: PLC0415 - not on Spark Connect
+        from headgate.spark.progress.settings import settings_of  # noqa: PLC0415 - not on Spark Connect
 
         runs = runs_of(spark)
         segment_size = plan.task_options["segment_size"]
-        facts = facts_of(options, num_partitions=plan.partitions, segment_size=segment_size)
-        runs.know(plan.name, facts, iteration)
+        settings = settings_of(options, num_partitions=plan.partitions, segment_size=segment_size)
+        runs.add_settings(plan.name, settings, iteration)
         if has_progress:
             listener = listener_of(spark, plan.name, options["progress"], tls=options["tls"])
         if not plan.session.shares_files:
-            hosts = _hosts(plan, spark)
+            from headgate.spark.driver import application  # noqa: PLC0415 - has a server
+            from headgate.spark.tasks.start_host import HostPlan  # noqa: PLC0415
+
+            owner = application.of(spark.sparkContext)
+            tls = {name: options[name] for name in TLS_OPTIONS}
+            owner.agree_on_tls(tls)
+            hosts = HostPlan(owner.data_id, owner.data_secret, owner.host, tls)
     keys = tuple(keys_of_partitions(plan.partitions)) if by_hash else None
     return KeptTasks(plan, spark, keys, runs, listener, hosts)
-
-
-def _hosts(plan: Plan, spark: SparkSession) -> HostPlan:
-    """Return what producers need to start hosts, and consumers to read from them."""
-    from headgate.spark.driver import application  # noqa: PLC0415 - not on Spark Connect
-    from headgate.spark.tasks.start_host import HostPlan  # noqa: PLC0415
-
-    owner = application.of(spark.sparkContext)
-    tls = {name: plan.call.options[name] for name in TLS_OPTIONS}
-    owner.agree_on_tls(tls)
-    return HostPlan(owner.data_id, owner.data_secret, owner.host, tls)

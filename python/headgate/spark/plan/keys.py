@@ -61,10 +61,12 @@ class Columns:
     def _key(self, name: Key) -> Key:
         if isinstance(name, (str, tuple)):
             return self._named(name)
-        text = words(name)
+        text = key_text(name)
         extracted = _EXTRACTED.fullmatch(text)
         try:
-            return self._named(text if extracted is None else _path_of(extracted))
+            if extracted is None:
+                return self._named(text)
+            return self._named((extracted[1], *extracted[2][2:-2].split("']['")))
         except UnknownColumnError as error:
             if _NAME.fullmatch(text):
                 raise
@@ -77,7 +79,7 @@ class Columns:
             ) from error
 
     def _named(self, name: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        asked = name if isinstance(name, str) else ".".join(name)
+        text = name if isinstance(name, str) else ".".join(name)
         names: list[str] = []
         kind: Any = self.schema
         for part in self._path(name):
@@ -85,13 +87,13 @@ class Columns:
                 above = ".".join(names)
                 raise UnknownColumnError(
                     f"column {above!r} has no fields, as its type is {kind.simpleString()}",
-                    asked=f"{self.argument}={asked!r}",
+                    asked=f"{self.argument}={text!r}",
                     remedy=f"{self.argument}={above!r}",
-                    details={"column": asked, "columns": self.schema.names, "close": [above]},
+                    details={"column": text, "columns": self.schema.names, "close": [above]},
                 )
-            found = self._field(kind, part, names, asked)
-            names.append(found.name)
-            kind = found.dataType
+            field = self._field(kind, part, names, text)
+            names.append(field.name)
+            kind = field.dataType
         fits, what = (
             (_is_sortable, "be sorted by")
             if self.argument == "sort_within"
@@ -108,9 +110,7 @@ class Columns:
         is_column = self._fitting(self.schema, name) or not path
         return (name,) if is_column or not self._fitting(self.schema, path[0]) else path
 
-    def _field(
-        self, struct: StructType, name: str, above: Sequence[str], asked: str
-    ) -> StructField:
+    def _field(self, struct: StructType, name: str, above: Sequence[str], text: str) -> StructField:
         """Return a column, or the field of a struct."""
         fits = self._fitting(struct, name)
         if len(fits) == 1:
@@ -121,10 +121,10 @@ class Columns:
         twice = 'rename one of them · spark.conf.set("spark.sql.caseSensitive", True)'
         raise UnknownColumnError(
             f"there is {'more than one' if fits else 'no'} {what} {name!r} in {of}",
-            asked=f"{self.argument}={asked!r}",
+            asked=f"{self.argument}={text!r}",
             have=", ".join(struct.names) or f"no {what}s",
             remedy=twice if fits else " · ".join(f"{self.argument}={column!r}" for column in near),
-            details={"column": asked, "columns": struct.names, "close": near},
+            details={"column": text, "columns": struct.names, "close": near},
         )
 
     def _fitting(self, struct: StructType, name: str) -> list[StructField]:
@@ -132,7 +132,7 @@ class Columns:
         return [field for field in struct.fields if same(field.name) == same(name)]
 
 
-def words(key: Key) -> str:
+def key_text(key: Key) -> str:
     """Return a key as text for people."""
     if isinstance(key, str):
         return key
@@ -165,11 +165,6 @@ def type_of(schema: StructType, key: str | tuple[str, ...]) -> str:
 def _quoted(name: str) -> str:
     # Without the quotes Spark would take the name "a.b" for a field of the column "a".
     return "`" + name.replace("`", "``") + "`"
-
-
-def _path_of(extracted: re.Match[str]) -> tuple[str, ...]:
-    column, fields = extracted.groups()
-    return (column, *fields[2:-2].split("']['"))
 
 
 def _parts(name: str) -> list[str]:

@@ -75,7 +75,7 @@ class Request:
         sort_within: the keys by which the rows of a partition are sorted; empty if they are not.
         map: the function of the producers, or None.
         reduce: the function of the consumers, or None.
-        given_schema: Arrow's schema of the input.
+        input_schema: Arrow's schema of the input.
         wire: Spark's schema of the rows that are sent.
         wire_schema: Arrow's schema of the rows that are sent.
         result: Spark's schema of the result.
@@ -91,7 +91,7 @@ class Request:
     sort_within: list[Key]
     map: BatchFunction | None
     reduce: BatchFunction | None
-    given_schema: pa.Schema
+    input_schema: pa.Schema
     wire: StructType
     wire_schema: pa.Schema
     result: StructType
@@ -118,7 +118,7 @@ class Request:
 
 
 def check(
-    given: Input,
+    input_: Input,
     session: SparkSession,
     reduce: BatchFunction | None,
     schema: StructType | pa.Schema | str | None,
@@ -130,7 +130,7 @@ def check(
     """Check an input of exchange(), and what all inputs have in common; return both as a request.
 
     Args:
-        given: the input.
+        input_: the input.
         session: runs the tasks.
         reduce: makes the result.
         schema: the columns of the result.
@@ -146,9 +146,9 @@ def check(
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
         WorkerPythonError: The Python that runs tasks on this host cannot import headgate.
     """
-    data = given.data if is_table(given.data) else source_input(given.data, name)
-    map = given.map  # noqa: A001 - the name of the public interface
-    options = {**options, "map_schema": given.map_schema}
+    data = input_.data if is_table(input_.data) else source_input(input_.data, name)
+    map = input_.map  # noqa: A001 - the name of the public interface
+    options = {**options, "map_schema": input_.map_schema}
     chosen = _options.resolve("exchange", options, session_confs(session, CONF_PREFIX))
     chosen = with_tls(chosen, session)
     for argument, function in (("map", map), ("reduce", reduce)):
@@ -200,20 +200,21 @@ def check(
         "the input" if map is None else "what map returns",
         not_computed=_why_not_computed(data, map, chosen, is_alone),
     )
-    keys = partitioning(given.by, columns)
+    keys = partitioning(input_.by, columns)
     if isinstance(reduce, PerKey):
         replace(columns, argument="per_key").keys(reduce.keys)
     check_whole_groups(map, reduce, keys, chosen["num_partitions"])
     df, source = (None, data) if isinstance(data, SourceInput) else (data, None)
+    sorted_by = replace(columns, argument="sort_within")
     return Request(
         session=session,
         df=df,
         source=source,
         by=keys,
-        sort_within=_sort_within(given.sort_within, columns),
+        sort_within=[] if input_.sort_within is None else _keys(input_.sort_within, sorted_by),
         map=map,
         reduce=reduce,
-        given_schema=wire_schema if wire == data.schema else result_schema(data.schema, timezone),
+        input_schema=wire_schema if wire == data.schema else result_schema(data.schema, timezone),
         wire=wire,
         wire_schema=wire_schema,
         result=result,
@@ -277,10 +278,6 @@ def partitioning(by: Any, columns: Columns) -> Any:
     return _keys(by, columns, ", a selector, or a function")
 
 
-def _sort_within(names: Any, columns: Columns) -> list[Key]:
-    return [] if names is None else _keys(names, replace(columns, argument="sort_within"))
-
-
 def _keys(names: Any, columns: Columns, others: str = "") -> list[Key]:
     """Return the keys that an argument names.
 
@@ -291,16 +288,18 @@ def _keys(names: Any, columns: Columns, others: str = "") -> list[Key]:
     """
     from pyspark.sql import Column  # noqa: PLC0415 - pyspark only where Spark is
 
-    given = [names] if isinstance(names, (str, Column)) else names
-    is_list = isinstance(given, Iterable) and not isinstance(given, Mapping)
-    listed = list(given) if is_list else []
-    if not listed or not all(isinstance(one, (str, Column)) for one in listed):
-        known = columns.schema.names
+    items = [names] if isinstance(names, (str, Column)) else names
+    is_list = isinstance(items, Iterable) and not isinstance(items, Mapping)
+    listed = list(items) if is_list else []
+    if not listed or not all(isinstance(name, (str, Column)) for name in listed):
+        column_names = columns.schema.names
         raise OptionError(
             f"{columns.argument} takes names of columns, or Columns{others}",
             asked=f"{columns.argument}={names!r}",
-            have=", ".join(known) or "no columns",
-            remedy=f'{columns.argument}="{known[0]}"' if known else "a DataFrame with columns",
+            have=", ".join(column_names) or "no columns",
+            remedy=f'{columns.argument}="{column_names[0]}"'
+            if column_names
+            else "a DataFrame with columns",
         )
     return columns.keys(listed)
 

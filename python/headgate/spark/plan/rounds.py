@@ -1,4 +1,4 @@
-"""The plan of an iteration: a stage for each round, whose shuffle carries places of state and messages.
+"""The plan of an iteration: a stage for each round, whose shuffle carries locations of state and messages.
 
 Each round reads three inputs side by side: the rows of the round before, those of the links, and in the
 first two rounds those of the first state. They are placed by the same hash, so Spark reads a union of
@@ -70,10 +70,10 @@ class Iteration:
     iteration: str = ""
 
     @property
-    def kept(self) -> Request:
+    def kept_state(self) -> Request:
         """The state as a round keeps it: each task its own."""
         schema = self.state.wire_schema
-        return replace(self.state, by=GlobalSelector(), map=None, given_schema=schema, planned=None)
+        return replace(self.state, by=GlobalSelector(), map=None, input_schema=schema, planned=None)
 
     @property
     def inputs(self) -> dict[int, Request]:
@@ -104,17 +104,17 @@ def plan_rounds(call: Iteration, plan: Plan) -> DataFrame:
     tasks = kept_tasks(
         plan, call.state.session, by_hash=True, has_progress=False, iteration=call.iteration
     )
-    by, partitions = plan.call.inputs[0].placement.words, plan.partitions
+    by, partitions = plan.call.inputs[0].placement.label, plan.partitions
     _LOG.info(_PLANNED, plan.name[:4], by, partitions, call.rounds, tasks.why)
     step = (
         f"headgate {plan.name[:4]} iterated by {by} -> {partitions} through {plan.session.through}"
     )
-    placed = {
-        number: tasks.placed(produced(tasks, number, request, f"{step}: {_NAMES[number]}"))
+    partitioned = {
+        number: tasks.partitioned(produced(tasks, number, request, f"{step}: {_NAMES[number]}"))
         for number, request in call.inputs.items()
     }
-    first, links = placed[STATE], [placed[LINKS]] if LINKS in placed else []
-    changed = [placed[CHANGED]] if CHANGED in placed else []
+    first, links = partitioned[STATE], [partitioned[LINKS]] if LINKS in partitioned else []
+    changed = [partitioned[CHANGED]] if CHANGED in partitioned else []
     of_links = None if call.links is None else tasks.input(LINKS, call.links)
     state = tasks.input(STATE, call.state)
     messages: KeptInput | None = None
@@ -131,10 +131,10 @@ def plan_rounds(call: Iteration, plan: Plan) -> DataFrame:
         rows = _side_by_side(read, partitions).mapInArrow(
             portable(task, _BODY, f"{step}: round {number}"), ROWS
         )
-        before = [tasks.placed(rows)]
-        if task.kept is not None:
-            state = tasks.input(_kept(number), call.state)
-        messages = tasks.input(_sent(number), call.messages)
+        before = [tasks.partitioned(rows)]
+        if task.state_output is not None:
+            state = tasks.input(_state_number(number), call.state)
+        messages = tasks.input(_messages_number(number), call.messages)
     end = _round(call, tasks, call.rounds + 1, state, None, messages)
     read = [*before, *([first] if call.rounds == 1 else [])]
     function = portable(end, _BODY, f"{step}: end")
@@ -156,11 +156,11 @@ def _round(
 ) -> KeptRoundTask:
     """Return the task of a round; of the end if there is no such round."""
     is_end = number > call.rounds
-    kept = sent = None
+    new_state = new_messages = None
     if not is_end:
-        sent = tasks.producer(_sent(number), call.messages, input=MESSAGES)
+        new_messages = tasks.producer(_messages_number(number), call.messages, input=MESSAGES)
         if messages is not None:
-            kept = tasks.producer(_kept(number), call.kept, input=STATE)
+            new_state = tasks.producer(_state_number(number), call.kept_state, input=STATE)
     of_changed, result = None, call.state.result_schema
     if call.changed is not None and messages is None:
         of_changed = tasks.input(CHANGED, call.changed)
@@ -177,8 +177,8 @@ def _round(
         key=call.key,
         changed=of_changed,
         has_flag=is_end and call.has_flag,
-        kept=kept,
-        sent=sent,
+        state_output=new_state,
+        message_output=new_messages,
         result=result,
         partitions=tasks.plan.partitions,
         reading=tasks.reading(3),
@@ -186,7 +186,7 @@ def _round(
     )
 
 
-def _kept(number: int) -> int:
+def _state_number(number: int) -> int:
     """Return the number under which a round keeps its state; the first round keeps none.
 
     The numbers of the inputs are below that of the first state that is kept, 4.
@@ -194,14 +194,14 @@ def _kept(number: int) -> int:
     return 2 * number
 
 
-def _sent(number: int) -> int:
+def _messages_number(number: int) -> int:
     """Return the number under which a round keeps its messages."""
     return 2 * number + 1
 
 
-def _side_by_side(placed: Sequence[DataFrame], partitions: int) -> DataFrame:
+def _side_by_side(partitioned: Sequence[DataFrame], partitions: int) -> DataFrame:
     """Return a DataFrame whose partitions have the rows that the same partitions of the others have."""
-    rows = placed[0]
-    for other in placed[1:]:
+    rows = partitioned[0]
+    for other in partitioned[1:]:
         rows = rows.union(other)
-    return rows.coalesce(1) if partitions == 1 and len(placed) > 1 else rows
+    return rows.coalesce(1) if partitions == 1 and len(partitioned) > 1 else rows

@@ -90,12 +90,12 @@ def run_in_parts(
     with _one_run(session) as iteration:
         while True:
             number = min(part, rounds - done)
-            found = _checkpoint(
+            state_after = _checkpoint(
                 planned(state, changed, number, has_flag=has_delta, iteration=iteration)
             )
             done, part = done + number, min(2 * part, PART)
-            result = found.drop(FLAG) if has_delta else found
-            rows = found.where(found[FLAG]).count() if has_delta else 0
+            result = state_after.drop(FLAG) if has_delta else state_after
+            rows = state_after.where(state_after[FLAG]).count() if has_delta else 0
             if is_until and not rows:
                 _LOG.info(_ENDED, done)
                 return result
@@ -106,7 +106,7 @@ def run_in_parts(
             # A map of the first state has made its rows already.
             state = replace(state, data=result, map=None, map_schema=None)
             if has_delta:
-                changed = replace(state, data=found.where(found[FLAG]).drop(FLAG))
+                changed = replace(state, data=state_after.where(state_after[FLAG]).drop(FLAG))
 
 
 def _checkpoint(df: DataFrame) -> DataFrame:

@@ -94,13 +94,13 @@ def why_not_kept(session: SessionFacts, *, is_by_order: bool) -> str:
     return ""
 
 
-def why_spark_reads(call: CallFacts, given: InputFacts, *, on_connect: bool) -> str:
+def why_spark_reads(call: CallFacts, facts: InputFacts, *, on_connect: bool) -> str:
     """Return why Spark reads a DataFrame of which the workers could read the files; empty if they do."""
     if on_connect:
         return _NO_PLAN
     if call.mode == "auto" and call.is_shortest and not call.has_reduce:
         return _NO_FUNCTION
-    return _COMPUTED if given.has_computed_keys else ""
+    return _COMPUTED if facts.has_computed_keys else ""
 
 
 def joined_bytes(options: Mapping[str, Any]) -> int:
@@ -149,8 +149,8 @@ def _remedy(call: CallFacts) -> str:
 
 def _why_not_spark(call: CallFacts) -> str:
     """Return why Spark's own repartition is not the shortest way."""
-    if any(one.has_map for one in call.inputs):
+    if any(facts.has_map for facts in call.inputs):
         return "map makes the rows in Python, from where Spark's shuffle would take them through the JVM"
-    if any(one.source for one in call.inputs):
+    if any(facts.source for facts in call.inputs):
         return "the workers read the rows, and Spark's shuffle would take them through the JVM"
     return f"by is {call.by}, by which only Python can place rows"

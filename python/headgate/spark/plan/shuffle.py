@@ -19,7 +19,7 @@ from headgate.selectors import (
 )
 from headgate.spark.plan.keys import for_spark
 from headgate.spark.portable import portable
-from headgate.spark.tasks.function import FunctionTask
+from headgate.spark.tasks.function_task import FunctionTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,12 +27,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from headgate.spark.plan.keys import Key
     from headgate.spark.plan.request import Request
 
 #: As mapInArrow takes it.
 _OnBatches: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
-_BODY: Final = "headgate.spark.tasks.function"
+_BODY: Final = "headgate.spark.tasks.function_task"
 #: Name of the column that carries the partition of each row through Spark's shuffle.
 CHANNEL: Final = "__headgate_channel"
 
@@ -46,21 +45,21 @@ def shuffle(request: Request, partitions: int) -> DataFrame:
         request: The call of exchange(), with the splits of a source.
         partitions: Number of partitions of the result.
     """
-    if request.df is None:
-        from headgate.spark.plan.source_tables import planned_table  # noqa: PLC0415 - imports pyarrow
+    from headgate.spark.plan.source_tables import input_table  # noqa: PLC0415 - imports pyarrow
 
-        df = planned_table(request)
-    else:
-        df = request.df
-        if request.map is not None:
-            task = FunctionTask(
-                "map", request.map, request.given_schema, request.wire_schema, request.map_option
-            )
-            df = df.mapInArrow(portable(task, _BODY, "headgate: map"), request.wire)
-    names = _keys(request.by)
-    if names is not None:
-        df = df.repartition(partitions, *map(for_spark, names))
-    elif request.by is None or isinstance(request.by, PLACED_BY_ORDER):
+    df, source = input_table(request), request.planned
+    if request.map is not None or source is not None:
+        name = "the source" if request.map is None else "map"
+        schemas = request.input_schema, request.wire_schema
+        task = FunctionTask(name, request.map, *schemas, request.map_option, source=source)
+        step = "headgate" if source is None else f"headgate {source.name}"
+        step += "" if request.map is None else ": map"
+        df = df.mapInArrow(portable(task, _BODY, step), request.wire)
+    by = request.by
+    keys: Any = by.columns if isinstance(by, HashSelector) else by
+    if isinstance(by, (HashSelector, list)):
+        df = df.repartition(partitions, *map(for_spark, keys))
+    elif by is None or isinstance(by, PLACED_BY_ORDER):
         df = df.repartition(partitions)
     else:
         df = _by_channel(df, request, partitions)
@@ -68,23 +67,10 @@ def shuffle(request: Request, partitions: int) -> DataFrame:
         df = df.sortWithinPartitions(*map(for_spark, request.sort_within))
     if request.reduce is None:
         return df
+    schemas = request.wire_schema, request.result_schema
     batch_bytes = request.options["batch_bytes"]
-    task = FunctionTask(
-        "reduce",
-        request.reduce,
-        request.wire_schema,
-        request.result_schema,
-        "schema",
-        batch_bytes,
-    )
+    task = FunctionTask("reduce", request.reduce, *schemas, "schema", batch_bytes)
     return df.mapInArrow(portable(task, _BODY, "headgate: reduce"), request.result)
-
-
-def _keys(by: Any) -> list[Key] | None:
-    """Return the keys of a partitioning that Spark has too; None of another one."""
-    if isinstance(by, HashSelector):
-        return list(by.columns)
-    return by if isinstance(by, list) else None
 
 
 def _by_channel(df: DataFrame, request: Request, partitions: int) -> DataFrame:
@@ -113,7 +99,7 @@ def _function(by: Any, partitions: int) -> Callable[[Any], Any]:
     return function
 
 
-def _numbers(made: Any) -> list[int]:
+def _numbers(returned: Any) -> list[int]:
     """Return the partition numbers that a function returned.
 
     Raises:
@@ -124,18 +110,18 @@ def _numbers(made: Any) -> list[int]:
     from headgate.errors import SelectorError  # noqa: PLC0415
 
     try:
-        found = pa.array(made)
-        problem = f"{found.null_count} nulls" if found.null_count else str(found.type)
+        array = pa.array(returned)
+        problem = f"{array.null_count} nulls" if array.null_count else str(array.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        found, problem = None, kind_of(made)
-    if found is None or found.null_count or not pa.types.is_integer(found.type):
-        if found is not None and not len(found):
+        array, problem = None, kind_of(returned)
+    if array is None or array.null_count or not pa.types.is_integer(array.type):
+        if array is not None and not len(array):
             return []
         raise SelectorError(
             f"by returned {problem}, not partition numbers",
             remedy="return one partition number per row, such as a list of int",
         )
-    return found.to_pylist()  # type: ignore[no-any-return]
+    return array.to_pylist()  # type: ignore[no-any-return]
 
 
 def _chosen(by: Any, keys: list[int]) -> _OnBatches:

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Final
 from headgate._option_table import STREAM
 from headgate.errors import NotBuiltError
 from headgate.source.planning import plan_splits
-from headgate.spark.portable import portable
-from headgate.spark.tasks.planned_source import PlannedSource, SourceTask
+from headgate.spark.tasks.planned_source import PlannedSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headgate.spark.plan.request import Request
 
-_BODY: Final = "headgate.spark.tasks.planned_source"
 #: Tasks per slot if ``parallelism`` is not given. Spark starts the next one in the slot that is free
 #: first, so slots get about as much work each.
 _TASKS_PER_SLOT: Final = 4
@@ -36,40 +34,26 @@ def planned(request: Request, slots: int) -> PlannedSource:
         SourceError: The enumerator failed or did not answer.
         NotBuiltError: The enumerator and its readers send each other events.
     """
-    given, most = request.source, request.options["parallelism"]
-    assert given is not None  # noqa: S101 - callers have checked that there is a source
+    source, most = request.source, request.options["parallelism"]
+    assert source is not None  # noqa: S101 - callers have checked that there is a source
     tasks = most or _TASKS_PER_SLOT * max(1, slots)
-    found = plan_splits(given.source, None, parallelism=tasks, timeout=_LISTING)
-    if found.takes_events:
+    listing = plan_splits(source.source, None, parallelism=tasks, timeout=_LISTING)
+    if listing.takes_events:
         raise NotBuiltError(
-            f"the enumerator of {given.name} takes events of its readers, and an exchange lists its splits before they run",
-            asked=f"exchange() of {given.name!r}",
+            f"the enumerator of {source.name} takes events of its readers, and an exchange lists its splits before they run",
+            asked=f"exchange() of {source.name!r}",
             remedy=f"{STREAM} · headgate.source.read(source)",
         )
     if not most:
-        tasks = max(1, min(tasks, len(found.splits)))
-    shares = tuple(found.splits[number::tasks] for number in range(tasks))
-    return PlannedSource(given.source, given.name, found.version, shares, slots)
-
-
-def numbers(request: Request) -> DataFrame:
-    """Return a DataFrame with a partition for each task of a source, whose only row is the task's number."""
-    assert request.planned is not None  # noqa: S101 - the splits are listed when the plan is made
-    tasks = len(request.planned.shares)
-    return request.session.range(0, tasks, 1, tasks)
-
-
-def planned_table(request: Request) -> DataFrame:
-    """Return a DataFrame of the rows that ``map`` returns for a source."""
-    source = request.planned
-    assert source is not None  # noqa: S101 - the splits are listed when the plan is made
-    task = SourceTask(
-        source, request.map, request.given_schema, request.wire_schema, request.map_option
-    )
-    name = f"headgate {source.name}" + ("" if request.map is None else ": map")
-    return numbers(request).mapInArrow(portable(task, _BODY, name), request.wire)
+        tasks = max(1, min(tasks, len(listing.splits)))
+    shares = tuple(listing.splits[number::tasks] for number in range(tasks))
+    return PlannedSource(source.source, source.name, listing.version, shares, slots)
 
 
 def input_table(request: Request) -> DataFrame:
-    """Return what the producers of an input read: its rows, or the numbers of their shares of a source."""
-    return numbers(request) if request.df is None else request.df
+    """Return what the first tasks of a request read: the rows of its DataFrame, or each the number of its share of a source."""
+    if request.planned is None:
+        assert request.df is not None  # noqa: S101 - the splits of a source are listed when the plan is made
+        return request.df
+    tasks = len(request.planned.shares)
+    return request.session.range(0, tasks, 1, tasks)

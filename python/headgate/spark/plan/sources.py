@@ -27,13 +27,13 @@ class SourceInput:
         source: a bounded source whose records are batches.
         name: name of the source.
         schema: Spark's schema of the batches.
-        given: Arrow's schema of the batches, as the source says.
+        arrow_schema: Arrow's schema of the batches, as the source says.
     """
 
     source: Source[Any, Any, Any]
     name: str
     schema: StructType
-    given: pa.Schema
+    arrow_schema: pa.Schema
 
 
 def source_input(source: Any, what: str = "the first argument") -> SourceInput:
@@ -112,8 +112,8 @@ def session_of(spark: Any) -> SparkSession:
         return spark  # type: ignore[no-any-return]
     from pyspark.sql import SparkSession  # noqa: PLC0415 - pyspark only where Spark is
 
-    found = _current_session() if spark is None else spark
-    if not isinstance(found, SparkSession) and not is_connect(found):
+    session = _current_session() if spark is None else spark
+    if not isinstance(session, SparkSession) and not is_connect(session):
         raise OptionError(
             "there is no active Spark session"
             if spark is None
@@ -121,7 +121,7 @@ def session_of(spark: Any) -> SparkSession:
             asked=f"spark={spark!r}",
             remedy="spark=spark" if spark is None else "a session of SparkSession.builder",
         )
-    return found  # type: ignore[return-value]
+    return session  # type: ignore[return-value]
 
 
 def _current_session() -> SparkSession | None:

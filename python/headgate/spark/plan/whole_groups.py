@@ -39,7 +39,7 @@ def check_whole_groups(map_: Any, reduce: Any, by: Any, num_partitions: int | No
     """
     if isinstance(map_, PerKey):
         raise OptionError(
-            f"map is a function by {_words(map_.keys)}, and map gets the rows of a key in several partitions",
+            f"map is a function by {_names(map_.keys)}, and map gets the rows of a key in several partitions",
             remedy=f"by={map_.keys!r}, reduce=per_key(...) · map=lambda batches: f(batches) for what may see a part of a group",
         )
     if not isinstance(reduce, PerKey) or num_partitions == 1:
@@ -47,9 +47,9 @@ def check_whole_groups(map_: Any, reduce: Any, by: Any, num_partitions: int | No
     torn = _torn(by, {key.casefold() for key in reduce.keys})
     if torn:
         raise OptionError(
-            f"reduce is a function by {_words(reduce.keys)}, and {torn}, so that rows of one key are in several partitions",
+            f"reduce is a function by {_names(reduce.keys)}, and {torn}, so that rows of one key are in several partitions",
             asked=f"per_key({reduce.keys!r})",
-            have="no by" if by is None else f"by={_shown(by)}",
+            have="no by" if by is None else f"by={by if isinstance(by, list) else kind_of(by)}",
             remedy=f"by={reduce.keys!r} · per_key by {reduce.keys!r} and the columns of by · num_partitions=1",
         )
 
@@ -77,9 +77,5 @@ def _columns(by: Any) -> Iterable[str]:
     ]
 
 
-def _shown(by: Any) -> str:
-    return repr(by) if isinstance(by, list) else kind_of(by)
-
-
-def _words(keys: list[str]) -> str:
+def _names(keys: list[str]) -> str:
     return ", ".join(map(repr, keys))

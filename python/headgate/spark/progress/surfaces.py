@@ -61,14 +61,14 @@ class Terminal:
         width = max(10, min(_MAX_WIDTH, self._columns() - 1))
         self._write(newest.line(max(10, width - len(more))) + more)
 
-    def _write(self, words: str) -> None:
-        if not words and not self._written:
+    def _write(self, text: str) -> None:
+        if not text and not self._written:
             return
-        words = plain(words)
-        blank = " " * (self._written - len(words))
-        self._stream.write(f"\r{words}{blank}" + ("" if words else "\r"))
+        text = plain(text)
+        blank = " " * (self._written - len(text))
+        self._stream.write(f"\r{text}{blank}" + ("" if text else "\r"))
         self._stream.flush()
-        self._written = len(words)
+        self._written = len(text)
 
     def _columns(self) -> int:
         try:

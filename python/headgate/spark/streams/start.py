@@ -9,7 +9,11 @@ from headgate._option_table import CONF_PREFIX
 from headgate.errors import NotEnoughSlots, OptionError
 from headgate.spark.confs import is_connect, session_confs
 from headgate.spark.connect import connect_error
+from headgate.spark.driver import application
+from headgate.spark.driver.scheduler.shares import MOST_PER_SLOT, are_to_be_had
 from headgate.spark.encryption import with_tls
+from headgate.spark.slots import slots_of
+from headgate.spark.streams.workers import SparkWorkers, resident
 from headgate.spark.worker_python import check_workers
 from headgate.stream.job.config import BUFFER_TIMEOUT
 from headgate.stream.job.local import dumped
@@ -21,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headgate.spark.slots import Slots
-    from headgate.spark.streams.workers import SparkWorkers
     from headgate.stream.graph.stages import JobGraph
 
 
@@ -51,11 +54,6 @@ def spark_workers(
     if is_connect(session):
         remedy = "a classic session · start() without spark, in processes of this machine"
         raise connect_error("StreamingJob.start(spark=)", "session", remedy)
-    from headgate.spark.driver import application  # noqa: PLC0415
-    from headgate.spark.driver.scheduler.shares import are_to_be_had  # noqa: PLC0415
-    from headgate.spark.slots import slots_of  # noqa: PLC0415
-    from headgate.spark.streams.workers import SparkWorkers, resident  # noqa: PLC0415
-
     if workers is not None and workers < 1:
         raise OptionError(
             f"workers={workers} is less than 1", remedy="workers=1 or more · omit workers"
@@ -72,41 +70,39 @@ def spark_workers(
     return SparkWorkers(context, dumped((graph, name, environment)), name, size, endpoint, profile)
 
 
-def _environment(session: SparkSession, given: Mapping[str, Any]) -> dict[str, Any]:
+def _environment(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of the workers' environments that are not left to their defaults."""
-    found = with_tls(
-        _options.resolve("environment", given, session_confs(session, CONF_PREFIX)), session
+    options = with_tls(
+        _options.resolve("environment", arguments, session_confs(session, CONF_PREFIX)), session
     )
-    own = {name: value for name, value in found.items() if found.sources[name] != "default"}
-    return {"buffer_timeout": BUFFER_TIMEOUT, **own}
+    chosen = {name: value for name, value in options.items() if options.sources[name] != "default"}
+    return {"buffer_timeout": BUFFER_TIMEOUT, **chosen}
 
 
-def _size(tasks: int, workers: int | None, slots: Slots, taken: int, *, has_shares: bool) -> int:
+def _size(tasks: int, workers: int | None, slots: Slots, others: int, *, has_shares: bool) -> int:
     """Return the number of workers.
 
     Raises:
         NotEnoughSlots: there are not as many slots.
     """
-    from headgate.spark.driver.scheduler.shares import MOST_PER_SLOT  # noqa: PLC0415
-
     if has_shares:
-        most = MOST_PER_SLOT * slots.number - taken
+        most = MOST_PER_SLOT * slots.number - others
         usual = slots.number
     else:
-        most = max(slots.number, slots.most) - taken
-        usual = slots.number - taken
+        most = max(slots.number, slots.most) - others
+        usual = slots.number - others
     size = min(tasks, max(1, usual)) if workers is None else workers
     if size <= most:
         return size
     each = f"a slot for each {MOST_PER_SLOT} workers" if has_shares else "a slot for each worker"
-    others = f"; {taken} workers of other streaming jobs are there" if taken else ""
-    needed = -(-(size + taken) // MOST_PER_SLOT) if has_shares else size + taken
+    also = f"; {others} workers of other streaming jobs are there" if others else ""
+    needed = -(-(size + others) // MOST_PER_SLOT) if has_shares else size + others
     remedies = [f"workers={most}"] if most > 0 else []
     remedies.append(f"a master with at least {needed} slots")
     raise NotEnoughSlots(
         f"a streaming job on Spark needs {each}, here {size}; the cluster has {slots.number}",
         asked=f"workers={size} ({'default' if workers is None else 'argument'})",
-        have=f"{slots.words}{others}",
+        have=f"{slots.origin}{also}",
         remedy=" · ".join(remedies),
         details={"needed": needed, "slots": slots.number},
     )

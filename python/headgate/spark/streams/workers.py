@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.control.cause import Cause
 from headgate.errors import PeerLostError
 from headgate.spark.confs import is_gone
-from headgate.spark.driver.scheduler.placed import executors, row_at, submitted
+from headgate.spark.driver.scheduler.executor_jobs import executors, is_running, row_on, submitted
 from headgate.spark.portable import portable
 from headgate.spark.tasks.stream_worker import WorkerTask
 
@@ -99,10 +99,10 @@ class SparkWorkers:
         self.endpoint = endpoint
         self._context = context
         self._job = job
-        self._words = f"headgate streaming job {name}"
+        self._title = f"headgate streaming job {name}"
         self._profile = profile
         self._function: Any = None
-        self._asked: queue.SimpleQueue[tuple[int, int, CoordinatorAddress] | None] = (
+        self._starts: queue.SimpleQueue[tuple[int, int, CoordinatorAddress] | None] = (
             queue.SimpleQueue()
         )
         self._launches: dict[int, _Launch] = {}
@@ -110,7 +110,7 @@ class SparkWorkers:
         self._lock = threading.Lock()
         self._serials: Counter[int] = Counter()
         self._ended: dict[int, Cause] = {}
-        self._said = 0.0
+        self._warned_at = 0.0
         self._is_started = False
         # It has the caller's pool of Spark's scheduler.
         self._thread = InheritableThread(target=self._run, name="headgate-stream-jobs", daemon=True)
@@ -120,7 +120,7 @@ class SparkWorkers:
         with self._lock:
             self._serials[number] += 1
             self._ended.pop(number, None)
-            self._asked.put((number, self._serials[number], place))
+            self._starts.put((number, self._serials[number], place))
         if not self._is_started:
             self._is_started = True
             self._count(self.size)
@@ -135,7 +135,7 @@ class SparkWorkers:
     def stop(self) -> None:
         """Wait for the Spark jobs; cancel those that do not end."""
         if self._is_started:
-            self._asked.put(None)
+            self._starts.put(None)
             self._thread.join()
             self._count(-self.size)
 
@@ -149,20 +149,20 @@ class SparkWorkers:
         is_grouped = False
         while True:
             try:
-                asked = self._asked.get(timeout=_LOOK)
+                start = self._starts.get(timeout=_LOOK)
             except queue.Empty:
                 self._look()
                 continue
-            if asked is None:
+            if start is None:
                 break
             try:
                 if not is_grouped:
                     group = f"headgate-stream-{secrets.token_hex(8)}"
-                    self._context.setJobGroup(group, self._words)
+                    self._context.setJobGroup(group, self._title)
                     is_grouped = True
-                self._launch(*asked)
+                self._launch(*start)
             except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
-                self._note(asked[0], asked[1], self._cause_of(error))
+                self._note(start[0], start[1], self._cause_of(error))
         self._end()
 
     def _launch(self, number: int, serial: int, place: CoordinatorAddress) -> None:
@@ -171,31 +171,33 @@ class SparkWorkers:
             before.future.cancel(False)
             self._cancelled.append(before)
         if self._function is None:
-            self._function = portable(WorkerTask(place, self._job), _BODY, self._words)
+            self._function = portable(WorkerTask(place, self._job), _BODY, self._title)
         executor = self._least_loaded()
-        rdd = row_at(self._context, number, executor)
+        rdd = row_on(self._context, number, executor)
         if self._profile is not None:
             rdd = rdd.withResources(self._profile)
         rdd = rdd.mapPartitions(self._function)
         self._launches[number] = _Launch(serial, submitted(rdd), executor, time.monotonic())
 
     def _least_loaded(self) -> str:
-        """Return the executor with the fewest workers, in Spark's words for a place; empty in ``local[n]``."""
+        """Return the executor with the fewest workers, as Spark names its location; empty in ``local[n]``."""
         load = Counter(launch.executor for launch in self._launches.values())
-        places = executors(self._context)
-        return min(places, key=lambda place: load[place], default="")
+        locations = executors(self._context)
+        return min(locations, key=lambda location: load[location], default="")
 
     def _look(self) -> None:
         for number, launch in list(self._launches.items()):
             try:
                 if not launch.future.isDone():
                     continue
-                cause = _result(launch.future)
+                rows = [bytes(row) for row in launch.future.get()]
+                cause = Cause.from_fields(json.loads(rows[0])) if rows else None
             except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
                 cause = self._cause_of(error)
             del self._launches[number]
-            self._note(number, launch.serial, cause or _lost(number))
-        self._cancelled = [one for one in self._cancelled if self._is_alive(one)]
+            ended = PeerLostError(f"the task of worker {number} of the streaming job has ended")
+            self._note(number, launch.serial, cause or Cause.of(ended))
+        self._cancelled = [launch for launch in self._cancelled if self._is_alive(launch)]
         self._say_who_waits()
 
     def _note(self, number: int, serial: int, cause: Cause) -> None:
@@ -213,26 +215,25 @@ class SparkWorkers:
     def _say_who_waits(self) -> None:
         now = time.monotonic()
         late = [
-            one for one in self._launches.values() if not one.has_run and now - one.since > _SAY
+            launch
+            for launch in self._launches.values()
+            if not launch.has_run and now - launch.since > _SAY
         ]
-        if not late or now - self._said < _SAY:
+        if not late or now - self._warned_at < _SAY:
             return
-        self._said = now
+        self._warned_at = now
         for launch in late:
             launch.has_run = self._runs(launch)
-        waiting = sum(not one.has_run for one in late)
+        waiting = sum(not launch.has_run for launch in late)
         if waiting:
-            _LOG.warning("%s: %d of %d workers wait for a slot", self._words, waiting, self.size)
+            _LOG.warning("%s: %d of %d workers wait for a slot", self._title, waiting, self.size)
 
     def _runs(self, launch: _Launch) -> bool:
         """Return True if Spark runs the task, as far as it says."""
         try:
-            tracker = self._context.statusTracker()
-            jobs = [tracker.getJobInfo(int(job)) for job in launch.future.jobIds()]
-            stages = [tracker.getStageInfo(s) for job in jobs if job for s in job.stageIds]
+            return is_running(self._context, launch.future)
         except Exception:  # noqa: BLE001 - py4j raises anything when Spark stops
             return False
-        return any(stage.numActiveTasks for stage in stages if stage)
 
     def _end(self) -> None:
         for launch in self._launches.values():
@@ -242,18 +243,18 @@ class SparkWorkers:
             for launch in self._launches.values():
                 self._cancel(launch)
             if not self._await_all(_CANCELLED):
-                _LOG.warning("%s: Spark has not ended all of its tasks", self._words)
+                _LOG.warning("%s: Spark has not ended all of its tasks", self._title)
 
     def _cancel(self, launch: _Launch) -> None:
         try:
             launch.future.cancel(False)
         except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
-            _LOG.debug("%s: a Spark job cannot be cancelled: %s", self._words, error)
+            _LOG.debug("%s: a Spark job cannot be cancelled: %s", self._title, error)
 
     def _await_all(self, seconds: float) -> bool:
         """Return True once no task runs any more, False if ``seconds`` have passed first."""
         deadline = time.monotonic() + seconds
-        while any(self._is_alive(one) for one in [*self._launches.values(), *self._cancelled]):
+        while any(map(self._is_alive, [*self._launches.values(), *self._cancelled])):
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.05)
@@ -264,13 +265,3 @@ class SparkWorkers:
             return not launch.future.isDone() or self._runs(launch)
         except Exception:  # noqa: BLE001 - py4j raises anything when Spark stops
             return False
-
-
-def _result(future: Any) -> Cause | None:
-    """Return the cause that a worker reported, or raise the error of the job."""
-    rows = [bytes(row) for row in future.get()]
-    return Cause.from_fields(json.loads(rows[0])) if rows else None
-
-
-def _lost(number: int) -> Cause:
-    return Cause.of(PeerLostError(f"the task of worker {number} of the streaming job has ended"))

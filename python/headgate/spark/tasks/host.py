@@ -73,9 +73,9 @@ class Host:
         """Write the address to its file."""
         host, port = self._environment.address()
         process = self._environment.process_id.hex()
-        found = {"host": host, "port": port, "process": process, "executor": self._executor}
+        address = {"host": host, "port": port, "process": process, "executor": self._executor}
         new = self._folder / (ADDRESS + ".new")
-        new.write_text(json.dumps(found), encoding="ascii")
+        new.write_text(json.dumps(address), encoding="ascii")
         new.rename(self._folder / ADDRESS)
 
     def look(self, now: float) -> bool:
@@ -91,7 +91,8 @@ class Host:
             with contextlib.suppress(OSError):  # they are being deleted
                 sweep(self._directories)
         if damaged := self._environment.take_damaged():
-            self._lose({path for path, one in self._served.items() if one.partition_id in damaged})
+            served = self._served.items()
+            self._lose({path for path, index in served if index.partition_id in damaged})
         changed = self._times()
         if changed != self._changed or now - self._listed >= _LIST:
             self._changed, self._listed = changed, now
@@ -101,22 +102,22 @@ class Host:
         return now - self._busy < _IDLE or not self._withdrew_the_address()
 
     def _times(self) -> list[int]:
-        found = []
+        times = []
         for folder in folders_of(self._directories):
             with contextlib.suppress(FileNotFoundError):  # no producer has used it
-                found.append(folder.stat().st_mtime_ns)
-        return found
+                times.append(folder.stat().st_mtime_ns)
+        return times
 
     def _list(self) -> None:
-        found = {file.path: file for file in index_files(folders_of(self._directories))}
-        self._given_up &= found.keys()
-        gone = self._served.keys() - found.keys()
+        files = {file.path: file for file in index_files(folders_of(self._directories))}
+        self._given_up &= files.keys()
+        gone = self._served.keys() - files.keys()
         gone |= {path for path in self._paged - gone if not path.with_suffix("").exists()}
         if gone:
             self._lose(gone)
-        for path in found.keys() - self._served.keys() - self._given_up:
-            self._environment.serve(found[path].partition_id, str(path))
-            self._served[path] = found[path]
+        for path in files.keys() - self._served.keys() - self._given_up:
+            self._environment.serve(files[path].partition_id, str(path))
+            self._served[path] = files[path]
             if path.with_suffix("").exists():
                 self._paged.add(path)
 
@@ -125,10 +126,10 @@ class Host:
         lost = {path: self._served.pop(path) for path in paths}
         # Before consumers hear of the loss: their next attempts must not find the map output.
         with contextlib.suppress(OSError):  # the directories are being deleted
-            give_up_attempts({str(one.attempt) for one in lost.values()}, self._directories)
-        for path, one in lost.items():
+            give_up_attempts({str(index.attempt) for index in lost.values()}, self._directories)
+        for path, index in lost.items():
             self._paged.discard(path)
-            self._environment.withdraw(one.partition_id)
+            self._environment.withdraw(index.partition_id)
         self._given_up |= paths
 
     def _withdrew_the_address(self) -> bool:
@@ -186,8 +187,9 @@ def _environment(config: dict[str, Any], before: dict[str, Any] | None) -> _nati
     """Return an environment that listens."""
     from headgate import _native  # noqa: PLC0415 - the process that starts others has no need of it
 
-    made = _native.Environment(
-        config["options"] | ({} if before is None else {"listen": _text(before)}),
+    environment = _native.Environment(
+        config["options"]
+        | ({} if before is None else {"listen": f"{before['host']}:{before['port']}"}),
         secret=bytes.fromhex(config["secret"]),
         exchange=bytes.fromhex(config["application"]),
         run=0,
@@ -195,17 +197,13 @@ def _environment(config: dict[str, Any], before: dict[str, Any] | None) -> _nati
         process=None if before is None else bytes.fromhex(before["process"]),
     )
     try:
-        made.address()
+        environment.address()
     except Exception:
         if before is None:
             raise
-        made.close()  # another process has the port now
+        environment.close()  # another process has the port now
         return _environment(config, None)
-    return made
-
-
-def _text(address: dict[str, Any]) -> str:
-    return f"{address['host']}:{address['port']}"
+    return environment
 
 
 def _watch(process: int | None) -> int | None:

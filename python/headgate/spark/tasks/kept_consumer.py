@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pyspark import Accumulator
 
     from headgate.batches import BatchFunction
+    from headgate.spark.tasks.kept_locations import Row
     from headgate.spark.tasks.kept_reader import KeptInput, KeptReading
     from headgate.spark.tasks.notice import Listener
-    from headgate.spark.tasks.places import Row
     from headgate.spark.tasks.report import TaskReport
 
 
@@ -99,11 +99,11 @@ class _Partitions:
     def _take(self) -> bool:
         """Take the rows of one batch; return False at the end."""
         for batch in self._batches:
-            found: dict[int, list[Row]] = {}
+            rows: dict[int, list[Row]] = {}
             for row in batch.to_pylist():
-                found.setdefault(row["subpartition"], []).append(row)
-            for number in found.keys() - self._done:
-                self._waiting.setdefault(number, []).append(found[number])
+                rows.setdefault(row["subpartition"], []).append(row)
+            for number in rows.keys() - self._done:
+                self._waiting.setdefault(number, []).append(rows[number])
             return True
         return False
 
@@ -113,9 +113,9 @@ class Counts:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.peak = 0
-        self.disk_ms = 0
-        self.link_ms = 0
+        self._peak = 0
+        self._disk_ms = 0
+        self._link_ms = 0
         self._rows = 0
         self._bytes = 0
 
@@ -124,10 +124,16 @@ class Counts:
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
 
+    def end(self, reader: KeptReader) -> None:
+        """Count the waits and the memory of a reader that has read all."""
+        self._peak = max(self._peak, reader.peak_bytes)
+        self._disk_ms += reader.disk_ms
+        self._link_ms += reader.link_ms
+
     def report(self, exchange: str, partitions: int) -> TaskReport:
         """Return the report of this task, for the name of its first input."""
-        sizes = {"rows": self._rows, "bytes": self._bytes, "peak_bytes": self.peak}
-        waits = {"disk_ms": self.disk_ms, "link_ms": self.link_ms}
+        sizes = {"rows": self._rows, "bytes": self._bytes, "peak_bytes": self._peak}
+        waits = {"disk_ms": self._disk_ms, "link_ms": self._link_ms}
         return report(exchange, partitions, "reduce", {**sizes, **self.clock.fields(), **waits})
 
 
@@ -136,27 +142,22 @@ def _reduce(
 ) -> Iterator[pa.RecordBatch]:
     with KeptReader(task.reading) as reader:
         sources = [
-            Source(reader.read(one, rows), one.schema, counts.add, counts.clock, one.order)
-            for one, rows in zip(task.inputs, _by_input(pieces, len(task.inputs)), strict=True)
+            Source(reader.read(input_, rows), input_.schema, counts.add, counts.clock, input_.order)
+            for input_, rows in zip(task.inputs, _by_input(pieces, len(task.inputs)), strict=True)
         ]
-        made = apply("reduce", task.reduce, *sources)
+        batches = apply("reduce", task.reduce, *sources)
         if task.reduce is not None:
-            made = DdlCast(task.result, "reduce").all(made)
-        yield from yielded(made, counts.clock)
-        for source in sources:
-            if source.error is not None:
-                raise source.error  # reduce caught it and went on, so rows are missing
-        counts.peak = max(counts.peak, reader.peak_bytes)
-        counts.disk_ms += reader.disk_ms
-        counts.link_ms += reader.link_ms
+            batches = DdlCast(task.result, "reduce").all(batches)
+        yield from yielded(batches, counts.clock)
+        counts.end(reader)
 
 
 def _by_input(pieces: Iterator[list[Row]], inputs: int) -> list[Iterator[list[Row]]]:
     """Return the rows of each input. With several inputs all rows are read first, as they are mixed."""
     if inputs == 1:
         return [pieces]
-    found: list[list[Row]] = [[] for _ in range(inputs)]
-    for some in pieces:
-        for row in some:
-            found[row["input"]].append(row)
-    return [iter([rows]) for rows in found]
+    by_input: list[list[Row]] = [[] for _ in range(inputs)]
+    for piece in pieces:
+        for row in piece:
+            by_input[row["input"]].append(row)
+    return [iter([rows]) for rows in by_input]

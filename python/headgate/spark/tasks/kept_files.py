@@ -50,10 +50,10 @@ def folder_for(attempt: int) -> Path:
     directories = local_directories()
     if not directories:
         raise RuntimeError("Spark gave this worker no local directory: SPARK_LOCAL_DIRS is not set")
-    return own(Path(directories[attempt % len(directories)], _FOLDER))
+    return owned(Path(directories[attempt % len(directories)], _FOLDER))
 
 
-def own(folder: Path) -> Path:
+def owned(folder: Path) -> Path:
     """Return a folder of ours, which is made if it is missing.
 
     Raises:
@@ -72,14 +72,14 @@ def own(folder: Path) -> Path:
 def is_own(folder: Path) -> bool:
     """Return True for a folder that this user alone can write to. Anybody may put others beside it below /tmp."""
     try:
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return False
-    is_closed = not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and is_closed
+    is_closed = not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and is_closed
 
 
-def place_in(folder: Path, exchange: str, producer: int, attempt: int, ahead: int = 0) -> Path:
+def path_in(folder: Path, exchange: str, producer: int, attempt: int, ahead: int = 0) -> Path:
     """Return the path for the pages of a task attempt that has written all of them by now.
 
     Args:
@@ -122,8 +122,8 @@ class IndexFile:
 
 def partition_id(exchange: str, producer: int, attempt: int) -> bytes:
     """Return 16 bytes that name what an attempt at a producer left."""
-    words = f"{exchange}-{producer}-{attempt}".encode("ascii")
-    return hashlib.blake2b(words, digest_size=16).digest()
+    name = f"{exchange}-{producer}-{attempt}".encode("ascii")
+    return hashlib.blake2b(name, digest_size=16).digest()
 
 
 def folders_of(directories: Iterable[str]) -> list[Path]:
@@ -142,31 +142,31 @@ def index_files(folders: Iterable[Path]) -> Iterator[IndexFile]:
                     yield IndexFile(match[1], int(match[2]), int(match[3]), Path(entry.path))
 
 
-def find(exchange: str, directories: Sequence[str]) -> dict[int, dict[int, Path]]:
+def find_indexes(exchange: str, directories: Sequence[str]) -> dict[int, dict[int, Path]]:
     """Return the indexes that producers left on this host: those of each attempt at each producer.
 
     Args:
         exchange: name of the exchange.
         directories: Spark's local directories on this executor.
     """
-    found: dict[int, dict[int, Path]] = {}
-    for one in index_files(_folders_of_host(directories)):
-        if one.exchange == exchange:
-            found.setdefault(one.producer, {})[one.attempt] = one.path
-    return found
+    indexes: dict[int, dict[int, Path]] = {}
+    for index in index_files(_folders_of_host(directories)):
+        if index.exchange == exchange:
+            indexes.setdefault(index.producer, {})[index.attempt] = index.path
+    return indexes
 
 
 def _folders_of_host(directories: Sequence[str]) -> set[Path]:
     """Return our folders in the local directories of all executors of this host."""
-    found: set[Path] = set()
+    folders: set[Path] = set()
     for directory in map(Path, directories):
-        found.add(directory / _FOLDER)
+        folders.add(directory / _FOLDER)
         # Executors of YARN, and of one application in general.
-        found.update(directory.parent.glob(f"blockmgr-*/{_FOLDER}"))
+        folders.update(directory.parent.glob(f"blockmgr-*/{_FOLDER}"))
         if directory.parent.name.startswith("executor-"):
             # Standalone: each worker of the host has a directory, and in it one for each executor.
-            found.update(directory.parents[2].glob(f"spark-*/executor-*/blockmgr-*/{_FOLDER}"))
-    return found
+            folders.update(directory.parents[2].glob(f"spark-*/executor-*/blockmgr-*/{_FOLDER}"))
+    return folders
 
 
 def mark_committed(file: str) -> None:
@@ -243,10 +243,10 @@ def _sweep(folder: Path, directories: Sequence[str], succeeded: Container[int]) 
     if not is_own(folder):
         return False  # nobody uses it
     entries = os.scandir(folder)
-    ours = [(found[3], found[4], Path(e)) for e in entries if (found := _KEPT.fullmatch(e.name))]
+    ours = [(match[3], match[4], Path(e)) for e in entries if (match := _KEPT.fullmatch(e.name))]
     if not ours:
         return False
-    committed = _committed(directories)
+    committed = {attempt for attempt, _ in _map_outputs(directories)}
     now = time.monotonic()
     for attempt, written, path in ours:
         with contextlib.suppress(FileNotFoundError):  # another worker sweeps too
@@ -261,11 +261,6 @@ def _sweep(folder: Path, directories: Sequence[str], succeeded: Container[int]) 
             ):
                 path.unlink()
     return True
-
-
-def _committed(directories: Sequence[str]) -> set[str]:
-    """Return the ids of the task attempts whose map output Spark has on this executor."""
-    return {attempt for attempt, _ in _map_outputs(directories)}
 
 
 def _map_outputs(directories: Iterable[str]) -> Iterator[tuple[str, Path]]:

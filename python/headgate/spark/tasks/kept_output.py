@@ -41,7 +41,7 @@ _UNLIMITED: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptPartition:
     """The output that a producer keeps.
 
     Attributes:
@@ -112,10 +112,10 @@ class KeptOutput(Closing):
         else:
             self._segments().writer.emit(batch)
 
-    def keep(self, place: Path) -> Kept:
+    def keep(self, path: Path) -> KeptPartition:
         """End the output and return what is kept, in a file of this name if not in the result."""
-        kept = None if self._waiting is None else self._small(self._waiting)
-        return self._segments().keep(place, self._inline) if kept is None else kept
+        small = None if self._waiting is None else self._small(self._waiting)
+        return self._segments().keep(path, self._inline) if small is None else small
 
     def _may_wait(self, batch: pa.RecordBatch) -> bool:
         return (
@@ -126,15 +126,15 @@ class KeptOutput(Closing):
             and batch.schema.types == self._schema.types
         )
 
-    def _small(self, batches: list[pa.RecordBatch]) -> Kept | None:
+    def _small(self, batches: list[pa.RecordBatch]) -> KeptPartition | None:
         """Return the waiting rows in one page per subpartition; None if the pages are large."""
         import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
         if not batches:
-            return Kept([], [], WriterStats(0, 0, 0), 0)
+            return KeptPartition([], [], WriterStats(0, 0, 0), 0)
         # A host sends a page in one segment of its receiver.
         limits: Any = (self._options["max_record_size"], self._options["segment_size"])
-        found = keep_small(
+        pages = keep_small(
             pa.concat_batches(batches),
             self._schema,
             self._selector,
@@ -143,11 +143,12 @@ class KeptOutput(Closing):
             page_bytes=_PAGE,
             max_page_bytes=min(limits),
         )
-        if found is None:
+        if pages is None:
             return None
-        kept, rows = found
-        totals = WriterStats(sum(rows), sum(one.size for one in kept), len(kept))
-        return Kept(kept, rows, totals, 0)
+        subpartitions, rows = pages
+        size = sum(part.size for part in subpartitions)
+        totals = WriterStats(sum(rows), size, len(subpartitions))
+        return KeptPartition(subpartitions, rows, totals, 0)
 
     def _segments(self) -> _Segments:
         """Return the pages in segments, to which the batches that waited are written."""
@@ -178,14 +179,14 @@ class _Segments:
             self.environment.close()
             raise
 
-    def keep(self, place: Path, inline_limit: int) -> Kept:
+    def keep(self, path: Path, inline_limit: int) -> KeptPartition:
         self.writer.finish()
-        subpartitions = self._partition.keep(place, inline_limit=inline_limit)
+        subpartitions = self._partition.keep(path, inline_limit=inline_limit)
         stats = self.environment.stats()
-        counts = [one["rows"] for one in stats["partitions"][0]]
-        rows = [counts[one.subpartition] for one in subpartitions]
+        counts = [counted["rows"] for counted in stats["partitions"][0]]
+        rows = [counts[counted.subpartition] for counted in subpartitions]
         peak, disk_ms = stats.get("peak_bytes", 0), self.environment.waits().disk_ns // 1_000_000
-        return Kept(subpartitions, rows, self.writer.stats(), peak, disk_ms)
+        return KeptPartition(subpartitions, rows, self.writer.stats(), peak, disk_ms)
 
 
 def _copy(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

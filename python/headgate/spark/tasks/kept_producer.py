@@ -14,13 +14,13 @@ from headgate.kept import write_indexes
 from headgate.schema_cast import same_on_the_wire
 from headgate.selectors import GlobalSelector
 from headgate.spark.ddl_cast import DdlCast
-from headgate.spark.tasks.kept_files import folder_for, place_in, sweep
-from headgate.spark.tasks.kept_output import Kept, KeptOutput
+from headgate.spark.tasks.identity import numbers_in, this_task
+from headgate.spark.tasks.kept_files import folder_for, path_in, sweep
+from headgate.spark.tasks.kept_output import KeptOutput, KeptPartition
 from headgate.spark.tasks.notice import tell_start
-from headgate.spark.tasks.placing import selector_of
 from headgate.spark.tasks.report import report, run_of
+from headgate.spark.tasks.selector import selector_of
 from headgate.spark.tasks.start_host import ensure
-from headgate.spark.tasks.task import here, numbers_in
 from headgate.spark.tasks.timing import EMIT, FUNCTION, Clock
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply
 from headgate.writer import WriterStats
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from headgate.batches import BatchFunction
     from headgate.options import EnvironmentOptions
     from headgate.partition import KeptSubpartition
+    from headgate.spark.tasks.identity import Identity
     from headgate.spark.tasks.notice import Listener
     from headgate.spark.tasks.planned_source import PlannedSource
     from headgate.spark.tasks.start_host import HostPlan
-    from headgate.spark.tasks.task import Identity
 
 #: Columns of a row, one per subpartition that has rows: the partition, or a key that Spark's hash
 #: places there; the number of the input, the producer, the subpartition and its rows; a digest of
 #: these rows in their order, or null; the file, null if the pages are in the index; the index, null if
 #: the consumer finds it by the producer.
-ROWS: Final = "place int, input int, producer int, subpartition int, rows long, digest long, file string, pages binary"
+ROWS: Final = "key int, input int, producer int, subpartition int, rows long, digest long, file string, pages binary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class KeptProducerTask:
     Attributes:
         exchange: name of the exchange and this input, a part of the names of its files.
         input: number of the input.
-        given: schema of the batches that ``map`` gets.
+        input_schema: schema of the batches that ``map`` gets.
         schema: of the batches that are kept.
         num_partitions: subpartitions.
         options: options of the task's environment.
@@ -74,7 +74,7 @@ class KeptProducerTask:
 
     exchange: str
     input: int
-    given: pa.Schema
+    input_schema: pa.Schema
     schema: pa.Schema
     num_partitions: int
     options: EnvironmentOptions
@@ -95,7 +95,7 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
     """Keep the rows of a partition; yield one row for each subpartition that has some."""
     if task.listener is not None:
         tell_start(task.listener, run_of(task.exchange), task.num_partitions, "map")
-    me, clock, splits = here(), Clock(), 0
+    me, clock, splits = this_task(), Clock(), 0
     sweep(local_directories())
     read: AbstractContextManager[Iterable[pa.RecordBatch]] = nullcontext(batches)
     if task.source is not None:
@@ -103,23 +103,21 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
         splits = task.source.splits_of(numbers)
         read = closing(task.source.records(numbers))
     with read as rows:
-        kept = keep(task, me, _made(task, rows, clock), clock, splits)
-    if kept.subpartitions:
-        yield rows_of(task, me.partition, kept)
+        partition = keep(task, me, _mapped(task, rows, clock), clock, splits)
+    if partition.subpartitions:
+        yield rows_of(task, me.partition, partition)
 
 
-def _made(
+def _mapped(
     task: KeptProducerTask, batches: Iterable[pa.RecordBatch], clock: Clock
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows to keep."""
-    source = Source(batches, task.given, lambda _: None, clock)
-    made = apply("map", task.map, source)
+    """Return the rows to keep."""
+    source = Source(batches, task.input_schema, lambda _: None, clock)
+    rows: Iterator[pa.RecordBatch] = apply("map", task.map, source)
     if task.map is not None or task.source is not None:
         function = "the source" if task.map is None else "map"
-        made = DdlCast(task.schema, function, task.map_option, same_on_the_wire).all(made)
-    yield from made
-    if source.error is not None:
-        raise source.error  # map caught it and went on, so rows are missing
+        rows = DdlCast(task.schema, function, task.map_option, same_on_the_wire).all(rows)
+    return rows
 
 
 def keep(
@@ -130,7 +128,7 @@ def keep(
     splits: int = 0,
     *,
     ahead: int = 0,
-) -> Kept:
+) -> KeptPartition:
     """Keep batches as the output of this task, and tell the driver.
 
     Args:
@@ -157,80 +155,82 @@ def keep(
                 raise
             clock.enter(FUNCTION)
         clock.enter(EMIT)
-        place = place_in(folder, task.exchange, me.partition, me.attempt, ahead)
-        kept = output.keep(place)
-        _settle(task, place, kept, clock, splits)
-    return kept
+        path = path_in(folder, task.exchange, me.partition, me.attempt, ahead)
+        partition = output.keep(path)
+        _settle(task, path, partition, clock, splits)
+    return partition
 
 
 def keep_copy(
-    task: KeptProducerTask, me: Identity, one: KeptSubpartition, rows: int, clock: Clock
-) -> Kept:
+    task: KeptProducerTask, me: Identity, source: KeptSubpartition, rows: int, clock: Clock
+) -> KeptPartition:
     """Keep a copy of a subpartition that is on this host, without reading its rows.
 
     Raises:
         SpillError: the file system refuses the file.
     """
-    place = place_in(folder_for(me.attempt), task.exchange, me.partition, me.attempt)
-    if one.file is not None:
+    path = path_in(folder_for(me.attempt), task.exchange, me.partition, me.attempt)
+    if source.file is not None:
         try:
             # A second name of the same file would share the time by which a sweep knows a committed one.
-            shutil.copyfile(one.file, place)
+            shutil.copyfile(source.file, path)
         except OSError as error:
-            raise errors.SpillError(f"{place} cannot be written: {error}") from error
-        one = replace(one, file=str(place))
-    kept = Kept([one], [rows], WriterStats(rows, one.size, 0), 0)
-    _settle(task, place, kept, clock, 0)
-    return kept
+            raise errors.SpillError(f"{path} cannot be written: {error}") from error
+        source = replace(source, file=str(path))
+    partition = KeptPartition([source], [rows], WriterStats(rows, source.size, 0), 0)
+    _settle(task, path, partition, clock, 0)
+    return partition
 
 
-def _settle(task: KeptProducerTask, place: Path, kept: Kept, clock: Clock, splits: int) -> None:
+def _settle(
+    task: KeptProducerTask, path: Path, partition: KeptPartition, clock: Clock, splits: int
+) -> None:
     """Let consumers find what is kept, and tell the driver."""
     server = None
-    if kept.subpartitions:
+    if partition.subpartitions:
         if task.is_stable:
-            write_indexes(place, kept.subpartitions)
+            write_indexes(path, partition.subpartitions)
         if task.hosts is not None:
             server = ensure(task.hosts, local_directories())
     if task.reports is not None:
-        told = report(
+        task_report = report(
             task.exchange,
             task.num_partitions,
             "map",
             {
-                "rows": kept.totals.rows,
-                "bytes": kept.totals.bytes,
-                "peak_bytes": kept.peak_bytes,
-                "disk_ms": kept.disk_ms,
+                "rows": partition.totals.rows,
+                "bytes": partition.totals.bytes,
+                "peak_bytes": partition.peak_bytes,
+                "disk_ms": partition.disk_ms,
                 **clock.fields(),
             },
-            pages=kept.totals.buffers,
-            file_bytes=sum(one.size for one in kept.subpartitions if one.file is not None),
+            pages=partition.totals.buffers,
+            file_bytes=sum(part.size for part in partition.subpartitions if part.file is not None),
             splits=splits,
             server=server,
-            sizes={one.subpartition: one.size for one in kept.subpartitions},
+            sizes={part.subpartition: part.size for part in partition.subpartitions},
         )
-        task.reports.add([told])
+        task.reports.add([task_report])
 
 
-def rows_of(task: KeptProducerTask, producer: int, output: Kept) -> pa.RecordBatch:
+def rows_of(task: KeptProducerTask, producer: int, output: KeptPartition) -> pa.RecordBatch:
     """Return a row for each subpartition of the output, as :data:`ROWS` says."""
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
-    kept = output.subpartitions
-    numbers = [one.subpartition for one in kept]
-    places = numbers if task.keys is None else [task.keys[number] for number in numbers]
+    parts = output.subpartitions
+    numbers = [part.subpartition for part in parts]
+    keys = numbers if task.keys is None else [task.keys[number] for number in numbers]
     # An index has a checksum of each page, and batches that are the same give the same pages.
-    digests = [zlib.crc32(one.index) if task.has_digests else None for one in kept]
-    found = [(None, None) if task.is_stable else (one.file, one.index) for one in kept]
+    digests = [zlib.crc32(part.index) if task.has_digests else None for part in parts]
+    locations = [(None, None) if task.is_stable else (part.file, part.index) for part in parts]
     columns = {
-        "place": pa.array(places, pa.int32()),
-        "input": pa.array([task.input] * len(kept), pa.int32()),
-        "producer": pa.array([producer] * len(kept), pa.int32()),
+        "key": pa.array(keys, pa.int32()),
+        "input": pa.array([task.input] * len(parts), pa.int32()),
+        "producer": pa.array([producer] * len(parts), pa.int32()),
         "subpartition": pa.array(numbers, pa.int32()),
         "rows": pa.array(output.rows, pa.int64()),
         "digest": pa.array(digests, pa.int64()),
-        "file": pa.array([file for file, _ in found], pa.string()),
-        "pages": pa.array([index for _, index in found], pa.binary()),
+        "file": pa.array([file for file, _ in locations], pa.string()),
+        "pages": pa.array([index for _, index in locations], pa.binary()),
     }
     return pa.RecordBatch.from_pydict(columns)

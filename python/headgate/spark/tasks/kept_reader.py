@@ -19,7 +19,7 @@ from headgate.errors import (
 )
 from headgate.partition import KeptSubpartition
 from headgate.spark.tasks.kept_files import give_up, mark_committed
-from headgate.spark.tasks.places import Places
+from headgate.spark.tasks.kept_locations import KeptLocations
 from headgate.spark.tasks.start_host import refuses, revive
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headgate.address import ChannelAddress
     from headgate.control.address import CoordinatorAddress
     from headgate.options import EnvironmentOptions
-    from headgate.spark.tasks.places import Row
+    from headgate.spark.tasks.kept_locations import Row
     from headgate.spark.tasks.start_host import HostPlan
     from headgate.spark.tasks.user_function import Order
 
@@ -123,12 +123,12 @@ class KeptReader(Closing):
             SpillError: their file was cut off. Spark makes it again for the next attempt.
             ConnectError: a host cannot be reached. Spark makes what it served again for the next attempt, if it is gone.
         """
-        places = Places(source.exchange, source.driver)
-        for some in pieces:
-            for group in _groups(map(places.of, some), self._reading.most_remote):
-                for one in group:
-                    if isinstance(one, KeptSubpartition) and one.file is not None:
-                        mark_committed(one.file)
+        locations = KeptLocations(source.exchange, source.driver)
+        for piece in pieces:
+            for group in _groups(map(locations.of, piece), self._reading.most_remote):
+                for subpartition in group:
+                    if isinstance(subpartition, KeptSubpartition) and subpartition.file is not None:
+                        mark_committed(subpartition.file)
                 try:
                     yield from self.read_kept(group, source.schema)
                 except _LOST:
@@ -137,25 +137,25 @@ class KeptReader(Closing):
                 except _UNREACHABLE:
                     for address in _hosts(group):
                         if refuses(address.host, address.port, _FOLLOWED):
-                            places.lose(address, _GIVEN_UP)
+                            locations.lose(address, _GIVEN_UP)
                     raise
 
     def _give_up_lost(
         self, group: list[KeptSubpartition | ChannelAddress], schema: pa.Schema
     ) -> None:
         """Give up all of a group that is lost, so that several cost one attempt."""
-        for one in group:
-            if not isinstance(one, KeptSubpartition):
-                self._await_host(one, schema)
-            elif self._is_lost(one, schema):
-                give_up(one.file or "")
+        for subpartition in group:
+            if not isinstance(subpartition, KeptSubpartition):
+                self._await_host(subpartition, schema)
+            elif self._is_lost(subpartition, schema):
+                give_up(subpartition.file or "")
 
-    def _await_host(self, one: ChannelAddress, schema: pa.Schema) -> None:
+    def _await_host(self, address: ChannelAddress, schema: pa.Schema) -> None:
         """Wait until the host of a damaged subpartition has given it up, so that the next attempt does not ask for it."""
         end = time.monotonic() + _HOST
         while time.monotonic() < end:
             try:
-                for _ in self.read_kept([one], schema):
+                for _ in self.read_kept([address], schema):
                     pass
             except (IntegrityError, SpillError):
                 time.sleep(_PAUSE)
@@ -164,27 +164,27 @@ class KeptReader(Closing):
             else:
                 return  # it is not damaged
 
-    def _is_lost(self, one: KeptSubpartition, schema: pa.Schema) -> bool:
+    def _is_lost(self, subpartition: KeptSubpartition, schema: pa.Schema) -> bool:
         """Return True if a subpartition in a file cannot be read when it is tried once more."""
-        if one.file is None:
+        if subpartition.file is None:
             return False  # its pages came through Spark's shuffle, which has checksums of its own
         try:
-            for _ in self.read_kept([one], schema):
+            for _ in self.read_kept([subpartition], schema):
                 pass
         except _LOST:
             return True
         return False
 
     def read_kept(
-        self, places: Iterable[KeptSubpartition | ChannelAddress], schema: pa.Schema
+        self, subpartitions: Iterable[KeptSubpartition | ChannelAddress], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         """Yield the batches of subpartitions, which are read side by side."""
         gate = self._environment.create_input_gate(sealed=False, schema=schema)
-        for one in places:
-            if isinstance(one, KeptSubpartition):
-                gate.add_kept_channel(one)
+        for subpartition in subpartitions:
+            if isinstance(subpartition, KeptSubpartition):
+                gate.add_kept_channel(subpartition)
             else:
-                gate.add_channel(one)
+                gate.add_channel(subpartition)
         gate.seal()
         yield from hg.RecordReader(gate, schema=schema, batch_bytes=self._reading.batch_bytes)
         gate.close()
@@ -201,22 +201,22 @@ def _environment(reading: KeptReading) -> hg.ShuffleEnvironment:
 
 def _hosts(group: Iterable[KeptSubpartition | ChannelAddress]) -> list[ChannelAddress]:
     """Return an address at each host that a gate reads from."""
-    remote = [one for one in group if not isinstance(one, KeptSubpartition)]
-    return list({one.process_id: one for one in remote}.values())
+    remote = [address for address in group if not isinstance(address, KeptSubpartition)]
+    return list({address.process_id: address for address in remote}.values())
 
 
 def _groups(
-    found: Iterable[KeptSubpartition | ChannelAddress], most: int
+    subpartitions: Iterable[KeptSubpartition | ChannelAddress], most: int
 ) -> Iterator[list[KeptSubpartition | ChannelAddress]]:
     """Yield what one gate reads at a time: at most so many channels to other hosts."""
     group: list[KeptSubpartition | ChannelAddress] = []
     remote = 0
-    for one in found:
-        is_remote = not isinstance(one, KeptSubpartition)
+    for subpartition in subpartitions:
+        is_remote = not isinstance(subpartition, KeptSubpartition)
         if is_remote and remote == most:
             yield group
             group, remote = [], 0
-        group.append(one)
+        group.append(subpartition)
         remote += is_remote
     if group:
         yield group

@@ -17,13 +17,13 @@ from headgate.errors import InternalError, SchemaMismatchError
 from headgate.partition import KeptSubpartition
 from headgate.schema_cast import same_on_the_wire
 from headgate.spark.ddl_cast import DdlCast
+from headgate.spark.tasks.identity import this_task
 from headgate.spark.tasks.kept_consumer import Counts
 from headgate.spark.tasks.kept_files import discard, sweep
-from headgate.spark.tasks.kept_output import Kept
+from headgate.spark.tasks.kept_locations import KeptLocations
+from headgate.spark.tasks.kept_output import KeptPartition
 from headgate.spark.tasks.kept_producer import keep, keep_copy, rows_of
 from headgate.spark.tasks.kept_reader import KeptReader
-from headgate.spark.tasks.places import Places
-from headgate.spark.tasks.task import here
 from headgate.spark.tasks.timing import Clock, yielded
 from headgate.spark.tasks.user_function import Source, apply
 from headgate.writer import WriterStats
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from pyspark import Accumulator
 
     from headgate.batches import BatchFunction
+    from headgate.spark.tasks.identity import Identity
+    from headgate.spark.tasks.kept_locations import Row
     from headgate.spark.tasks.kept_producer import KeptProducerTask
     from headgate.spark.tasks.kept_reader import KeptInput, KeptReading
-    from headgate.spark.tasks.places import Row
-    from headgate.spark.tasks.task import Identity
 
 #: Numbers of the inputs of a round, in the rows of their producers.
 STATE: Final = 0
@@ -66,8 +66,8 @@ class KeptRoundTask:
             these; None if both are about all rows.
         changed: the rows that the first ``send`` gets, if a part of the rounds has run already; else None.
         has_flag: True if the result says in a last column which rows the last round changed.
-        kept: keeps the new state, which has one subpartition; None in the first round and at the end.
-        sent: keeps the messages; None at the end.
+        state_output: keeps the new state, which has one subpartition; None in the first round and at the end.
+        message_output: keeps the messages; None at the end.
         result: schema of the result.
         partitions: of the result.
         reading: how the task reads.
@@ -82,8 +82,8 @@ class KeptRoundTask:
     key: str | None
     changed: KeptInput | None
     has_flag: bool
-    kept: KeptProducerTask | None
-    sent: KeptProducerTask | None
+    state_output: KeptProducerTask | None
+    message_output: KeptProducerTask | None
     result: pa.Schema
     partitions: int
     reading: KeptReading
@@ -93,10 +93,11 @@ class KeptRoundTask:
 def run(task: KeptRoundTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield a row for each partition with messages, for the state and for the end; or the result."""
     sweep(local_directories())
-    found = _by_input(task, batches)
+    rows = _by_input(task, batches)
     with KeptReader(task.reading) as reader:
-        one = _Round(task, reader, found)
-        yield from one.result() if task.sent is None else one.rows(task.sent)
+        round_ = _Round(task, reader, rows)
+        messages = task.message_output
+        yield from round_.result() if messages is None else round_.rows(messages)
 
 
 def _by_input(task: KeptRoundTask, batches: Iterable[pa.RecordBatch]) -> list[list[Row]]:
@@ -105,26 +106,26 @@ def _by_input(task: KeptRoundTask, batches: Iterable[pa.RecordBatch]) -> list[li
     Raises:
         InternalError: they are not all rows of one partition.
     """
-    found: list[list[Row]] = [[] for _ in range(_MARK + 1)]
+    by_input: list[list[Row]] = [[] for _ in range(_MARK + 1)]
     for batch in batches:
         for row in batch.to_pylist():
-            found[row["input"]].append(row)
+            by_input[row["input"]].append(row)
     is_first = task.messages is None
     # The state of a later round is in the only subpartition of its task.
-    told = found if is_first else found[LINKS:]
-    numbers = {row["subpartition"] for some in told for row in some}
+    shuffled = by_input if is_first else by_input[LINKS:]
+    numbers = {row["subpartition"] for rows in shuffled for row in rows}
     if is_first:
-        is_whole = numbers <= {here().partition}
+        is_whole = numbers <= {this_task().partition}
     else:
-        is_whole = len(numbers) == 1 and len(found[_MARK]) == 1 if any(found) else True
+        is_whole = len(numbers) == 1 and len(by_input[_MARK]) == 1 if any(by_input) else True
     if not is_whole:
         raise InternalError(
             "Spark gave a task of an iteration the rows of other partitions than its own",
             asked=f"the inputs of one partition, {task.partitions} partitions",
-            have=f"partitions {sorted(numbers)}, {len(found[_MARK])} of them whole",
+            have=f"partitions {sorted(numbers)}, {len(by_input[_MARK])} of them whole",
             remedy='spark.conf.set("spark.sql.unionOutputPartitioning", True) · num_partitions=1',
         )
-    return found
+    return by_input
 
 
 class _Round:
@@ -136,10 +137,10 @@ class _Round:
         found: the rows of producers by input.
     """
 
-    def __init__(self, task: KeptRoundTask, reader: KeptReader, found: list[list[Row]]) -> None:
+    def __init__(self, task: KeptRoundTask, reader: KeptReader, rows: list[list[Row]]) -> None:
         self._task = task
         self._reader = reader
-        self._found = found
+        self._rows = rows
         self._counts = Counts()
         #: The rows that ``update`` returned, if only those that changed are asked for.
         self._changed: list[pa.RecordBatch] = []
@@ -149,57 +150,58 @@ class _Round:
         task, counts = self._task, self._counts
         rows = self._flagged() if task.has_flag else self._state()
         yield from yielded(DdlCast(task.result, "update", "").all(rows), counts.clock)
-        counts.peak = self._reader.peak_bytes
-        counts.disk_ms, counts.link_ms = self._reader.disk_ms, self._reader.link_ms
+        counts.end(self._reader)
         if task.reports is not None:
             # With a flag the driver sees itself if something changed.
             changed = 0 if task.has_flag else sum(batch.num_rows for batch in self._changed)
-            told = counts.report(task.state.exchange, task.partitions)
-            task.reports.add([replace(told, changed=changed)])
+            task_report = counts.report(task.state.exchange, task.partitions)
+            task.reports.add([replace(task_report, changed=changed)])
 
     def rows(self, sent: KeptProducerTask) -> Iterator[pa.RecordBatch]:
         """Keep the new state and the messages; yield the rows that say where they are."""
-        task, me = self._task, here()
-        state = None if task.kept is None else self._keep(task.kept, me)
+        task, me = self._task, this_task()
+        state = None if task.state_output is None else self._keep(task.state_output, me)
         yield self._mark(sent, me)
-        if task.kept is not None and state is not None and state.subpartitions:
-            yield rows_of(_here(task.kept, me), me.partition, state)
+        if task.state_output is not None and state is not None and state.subpartitions:
+            yield rows_of(_here(task.state_output, me), me.partition, state)
         if task.key is not None and state is not None and not self._changed:
             return
-        if task.changed is not None and not self._found[CHANGED]:
+        if task.changed is not None and not self._rows[CHANGED]:
             return
         clock = Clock()
         try:
-            kept = keep(sent, me, self._made(self._sources_of_send(state, clock)), clock)
+            partition = keep(sent, me, self._messages(self._sources_of_send(state, clock)), clock)
         except BaseException:
-            if task.kept is not None:
-                discard(task.kept.exchange, me.partition, me.attempt)
+            if task.state_output is not None:
+                discard(task.state_output.exchange, me.partition, me.attempt)
             raise
-        if kept.subpartitions:
-            yield rows_of(sent, me.partition, kept)
+        if partition.subpartitions:
+            yield rows_of(sent, me.partition, partition)
 
     def _mark(self, sent: KeptProducerTask, me: Identity) -> pa.RecordBatch:
         """Return the row by which the next round knows that it has all rows of this partition."""
-        mark = Kept([KeptSubpartition(me.partition, 0, None, b"")], [0], WriterStats(0, 0, 0), 0)
+        mark = KeptPartition(
+            [KeptSubpartition(me.partition, 0, None, b"")], [0], WriterStats(0, 0, 0), 0
+        )
         return rows_of(replace(sent, input=_MARK, has_digests=False), me.partition, mark)
 
-    def _keep(self, kept: KeptProducerTask, me: Identity) -> Kept:
+    def _keep(self, task: KeptProducerTask, me: Identity) -> KeptPartition:
         """Keep the new state."""
-        made, rows = self._state(), self._found[STATE]
+        new_state, rows = self._state(), self._rows[STATE]
         if self._task.key is None or self._changed or len(rows) != 1:
-            return keep(kept, me, made, self._counts.clock, ahead=_SENDING)
-        place = Places(self._task.state.exchange, self._task.state.driver).of(rows[0])
+            return keep(task, me, new_state, self._counts.clock, ahead=_SENDING)
+        location = KeptLocations(self._task.state.exchange, self._task.state.driver).of(rows[0])
         # The first state shares its files with other partitions, each a subpartition.
-        if isinstance(place, KeptSubpartition) and place.subpartition == 0:
-            return keep_copy(kept, me, place, rows[0]["rows"], self._counts.clock)
-        return keep(kept, me, made, self._counts.clock)
+        if isinstance(location, KeptSubpartition) and location.subpartition == 0:
+            return keep_copy(task, me, location, rows[0]["rows"], self._counts.clock)
+        return keep(task, me, new_state, self._counts.clock)
 
     def _state(self) -> Iterator[pa.RecordBatch]:
         """Return the new state. If ``update`` returns changes, it is called at once."""
         task = self._task
         if task.key is None:
             return self._updated()
-        if self._found[MESSAGES]:
+        if self._rows[MESSAGES]:
             self._changed = self._all_updated()
         rows = self._source(task.state, STATE)
         return self._merged(rows, task.key) if self._changed else rows
@@ -219,9 +221,8 @@ class _Round:
         assert task.messages is not None  # noqa: S101 - the first round does not update
         sources = [self._source(task.state, STATE), self._source(task.messages, MESSAGES)]
         accepts = None if task.key is not None else same_on_the_wire
-        made = apply("update", task.update, *sources)
-        yield from DdlCast(task.state.schema, "update", "", accepts).all(made)
-        _raise_errors(sources)
+        batches = apply("update", task.update, *sources)
+        yield from DdlCast(task.state.schema, "update", "", accepts).all(batches)
 
     def _all_updated(self) -> list[pa.RecordBatch]:
         """Return what ``update`` returns, with the schema of the state."""
@@ -242,36 +243,36 @@ class _Round:
 
         keys = pa.chunked_array([batch.column(key) for batch in self._changed]).combine_chunks()
         for batch in state:
-            kept = batch.filter(pc.invert(pc.is_in(batch.column(key), value_set=keys)))
-            if kept.num_rows:
-                yield kept
+            unchanged = batch.filter(pc.invert(pc.is_in(batch.column(key), value_set=keys)))
+            if unchanged.num_rows:
+                yield unchanged
         yield from self._changed
 
-    def _sources_of_send(self, state: Kept | None, clock: Clock) -> list[Source]:
+    def _sources_of_send(self, state: KeptPartition | None, clock: Clock) -> list[Source]:
         task = self._task
         schema = task.state.schema
         if state is None:
-            given, number = (task.state, STATE) if task.changed is None else (task.changed, CHANGED)
-            rows = self._reader.read(given, [self._found[number]])
+            input_, number = task.changed or task.state, STATE if task.changed is None else CHANGED
+            rows = self._reader.read(input_, [self._rows[number]])
         elif task.key is not None:
             rows = iter(self._changed)
         else:
             rows = self._reader.read_kept(state.subpartitions, schema)
-        sources = [Source(rows, schema, _uncounted, clock)]
+        # Nothing is counted: the rows were counted when they were read.
+        sources = [Source(rows, schema, lambda _: None, clock)]
         return sources if task.links is None else [*sources, self._source(task.links, LINKS, clock)]
 
-    def _made(self, sources: list[Source]) -> Iterator[pa.RecordBatch]:
+    def _messages(self, sources: list[Source]) -> Iterator[pa.RecordBatch]:
         """Yield the messages."""
-        sent = self._task.sent
+        sent = self._task.message_output
         assert sent is not None  # noqa: S101 - the end sends none
-        made = apply("send", self._task.send, *sources)
-        yield from DdlCast(sent.schema, "send", "message_schema", same_on_the_wire).all(made)
-        _raise_errors(sources)
+        batches = apply("send", self._task.send, *sources)
+        yield from DdlCast(sent.schema, "send", "message_schema", same_on_the_wire).all(batches)
 
-    def _source(self, given: KeptInput, number: int, clock: Clock | None = None) -> Source:
-        rows = self._reader.read(given, [self._found[number]])
+    def _source(self, input_: KeptInput, number: int, clock: Clock | None = None) -> Source:
+        rows = self._reader.read(input_, [self._rows[number]])
         counts = self._counts
-        return Source(rows, given.schema, counts.add, clock or counts.clock, given.order)
+        return Source(rows, input_.schema, counts.add, clock or counts.clock, input_.order)
 
 
 def _check_once(changed: list[pa.RecordBatch], key: str) -> None:
@@ -298,17 +299,7 @@ def _check_once(changed: list[pa.RecordBatch], key: str) -> None:
     )
 
 
-def _here(kept: KeptProducerTask, me: Identity) -> KeptProducerTask:
+def _here(task: KeptProducerTask, me: Identity) -> KeptProducerTask:
     """Return a task whose only subpartition goes to the partition of this task in the next round."""
-    assert kept.keys is not None  # noqa: S101 - rounds are placed by Spark's hash
-    return replace(kept, keys=(kept.keys[me.partition],))
-
-
-def _uncounted(batch: pa.RecordBatch) -> None:
-    """Count nothing: the rows were counted when they were read."""
-
-
-def _raise_errors(sources: Iterable[Source]) -> None:
-    for source in sources:
-        if source.error is not None:
-            raise source.error  # the function caught it and went on, so rows are missing
+    assert task.keys is not None  # noqa: S101 - rounds are placed by Spark's hash
+    return replace(task, keys=(task.keys[me.partition],))

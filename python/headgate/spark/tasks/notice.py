@@ -15,6 +15,8 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from headgate.spark.tasks.identity import task_context
+
 if TYPE_CHECKING:
     from headgate.spark.tasks.report import Role
 
@@ -70,25 +72,19 @@ def tell_start(listener: Listener, exchange: str, partitions: int, role: Role) -
         role: of the task.
     """
     global _newest  # noqa: PLW0603 - a worker runs one task at a time
-    from pyspark import TaskContext  # noqa: PLC0415 - pyspark only where Spark is
-
-    context = TaskContext.get()
-    if context is None:
-        raise RuntimeError("not in a Spark task")
+    context = task_context()
     stage, execution = context.stageId(), context.getLocalProperty("spark.sql.execution.id")
     this = listener.token, exchange, role, stage
     if this == _newest:
         return
     _newest = this
-    words = json.dumps([exchange, partitions, role, int(execution) if execution else None, stage])
+    text = json.dumps([exchange, partitions, role, int(execution) if execution else None, stage])
     # The driver's name is one that this executor has resolved before, to connect to the driver.
     with contextlib.suppress(OSError):
-        (family, kind, protocol, _, place), *_ = socket.getaddrinfo(
-            listener.host, listener.port, type=socket.SOCK_DGRAM
-        )
-        with socket.socket(family, kind, protocol) as one:
-            one.setblocking(False)
-            one.sendto(listener.token + words.encode("ascii"), place)
+        info = socket.getaddrinfo(listener.host, listener.port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(*info[:3]) as sender:
+            sender.setblocking(False)
+            sender.sendto(listener.token + text.encode("ascii"), info[4])
 
 
 def notice_of(token: bytes, data: bytes) -> Notice | None:

@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING, Any
 from headgate._kinds import kind_of
 from headgate.errors import SourceError
 from headgate.source.planning import read_splits
-from headgate.spark.ddl_cast import DdlCast
-from headgate.spark.tasks.function import FunctionTask
-from headgate.spark.tasks.function import run as call
-from headgate.spark.tasks.task import numbers_in
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Generator
 
     import pyarrow as pa
 
-    from headgate.batches import BatchFunction
     from headgate.source import Source
 
 
@@ -67,33 +62,3 @@ class PlannedSource:
     def splits_of(self, tasks: list[int]) -> int:
         """Return how many splits the tasks with these numbers have."""
         return sum(len(self.shares[number]) for number in tasks)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceTask:
-    """A task that reads its share of a source and calls ``map``; Spark's own shuffle moves the rows.
-
-    Attributes:
-        source: the source.
-        map: makes the rows; None where they are those of the source.
-        given: schema of the source's batches.
-        schema: of the rows.
-        option: the option that declares the schema of ``map``.
-    """
-
-    source: PlannedSource
-    map: BatchFunction | None
-    given: pa.Schema
-    schema: pa.Schema
-    option: str
-
-
-def run(task: SourceTask, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the tasks with these numbers."""
-    records = task.source.records(numbers_in(numbers))
-    if task.map is None:
-        yield from DdlCast(task.schema, "the source", task.option).all(records)
-    else:
-        yield from call(
-            FunctionTask("map", task.map, task.given, task.schema, task.option), records
-        )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from headgate._directories import local_directories
 from headgate.observe.edges import folded
 from headgate.observe.record import Task
+from headgate.spark.tasks.identity import task_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,11 +101,7 @@ def report(
         sizes: bytes for each consumer that a producer has rows for.
         **more: attributes of :class:`TaskReport` that only a producer has.
     """
-    from pyspark import TaskContext  # noqa: PLC0415 - pyspark only where Spark is
-
-    context = TaskContext.get()
-    if context is None:
-        raise RuntimeError("not in a Spark task")
+    context = task_context()
     execution = context.getLocalProperty("spark.sql.execution.id")
     each, edges = folded([sizes.get(n, 0) for n in range(partitions)] if sizes else [])
     attempt = context.taskAttemptId()

@@ -18,7 +18,7 @@ import headgate
 from headgate import _options
 from headgate.errors import ConnectError
 from headgate.spark.tasks.host import ADDRESS, LOCK
-from headgate.spark.tasks.kept_files import folders_of, is_own, own
+from headgate.spark.tasks.kept_files import folders_of, is_own, owned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,13 +95,13 @@ def ensure(plan: HostPlan, directories: Sequence[str]) -> HostAddress:
     Raises:
         ConnectError: the host did not start.
     """
-    folder = own(folders_of(directories)[0])
+    folder = owned(folders_of(directories)[0])
     deadline = time.monotonic() + _START
     while time.monotonic() < deadline:
         _start_if_none(plan, folder, directories)
-        found = _address(folder)
-        if found is not None:
-            return found
+        address = _address(folder)
+        if address is not None:
+            return address
         time.sleep(_PAUSE)
     raise ConnectError(
         f"the host of this executor did not start within {_START:g} s",
@@ -152,10 +152,10 @@ def _locked(descriptor: int) -> bool:
 
 def _address(folder: Path) -> HostAddress | None:
     try:
-        found: dict[str, Any] = json.loads((folder / ADDRESS).read_text(encoding="ascii"))
+        fields: dict[str, Any] = json.loads((folder / ADDRESS).read_text(encoding="ascii"))
     except FileNotFoundError:
         return None
-    return HostAddress(**found)
+    return HostAddress(**fields)
 
 
 def _start(
@@ -211,8 +211,8 @@ def _executor() -> tuple[int | None, str]:
     while process > 1:
         folder = Path("/proc", str(process))
         if (folder / "comm").read_text(encoding="utf-8").strip() == "java":
-            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            named = words[words.index(_ID) + 1] if _ID in words else ""
+            arguments = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            named = arguments[arguments.index(_ID) + 1] if _ID in arguments else ""
             return process, named
         status = (folder / "status").read_text(encoding="utf-8")
         process = int(status.partition("PPid:")[2].split()[0])

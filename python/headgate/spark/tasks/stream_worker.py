@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.control.cause import Cause
 from headgate.spark.tasks.entry import unpickled
-from headgate.spark.tasks.task import here
+from headgate.spark.tasks.identity import this_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -47,5 +48,7 @@ def run(task: WorkerTask, numbers: Iterable[int]) -> Iterator[bytes]:
         graph, name, options = unpickled(task.job)
         StreamWorker(graph, name, number, task.place, options).run()
     except Exception as error:  # noqa: BLE001 - the driver gets it
-        cause = Cause.of(error, where=here().words(f"worker {number}"))
+        me = this_task()
+        where = f"worker {number} of partition {me.partition}, stage {me.stage}, task {me.attempt}"
+        cause = Cause.of(error, where=f"{where} on {socket.gethostname()}")
         yield json.dumps(cause.fields()).encode()

@@ -22,10 +22,6 @@ BLOCKED: Final = 3
 _MS: Final = 1_000_000
 
 
-def _never() -> int:
-    return 0
-
-
 class Clock:
     """Adds up the time of one thread by state; the states' sum is the time since its start.
 
@@ -44,7 +40,7 @@ class Clock:
         self._spent = [0, 0, 0, 0]
         self._since = now()
         #: Returns the ns of EMIT that were waits for segments.
-        self.blocked_ns: Callable[[], int] = _never
+        self.blocked_ns: Callable[[], int] = lambda: 0
 
     def enter(self, state: int) -> None:
         """Let the time from now on count for ``state``."""

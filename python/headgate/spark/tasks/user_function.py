@@ -121,6 +121,7 @@ def apply(name: str, function: BatchFunction | None, *sources: Source) -> Iterat
     Raises:
         UserFunctionFailed: the function raised.
         SchemaMismatchError: the function returned nothing that could have rows, or None among its batches.
+        Exception: of a source. If the function caught it and went on, rows are missing.
     """
     if function is None:
         (source,) = sources
@@ -128,12 +129,12 @@ def apply(name: str, function: BatchFunction | None, *sources: Source) -> Iterat
         return
     inputs = [source.ordered() for source in sources]
     try:
-        made = function(*inputs)
+        output = function(*inputs)
     except BaseException as error:
         _raise_origin(sources)
         raise UserFunctionFailed(name, error) from error
-    refuse_early_return(name, made, inputs)
-    batches = returned(name, made)
+    refuse_early_return(name, output, inputs)
+    batches = returned(name, output)
     try:
         yield from batches
     except GeneratorExit:
@@ -143,6 +144,7 @@ def apply(name: str, function: BatchFunction | None, *sources: Source) -> Iterat
         if isinstance(error, errors.SchemaMismatchError) and error.details.get("function") == name:
             raise  # of what the function returned, not by the function
         raise UserFunctionFailed(name, error) from error
+    _raise_origin(sources)
 
 
 def _raise_origin(sources: Iterable[Source]) -> None:
@@ -152,7 +154,7 @@ def _raise_origin(sources: Iterable[Source]) -> None:
             raise source.error from source.error.__cause__
 
 
-def own(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def guarded(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a function that calls the user's and raises UserFunctionFailed for its exceptions."""
 
     def called(value: Any) -> Any:

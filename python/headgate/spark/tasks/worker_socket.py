@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+_INTERNET: Final = {socket.AF_INET, socket.AF_INET6}
 _LOOPBACK: Final = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 #: Linux alone lets a program ask for an acknowledgement. It sends one that it owes, and the next few at once.
 _ACKNOWLEDGE: Final = getattr(socket, "TCP_QUICKACK", None)
@@ -29,9 +30,9 @@ _ACKNOWLEDGE: Final = getattr(socket, "TCP_QUICKACK", None)
 def without_delays(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield what the JVM sends, without the waits of TCP for more data; in both directions."""
     with ExitStack() as stack:
-        connections = [stack.enter_context(one) for one in _from_jvm()]
-        for one in connections:
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connections = [stack.enter_context(connection) for connection in _from_jvm()]
+        for connection in connections:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _acknowledge(connections)
         for batch in batches:
             yield batch
@@ -40,8 +41,8 @@ def without_delays(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 def _acknowledge(connections: list[socket.socket]) -> None:
     if _ACKNOWLEDGE is not None:
-        for one in connections:
-            one.setsockopt(socket.IPPROTO_TCP, _ACKNOWLEDGE, 1)
+        for connection in connections:
+            connection.setsockopt(socket.IPPROTO_TCP, _ACKNOWLEDGE, 1)
 
 
 def _from_jvm() -> Iterator[socket.socket]:
@@ -50,16 +51,16 @@ def _from_jvm() -> Iterator[socket.socket]:
         number = int(entry.name)
         with suppress(OSError):  # not open any more, or not connected
             if stat.S_ISSOCK(os.fstat(number).st_mode):
-                one = socket.socket(fileno=os.dup(number))
-                if _is_from_jvm(one):
-                    yield one
+                connection = socket.socket(fileno=os.dup(number))
+                if _is_from_jvm(connection):
+                    yield connection
                 else:
-                    one.close()
+                    connection.close()
 
 
-def _is_from_jvm(one: socket.socket) -> bool:
-    is_tcp = one.type == socket.SOCK_STREAM and one.family in {socket.AF_INET, socket.AF_INET6}
+def _is_from_jvm(connection: socket.socket) -> bool:
+    is_tcp = connection.type == socket.SOCK_STREAM and connection.family in _INTERNET
     try:
-        return is_tcp and one.getpeername()[0] in _LOOPBACK
+        return is_tcp and connection.getpeername()[0] in _LOOPBACK
     except OSError:  # it listens
         return False

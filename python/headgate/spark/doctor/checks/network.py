@@ -28,6 +28,7 @@ _SLOW: Final = 3.0
 _FEWEST: Final = 6
 #: Days before its end in which a certificate is worth a warning.
 _SOON: Final = 14
+_OF_SLOW: Final = "look at the link, the CPU and the neighbours of that host · exclude it"
 _LINKS: Final = {"tcp": "over TCP", "same_host": "within a host", "": "by an unknown link"}
 
 
@@ -36,24 +37,24 @@ def driver(context: Context) -> list[Finding]:
     crew, check = context.crew, "driver"
     if crew is None or not crew.invited:
         return []
-    found: list[Finding] = []
+    findings: list[Finding] = []
     who = "processes of the executor" if crew.is_alone else "executors"
     if crew.busy:
-        said = f"executor {those(crew.busy)} had no free slot for the exchange between pairs"
+        summary = f"executor {those(crew.busy)} had no free slot for the exchange between pairs"
         remedy = "run it again when slots are free"
-        found.append(Finding(ExecutorSilent.code, "warn", check, said, remedy))
+        findings.append(Finding(ExecutorSilent.code, "warn", check, summary, remedy))
     lost = [name for name in crew.invited if name not in {*crew.joined, *crew.busy}]
     if lost:
         errors = [crew.errors[name] for name in lost if crew.errors.get(name)]
         why = f": {errors[0]}" if errors else ""
-        said = f"executor {those(lost)} did not reach the driver at {crew.driver or 'its address'}{why}"
+        summary = f"executor {those(lost)} did not reach the driver at {crew.driver or 'its address'}{why}"
         remedy = "spark.driver.host=<an address of the driver that executors can reach> · open its ports · free slots"
-        found.append(Finding(CoordinatorError.code, "fail", check, said, remedy))
+        findings.append(Finding(CoordinatorError.code, "fail", check, summary, remedy))
     if crew.joined:
-        own = ", ".join(sorted(set(crew.joined.values()))[:4])
-        said = f"{len(crew.joined)} of {len(crew.invited)} {who} reach the driver at {crew.driver}, from {own}"
-        found.insert(0, Finding(CoordinatorError.code, "ok", check, said))
-    return found
+        addresses = ", ".join(sorted(set(crew.joined.values()))[:4])
+        summary = f"{len(crew.joined)} of {len(crew.invited)} {who} reach the driver at {crew.driver}, from {addresses}"
+        findings.insert(0, Finding(CoordinatorError.code, "ok", check, summary))
+    return findings
 
 
 def pairs(context: Context) -> list[Finding]:
@@ -63,25 +64,22 @@ def pairs(context: Context) -> list[Finding]:
         return []
     failed = [pair for pair in crew.pairs if pair.error]
     if not failed:
-        what = (
-            "two processes of the executor"
-            if crew.is_alone
-            else f"{len(crew.pairs)} of {len(crew.pairs)} pairs"
-        )
+        number = len(crew.pairs)
+        what = "two processes of the executor" if crew.is_alone else f"{number} of {number} pairs"
         return [Finding(ConnectError.code, "ok", check, f"{what} reach each other")]
-    found = []
+    findings = []
     for code in sorted({pair.code for pair in failed}):
         those_pairs = [pair for pair in failed if pair.code == code]
         towards = Counter(pair.writer for pair in those_pairs)
         name, number = towards.most_common(1)[0]
         where = crew.joined.get(name, "an unknown address")
-        said = f"{len(those_pairs)} of {len(crew.pairs)} pairs failed"
+        summary = f"{len(those_pairs)} of {len(crew.pairs)} pairs failed"
         if number == len(those_pairs):
-            said += f", all towards executor {name} at {where}"
-        said += f"; {those_pairs[0].name}: {those_pairs[0].error}"
-        known = ERRORS.get(code, ConnectError)
-        found.append(Finding(known.code, "fail", check, said, known.default_remedy))
-    return found
+            summary += f", all towards executor {name} at {where}"
+        summary += f"; {those_pairs[0].name}: {those_pairs[0].error}"
+        kind = ERRORS.get(code, ConnectError)
+        findings.append(Finding(kind.code, "fail", check, summary, kind.default_remedy))
+    return findings
 
 
 def speed(context: Context) -> list[Finding]:
@@ -89,7 +87,7 @@ def speed(context: Context) -> list[Finding]:
     crew, check = context.crew, "speed"
     if crew is None or not crew.pairs:
         return []
-    found = []
+    findings = []
     for link in ("tcp", "same_host", ""):
         measured = {p: p.rate for p in crew.pairs if p.rate is not None and p.link == link}
         if not measured:
@@ -101,18 +99,14 @@ def speed(context: Context) -> list[Finding]:
         ratio = (
             f"{rate / typical:.2f} of the median {_rate(typical)}" if typical else "no rate at all"
         )
-        said = f"{len(measured)} pairs {_LINKS[link]}; the slowest, {slowest.name}, has {_rate(rate)}, {ratio}"
-        remedy = (
-            "look at the link, the CPU and the neighbours of that host · exclude it"
-            if is_slow
-            else ""
-        )
-        found.append(Finding(SlowLink.code, "warn" if is_slow else "ok", check, said, remedy))
+        summary = f"{len(measured)} pairs {_LINKS[link]}; the slowest, {slowest.name}, has {_rate(rate)}, {ratio}"
+        level, remedy = ("warn", _OF_SLOW) if is_slow else ("ok", "")
+        findings.append(Finding(SlowLink.code, level, check, summary, remedy))
     late = [pair for pair in crew.pairs if pair.rate is None and not pair.error]
     if late:
-        said = f"the speed of {len(late)} of {len(crew.pairs)} pairs is unknown: there was no time, such as for {late[0].name}"
-        found.append(Finding(SlowLink.code, "warn", check, said, "a smaller size"))
-    return found
+        summary = f"the speed of {len(late)} of {len(crew.pairs)} pairs is unknown: there was no time, such as for {late[0].name}"
+        findings.append(Finding(SlowLink.code, "warn", check, summary, "a smaller size"))
+    return findings
 
 
 def tls(context: Context) -> list[Finding]:
@@ -121,38 +115,38 @@ def tls(context: Context) -> list[Finding]:
         return []
     check, options = "tls", context.options
     if options.get("tls") != "require":
-        said = "connections between hosts are not encrypted, and no conf of Spark asks for it"
+        summary = "connections between hosts are not encrypted, and no conf of Spark asks for it"
         if options.get("tls") == "off":
-            said = "connections between hosts are not encrypted"
-        return [Finding(TlsError.code, "ok", check, said)]
+            summary = "connections between hosts are not encrypted"
+        return [Finding(TlsError.code, "ok", check, summary)]
     if not options.get("tls_certificate"):
-        said = "connections between hosts use TLS 1.3, with certificates that the processes make"
-        return [Finding(TlsError.code, "ok", check, said)]
-    return [_certificates({name: one.part("tls") for name, one in context.executors.items()})]
+        summary = "connections between hosts use TLS 1.3, with certificates that the processes make"
+        return [Finding(TlsError.code, "ok", check, summary)]
+    return [_certificates({name: there.part("tls") for name, there in context.executors.items()})]
 
 
 def _certificates(facts: Mapping[str, Facts]) -> Finding:
     """Say until when the certificates of executors are valid."""
     check = "tls"
-    bad = {name: error for name, one in facts.items() if (error := one.text("error")) is not None}
+    bad = {name: error for name, tls in facts.items() if (error := tls.text("error")) is not None}
     remedy = "new certificates of the same authority in tls_certificate, tls_key and tls_ca on that executor"
     if bad:
         name, error = next(iter(bad.items()))
-        said = f"the certificates of executor {those(list(bad))} cannot be used: {error}"
-        return Finding(TlsError.code, "fail", check, said, remedy)
-    ends = {name: end for name, one in facts.items() if (end := one.number("days")) is not None}
+        summary = f"the certificates of executor {those(list(bad))} cannot be used: {error}"
+        return Finding(TlsError.code, "fail", check, summary, remedy)
+    ends = {name: end for name, tls in facts.items() if (end := tls.number("days")) is not None}
     if unknown := [name for name in facts if name not in ends]:
-        said = f"the certificates of executor {those(unknown)} are unknown"
-        return Finding(TlsError.code, "warn", check, said, remedy)
+        summary = f"the certificates of executor {those(unknown)} are unknown"
+        return Finding(TlsError.code, "warn", check, summary, remedy)
     if not ends:
-        said = "no executor has shown its certificates"
-        return Finding(TlsError.code, "warn", check, said, remedy)
+        summary = "no executor has shown its certificates"
+        return Finding(TlsError.code, "warn", check, summary, remedy)
     name = min(ends, key=ends.__getitem__)
     days = ends[name]
-    said = f"connections between hosts use TLS 1.3; the certificate of executor {name} is valid for {days:,.0f} days"
+    summary = f"connections between hosts use TLS 1.3; the certificate of executor {name} is valid for {days:,.0f} days"
     if days < _SOON:
-        return Finding(TlsError.code, "warn", check, said, remedy)
-    return Finding(TlsError.code, "ok", check, said)
+        return Finding(TlsError.code, "warn", check, summary, remedy)
+    return Finding(TlsError.code, "ok", check, summary)
 
 
 def _rate(value: float) -> str:

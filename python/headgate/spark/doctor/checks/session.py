@@ -19,26 +19,26 @@ def scheduling(context: Context) -> list[Finding]:
     """Return the number of slots, and what Spark does by itself."""
     if not context.master:
         return []
-    check, found = "scheduling", []
+    check, findings = "scheduling", []
     slots = context.slots
     if not slots:
-        said = "the number of slots is unknown" if slots is None else "there is no slot"
+        summary = "the number of slots is unknown" if slots is None else "there is no slot"
         remedy = "run it again once executors have registered"
-        return [Finding(NotEnoughSlots.code, "warn", check, said, remedy)]
+        return [Finding(NotEnoughSlots.code, "warn", check, summary, remedy)]
     threshold = (context.confs.get("spark.speculation.task.duration.threshold") or "").strip()
     if threshold and context.is_set("spark.speculation"):
-        said = (
+        summary = (
             f"spark.speculation.task.duration.threshold={threshold}: "
             "Spark copies the tasks of streaming jobs that run longer"
         )
         remedy = "leave it unset where streaming jobs run"
-        found.append(Finding(NotEnoughSlots.code, "warn", check, said, remedy))
-    if not found:
+        findings.append(Finding(NotEnoughSlots.code, "warn", check, summary, remedy))
+    if not findings:
         dynamic = "on" if context.is_set("spark.dynamicAllocation.enabled") else "off"
         speculation = "on" if context.is_set("spark.speculation") else "off"
-        said = f"{slots} slots; dynamic allocation {dynamic}, speculation {speculation}"
-        found.append(Finding(NotEnoughSlots.code, "ok", check, said))
-    return found
+        summary = f"{slots} slots; dynamic allocation {dynamic}, speculation {speculation}"
+        findings.append(Finding(NotEnoughSlots.code, "ok", check, summary))
+    return findings
 
 
 def files(context: Context) -> list[Finding]:
@@ -47,19 +47,19 @@ def files(context: Context) -> list[Finding]:
         return []
     check = "files"
     if context.is_set("spark.io.encryption.enabled"):
-        said = "Spark encrypts the blocks that it writes to local disks"
-        return [Finding(FilesReadable.code, "ok", check, said)]
+        summary = "Spark encrypts the blocks that it writes to local disks"
+        return [Finding(FilesReadable.code, "ok", check, summary)]
     disks = {name: facts.parts("disks") for name, facts in context.executors.items()}
-    known = {
-        name: [one.part("access").number("others") for one in found]
-        for name, found in disks.items()
+    others = {
+        name: [disk.part("access").number("others") for disk in readers]
+        for name, readers in disks.items()
     }
-    readable = [name for name, found in known.items() if any(found)]
+    readable = [name for name, readers in others.items() if any(readers)]
     if readable:
-        said = f"{READABLE} (local directories of executor {those(readable)})"
-        return [Finding(FilesReadable.code, "warn", check, said, _CLOSE)]
-    unknown = [name for name, found in known.items() if not found or None in found]
+        summary = f"{READABLE} (local directories of executor {those(readable)})"
+        return [Finding(FilesReadable.code, "warn", check, summary, _CLOSE)]
+    unknown = [name for name, readers in others.items() if not readers or None in readers]
     if unknown:
-        said = f"it is unknown who may read the local directories of executor {those(unknown)}"
-        return [Finding(FilesReadable.code, "warn", check, said, _CLOSE)]
+        summary = f"it is unknown who may read the local directories of executor {those(unknown)}"
+        return [Finding(FilesReadable.code, "warn", check, summary, _CLOSE)]
     return [Finding(FilesReadable.code, "ok", check, "local directories are closed to other users")]

@@ -28,12 +28,12 @@ class KeptHosts:
         #: By number, the newest host: it serves all that its executor has kept.
         self._hosts: list[HostAddress] = []
         #: Exchange -> for each producer, its newest attempt and the number of its host.
-        self._placed: dict[str, tuple[array[int], array[int]]] = {}
+        self._served: dict[str, tuple[array[int], array[int]]] = {}
 
     def host(self, exchange: str, process: str) -> HostAddress | None:
         """Return the host with this name of a process, if it serves a producer of an exchange."""
         with self._lock:
-            _, numbers = self._placed.get(exchange, (array("q"), array("q")))
+            _, numbers = self._served.get(exchange, (array("q"), array("q")))
             return next(
                 (
                     self._hosts[n]
@@ -47,7 +47,7 @@ class KeptHosts:
         """Forget what a host served: it is gone."""
         with self._lock:
             gone = self._numbers.get(host.executor or host, _UNKNOWN)
-            for _, numbers in self._placed.values():
+            for _, numbers in self._served.values():
                 for producer, number in enumerate(numbers):
                     if number == gone:
                         numbers[producer] = _UNKNOWN
@@ -55,7 +55,7 @@ class KeptHosts:
     def add(self, exchange: str, producer: int, attempt: int, host: HostAddress) -> None:
         """Remember the host of a producer's newest attempt, which is the one that Spark reads."""
         with self._lock:
-            attempts, hosts = self._placed.setdefault(exchange, (array("q"), array("q")))
+            attempts, hosts = self._served.setdefault(exchange, (array("q"), array("q")))
             missing = [_UNKNOWN] * (producer + 1 - len(hosts))
             attempts.extend(missing)
             hosts.extend(missing)
@@ -69,13 +69,13 @@ class KeptHosts:
     def forget(self, exchange: str) -> None:
         """Drop an exchange: nobody can read it any more."""
         with self._lock:
-            self._placed.pop(exchange, None)
+            self._served.pop(exchange, None)
 
-    def told(self, exchange: str) -> list[dict[str, Any]]:
-        """Return the fields of the PLACES messages with the hosts that serve the producers of an exchange."""
+    def messages(self, exchange: str) -> list[dict[str, Any]]:
+        """Return the fields of the HOSTS messages with the hosts that serve the producers of an exchange."""
         with self._lock:
             newest = list(self._hosts)
-            attempts, numbers = self._placed.get(exchange, (array("q"), array("q")))
+            attempts, numbers = self._served.get(exchange, (array("q"), array("q")))
             served = [
                 (producer, attempt, number)
                 for producer, (attempt, number) in enumerate(zip(attempts, numbers, strict=True))

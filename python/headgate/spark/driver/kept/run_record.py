@@ -38,7 +38,7 @@ def record_of(runs: KeptRuns, run: KeptRun, now: float, *, lists_tasks: bool = T
     started_at = round(time.time() - (now - run.started), 3)
     listed = runs.running(run) if lists_tasks and is_running else []
     failures = runs.failures(run)[:_MAX_FAILURES] if lists_tasks else []
-    facts = runs.facts.get(run.exchange)
+    settings = runs.settings.get(run.exchange)
     return Run(
         mode="kept",
         name=run.exchange,
@@ -68,10 +68,10 @@ def record_of(runs: KeptRuns, run: KeptRun, now: float, *, lists_tasks: bool = T
         failures=tuple(failures),
         verdict=verdict_of_exchange(tasks, seconds, reads_splits=any(p.splits for p in producers)),
         stages=stages_of_exchange(tasks),
-        tasks=(*tasks, *(_unreported(role, one, started_at) for role, one in listed)),
+        tasks=(*tasks, *(_unreported(role, task, started_at) for role, task in listed)),
         edges=matrix((p.record.task, p.edges_each, p.edges) for p in producers),
-        options={} if facts is None else facts.options,
-        versions={} if facts is None else facts.versions,
+        options={} if settings is None else settings.options,
+        versions={} if settings is None else settings.versions,
     )
 
 

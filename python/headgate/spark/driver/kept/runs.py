@@ -25,13 +25,12 @@ from headgate.spark.tasks.report import host, run_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from headgate.observe.record import Failure
     from headgate.spark.driver.kept.spark_tasks import RunningTask, SparkTasks
     from headgate.spark.driver.kept.stages import StageCounts
-    from headgate.spark.progress.facts import Facts
+    from headgate.spark.progress.settings import ExchangeSettings
     from headgate.spark.tasks.notice import Notice
     from headgate.spark.tasks.report import Role, TaskReport
 
@@ -43,13 +42,11 @@ _UNSETTLED: Final = (
 #: Most runs that are kept at once; the oldest are forgotten.
 _MOST: Final = 100
 #: Most exchanges whose options are kept, as nobody tells of the end of each.
-_MOST_FACTS: Final = 1_000
+_MOST_SETTINGS: Final = 1_000
 #: Task attempts that are remembered: more than end between two sweeps.
 _REMEMBERED: Final = 10_000
 #: Seconds between two looks at the files and at the application's end.
 _LOOK: Final = 1.0
-_LOCK: Final = threading.Lock()
-_current: KeptRuns | None = None
 
 
 @dataclass(slots=True)
@@ -128,7 +125,8 @@ class KeptRuns:
         look: Callable[[Iterable[int]], Mapping[int, StageCounts]],
         tasks: SparkTasks,
     ) -> None:
-        self.application: str = session.sparkContext.applicationId
+        context = session.sparkContext
+        self.application: str = context.applicationId
         self._session = session
         self._began = began
         self._look = look
@@ -145,31 +143,32 @@ class KeptRuns:
         self._succeeded: deque[int] = deque(maxlen=_REMEMBERED)
         self._sweeps = False
         self.hosts = KeptHosts()
-        #: Run -> what is known of it, for its statistics.
-        self.facts: dict[str, Facts] = {}
+        #: Run -> the settings of its exchange.
+        self.settings: dict[str, ExchangeSettings] = {}
         #: Exchange -> the iteration whose part it is.
         self._iterations: dict[str, str] = {}
         #: Iterations whose call has not returned, so that more parts may come.
         self._open: set[str] = set()
         #: Takes the reports of tasks to this object.
-        self.reports = _accumulator(session.sparkContext, self._hear)
+        plain: Accumulator[Any] = context.accumulator([], AddingAccumulatorParam([]))
+        self.reports: Accumulator[Any] = _Reports(plain.aid, self._hear)
 
-    def know(self, exchange: str, facts: Facts, iteration: str = "") -> None:
-        """Take note of what is known of an exchange, for its statistics.
+    def add_settings(self, exchange: str, settings: ExchangeSettings, iteration: str = "") -> None:
+        """Take the settings of an exchange, for the record of its runs.
 
         Args:
             exchange: its name.
-            facts: of it.
+            settings: of it.
             iteration: the iteration whose part it is, if it is one.
         """
         with self._lock:
-            self.facts[iteration or exchange] = facts
+            self.settings[iteration or exchange] = settings
             if iteration:
                 self._iterations[exchange] = iteration
-            known: dict[str, Any]
-            for known in (self.facts, self._iterations):
-                while len(known) > _MOST_FACTS:
-                    del known[next(iter(known))]
+            table: dict[str, Any]
+            for table in (self.settings, self._iterations):
+                while len(table) > _MOST_SETTINGS:
+                    del table[next(iter(table))]
 
     @contextmanager
     def iterating(self, iteration: str) -> Iterator[None]:
@@ -183,10 +182,10 @@ class KeptRuns:
     def live(self) -> list[KeptRun]:
         """Return the runs that go on. Asks Spark only about runs that did so the last time, or are new."""
         with self._lock:
-            found = list(self._live.values())
-        going_on = [run for run in found if self.outcome(run) == RUNNING]
+            runs = list(self._live.values())
+        going_on = [run for run in runs if self.outcome(run) == RUNNING]
         with self._lock:
-            for number in {run.number for run in found} - {run.number for run in going_on}:
+            for number in {run.number for run in runs} - {run.number for run in going_on}:
                 self._live.pop(number, None)
         return going_on
 
@@ -199,15 +198,15 @@ class KeptRuns:
         """Return the tasks of a run that run now and have not reported. Asks Spark."""
         stages = [] if self._is_gone else run.stages.that_run()
         tasks = [
-            (role, one) for stage, at, role in stages for one in self._tasks.running(stage, at)
+            (role, task) for stage, at, role in stages for task in self._tasks.running(stage, at)
         ]
-        return [(role, one) for role, one in tasks if one.attempt not in run.ended]
+        return [(role, task) for role, task in tasks if task.attempt not in run.ended]
 
     def failures(self, run: KeptRun) -> list[Failure]:
         """Return attempts at tasks of a run that failed. Asks Spark if there are more than the last time."""
         for stage, at, number in [] if self._is_gone else run.stages.that_failed():
-            known, _ = run.failed.get((stage, at), (0, ()))
-            if number > known:
+            counted, _ = run.failed.get((stage, at), (0, ()))
+            if number > counted:
                 run.failed[stage, at] = number, self._tasks.failed(stage, at)
         return [
             replace(failure, role=run.stages.roles[stage])
@@ -234,10 +233,10 @@ class KeptRuns:
             runs = run.stages.running("map") + run.stages.running("reduce")
             return RUNNING if runs else DONE
         store = self._session._jsparkSession.sharedState().statusStore()  # noqa: SLF001 - no public way
-        found = store.execution(run.execution)
-        if not found.isDefined():
+        stored = store.execution(run.execution)
+        if not stored.isDefined():
             return DONE
-        execution = found.get()
+        execution = stored.get()
         if not execution.completionTime().isDefined():
             return RUNNING
         text = execution.errorMessage()
@@ -307,12 +306,12 @@ class KeptRuns:
         while not self._is_gone:
             time.sleep(_LOOK)
             with self._lock:
-                seen, succeeded = dict(self._directories), frozenset(self._succeeded)
-            empty = [one for one in seen if not self._has_files(one, succeeded)]
+                files, succeeded = dict(self._directories), frozenset(self._succeeded)
+            empty = [each for each in files if not self._has_files(each, succeeded)]
             with self._lock:
                 for directories in empty:
                     # Unless a file was reported meanwhile.
-                    if self._directories[directories] == seen[directories]:
+                    if self._directories[directories] == files[directories]:
                         del self._directories[directories]
                 if not self._directories:
                     self._sweeps = False
@@ -341,23 +340,3 @@ class _Reports(Accumulator[Any]):
             self._hear(term)
         except Exception:  # noqa: BLE001 - whatever it is, see above
             _LOG.exception("reports of tasks were lost")
-
-
-def _accumulator(context: SparkContext, hear: Callable[[Any], None]) -> Accumulator[Any]:
-    plain: Accumulator[Any] = context.accumulator([], AddingAccumulatorParam([]))
-    return _Reports(plain.aid, hear)
-
-
-def of(session: SparkSession, made: Callable[[], KeptRuns]) -> KeptRuns:
-    """Return the kept exchanges of the session's application, the only one of this process.
-
-    Args:
-        session: of the application.
-        made: makes them, if the application has none yet.
-    """
-    global _current  # noqa: PLW0603 - one per process, as Spark's context
-    application = session.sparkContext.applicationId
-    with _LOCK:
-        if _current is None or _current.application != application:
-            _current = made()
-        return _current

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOG: Final = logging.getLogger("headgate.spark")
+_NOT_LISTED: Final = (
+    "tasks that run or failed are not listed from now on, Spark did not tell them: %s"
+)
 #: Seconds for which an answer is good, so that Spark is not asked more often, however many look.
 _FRESH: Final = 1.0
 
@@ -61,17 +64,17 @@ class SparkTasks:
     def running(self, stage: int, attempt: int) -> Sequence[RunningTask]:
         """Return the tasks that run of a stage's attempt; none if Spark cannot tell, after one warning."""
         now = time.monotonic()
-        found = {key: one for key, one in list(self._running.items()) if now - one[0] < _FRESH}
-        if (stage, attempt) not in found:
-            found[stage, attempt] = now, self._asked(self._ask_running, stage, attempt)
-        self._running = found
-        return found[stage, attempt][1]
+        fresh = {key: old for key, old in list(self._running.items()) if now - old[0] < _FRESH}
+        if (stage, attempt) not in fresh:
+            fresh[stage, attempt] = now, self._answer(self._ask_running, stage, attempt)
+        self._running = fresh
+        return fresh[stage, attempt][1]
 
     def failed(self, stage: int, attempt: int) -> Sequence[Failure]:
         """Return attempts that failed at the tasks of a stage's attempt; none if Spark cannot tell."""
-        return self._asked(self._ask_failed, stage, attempt)
+        return self._answer(self._ask_failed, stage, attempt)
 
-    def _asked(
+    def _answer(
         self, ask: Callable[[int, int], Sequence[T]], stage: int, attempt: int
     ) -> Sequence[T]:
         if self._is_off:
@@ -80,8 +83,5 @@ class SparkTasks:
             return ask(stage, attempt)
         except Exception as error:  # noqa: BLE001 - py4j raises anything
             self._is_off = True
-            words = (
-                "tasks that run or failed are not listed from now on, Spark did not tell them: %s"
-            )
-            _LOG.warning(words, error)
+            _LOG.warning(_NOT_LISTED, error)
             return ()

@@ -44,21 +44,21 @@ class RunStages:
 
     def take(self, counts: Mapping[int, StageCounts]) -> None:
         """Take the counts of this moment, by stage."""
-        for stage, one in counts.items():
+        for stage, counted in counts.items():
             role = self.roles[stage]
-            self._newest[stage] = one
-            self._failed[stage, one.attempt] = one.failed
-            self._most[role] = max(self._most.get(role, 0), one.tasks)
+            self._newest[stage] = counted
+            self._failed[stage, counted.attempt] = counted.failed
+            self._most[role] = max(self._most.get(role, 0), counted.tasks)
 
     def running(self, role: Role) -> int:
         """Return how many tasks of a role run."""
         newest = list(self._newest.items())
-        return sum(one.running for stage, one in newest if self.roles[stage] == role)
+        return sum(counts.running for stage, counts in newest if self.roles[stage] == role)
 
     def that_run(self) -> list[tuple[int, int, Role]]:
         """Return the stages of which a task runs: number, newest attempt and role."""
         newest = list(self._newest.items())
-        return [(stage, one.attempt, self.roles[stage]) for stage, one in newest if one.running]
+        return [(stage, c.attempt, self.roles[stage]) for stage, c in newest if c.running]
 
     def that_failed(self) -> list[tuple[int, int, int]]:
         """Return the stages at whose tasks attempts have failed: number, attempt, and how many failed."""

@@ -34,32 +34,32 @@ def stage_counts(context: SparkContext, stages: Iterable[int]) -> dict[int, Stag
         stage = int(task_set.stageId())
         if stage in running:
             running[stage] += int(task_set.runningTasks())
-    tracker, found = context.statusTracker(), {}
+    tracker, counts = context.statusTracker(), {}
     for stage, tasks in running.items():
-        known = tracker.getStageInfo(stage)
-        if known is not None:
-            attempt = known.currentAttemptId
+        info = tracker.getStageInfo(stage)
+        if info is not None:
+            attempt = info.currentAttemptId
             # Spark's own number has also the attempts that succeeded and whose output was lost.
-            failed = known.numFailedTasks and int(
+            failed = info.numFailedTasks and int(
                 _listed(context, stage, attempt, "FAILED", _MOST).size()
             )
-            found[stage] = StageCounts(attempt, tasks, known.numTasks, failed)
-    return found
+            counts[stage] = StageCounts(attempt, tasks, info.numTasks, failed)
+    return counts
 
 
 def running_tasks(context: SparkContext, stage: int, attempt: int) -> list[RunningTask]:
     """Return the tasks that run of a stage's attempt, at most 128: those that were launched first."""
     return [
-        RunningTask(one["partitionId"], one["taskId"], one["host"], _seconds(one["launchTime"]))
-        for one in _tasks(context, stage, attempt, "RUNNING", _MAX_RUNNING)
+        RunningTask(task["partitionId"], task["taskId"], task["host"], _seconds(task["launchTime"]))
+        for task in _tasks(context, stage, attempt, "RUNNING", _MAX_RUNNING)
     ]
 
 
 def failed_tasks(context: SparkContext, stage: int, attempt: int) -> list[Failure]:
     """Return attempts that failed at the tasks of a stage's attempt, at most 16: the first."""
     return [
-        failure_of(one["partitionId"], one["taskId"], one["host"], one.get("errorMessage") or "")
-        for one in _tasks(context, stage, attempt, "FAILED", _MAX_FAILED)
+        failure_of(t["partitionId"], t["taskId"], t["host"], t.get("errorMessage") or "")
+        for t in _tasks(context, stage, attempt, "FAILED", _MAX_FAILED)
     ]
 
 
@@ -78,11 +78,9 @@ def _tasks(
     """Return the first tasks in a state as Spark's REST API has them, by one call."""
     jvm: Any = context._jvm  # noqa: SLF001 - PySpark has no way to this
     api = jvm.org.apache.spark.status.api.v1
-    found = _listed(context, stage, attempt, state, most)
-    listed: list[dict[str, Any]] = json.loads(
-        api.JacksonMessageWriter().mapper().writeValueAsString(found)
-    )
-    return listed
+    tasks = _listed(context, stage, attempt, state, most)
+    text = api.JacksonMessageWriter().mapper().writeValueAsString(tasks)
+    return json.loads(text)  # type: ignore[no-any-return]
 
 
 def _seconds(text: str) -> float:

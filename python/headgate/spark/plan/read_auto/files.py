@@ -84,44 +84,45 @@ def _check_file(path: str, columns: pa.Schema) -> None:
     for name in schema.names:
         spellings.setdefault(name.casefold(), []).append(name)
     leaves = footer.metadata.schema
-    places = {leaves.column(number).path: number for number in range(len(leaves))}
+    leaf_numbers = {leaves.column(number).path: number for number in range(len(leaves))}
     for field in columns:
         spelt = spellings.get(field.name.casefold())
         if spelt is None:
             continue  # null in both
         if spelt != [field.name]:
             raise Unsure(f"{path} has the columns {', '.join(spelt)} for {field.name!r}")
-        if field.name not in places:
+        if field.name not in leaf_numbers:
             raise Unsure(f"column {field.name!r} is nested in a file")
-        kind, place = schema.field(field.name).type, places[field.name]
-        if not _is_alike(kind, field.type) or leaves.column(place).physical_type == "INT96":
+        kind, leaf = schema.field(field.name).type, leaf_numbers[field.name]
+        if not _is_alike(kind, field.type) or leaves.column(leaf).physical_type == "INT96":
             raise Unsure(f"column {field.name!r} is {kind} in {path}, and {field.type} in Spark")
         if pa.types.is_temporal(kind):
-            _check_calendar(path, footer, place, field.name)
+            _check_calendar(path, footer, leaf, field.name)
 
 
-def _is_alike(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _is_alike(in_file: pa.DataType, in_spark: pa.DataType) -> bool:
     import pyarrow.types as pt  # noqa: PLC0415
 
-    if pt.is_timestamp(found) and pt.is_timestamp(wanted):
-        return found.unit in {"ms", "us"} and (found.tz is None) == (wanted.tz is None)
-    if pt.is_large_string(found) or pt.is_large_binary(found):
-        is_wanted = pt.is_string if pt.is_large_string(found) else pt.is_binary
-        return bool(is_wanted(wanted))
-    return bool(found.equals(wanted))
+    if pt.is_timestamp(in_file) and pt.is_timestamp(in_spark):
+        return in_file.unit in {"ms", "us"} and (in_file.tz is None) == (in_spark.tz is None)
+    if pt.is_large_string(in_file) or pt.is_large_binary(in_file):
+        is_wanted = pt.is_string if pt.is_large_string(in_file) else pt.is_binary
+        return bool(is_wanted(in_spark))
+    return bool(in_file.equals(in_spark))
 
 
-def _check_calendar(path: str, footer: Footer, place: int, name: str) -> None:
+def _check_calendar(path: str, footer: Footer, leaf: int, name: str) -> None:
     """Raise Unsure unless all values count by today's calendar: Spark wrote them so, or none is old."""
-    said = footer.metadata.metadata or {}
-    if _SPARK in said and not any(key in said for key in _LEGACY) and said[_SPARK] >= b"3":
+    metadata = footer.metadata.metadata or {}
+    is_legacy = any(key in metadata for key in _LEGACY)
+    if not is_legacy and metadata.get(_SPARK, b"") >= b"3":
         return
     for number in range(footer.metadata.num_row_groups):
         try:
             group = footer.row_group(number)
         except ValueError as error:
             raise Unsure(f"{path} cannot be read: {error}") from error
-        stats = group.column(place).statistics
+        stats = group.column(leaf).statistics
         if group.num_rows == 0 or (stats is not None and stats.null_count == group.num_rows):
             continue
         if stats is None or not stats.has_min_max or _is_old(stats.min):

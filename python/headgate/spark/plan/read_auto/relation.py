@@ -63,45 +63,24 @@ _PROPERTIES: Final = frozenset({"comment", "transient_lastDdlTime", "parquet.com
 _METADATA: Final = frozenset({"comment"})
 #: Confs that change what is read have these prefixes.
 _PREFIXES: Final = (
-    "spark.sql.files.",
-    "spark.sql.parquet.",
-    "spark.sql.legacy.",
+    *("spark.sql.files.", "spark.sql.parquet.", "spark.sql.legacy."),
     "spark.databricks.",
+)
+_FILES_CONFS: Final = (
+    *("maxPartitionBytes", "maxPartitionNum", "maxRecordsPerFile", "minPartitionNum"),
+    "openCostInBytes",
+)
+_PARQUET_CONFS: Final = (
+    *("aggregatePushdown", "columnarReaderBatchSize", "compression.codec"),
+    *("datetimeRebaseModeInWrite", "enableNestedColumnVectorizedReader", "enableVectorizedReader"),
+    *("filterPushdown", "inferTimestampNTZ.enabled", "int96AsTimestamp", "int96RebaseModeInRead"),
+    *("int96RebaseModeInWrite", "mergeSchema", "output.committer.class", "outputTimestampType"),
+    *("recordLevelFilter.enabled", "respectSummaryFiles", "writeLegacyFormat"),
 )
 #: Confs with such a prefix that change no row -> the values that do not; None if no value does.
 _CONFS: Final[dict[str, _Values]] = {
-    **dict.fromkeys(
-        f"spark.sql.files.{name}"
-        for name in (
-            "maxPartitionBytes",
-            "maxPartitionNum",
-            "maxRecordsPerFile",
-            "minPartitionNum",
-            "openCostInBytes",
-        )
-    ),
-    **dict.fromkeys(
-        f"spark.sql.parquet.{name}"
-        for name in (
-            "aggregatePushdown",
-            "columnarReaderBatchSize",
-            "compression.codec",
-            "datetimeRebaseModeInWrite",
-            "enableNestedColumnVectorizedReader",
-            "enableVectorizedReader",
-            "filterPushdown",
-            "inferTimestampNTZ.enabled",
-            "int96AsTimestamp",
-            "int96RebaseModeInRead",
-            "int96RebaseModeInWrite",
-            "mergeSchema",
-            "output.committer.class",
-            "outputTimestampType",
-            "recordLevelFilter.enabled",
-            "respectSummaryFiles",
-            "writeLegacyFormat",
-        )
-    ),
+    **dict.fromkeys(f"spark.sql.files.{name}" for name in _FILES_CONFS),
+    **dict.fromkeys(f"spark.sql.parquet.{name}" for name in _PARQUET_CONFS),
     "spark.sql.files.ignoreCorruptFiles": frozenset({"false"}),
     "spark.sql.files.ignoreMissingFiles": frozenset({"false"}),
     "spark.sql.parquet.binaryAsString": frozenset({"false"}),
@@ -111,15 +90,9 @@ _CONFS: Final[dict[str, _Values]] = {
 }
 _HADOOP: Final = "parquet."
 #: Settings of Hadoop, after the prefix, that are for writing.
-_WRITING: Final = frozenset(
-    {
-        "block.size",
-        "compression",
-        "dictionary.page.size",
-        "enable.dictionary",
-        "page.size",
-        "writer.version",
-    }
+_WRITING: Final = (
+    *("block.size", "compression", "dictionary.page.size", "enable.dictionary"),
+    *("page.size", "writer.version"),
 )
 
 
@@ -147,15 +120,15 @@ def check_relation(leaf: Any, columns: Iterable[str]) -> None:
         raise Unsure(f"its files are listed by {location.getSimpleName()}")
     _check_fields("its plan", leaf, _PLAN)
     _check_fields("its relation", relation, _RELATION)
-    _check_known("spark.read has the option", relation.options(), _OPTIONS)
+    _check_names("spark.read has the option", relation.options(), _OPTIONS)
     for schema in (leaf.schema(), relation.schema()):
         _check_metadata(json.loads(schema.json()), set(columns))
     if leaf.catalogTable().isDefined():
         table = leaf.catalogTable().get()
         _check_fields("its table", table, _TABLE)
         _check_fields("the storage of its table", table.storage(), _STORAGE)
-        _check_known("its table has the storage property", table.storage().properties(), _OPTIONS)
-        _check_known("its table has the property", table.properties(), _PROPERTIES)
+        _check_names("its table has the storage property", table.storage().properties(), _OPTIONS)
+        _check_names("its table has the property", table.properties(), _PROPERTIES)
 
 
 def check_confs(session: SparkSession) -> None:
@@ -175,34 +148,34 @@ def check_confs(session: SparkSession) -> None:
 
 def _confs(session: SparkSession) -> Mapping[str, str]:
     """Return the confs that differ from Spark's defaults, or may."""
-    given: Any = session.conf._jconf.getAll()  # noqa: SLF001 - Spark 4.0 has no other way
-    pairs = given.mkString("\n").split("\n")
+    confs: Any = session.conf._jconf.getAll()  # noqa: SLF001 - Spark 4.0 has no other way
+    pairs = confs.mkString("\n").split("\n")
     return dict(pair.split(" -> ", 1) for pair in pairs if " -> " in pair)
 
 
-def _check_value(name: str, value: str, known: Mapping[str, _Values]) -> None:
-    harmless = known.get(name, frozenset())
+def _check_value(name: str, value: str, harmless_values: Mapping[str, _Values]) -> None:
+    harmless = harmless_values.get(name, frozenset())
     if harmless is not None and value.lower() not in harmless:
         raise Unsure(f"{name} is {value}")
 
 
-def _check_fields(whose: str, thing: Any, known: Mapping[str, _Values]) -> None:
+def _check_fields(whose: str, thing: Any, harmless_values: Mapping[str, _Values]) -> None:
     """Check all fields of a case class."""
-    for place, name in enumerate(str(thing.productElementNames().mkString("\n")).split("\n")):
-        if name not in known:
+    for index, name in enumerate(str(thing.productElementNames().mkString("\n")).split("\n")):
+        if name not in harmless_values:
             raise Unsure(f"{whose} has the field {name}")
-        harmless = known[name]
-        if harmless is not None and (value := str(thing.productElement(place))) not in harmless:
+        harmless = harmless_values[name]
+        if harmless is not None and (value := str(thing.productElement(index))) not in harmless:
             raise Unsure(f"{whose} has {name} {value}")
 
 
-def _check_known(words: str, options: Any, known: frozenset[str]) -> None:
+def _check_names(owner: str, options: Any, harmless: frozenset[str]) -> None:
     """Check the names of a map of options; their case does not matter."""
     names = str(options.keys().mkString("\n")).split("\n")
-    lower = {name.lower() for name in known}
+    lower = {name.lower() for name in harmless}
     others = sorted(name for name in names if name and name.lower() not in lower)
     if others:
-        raise Unsure(f"{words} {others[0]}")
+        raise Unsure(f"{owner} {others[0]}")
 
 
 def _check_metadata(schema: dict[str, Any], columns: set[str]) -> None:

@@ -90,8 +90,8 @@ def scan_of(nodes: list[Node], names: list[str], types: Mapping[str, pa.DataType
     for node in above:
         kind = _kind(node)
         if kind == "Project":
-            found = tuple(_attribute(expression[0]) for expression in node["projectList"])
-            columns = found if columns is None else columns
+            projected = tuple(_attribute(expression[0]) for expression in node["projectList"])
+            columns = projected if columns is None else columns
         elif kind == "Filter":
             rest = iter(node["condition"])
             filters.append(_expression(rest, types, filtered))
@@ -132,7 +132,7 @@ def _expression(
     if kind in _MIRRORED and _kind(column) == "Literal":
         (column, others), kind = (others[0], [column]), _MIRRORED[kind]
     _attribute(column)
-    values = [_literal(one, column) for one in others]
+    values = [_literal(literal, column) for literal in others]
     value = values if kind == "In" else values[0] if values else None
     return _condition(_FILTERS[kind], column, value, types, used)
 
@@ -142,10 +142,10 @@ def _condition(
 ) -> pc.Expression:
     name = _attribute(column)
     used.add(name)
-    found = condition(kind, name, types[name], value) if name in types else None
-    if found is None:
+    comparison = condition(kind, name, types[name], value) if name in types else None
+    if comparison is None:
         raise Unsure(f"its filter compares {name!r} of type {column['dataType']}")
-    return found
+    return comparison
 
 
 def _literal(node: Node, column: Node) -> Any:

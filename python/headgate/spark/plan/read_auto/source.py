@@ -75,13 +75,13 @@ def _types(table: StructType, zone: str) -> dict[str, pa.DataType]:
     """Return the columns that can be sent, and are compared byte by byte if they are text -> their types."""
     from pyspark.sql.types import StringType, StructType  # noqa: PLC0415
 
-    found = {}
+    types = {}
     for field in table.fields:
         kind = field.dataType
         if isinstance(kind, StringType) and getattr(kind, "collation", _BYTEWISE) != _BYTEWISE:
             continue
         try:
-            found[field.name] = arrow_schema(StructType([field]), zone).field(0).type
+            types[field.name] = arrow_schema(StructType([field]), zone).field(0).type
         except UnsupportedTypeError:
             continue
-    return found
+    return types

@@ -32,7 +32,7 @@ _LOG: Final = logging.getLogger("headgate.spark")
 IDLE: Final = 10.0
 
 
-class Places:
+class HostLookup:
     """Answers the consumers of all kept exchanges of an application, on a thread of its own.
 
     Args:
@@ -60,14 +60,14 @@ class Places:
         self._keys: dict[bytes, ControlKey] = {}
         self._exchanges: dict[bytes, tuple[KeptHosts, str]] = {}
         #: Connections that were told the hosts.
-        self._told: set[Peer] = set()
+        self._answered: set[Peer] = set()
         self._lock = threading.Lock()
         #: Hosts that are being given up, so that many consumers of one have it given up once.
         self._lost: set[HostAddress] = set()
         self.server = ControlServer(
             bind_host, self._keys.get, CODEC, self, _LOG, idle=idle, handshake=handshake
         )
-        self._thread = ControlThread(self.server, "headgate-places")
+        self._thread = ControlThread(self.server, "headgate-hosts")
 
     def close(self) -> None:
         """End all connections and the thread."""
@@ -98,7 +98,7 @@ class Places:
         Raises:
             ProtocolError: the message is none of a consumer's.
         """
-        if message.kind == "ASK_PLACES":
+        if message.kind == "ASK_HOSTS":
             self._tell(peer)
         elif message.kind == "HOST_LOST":
             self.host_lost(peer.exchange_id, message["process"])
@@ -108,21 +108,21 @@ class Places:
     def on_lost(self, peer: Peer, error: Exception | None) -> None:
         """Forget a connection."""
         del error
-        self._told.discard(peer)
+        self._answered.discard(peer)
 
     def _tell(self, peer: Peer) -> None:
         """Answer once: a consumer could ask more often than it reads."""
-        if peer in self._told:
-            raise ProtocolError("a second ASK_PLACES message of one connection")
-        self._told.add(peer)
+        if peer in self._answered:
+            raise ProtocolError("a second ASK_HOSTS message of one connection")
+        self._answered.add(peer)
         hosts, name = self._exchanges.get(peer.exchange_id, (None, ""))
-        for fields in () if hosts is None else hosts.told(name):
-            peer.send("PLACES", **fields)
+        for fields in () if hosts is None else hosts.messages(name):
+            peer.send("HOSTS", **fields)
 
     def host_lost(self, exchange_id: bytes, process: str) -> None:
         """Have Spark make again what a host served, in a thread: Spark may take long.
 
-        Afterwards the places have it no more. Nothing happens if the driver can reach the host.
+        Afterwards consumers are not told of it any more. Nothing happens if the driver can reach the host.
         """
         hosts, name = self._exchanges.get(exchange_id, (None, ""))
         host = None if hosts is None else hosts.host(name, process)
@@ -143,11 +143,11 @@ class Places:
             self._give_up(host.executor)
             hosts.lose(host)
         except Exception as error:  # noqa: BLE001 - py4j raises anything
-            words = "the host of executor %s is gone (%s:%d), and its consumers will fail: %s"
-            log_safely(_LOG, logging.WARNING, words, host.executor, host.host, host.port, error)
+            message = "the host of executor %s is gone (%s:%d), and its consumers will fail: %s"
+            log_safely(_LOG, logging.WARNING, message, host.executor, host.host, host.port, error)
         else:
-            words = "the host of executor %s is gone (%s:%d): Spark replaces the executor, and makes its output again"
-            log_safely(_LOG, logging.WARNING, words, host.executor, host.host, host.port)
+            message = "the host of executor %s is gone (%s:%d): Spark replaces the executor, and makes its output again"
+            log_safely(_LOG, logging.WARNING, message, host.executor, host.host, host.port)
         finally:
             with self._lock:
                 self._lost.discard(host)
@@ -156,7 +156,7 @@ class Places:
 def replace_executor(context: SparkContext, executor: str) -> None:
     """Make Spark make the output of an executor again, by replacing the executor.
 
-    Less would not do: a stage that goes on has the places of its input in the memory of all executors, and only a fetch
+    Less would not do: a stage that goes on has the locations of its input in the memory of all executors, and only a fetch
     that fails makes Spark look for them anew.
 
     Args:

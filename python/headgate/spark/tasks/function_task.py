@@ -1,4 +1,4 @@
-"""The body of a task that only calls a user function; Spark moves the rows before and after."""
+"""The body of a task that only reads a source or calls a user function; Spark moves the rows before and after."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headgate.batches import joined
 from headgate.spark.ddl_cast import DdlCast
+from headgate.spark.tasks.identity import numbers_in
 from headgate.spark.tasks.user_function import Source, apply
 
 if TYPE_CHECKING:
@@ -15,36 +16,39 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.batches import BatchFunction
+    from headgate.spark.tasks.planned_source import PlannedSource
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionTask:
-    """A call of ``map`` or ``reduce``.
+    """A call of ``map`` or ``reduce``, or the rows of a source.
 
     Attributes:
-        name: "map" or "reduce".
-        function: the user's function.
+        name: "map" or "reduce"; "the source" without a function.
+        function: the user's function; None where the rows are those of the source.
         input: schema of the batches that it gets.
         schema: of the batches that it returns.
         option: the option that declares the schema.
         batch_bytes: small batches are joined into ones of up to this size before the call; 0 joins
             none.
+        source: what the task reads, if its input is only its number; None for a DataFrame.
     """
 
     name: str
-    function: BatchFunction
+    function: BatchFunction | None
     input: pa.Schema
     schema: pa.Schema
     option: str
     batch_bytes: int = 0
+    source: PlannedSource | None = None
 
 
 def run(task: FunctionTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield what the function returns for the batches, cast to the schema."""
+    if task.source is not None:
+        batches = task.source.records(numbers_in(batches))
     if task.batch_bytes:
         batches = joined(batches, task.batch_bytes)
     source = Source(batches, task.input, lambda _: None)
     cast = DdlCast(task.schema, task.name, task.option)
     yield from cast.all(apply(task.name, task.function, source))
-    if source.error is not None:
-        raise source.error  # the function caught it and went on, so rows are missing

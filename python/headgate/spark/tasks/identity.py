@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import pyarrow as pa
+    from pyspark import TaskContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +20,9 @@ class Identity:
     partition: int
     attempt: int
 
-    def words(self, role: str) -> str:
-        """Return the task in words, with its host."""
-        return (
-            f"{role} of partition {self.partition}, stage {self.stage}, task {self.attempt}"
-            f" on {socket.gethostname()}"
-        )
 
-
-def here() -> Identity:
-    """Return the task that this worker runs.
+def task_context() -> TaskContext:
+    """Return Spark's context of the task that this worker runs.
 
     Raises:
         RuntimeError: this process runs no Spark task.
@@ -39,6 +32,12 @@ def here() -> Identity:
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("not in a Spark task")
+    return context
+
+
+def this_task() -> Identity:
+    """Return the task that this worker runs."""
+    context = task_context()
     return Identity(context.stageId(), context.partitionId(), context.taskAttemptId())
 
 

@@ -12,7 +12,7 @@ from headgate.control.messages import Message
 from headgate.errors import IntegrityError, PartitionNotFoundError
 from headgate.kept import read_index
 from headgate.partition import KeptSubpartition
-from headgate.spark.tasks.kept_files import find, give_up, mark_committed, partition_id
+from headgate.spark.tasks.kept_files import find_indexes, give_up, mark_committed, partition_id
 from headgate.spark.wire import CODEC
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _PAUSE: Final = 0.5
 
 
-class Places:
-    """The places of the producers of one exchange, as one consumer knows them.
+class KeptLocations:
+    """The locations of what the producers of one exchange left, as one consumer knows them.
 
     Args:
         exchange: name of the exchange.
@@ -40,7 +40,7 @@ class Places:
         self._exchange = exchange
         self._driver = driver
         #: Producer -> attempt -> its indexes on this host; None before a look.
-        self._found: dict[int, dict[int, Path]] | None = None
+        self._indexes: dict[int, dict[int, Path]] | None = None
         #: Producer -> its attempt, and host, port and process that serve it.
         self._served: dict[int, tuple[int, str, int, bytes]] | None = None
 
@@ -56,23 +56,23 @@ class Places:
         if row["pages"] is not None:
             return KeptSubpartition(number, 0, row["file"], row["pages"])
         # One look is enough if the driver knows the hosts of all producers: most may be elsewhere.
-        if self._found is None or (self._driver is None and producer not in self._found):
-            self._found = find(self._exchange, local_directories())
+        if self._indexes is None or (self._driver is None and producer not in self._indexes):
+            self._indexes = find_indexes(self._exchange, local_directories())
         cause: PartitionNotFoundError | None = None
         try:
             path = self._on_this_host(producer)
-            kept = None if path is None else _index(path, number)
-            found = kept or self._at_another_host(producer, number)
+            subpartition = None if path is None else _index(path, number)
+            location = subpartition or self._at_another_host(producer, number)
         except PartitionNotFoundError as error:
-            found, cause = None, error
-        if found is None:
+            location, cause = None, error
+        if location is None:
             raise PartitionNotFoundError(
                 "no executor has the output of a producer of a kept exchange",
                 asked=f"subpartition {number} of producer {producer}",
-                have=f"{len(self._found)} producers of exchange {self._exchange[:4]} on this host, "
+                have=f"{len(self._indexes)} producers of exchange {self._exchange[:4]} on this host, "
                 f"{len(self._served or {})} on others",
             ) from cause
-        return found
+        return location
 
     def _on_this_host(self, producer: int) -> Path | None:
         """Return the indexes of the attempt that succeeded, if it ran here.
@@ -80,11 +80,11 @@ class Places:
         The copy of a slow task may have left files too. Both are on different hosts, so where all
         executors are on one, the newest attempt is the one that Spark reads.
         """
-        found = (self._found or {}).get(producer, {})
+        attempts = (self._indexes or {}).get(producer, {})
         succeeded = self._all_served().get(producer)
         if succeeded is not None:
-            return found.get(succeeded[0])
-        return found[max(found)] if found else None
+            return attempts.get(succeeded[0])
+        return attempts[max(attempts)] if attempts else None
 
     def _all_served(self) -> dict[int, tuple[int, str, int, bytes]]:
         if self._served is None:
@@ -110,7 +110,7 @@ class Places:
             return
         end = time.monotonic() + seconds
         tell = Message("HOST_LOST", fields={"process": address.process_id.hex()})
-        # It answers by its places, which have the host until Spark knows that its output is gone.
+        # It answers with its hosts, which have this one until Spark knows that its output is gone.
         while time.monotonic() < end:
             served = _ask(self._driver, tell)
             if all(process != address.process_id for _, _, _, process in served.values()):
@@ -121,30 +121,30 @@ class Places:
 def _index(path: Path, subpartition: int) -> KeptSubpartition | None:
     """Return a subpartition by its index in a file; None if it has no rows."""
     try:
-        found = read_index(path, subpartition)
+        subpartition_there = read_index(path, subpartition)
     except IntegrityError:
         give_up(str(path))
         raise
     mark_committed(str(path))
-    return found
+    return subpartition_there
 
 
 def _ask(driver: CoordinatorAddress, *before: Message) -> dict[int, tuple[int, str, int, bytes]]:
     """Ask the driver for the hosts of all producers; tell it something before."""
     hosts: list[Any] = []
-    placed: list[Any] = []
+    producers: list[Any] = []
     is_complete = False
     connection = WorkerConnection(driver, CODEC)
     with connection.sock:
-        for message in (*before, Message("ASK_PLACES")):
+        for message in (*before, Message("ASK_HOSTS")):
             connection.send(message)
         while not is_complete:
             for message in connection.receive():
                 hosts += message["hosts"]
-                placed += message["producers"]
+                producers += message["producers"]
                 is_complete = message["is_last"]
-    found = {}
-    for producer, attempt, index in placed:
+    served = {}
+    for producer, attempt, index in producers:
         host, port, process = hosts[index]
-        found[producer] = attempt, host, port, bytes.fromhex(process)
-    return found
+        served[producer] = attempt, host, port, bytes.fromhex(process)
+    return served

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from headgate.spark.explained.advice import advice_of
 from headgate.spark.explained.checks import checks_of
 from headgate.spark.explained.copies import copies_of, in_place_of
+from headgate.spark.explained.fields import Counted, ExchangeExplained, Fallback, InputExplained
 from headgate.spark.explained.memory import disk_of, memory_of
-from headgate.spark.explained.model import Counted, ExchangeExplained, Fallback, InputExplained
 from headgate.spark.plan.rules import choose
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _SERVER: Final = "slots, memory and Python of the server: this is a client of Sp
 _SIZE: Final = "size of the input: Spark has no estimate of it"
 
 
-def explained(plan: Plan, tables: Sequence[Table | None]) -> ExchangeExplained:
+def explain_exchange(plan: Plan, tables: Sequence[Table | None]) -> ExchangeExplained:
     """Return how an exchange will run.
 
     Args:
@@ -55,7 +55,7 @@ def explained(plan: Plan, tables: Sequence[Table | None]) -> ExchangeExplained:
         others=plan.rejected,
         through=plan.session.through if plan.mode == "kept" else "",
         partitions=_partitions(plan),
-        inputs=tuple(_input(plan, number, *one) for number, one in enumerate(each)),
+        inputs=tuple(_input(plan, number, *pair) for number, pair in enumerate(each)),
         copies=copies_of(plan),
         in_place=in_place_of(plan),
         memory=memory,
@@ -67,44 +67,45 @@ def explained(plan: Plan, tables: Sequence[Table | None]) -> ExchangeExplained:
     )
 
 
-def placed(one: Placement, *, by_spark: bool) -> str:
+def placement_sentence(placement: Placement, *, by_spark: bool) -> str:
     """Return a sentence about how rows are placed.
 
     Args:
-        one: the placement.
+        placement: the placement.
         by_spark: True if Spark's own repartition moves the rows.
     """
-    if by_spark and one.kind in {"turn", "random"}:
+    if by_spark and placement.kind in {"turn", "random"}:
         return "in turn, row by row, by Spark"
-    if one.kind == "turn" and not one.name:
+    if placement.kind == "turn" and not placement.name:
         return "in turn, batch by batch"
-    unit = "row" if one.by_rows else "batch"
-    return _PLACED[one.kind].format(columns=", ".join(one.columns), unit=unit, name=one.name)
+    unit = "row" if placement.by_rows else "batch"
+    columns = ", ".join(placement.columns)
+    return _PLACED[placement.kind].format(columns=columns, unit=unit, name=placement.name)
 
 
 def _partitions(plan: Plan) -> Counted:
     source = plan.call.options.sources["num_partitions"]
     if source != "default":
         return Counted(plan.partitions, source, f"num_partitions ({source})")
-    return Counted(plan.partitions, source, f"one for each slot ({plan.session.slots.words})")
+    return Counted(plan.partitions, source, f"one for each slot ({plan.session.slots.origin})")
 
 
-def _input(plan: Plan, number: int, one: InputFacts, table: Table | None) -> InputExplained:
+def _input(plan: Plan, number: int, facts: InputFacts, table: Table | None) -> InputExplained:
     by_spark = plan.mode == "repartition"
     return InputExplained(
         number=number,
-        source=one.source,
-        producers=_producers(plan, one, table),
-        placement=one.placement,
-        placed=placed(one.placement, by_spark=by_spark),
-        sort_within=one.sort_within,
+        source=facts.source,
+        producers=_producers(plan, facts, table),
+        placement=facts.placement,
+        placed=placement_sentence(facts.placement, by_spark=by_spark),
+        sort_within=facts.sort_within,
         bytes=None if table is None else table.bytes,
-        spark_reads=one.spark_reads,
+        spark_reads=facts.spark_reads,
     )
 
 
-def _producers(plan: Plan, one: InputFacts, table: Table | None) -> Counted:
-    if not one.source:
+def _producers(plan: Plan, facts: InputFacts, table: Table | None) -> Counted:
+    if not facts.source:
         if table is None:
             return Counted(None, "unknown", "those of the DataFrame, which is not seen here")
         return Counted(table.partitions, "plan", table.why)
@@ -112,7 +113,7 @@ def _producers(plan: Plan, one: InputFacts, table: Table | None) -> Counted:
     if source != "default":
         return Counted(plan.call.options["parallelism"], source, f"parallelism ({source})")
     why = "four for each slot, and at most one for each split"
-    return Counted(one.producers, source, f"{why}; there are {one.splits} splits")
+    return Counted(facts.producers, source, f"{why}; there are {facts.splits} splits")
 
 
 def _falls_back(plan: Plan) -> Iterator[Fallback]:
@@ -131,12 +132,12 @@ def _unknown(plan: Plan, tables: Sequence[Table | None]) -> Iterator[str]:
     if plan.session.on_connect:
         yield _SERVER
     is_unseen = any(
-        not one.source and (table is None or table.bytes is None)
-        for one, table in zip(plan.call.inputs, tables, strict=True)
+        not facts.source and (table is None or table.bytes is None)
+        for facts, table in zip(plan.call.inputs, tables, strict=True)
     )
     if is_unseen:
         yield _SIZE
-    called = ["map"] if any(one.has_map for one in plan.call.inputs) else []
+    called = ["map"] if any(facts.has_map for facts in plan.call.inputs) else []
     called += ["reduce"] if plan.call.has_reduce else []
     if called:
         yield _RETURNED.format(" and ".join(called))

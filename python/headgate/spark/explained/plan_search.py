@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.spark.confs import is_connect
 from headgate.spark.explained.advice import may_workers_read
-from headgate.spark.explained.remembered import name_of, remembered
+from headgate.spark.explained.recent_plans import name_of, remembered
 from headgate.spark.explained.tables import Table, children, kind_of, table_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _PYTHON: Final = "MapInArrow"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PlannedExchange:
     """An exchange of a plan.
 
     Attributes:
@@ -44,24 +44,25 @@ class Finder:
     def __init__(self, session: SparkSession) -> None:
         self._session = session
         self._context = None if is_connect(session) else session.sparkContext
-        self._found: dict[str, Found] = {}
+        self._exchanges: dict[str, PlannedExchange] = {}
         #: Ids of nodes of a plan of Spark Connect, which has the same object in several places.
-        self._seen: set[int] = set()
+        self._visited: set[int] = set()
         #: Exchanges that are in the plan, and whose plans are not remembered any more.
         self.forgotten: set[str] = set()
 
-    def of(self, df: DataFrame) -> list[Found]:
+    def of(self, df: DataFrame) -> list[PlannedExchange]:
         """Return the exchanges of a DataFrame's plan."""
-        self._visit(_plan_of(df))
-        return list(self._found.values())
+        plan: Any = df._plan if is_connect(df) else df._jdf.logicalPlan()  # noqa: SLF001 - no public way
+        self._visit(plan)
+        return list(self._exchanges.values())
 
     def _visit(self, node: Any) -> None:
         name = name_of(node, self._context)
-        if name and (name in self._found or name in self.forgotten):
+        if name and (name in self._exchanges or name in self.forgotten):
             return
-        if self._context is None and id(node) in self._seen:
+        if self._context is None and id(node) in self._visited:
             return
-        self._seen.add(id(node))
+        self._visited.add(id(node))
         for child in _connect_children(node) if self._context is None else children(node):
             self._visit(child)
         if not name:
@@ -70,22 +71,15 @@ class Finder:
         if plan is None:
             self.forgotten.add(name)
             return
-        tables = tuple(
-            self._table(plan, number, below) for number, below in enumerate(_inputs(node, plan))
-        )
-        self._found[name] = Found(plan, tables)
+        inputs = enumerate(_inputs(node, plan))
+        tables = tuple(self._table(plan, number, below) for number, below in inputs)
+        self._exchanges[name] = PlannedExchange(plan, tables)
 
     def _table(self, plan: Plan, number: int, node: Any) -> Table | None:
-        if self._context is None:
-            return None
-        if node is None:
+        if self._context is None or node is None:
             return None
         looks = may_workers_read(plan, plan.call.inputs[number])
         return table_of(node, self._session, looks_at_files=looks)
-
-
-def _plan_of(df: Any) -> Any:
-    return df._plan if is_connect(df) else df._jdf.logicalPlan()  # noqa: SLF001 - no public way
 
 
 def _connect_children(node: Any) -> Iterator[Any]:
@@ -93,9 +87,9 @@ def _connect_children(node: Any) -> Iterator[Any]:
     from pyspark.sql.connect.plan import LogicalPlan  # noqa: PLC0415 - only on Spark Connect
 
     for value in vars(node).values():
-        for one in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(one, LogicalPlan):
-                yield one
+        for child in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(child, LogicalPlan):
+                yield child
 
 
 def _inputs(node: Any, plan: Plan) -> list[Any]:
@@ -112,8 +106,8 @@ def _inputs(node: Any, plan: Plan) -> list[Any]:
         return nothing
     each = zip(plan.call.inputs, below, strict=True)
     return [
-        None if one.source else _below_functions(part, _functions(plan, number))
-        for number, (one, part) in enumerate(each)
+        None if facts.source else _below_functions(part, _functions(plan, number))
+        for number, (facts, part) in enumerate(each)
     ]
 
 
@@ -131,8 +125,8 @@ def _functions(plan: Plan, number: int) -> int:
     """Return how many functions of Python are between an input and the shuffle."""
     if plan.mode == "kept":
         return 1
-    one = plan.call.inputs[number]
-    return int(one.has_map) + int(not one.placement.is_by_spark)
+    facts = plan.call.inputs[number]
+    return int(facts.has_map) + int(not facts.placement.is_by_spark)
 
 
 def _below_functions(node: Any, number: int) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import headgate as hg
-from headgate.spark.tasks.user_function import own
+from headgate.spark.tasks.user_function import guarded
 
 
 def selector_of(by: Any, producer: int, num_partitions: int, seed: int) -> Any:
@@ -23,7 +23,6 @@ def selector_of(by: Any, producer: int, num_partitions: int, seed: int) -> Any:
         start = producer % num_partitions
         return hg.RoundRobinSelector(start, by_rows=by is not None and by.by_rows)
     if isinstance(by, hg.ShuffleSelector):
-        return hg.ShuffleSelector(
-            ((seed if by.seed is None else by.seed) + producer) % 2**64, by.by_rows
-        )
-    return own("by", by) if callable(by) else by
+        seed = seed if by.seed is None else by.seed
+        return hg.ShuffleSelector((seed + producer) % 2**64, by.by_rows)
+    return guarded("by", by) if callable(by) else by

@@ -71,13 +71,13 @@ def name_of(node: Any, context: SparkContext | None) -> str:
     """
     if context is None:
         return _named.get(node, "")
-    found = node.getTagValue(_tag(context))
-    return str(found.get()) if found.isDefined() else ""
+    value = node.getTagValue(_tag(context))
+    return str(value.get()) if value.isDefined() else ""
 
 
 def _tag(context: SparkContext) -> Any:
-    found = _tags.get(context)
-    if found is None:
+    tag = _tags.get(context)
+    if tag is None:
         trees = context._jvm.org.apache.spark.sql.catalyst.trees  # type: ignore[union-attr]  # noqa: SLF001
-        found = _tags[context] = trees.TreeNodeTag(_TAG)
-    return found
+        tag = _tags[context] = trees.TreeNodeTag(_TAG)
+    return tag

@@ -1,4 +1,4 @@
-"""What is known of an exchange before it runs: its options, and the versions that plan it."""
+"""The settings of an exchange: its options, and the versions that plan it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known of an exchange before it runs; the attributes are those of its runs."""
+class ExchangeSettings:
+    """The options of an exchange and the versions that plan it; the attributes are those of its runs."""
 
     options: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-def facts_of(options: Options, **in_force: Any) -> Facts:
-    """Return what is known of an exchange.
+def settings_of(options: Options, **in_force: Any) -> ExchangeSettings:
+    """Return the settings of an exchange.
 
     Args:
         options: of the call. Those that are no text are left out.
@@ -36,9 +36,9 @@ def facts_of(options: Options, **in_force: Any) -> Facts:
     for name, source in options.sources.items():
         value = in_force.get(name, options[name])
         if OPTIONS[name].kind != "schema":
-            words = None if value is None else describe(name, value)
-            values[name] = {"value": words, "source": _word(source)}
-    return Facts(values, versions())
+            text = None if value is None else describe(name, value)
+            values[name] = {"value": text, "source": _word(source)}
+    return ExchangeSettings(values, versions())
 
 
 def _word(source: str) -> str:

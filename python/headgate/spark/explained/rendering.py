@@ -1,0 +1,124 @@
+"""Shows how exchanges will run: as text of at most 100 columns, and as HTML. Pure functions.
+
+HTML escapes every text, and has no colour of its own, so that it is readable in light and dark.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from textwrap import wrap
+from typing import TYPE_CHECKING, Final
+
+from headgate.observe.words import size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from headgate.spark.explained.fields import ExchangeExplained, InputExplained
+
+#: Most characters of a line, and the width of the column with the labels.
+WIDTH: Final = 100
+_LABEL: Final = 13
+#: Most names of columns that a sentence lists.
+_NAMED: Final = 6
+_MARKS: Final = {True: "ok", False: "!", None: "?"}
+_MODES: Final = {"repartition": "Spark's own repartition", "kept": "kept"}
+_CELL: Final = "padding:1px 12px 1px 0;text-align:left;vertical-align:top"
+
+
+def text(exchanges: Sequence[ExchangeExplained]) -> str:
+    """Return lines of at most :data:`WIDTH` characters, in the order in which rows pass the exchanges."""
+    lines: list[str] = []
+    for number, exchange in enumerate(exchanges, 1):
+        lines.append(_head(number, len(exchanges), exchange))
+        for label, sentence in _labelled(exchange):
+            # A word may be longer than a line: a path, or the name of a column.
+            first, *more = wrap(sentence, WIDTH - _LABEL - 2, break_on_hyphens=False) or [""]
+            lines.append(f"  {label:<{_LABEL}}{first}")
+            lines += [f"  {'':<{_LABEL}}{line}" for line in more]
+    return "\n".join(lines)
+
+
+def html(exchanges: Sequence[ExchangeExplained]) -> str:
+    """Return an HTML fragment with the content of :func:`text`."""
+    parts = []
+    for number, exchange in enumerate(exchanges, 1):
+        rows = [
+            f'<tr><th scope="row" style="{_CELL};white-space:nowrap">{escape(label)}</th>'
+            f'<td style="{_CELL}">{escape(sentence)}</td></tr>'
+            for label, sentence in _labelled(exchange)
+        ]
+        head = escape(_head(number, len(exchanges), exchange))
+        parts.append(
+            f'<table style="margin:0"><caption style="text-align:left"><b>{head}</b></caption>{"".join(rows)}</table>'
+        )
+    return (
+        '<div style="color-scheme:light dark;font-family:sans-serif;font-size:13px">'
+        + "".join(parts)
+        + "</div>"
+    )
+
+
+def rows_of(exchange: ExchangeExplained) -> Iterator[tuple[str, str]]:
+    """Yield label and sentence of all that is known of an exchange."""
+    yield "mode", f"{_MODES[exchange.mode]}: {exchange.why}"
+    # One reason may decide for a way and against the others.
+    for other in (other for other in exchange.others if other.why != exchange.why):
+        yield "not", f"{_MODES[other.mode]}: {other.why}"
+    for input_ in exchange.inputs:
+        yield from _input(input_, several=len(exchange.inputs) > 1)
+    yield "partitions", f"{_number(exchange.partitions.number)}: {exchange.partitions.why}"
+    for copied in exchange.copies:
+        yield "copied", f"{copied.step}: {names(copied.columns)}: {copied.why}"
+    for sentence in exchange.in_place:
+        yield "not copied", sentence
+    yield "memory", exchange.memory.why
+    yield "disk", exchange.disk.why
+    for check in exchange.checks:
+        yield "checks", f"{_MARKS[check.ok]:<2} {check.name}: {check.why}"
+    for back in exchange.falls_back:
+        yield "falls back", f"{back.when}: {_MODES[back.mode]}, as {back.why}"
+    for advice in exchange.faster:
+        yield "faster", f"{advice.do}: {advice.why}"
+    for sentence in exchange.unknown:
+        yield "unknown", sentence
+
+
+def _labelled(exchange: ExchangeExplained) -> Iterator[tuple[str, str]]:
+    """Yield label and sentence; the label is empty where it is that of the sentence before."""
+    before = ""
+    for label, sentence in rows_of(exchange):
+        yield "" if label == before else label, sentence
+        before = label
+
+
+def names(columns: Sequence[str]) -> str:
+    """Return names of columns, the first of them if there are many."""
+    more = len(columns) - _NAMED
+    return ", ".join(columns[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _head(number: int, of: int, exchange: ExchangeExplained) -> str:
+    position = "" if of == 1 else f" ({number} of {of})"
+    return f"headgate exchange {exchange.name[:4]}{position}"
+
+
+def _input(input_: InputExplained, *, several: bool) -> Iterator[tuple[str, str]]:
+    label = f"input {input_.number}" if several else "input"
+    what = f"source {input_.source}, read by the workers" if input_.source else "DataFrame"
+    amount = (
+        "rows of unknown size"
+        if input_.bytes is None
+        else f"{size(input_.bytes)} by Spark's estimate"
+    )
+    yield label, f"{what}, {amount}"
+    if input_.spark_reads:
+        yield label, f"Spark reads it, although read is auto: {input_.spark_reads}"
+    yield label, f"{_number(input_.producers.number)} producers: {input_.producers.why}"
+    yield label, f"placed {input_.placed}"
+    if input_.sort_within:
+        yield label, f"sorted within partitions by {names(input_.sort_within)}"
+
+
+def _number(number: int | None) -> str:
+    return "unknown number of" if number is None else f"{number:,}"
