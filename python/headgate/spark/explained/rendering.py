@@ -9,7 +9,7 @@ from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
-from headgate.observe.words import size
+from headgate.observe.numbers import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
