@@ -5,7 +5,7 @@ import struct
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from plane import emit_all, exchange
 
@@ -78,6 +78,7 @@ CODES = {
 
 
 @pytest.mark.parametrize("kind", CODES)
+@settings(deadline=None)
 @given(data=st.data(), groups=st.integers(1, 2**15))
 def test_hash_codes_are_those_of_java(kind, data, groups):
     type_, values, code = CODES[kind]
@@ -104,6 +105,7 @@ def test_spec_5_10_the_default():
     assert {p: default_max_parallelism(p) for p in expected} == expected
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_range_contains_the_groups_that_the_index_assigns(data):
     groups = data.draw(st.integers(1, 2**15))
