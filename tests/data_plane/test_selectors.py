@@ -235,7 +235,7 @@ def test_rebalance_is_consecutive_from_any_start(placed, serializer):
         (hg.RescaleSelector(), 3, [0, 1, 2] * 4),
         (hg.RescaleSelector(producer=1, num_producers=2), 4, [2, 3] * 6),
     ],
-    ids=str,
+    ids=["forward", "global", "round robin", "rescale", "rescale of two"],
 )
 def test_selectors_that_count_place_each_record(placed, serializer, selector, n, expected):
     assert placed(selector, RECORDS[serializer], n=n, serializer=serializer) == expected
