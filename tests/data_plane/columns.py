@@ -9,7 +9,6 @@ import pyarrow as pa
 INF, NAN = float("inf"), float("nan")
 TEXTS = ["", "a", None, "grüße", "日本語", "🚀" * 40, "\0", "x" * 300, None]
 BLOBS = [b"", b"a", None, b"\xff\xfe", bytes(40), b"\0", bytes(range(256)), b"x" * 300, None]
-SMALL_INTS = [0, 1, None, -1, 127, -128, 7, None, 3]
 
 
 def ints(width):

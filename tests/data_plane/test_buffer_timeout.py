@@ -3,9 +3,8 @@
 import os
 import time
 
-import pyarrow as pa
 import pytest
-from plane import NUMBERS, PATIENCE, Task, drain, numbers, open_gates, wait_until
+from plane import NUMBERS, Task, drain, numbers, open_gates, wait_until
 from tests.faults import facts
 
 import headgate as hg
@@ -107,41 +106,6 @@ def test_a_writer_of_a_closed_environment_is_not_flushed(environment):
         writer_of(partition, "arrow")
 
 
-def test_writers_come_and_go_while_it_runs(environment):
-    env = environment()
-    for turn in range(50):
-        partition = env.create_result_partition(1, schema=NUMBERS)
-        gate = env.create_input_gate([partition.address(0)])
-        writer = writer_of(partition, "arrow", buffer_timeout=0.001)
-        writer.emit(numbers(2))
-        if turn % 2:
-            assert Task(next, hg.RecordReader(gate)).result().num_rows == 2
-        del writer  # without finish()
-        gate.close()
-        partition.close()
-    assert flushers() == 1
-    wait_until(lambda: env.stats()["segments"]["held"] == 0)
-
-
-def test_a_blocked_emit_does_not_hold_back_pages_of_other_consumers(link):
-    producer, consumer = link(memory="512k", segment_size="64k")
-    partition = producer.create_result_partition(2, schema=NUMBERS)
-    behind, eager = open_gates(partition, consumer)
-    writer = hg.RecordWriter(
-        partition, selector=lambda b: [int(len(b) == 1)] * len(b), buffer_timeout=0.1
-    )
-    writer.emit(numbers(1))
-    filling = Task(lambda: [writer.emit(numbers(8_000)) for _ in range(40)])
-    wait_until(lambda: writer.back_pressured_ns() > 0)
-    # The page is not full, and the writer is blocked by the other consumer.
-    assert Task(next, hg.RecordReader(eager)).result().num_rows == 1
-    assert filling.running
-    rest = Task(drain, behind)
-    filling.join()
-    writer.finish()
-    assert rest.result().num_rows == 320_000
-
-
 def test_a_consumer_that_is_behind_gets_no_ever_smaller_pages(environment):
     env = environment()
     partition = env.create_result_partition(1, schema=NUMBERS)
@@ -229,20 +193,3 @@ def test_a_forked_child_has_no_flusher_and_may_make_its_own(environment):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert Task(next, hg.RecordReader(gate)).result().num_rows == 1
     assert flushers() == 1
-
-
-def test_an_exchange_of_small_batches_is_sent_in_few_pages(environment):
-    env = environment()
-    partition = env.create_result_partition(1, schema=NUMBERS)
-    gate = env.create_input_gate([partition.address(0)])
-    reading = Task(drain, gate)
-    started = time.monotonic()
-    with hg.RecordWriter(partition) as writer:
-        for turn in range(2_000):
-            writer.emit(numbers(10, 10 * turn))
-    seconds = time.monotonic() - started
-    assert seconds < PATIENCE
-    assert reading.result().num_rows == 20_000
-    # 160,000 bytes fill 3 pages of 64k; each 100 ms may add a page.
-    assert writer.stats().buffers <= 4 + seconds / 0.1
-    assert isinstance(reading.result(), pa.Table)

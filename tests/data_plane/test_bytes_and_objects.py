@@ -1,39 +1,11 @@
 """Bytes records of any size, and Python objects if both ends choose pickle."""
 
 import pickle
-import random
 
 import pytest
-from plane import NUMBERS, Task, drain, emit_all, exchange, numbers, open_gates, wait_until
+from plane import NUMBERS, Task, drain, emit_all, exchange, numbers, open_gates
 
 import headgate as hg
-
-SEGMENT = 65536
-SIZES = [0, 1, 3, 4, 5, 100, SEGMENT - 5, SEGMENT - 4, SEGMENT - 3, SEGMENT, SEGMENT + 1, 300_000]
-RECORDS = [random.Random(size).randbytes(size) for size in SIZES]
-
-
-def test_records_of_all_sizes(link):
-    records = RECORDS + RECORDS[::-1]
-    producer, consumer = link()
-    [got] = exchange(producer, consumer, emit_all(*records), serializer="bytes")
-    assert got == records
-
-
-def test_many_small_records_in_turn(link):
-    records = [b"%d" % i for i in range(10_000)]
-    producer, consumer = link()
-    got = exchange(producer, consumer, emit_all(*records), n=3, serializer="bytes")
-    assert got == [records[i::3] for i in range(3)]
-
-
-def test_round_robin_starts_at_its_start(link):
-    producer, consumer = link()
-    selector = hg.RoundRobinSelector(start=5)
-    got = exchange(
-        producer, consumer, emit_all(b"a", b"b"), n=3, serializer="bytes", selector=selector
-    )
-    assert got == [[b"b"], [], [b"a"]]
 
 
 def test_bytearrays_and_memoryviews_are_bytes(environment):
@@ -43,21 +15,8 @@ def test_bytearrays_and_memoryviews_are_bytes(environment):
     assert got == [b"abc", b"efg", b"ace"]
 
 
-def test_broadcast_bytes(link):
-    producer, consumer = link()
-    got = exchange(
-        producer,
-        consumer,
-        emit_all(*RECORDS),
-        n=3,
-        serializer="bytes",
-        selector=hg.BroadcastSelector(),
-    )
-    assert got == [RECORDS] * 3
-
-
-def test_a_function_chooses_for_each_record(link):
-    producer, consumer = link()
+def test_a_function_chooses_for_each_record(environment):
+    producer, consumer = environment(), environment()
     records = [bytes([i]) * i for i in range(50)]
     got = exchange(
         producer,
@@ -108,14 +67,14 @@ def test_other_records_than_bytes_are_refused(environment, record):
 OBJECTS = [None, 0, -(2**70), "grüße", b"x" * 100_000, [1, {"a": (2.5, {3})}], range(5), int]
 
 
-def test_objects(link):
-    producer, consumer = link()
+def test_objects(environment):
+    producer, consumer = environment(), environment()
     got = exchange(producer, consumer, emit_all(*OBJECTS), n=2, serializer="pickle")
     assert got == [OBJECTS[0::2], OBJECTS[1::2]]
 
 
-def test_objects_by_a_function_and_by_broadcast(link):
-    producer, consumer = link()
+def test_objects_by_a_function_and_by_broadcast(environment):
+    producer, consumer = environment(), environment()
 
     def write(writer):
         for number in range(10):
@@ -143,8 +102,8 @@ class Unreadable:
     ],
     ids=["cut", "wide and cut", "empty", "code that fails"],
 )
-def test_a_record_that_cannot_be_unpickled_is_an_error_with_its_cause(link, record, cause):
-    producer, consumer = link()
+def test_a_record_that_cannot_be_unpickled_is_an_error_with_its_cause(environment, record, cause):
+    producer, consumer = environment(), environment()
     partition = producer.create_result_partition(1)
     [gate] = open_gates(partition, consumer)
     with hg.RecordWriter(partition, serializer="bytes") as writer:
@@ -172,8 +131,8 @@ def spring():
     return "sprung"
 
 
-def test_a_reader_without_the_opt_in_gets_the_bytes(link):
-    producer, consumer = link()
+def test_a_reader_without_the_opt_in_gets_the_bytes(environment):
+    producer, consumer = environment(), environment()
     Trap.sprung = False
     partition = producer.create_result_partition(1)
     [gate] = open_gates(partition, consumer)
@@ -184,8 +143,8 @@ def test_a_reader_without_the_opt_in_gets_the_bytes(link):
     assert not Trap.sprung
 
 
-def test_an_arrow_reader_never_unpickles(link):
-    producer, consumer = link()
+def test_an_arrow_reader_never_unpickles(environment):
+    producer, consumer = environment(), environment()
     Trap.sprung = False
     partition = producer.create_result_partition(1)
     [gate] = open_gates(partition, consumer)
@@ -196,37 +155,14 @@ def test_an_arrow_reader_never_unpickles(link):
 
 
 @pytest.mark.parametrize("serializer", ["bytes", "pickle"])
-def test_a_reader_of_records_refuses_batches(link, serializer):
-    producer, consumer = link()
+def test_a_reader_of_records_refuses_batches(environment, serializer):
+    producer, consumer = environment(), environment()
     partition = producer.create_result_partition(1, schema=NUMBERS)
     [gate] = open_gates(partition, consumer)
     with hg.RecordWriter(partition) as writer:
         writer.emit(numbers(5))
     error = Task(drain, gate, serializer=serializer).error()
     assert isinstance(error, hg.errors.SchemaMismatchError), repr(error)
-
-
-def test_records_appear_before_a_buffer_is_full(link):
-    producer, consumer = link()
-    partition = producer.create_result_partition(1)
-    [gate] = open_gates(partition, consumer)
-    writer = hg.RecordWriter(partition, serializer="bytes")
-    got = []
-    reading = Task(lambda: got.extend(hg.RecordReader(gate, serializer="bytes")))
-    for number in range(3):
-        writer.emit(b"%d" % number)
-        writer.flush()
-        wait_until(lambda n=number: len(got) == n + 1)
-    assert reading.running
-    writer.finish()
-    reading.result()
-    assert got == [b"0", b"1", b"2"]
-
-
-def test_the_objects_of_a_writer_cannot_be_hashed(environment):
-    partition = environment().create_result_partition(2)
-    with pytest.raises(hg.errors.SelectorError):
-        hg.RecordWriter(partition, serializer="bytes", selector=hg.HashSelector(["k"]))
 
 
 def test_unknown_serializers_are_refused(environment):

@@ -36,32 +36,6 @@ def test_an_unaligned_barrier_keeps_what_it_overtook_and_what_came_before_the_la
             taken.take_channel_state(1)
 
 
-def test_an_aligned_checkpoint_keeps_nothing(link):
-    job = Job(link, 2)
-    for writer in (0, 1):
-        job.send(writer, b"x", barrier(1), b"y")
-    complete(job, 1)
-    assert job.reader.take_channel_state(1) == []
-    assert [writer.take_channel_state(1) for writer in job.writers] == [[], []]
-
-
-@pytest.mark.parametrize("kept_by", ["input", "output"])
-def test_the_data_in_flight_of_a_channel_that_ends_is_kept(environment, kept_by):
-    job = Job(lambda: (environment(same_host_link="off"),) * 2, 2)
-    job.send(0, barrier(1, "unaligned"))
-    job.expect(("barrier", 1, "unaligned"))
-    job.send(1, b"x" * 100_000)
-    if kept_by == "output":
-        job.send(1, barrier(1, "unaligned"))
-    job.writers[1].finish()
-    complete(job, 1)
-    inputs = dict(job.reader.take_channel_state(1))
-    outputs = dict(job.writers[1].take_channel_state(1) if kept_by == "output" else [])
-    assert hg.decode_channel_state(inputs.get(1, b"") + outputs.get(0, b""), None) == [
-        b"x" * 100_000
-    ]
-
-
 def test_a_record_that_is_cut_between_both_sides_comes_whole_once(environment):
     """The record is larger than all buffers, so the reader has its start when it is emitted."""
     producer = environment(same_host_link="off", memory="16m")
@@ -155,41 +129,6 @@ def test_damaged_bytes_are_an_error(environment):
             with pytest.raises(hg.errors.IntegrityError):
                 hg.decode_channel_state(state[:at], None)
     gate.close()
-
-
-def test_a_timeoutable_barrier_overtakes_at_the_producer_too_when_its_time_has_passed(environment):
-    """Nobody reads, so that the barrier stays behind the records until the flusher moves it."""
-    env = environment()
-    partition = env.create_result_partition(1)
-    gate = env.create_input_gate([partition.address(0)])
-    gate.enable_checkpointing()
-    writer = hg.RecordWriter(partition, serializer="bytes")
-    writer.emit(b"one")
-    writer.broadcast_barrier(barrier(1, "timeoutable", timeout=LONG))
-    assert writer.take_channel_state(1) is None
-    writer.emit(b"two")
-    writer.broadcast_barrier(barrier(2, "timeoutable", timeout=30))
-    writer.emit(b"three")
-    states = []
-
-    def decided():
-        states[:] = [writer.take_channel_state(2)]
-        return states[0] is not None
-
-    wait_until(decided)
-    (((subpartition, state),),) = states
-    assert subpartition == 0
-    assert hg.decode_channel_state(state, None) == [b"one", b"two"]
-    got = []
-    reader = hg.RecordReader(gate, serializer="bytes", on_event=got.append)
-    writer.finish()
-    got.extend(reader)
-    assert [type(event).__name__ for event in got[:2]] == [
-        "CheckpointBarrier",
-        "CheckpointComplete",
-    ]
-    assert got[0].alignment == "unaligned"
-    assert got[2:] == [b"one", b"two", b"three"]
 
 
 def test_a_timeoutable_barrier_that_was_read_in_time_keeps_nothing(link):

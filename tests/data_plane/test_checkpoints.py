@@ -1,6 +1,7 @@
-"""Checkpoints of a gate: barriers are handled in the reader, between the records (spec 10.5)."""
+"""Contract of gates with checkpoints: barriers are handled in the reader, between the records (spec 10.5).
 
-import time
+The rules for their order are tested in rust_core/protocol/tests/checkpoint.
+"""
 
 import pytest
 from checkpoint_job import LONG, Job, barrier, now
@@ -10,7 +11,7 @@ import headgate as hg
 
 
 @pytest.mark.parametrize("union", [False, True])
-def test_spec_10_01_the_snapshot_is_taken_at_the_last_barrier_and_all_channels_go_on(link, union):
+def test_the_snapshot_is_taken_at_the_last_barrier_and_all_channels_go_on(link, union):
     job = Job(link, 3, union=union)
     one = barrier(1, body=b"where to")
     job.send(0, b"a")
@@ -76,54 +77,6 @@ def test_an_exception_at_the_completion_loses_nothing(link):
     assert heard == [hg.CheckpointBarrier, hg.CheckpointComplete]
 
 
-def test_spec_10_02_a_cancel_marker_ends_the_checkpoint_and_later_barriers_of_it_do_not_block(link):
-    job = Job(link, 3)
-    job.send(0, barrier(2), b"behind 0")
-    job.send(2, barrier(2), b"behind 2")
-    job.writers[1].broadcast_cancellation(2)
-    job.expect_any(("aborted", 2), b"behind 0", b"behind 2")
-    assert job.got[0] == ("aborted", 2)
-    job.got.clear()
-    job.writers[1].broadcast_cancellation(4)
-    job.expect(("aborted", 4))
-    job.send(2, barrier(4), b"c")
-    job.send(0, barrier(4), b"d")
-    job.expect_any(("aborted", 4), b"c", b"d")
-    job.got.clear()
-    for writer in range(3):
-        job.send(writer, barrier(5))
-    job.expect(("barrier", 5, "aligned"), ("complete", 5))
-
-
-def test_spec_10_04_a_newer_checkpoint_subsumes_the_pending_one(link):
-    job = Job(link, 2)
-    job.begin(0, 1, b"behind 1", barrier(3))
-    job.send(1, barrier(3), b"behind 3")
-    job.expect(("aborted", 1), b"behind 1", ("barrier", 3, "aligned"), ("complete", 3), b"behind 3")
-
-
-def test_spec_10_05_channels_that_have_ended_are_not_waited_for(link):
-    job = Job(link, 4)
-    for writer in (2, 1):
-        job.writers[writer].finish()
-    job.send(3, barrier(2))
-    job.send(0, barrier(2))
-    job.expect(("barrier", 2, "aligned"), ("complete", 2))
-    job.writers[0].finish()
-    job.send(3, barrier(4))
-    job.expect(*job.got[:2], ("barrier", 4, "aligned"), ("complete", 4))
-    job.finish()
-
-
-def test_the_last_end_completes_a_checkpoint_before_the_input_ends(link):
-    job = Job(link, 2)
-    job.send(0, barrier(1))
-    job.finish()
-    got = list(job.reader)
-    assert got == []
-    assert job.got == [("barrier", 1, "aligned"), ("complete", 1)]
-
-
 def test_without_checkpoints_after_the_end_a_channel_that_ends_aborts_the_checkpoint(link):
     job = Job(link, 2, after_finish=False)
     job.begin(0, 1, b"behind")
@@ -131,15 +84,7 @@ def test_without_checkpoints_after_the_end_a_channel_that_ends_aborts_the_checkp
     job.expect(("aborted", 1), b"behind")
 
 
-def test_an_unaligned_barrier_takes_the_snapshot_at_once_and_blocks_nothing(link):
-    job = Job(link, 2)
-    job.send(0, barrier(1, "unaligned"), b"a")
-    job.expect(("barrier", 1, "unaligned"), b"a")
-    job.send(1, b"b", barrier(1, "unaligned"))
-    job.expect_any(("barrier", 1, "unaligned"), b"a", b"b", ("complete", 1))
-
-
-def test_spec_10_07_after_the_timeout_the_snapshot_is_taken_without_the_other_barriers(link):
+def test_after_the_timeout_the_snapshot_is_taken_without_the_other_barriers(link):
     job = Job(link, 2)
     job.send(0, barrier(1, "timeoutable", timeout=LONG))
     wait_until(lambda: (job.poll(), job.reader.next_timer_ms())[1] is not None)
@@ -157,16 +102,6 @@ def test_spec_10_07_after_the_timeout_the_snapshot_is_taken_without_the_other_ba
     job.send(1, b"x", barrier(2, "timeoutable", timeout=100), b"y")
     assert reading.result() == b"x"
     job.expect(("aborted", 1), ("barrier", 2, "unaligned"), ("complete", 2), b"y")
-
-
-def test_a_barrier_that_timed_out_overtakes_the_records_before_it(environment):
-    producer, consumer = (environment(same_host_link="off") for _ in range(2))
-    job = Job(lambda: (producer, consumer), 1)
-    for _ in range(4):
-        job.send(0, b"x" * 1000)
-    job.send(0, barrier(1, "timeoutable", timeout=1))
-    time.sleep(0.05)
-    job.expect(("barrier", 1, "unaligned"), ("complete", 1), *[b"x" * 1000] * 4)
 
 
 def test_the_coordinator_gives_up_a_checkpoint_and_wakes_a_reader_that_waits(link):
@@ -204,37 +139,6 @@ def test_metrics_count_the_alignment(link):
     assert 0 <= done.start_delay < 20_000
 
 
-def test_spec_10_08_a_barrier_of_an_older_checkpoint_only_has_its_channel_resumed(link):
-    job = Job(link, 2)
-    job.begin(0, 10, b"behind 10")
-    job.send(1, barrier(5), b"x")
-    job.expect(b"x")
-    job.send(1, barrier(10))
-    job.expect(b"x", ("barrier", 10, "timeoutable"), ("complete", 10), b"behind 10")
-
-
-def test_spec_10_10_an_unaligned_barrier_of_the_pending_checkpoint_ends_the_alignment(link):
-    job = Job(link, 3)
-    job.begin(0, 1, b"behind")
-    job.send(1, barrier(1, "unaligned"))
-    job.expect(("barrier", 1, "unaligned"))
-    job.send(2, b"late", barrier(1))
-    job.expect_any(("barrier", 1, "unaligned"), ("complete", 1), b"late", b"behind")
-    assert job.got.index(("complete", 1)) < job.got.index(b"behind")
-    (kept,) = job.reader.take_channel_state(1)
-    assert (kept[0], hg.decode_channel_state(kept[1], None)) == (2, [b"late"])
-
-
-def test_spec_10_11_a_cancel_marker_behind_the_barrier_of_the_next_checkpoint_is_ignored(link):
-    job = Job(link, 2)
-    job.begin(0, 1, b"behind")
-    job.send(1, barrier(2, "unaligned"))
-    job.writers[1].broadcast_cancellation(1)
-    job.expect(("aborted", 1), ("barrier", 2, "unaligned"), b"behind")
-    job.send(0, barrier(2, "unaligned"))
-    job.expect(*job.got[:3], ("complete", 2))
-
-
 @pytest.mark.parametrize("union", [False, True])
 @pytest.mark.parametrize("sent", [("unaligned", 0), ("timeoutable", 1)])
 def test_barriers_that_overtake_records_are_handled_without_reading_any(link, union, sent):
@@ -260,3 +164,42 @@ def test_barriers_that_overtake_records_are_handled_without_reading_any(link, un
     assert found == [[b"a", b"b" * 200_000], [b"c"]]
     job.got.clear()
     job.expect_any(b"a", b"b" * 200_000, b"behind 0", b"c", b"behind 1")
+
+
+@pytest.mark.parametrize("union", [False, True])
+def test_at_least_once_what_is_behind_a_barrier_is_read_before_the_snapshot(link, union):
+    job = Job(link, 3, union=union)
+    one = barrier(1, "at_least_once", body=b"where to")
+    job.send(0, b"a", one, b"behind 0")
+    job.send(1, one, b"behind 1")
+    job.expect_any(b"a", b"behind 0", b"behind 1")
+    job.got.clear()
+    job.send(2, b"c", one, b"behind 2")
+    job.expect(b"c", ("barrier", 1, "at_least_once"), ("complete", 1), b"behind 2")
+    assert job.triggered == [one]
+    job.finish()
+    assert list(job.reader) == []
+
+
+@pytest.mark.parametrize("alignment", ["aligned", "unaligned", "timeoutable"])
+def test_a_barrier_that_would_block_or_overtake_is_refused_behind_one_that_is_counted(
+    link, alignment
+):
+    job = Job(link, 2)
+    timeout = LONG if alignment == "timeoutable" else 0
+    for writer in (0, 1):
+        job.send(writer, barrier(1, "at_least_once"))
+    job.expect(("barrier", 1, "at_least_once"), ("complete", 1))
+    job.send(0, b"a", barrier(2, alignment, timeout=timeout), b"b")
+    with pytest.raises(hg.errors.HeadgateError, match="checkpoint 2 is for exactly once"):
+        wait_until(lambda: job.poll() and False)
+
+
+def test_a_barrier_that_is_only_counted_is_refused_where_each_record_counts_once(link):
+    job = Job(link, 2)
+    job.send(1, b"a", barrier(1))
+    wait_until(lambda: job.poll() or job.got == [b"a"])
+    job.send(0, b"b", barrier(2, "at_least_once"), b"c")
+    with pytest.raises(hg.errors.HeadgateError, match="checkpoint 2 is for at least once"):
+        wait_until(lambda: job.poll() and False)
+    assert job.got == [b"a", b"b"]

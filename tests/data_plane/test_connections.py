@@ -1,4 +1,4 @@
-"""Connections are shared, dialed again after a failure, and dropped when the peer falls silent."""
+"""Connections are shared, dialed again after a failure, and dropped when the peer is silent (spec 9)."""
 
 import contextlib
 import pickle

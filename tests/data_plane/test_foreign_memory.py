@@ -19,8 +19,6 @@ from test_processes import EXITS, TRAFFIC, leave
 
 import headgate as hg
 
-KIB = 1 << 10
-
 
 def attached(writer, gates):
     """Return readers that have read a row, so that the writer knows of them."""
@@ -48,24 +46,6 @@ def copies(environment):
 
 def rest(reader, schema=NUMBERS):
     return pa.Table.from_batches(list(reader), schema)
-
-
-@pytest.mark.parametrize("selector", [None, hg.BroadcastSelector(), hg.RescaleSelector(0, 1)])
-def test_rows_for_one_place_are_not_copied(link, selector):
-    producer, partition, writer, readers = opened(link, NUMBERS, 2, selector=selector)
-    before = copies(producer)
-    reading = [Task(rest, reader) for reader in readers]
-    for turn in range(20):
-        writer.emit(numbers(8000, 8000 * turn))
-    writer.finish()
-    got = [table.result() for table in reading]
-    assert partition.wait_consumed(20)
-    assert max(table.num_rows for table in got) >= 80_000
-    if link.kind == "same_host":
-        assert copies(producer) > before + 20 * 64_000  # each page is copied once, and lent
-    else:
-        assert copies(producer) == before
-    wait_until(lambda: producer.stats()["segments"]["held"] == 0)
 
 
 def mixed(rows):
@@ -101,35 +81,6 @@ def test_slices_at_odd_places_arrive_as_they_are(link, start):
     writer.finish()
     assert_same(reading.result(), pa.Table.from_batches([batch]))
     assert (copies(producer) == before) == (link.kind != "same_host")
-
-
-def test_a_small_part_of_a_batch_is_copied_and_the_rest_is_freed(link):
-    if link.kind == "same_host":
-        pytest.skip("the link within a host copies every page into a segment to lend")
-    producer, _, writer, [reader] = opened(link, NUMBERS)
-    before = producer.stats()["copies"]
-    reading = Task(rest, reader)
-    whole = numbers(60_000)
-    writer.emit(whole.slice(40_000, 10_000))
-    writer.flush()
-    after = producer.stats()["copies"]
-    assert after["compacted"] - before["compacted"] >= 80_000
-    assert after["scatter"] == before["scatter"]
-    # A batch is copied while segments are short, so wait until they are free.
-    wait_until(lambda: producer.stats()["segments"]["held"] == 0)
-    writer.emit(whole.slice(0, 20_000))
-    writer.finish()
-    assert producer.stats()["copies"] == after
-    assert reading.result().num_rows == 30_000
-
-
-def test_a_batch_that_no_pool_could_charge_is_copied(link):
-    producer, _, writer, [reader] = opened(link, NUMBERS, memory="1m")
-    reading = Task(rest, reader)
-    writer.emit(numbers(1_000_000))
-    writer.finish()
-    assert reading.result().num_rows == 1_000_000
-    assert producer.stats()["copies"]["scatter"] > 8_000_000
 
 
 class Theirs(bytearray):
@@ -191,17 +142,6 @@ def test_memory_stays_until_it_is_written_and_goes_with_its_environment(link, th
     producer.close()
     gc.collect()
     wait_until(lambda: len(Theirs.threads) == 4)
-
-
-def test_a_consumer_that_goes_gives_all_segments_back(link, theirs):
-    producer, partition, writer, [reader] = opened(link, NUMBERS)
-    for _ in range(4):
-        writer.emit(theirs(8000))
-    Task(next, reader).result()
-    partition.fail("nobody needs it")
-    wait_until(lambda: producer.stats()["segments"]["held"] == 0)
-    with pytest.raises(hg.HeadgateError):
-        writer.emit(numbers(10))
 
 
 def test_a_forked_child_leaves_the_memory_alone(environment):

@@ -51,8 +51,8 @@ INPUTS = {
 
 @pytest.mark.parametrize("chosen", [False, True], ids=["in turn", "by a function"])
 @pytest.mark.parametrize("kind", INPUTS)
-def test_inputs(link, kind, chosen):
-    producer, consumer = link()
+def test_inputs(environment, kind, chosen):
+    producer, consumer = environment(), environment()
     selector = (lambda batch: [0] * batch.num_rows) if chosen else None
     [got] = exchange(
         producer, consumer, emit_all(INPUTS[kind]()), schema=TABLE.schema, selector=selector
@@ -60,8 +60,8 @@ def test_inputs(link, kind, chosen):
     assert_same(got, TABLE)
 
 
-def test_batches_of_all_kinds_in_turn_stay_in_order(link):
-    producer, consumer = link()
+def test_batches_of_all_kinds_in_turn_stay_in_order(environment):
+    producer, consumer = environment(), environment()
     whole = numbers(100)
     kinds = [
         lambda batch: batch,

@@ -125,14 +125,6 @@ def test_subpartitions_without_rows_are_left_out(environment, written, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
-def test_a_broadcast_is_written_once(environment, written, tmp_path):
-    path = tmp_path / "kept"
-    kept = written(numbers(ROWS), n=8, selector=hg.BroadcastSelector()).keep(path)
-    assert path.stat().st_size < 2 * numbers(ROWS).nbytes
-    for one in kept:
-        assert_same(read(environment, [one]), numbers(ROWS))
-
-
 def test_a_row_that_spans_buffers_and_bytes_records(environment, tmp_path):
     wide = pa.table({"text": ["x" * 300_000, "y", "z" * 1_000_000]})
     producer = environment()
@@ -192,16 +184,11 @@ def test_a_file_that_is_gone_is_an_error_of_the_reader(environment, written, tmp
         read(environment, kept)
 
 
-def test_damaged_bytes_are_an_error_wherever_they_are(environment, written, tmp_path):
+def test_a_file_that_was_cut_is_an_error(environment, written, tmp_path):
+    """Each changed byte is one, too: test_damaged_files.py."""
     path = tmp_path / "kept"
     kept = written(numbers(ROWS), n=1).keep(path)
     size = path.stat().st_size
-    for offset in (0, size // 2, size - 30):
-        flip(path, offset)
-        with pytest.raises(hg.errors.IntegrityError, match="checksum"):
-            read(environment, kept)
-        flip(path, offset)
-    assert_same(read(environment, kept), numbers(ROWS))
     path.write_bytes(path.read_bytes()[: size // 2])
     with pytest.raises(hg.errors.SpillError, match="of a file of"):
         read(environment, kept)
@@ -359,11 +346,10 @@ def test_a_reader_goes_on_when_its_partition_is_withdrawn_and_its_files_are_dele
     assert_same(pa.Table.from_batches([first, *rest]), numbers(ROWS))
 
 
-@pytest.mark.parametrize("damage", [10, 30, -1])
-def test_damaged_indexes_are_refused(environment, written, server, tmp_path, damage):
+def test_a_damaged_file_of_indexes_is_refused(environment, written, server, tmp_path):
     kept = written(numbers(100), n=1).keep(tmp_path / "kept", inline_limit=0)
     indexes = Path(write_indexes(tmp_path / "kept", kept))
-    flip(indexes, damage)
+    flip(indexes, 30)
     server.serve(name(), indexes)
     with pytest.raises(hg.errors.IntegrityError):
         read_served(environment, server)

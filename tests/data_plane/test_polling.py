@@ -1,4 +1,4 @@
-"""Polling, event loops, and a model that all ways of reading must agree with."""
+"""Polling and event loops: how a reader waits, and how a wait ends."""
 
 import asyncio
 import random
@@ -10,7 +10,6 @@ import pytest
 from plane import NUMBERS, PATIENCE, Task, numbers, open_gates, wait_until
 
 import headgate as hg
-from headgate import flink
 
 
 def pair(link, **options):
@@ -257,7 +256,7 @@ def test_a_second_task_at_one_reader_is_refused_and_the_first_goes_on(link):
     assert list(reader) == []
 
 
-def test_spec_8_17_closing_ends_a_thread_that_waits(link):
+def test_closing_ends_a_thread_that_waits(link):
     writer, reader = pair(link)
     waiting = Task(lambda: next(reader))
     time.sleep(0.05)
@@ -266,94 +265,3 @@ def test_spec_8_17_closing_ends_a_thread_that_waits(link):
     assert isinstance(waiting.error(), hg.errors.ClosedError)
     assert not reader.is_finished
     del writer
-
-
-def read_blocking(reader, take):
-    for record in reader:
-        take(record)
-
-
-def read_polling(reader, take):
-    nothing = object()
-    while not reader.is_finished:
-        record = reader.poll_next(nothing)
-        if record is nothing:
-            time.sleep(0)
-        else:
-            take(record)
-
-
-def read_mixed(reader, take):
-    nothing = object()
-    for turn, record in enumerate(reader):
-        take(record)
-        while turn % 3 == 0 and (more := reader.poll_next(nothing)) is not nothing:
-            take(more)
-
-
-def read_async(reader, take):
-    async def main():
-        async for record in reader:
-            take(record)
-
-    asyncio.run(asyncio.wait_for(main(), PATIENCE))
-
-
-@pytest.mark.parametrize("read", [read_blocking, read_polling, read_mixed, read_async])
-@pytest.mark.parametrize("union", [False, True], ids=["gate", "union"])
-@pytest.mark.parametrize("seed", range(4))
-def test_all_ways_of_reading_against_one_model(link, read, union, seed):
-    print(f"seed {seed}")
-    rng = random.Random(seed)
-    producer, consumer = link(memory="16m", segment_size="32k")
-    count = rng.randrange(2, 6)
-    partitions = [producer.create_result_partition(1) for _ in range(count)]
-    addresses = [partition.address(0) for partition in partitions]
-    if union:
-        cut = rng.randrange(1, count)
-        parts = addresses[:cut], addresses[cut:]
-        gate = flink.UnionInputGate([consumer.create_input_gate(part) for part in parts])
-    else:
-        gate = consumer.create_input_gate(addresses)
-    assert gate.num_channels == count
-    # The actions of each producer in order: the model of its channel's output.
-    model = [
-        [
-            rng.choice(["record", "record", "flush", "event", "large"])
-            for _ in range(rng.randrange(60))
-        ]
-        for _ in range(count)
-    ]
-
-    def produce(index):
-        with hg.RecordWriter(partitions[index], serializer="bytes") as writer:
-            for number, step in enumerate(model[index]):
-                if step == "flush":
-                    writer.flush()
-                elif step == "event":
-                    writer.broadcast_event("step", b"%d" % number)
-                else:
-                    padding = bytes(70_000 if step == "large" else 5)
-                    writer.emit(b"%d %d " % (index, number) + padding)
-
-    got = [[] for _ in range(count)]
-    reader = hg.RecordReader(
-        gate,
-        serializer="bytes",
-        on_event=lambda event: got[event.channel].append(("event", int(event.body))),
-    )
-
-    def take(record):
-        index, number, padding = record.split(b" ", 2)
-        step = "large" if len(padding) > 5 else "record"
-        got[int(index)].append((step, int(number)))
-
-    tasks = [Task(produce, index) for index in range(count)]
-    Task(read, reader, take).result()
-    for task in tasks:
-        task.result()
-    expected = [
-        [(step, number) for number, step in enumerate(steps) if step != "flush"] for steps in model
-    ]
-    assert got == expected
-    assert reader.is_finished

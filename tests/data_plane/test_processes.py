@@ -229,40 +229,6 @@ def test_an_unexplained_loss_of_a_consumer_fails_the_partition(environment):
         partition.wait_consumed(10)
 
 
-@pytest.mark.parametrize("wrong", [-1.0, math.nan])
-def test_an_invalid_timeout_for_lost_consumers(environment, wrong):
-    with pytest.raises(hg.errors.OptionError, match="lost_consumer_timeout"):
-        environment().create_result_partition(1, lost_consumer_timeout=wrong)
-
-
-def test_a_producer_exception_arrives_in_its_words(environment):
-    code = PRODUCE.replace(
-        "    for turn in range(50):",
-        "    raise KeyError('grüße, user 7')\n    for turn in range(50):",
-    )
-    with Child(code) as child:
-        gate = environment().create_input_gate([address_of(child)])
-        error = Task(drain, gate).error(10)
-        status, _, err = child.end()
-        assert status == 1
-        assert "KeyError" in err
-        assert isinstance(error, (hg.errors.ProducerFailedError, hg.errors.PeerLostError))
-        assert "grüße, user 7" in str(error), str(error)
-
-
-def test_a_stopped_process_is_not_a_lost_one(environment):
-    with Child(PRODUCE) as child:
-        gate = environment().create_input_gate([address_of(child)])
-        reader = hg.RecordReader(gate)
-        rows = next(reader).num_rows
-        child.process.send_signal(signal.SIGSTOP)
-        reading = Task(lambda: sum(batch.num_rows for batch in reader))
-        time.sleep(1.5)
-        child.process.send_signal(signal.SIGCONT)
-        assert rows + reading.result() == 50_000
-        child.end()
-
-
 # Exits during traffic.
 
 EXITS = {
@@ -358,10 +324,6 @@ partition = env.create_result_partition(1, schema=NUMBERS)
 reader = hg.BufferReader(env.create_input_gate([partition.address(0)]))
 call = lambda: next(reader)
 """,
-    "unsealed gate": """
-reader = hg.RecordReader(env.create_input_gate(sealed=False, schema=NUMBERS))
-call = lambda: next(reader)
-""",
     "wait_consumed": """
 partition = env.create_result_partition(1, schema=NUMBERS)
 call = lambda: partition.wait_consumed()
@@ -370,28 +332,13 @@ call = lambda: partition.wait_consumed()
 partition = env.create_result_partition(1, schema=NUMBERS)
 call = lambda: partition.wait_consumed(60)
 """,
-    "add_channel": """
-partition = env.create_result_partition(1, schema=NUMBERS)
-def hoard():
-    with hg.RecordWriter(partition) as writer:
-        while True:
-            writer.emit(numbers(10_000))
-threading.Thread(target=hoard, daemon=True).start()
-other = environment()
-far = other.create_result_partition(1, schema=NUMBERS)
-while env.stats()["segments"]["held"] < 4:
-    time.sleep(0.01)
-gate = env.create_input_gate(sealed=False, schema=NUMBERS)
-call = lambda: [gate.add_channel(far.address(0)), time.sleep(30)]
-""",
 }
 
 
 @pytest.mark.parametrize("where", BLOCKED)
 def test_ctrl_c_ends_a_blocked_call(where):
-    memory = '"256k"' if where == "add_channel" else '"2m"'
     code = (
-        f"env = environment(memory={memory})\n"
+        "env = environment(memory='2m')\n"
         + BLOCKED[where]
         + """
 say("ready")

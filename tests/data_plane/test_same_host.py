@@ -83,18 +83,6 @@ def test_a_reader_that_keeps_everything_stalls_no_exchange(pair):
     assert again.result().num_rows == 200_000
 
 
-def test_pages_outlive_the_environment_that_wrote_them(pair):
-    producer, consumer = pair
-    partition = producer.create_result_partition(1, schema=NUMBERS)
-    reader = reading(consumer, partition)
-    write(partition, [numbers(20_000)])
-    partition.wait_consumed(10)
-    producer.close()
-    assert pa.Table.from_batches(Task(list, reader).result())["n"].to_pylist() == list(
-        range(20_000)
-    )
-
-
 def test_batches_of_a_closed_reader_stay_lent_until_they_are_dropped(pair):
     producer, consumer = pair
     partition = producer.create_result_partition(1, schema=NUMBERS)
@@ -255,28 +243,3 @@ def test_buffers_lent_to_a_killed_reader_return(environment, stopped):
         wait_until(lambda: lent(producer)["now"] == 0)
         if not stopped:
             writing.error()
-
-
-LITTLE_ROOM = """
-import resource
-env = environment()
-gate = env.create_input_gate([address])
-used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + (100 << 20), -1))
-say("limited")
-rows = sum(batch.num_rows for batch in hg.RecordReader(gate))
-resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
-say(rows, env.stats()["copies"]["unmapped"] > 0)
-"""
-
-
-def test_without_room_to_map_them_pages_are_copied(environment):
-    # A pool of 16 GiB has regions of 256 MiB. The child has room for all that it allocates itself,
-    # for example 64 MiB of address space for a thread's heap, and not for one of these.
-    producer = environment(same_host_link="auto", memory="16g")
-    partition = producer.create_result_partition(1, schema=NUMBERS)
-    with Child(LITTLE_ROOM, address=partition.address(0)) as child:
-        assert child.line() == "limited"
-        write(partition, [numbers(20_000)])
-        assert child.line() == "20000 True"
-    wait_until(lambda: lent(producer)["now"] == 0)

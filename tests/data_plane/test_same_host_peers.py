@@ -1,6 +1,5 @@
 """Peers of this host that lie about shared memory cause errors, never faults or wrong bytes."""
 
-import contextlib
 import fcntl
 import mmap
 import os
@@ -9,7 +8,7 @@ import struct
 
 import pytest
 import wire
-from plane import NUMBERS, SECRET, Task, fake_address, numbers, wait_until
+from plane import NUMBERS, SECRET, Task, fake_address
 
 import headgate as hg
 
@@ -87,29 +86,9 @@ def test_an_honest_peer_gets_each_buffer_back_and_then_its_lease(environment):
     assert seen == ["both", b""]
 
 
-def two_leases(link, channel):
-    begin(link).close()
-    begin(link).close()
-
-
 def no_lease(link, channel):
     send_with(link, wire.region(3, SIZE), memory())
     link.send_frames(record(channel))
-
-
-def lease_without_descriptor(link, channel):
-    link.send_frames(wire.lease())
-
-
-def region_without_descriptor(link, channel):
-    begin(link).close()
-    link.send_frames(wire.region(3, SIZE))
-
-
-def region_twice(link, channel):
-    begin(link).close()
-    send_with(link, wire.region(3, SIZE), memory())
-    send_with(link, wire.region(3, SIZE), memory())
 
 
 def too_many_regions(link, channel):
@@ -145,34 +124,13 @@ def lent(**wrong):
     return part
 
 
-def pipe():
-    read, write = os.pipe()
-    os.close(write)
-    return read
-
-
+#: One lie of each sort; all others are in rust_core/exchange/src/net/simulator/hostile.
 LIES = {
-    "two leases": (two_leases, "second lease"),
     "no lease": (no_lease, "without a lease"),
-    "a lease without its descriptor": (lease_without_descriptor, "without its descriptor"),
-    "a region without its descriptor": (region_without_descriptor, "without its descriptor"),
-    "a region twice": (region_twice, "came twice"),
     "too many regions": (too_many_regions, "more than 1024 regions"),
-    "memory that can shrink": (region(lambda: memory(seals=1 | 4 | 16)), "seals"),
-    "memory that can grow": (region(lambda: memory(seals=1 | 2 | 16)), "seals"),
     "memory that others can write": (region(lambda: memory(seals=1 | 2 | 4)), "seals"),
-    "seals that could be added": (region(lambda: memory(seals=2 | 4 | 16)), "seals"),
     "less memory than announced": (region(memory, SIZE + 1), "announced"),
-    "more memory than announced": (region(memory, SIZE - 1), "announced"),
-    "no memory": (region(memory, 0), "announced"),
-    "a pipe": (region(pipe), "not a memfd"),
-    "a file": (region(lambda: os.open(__file__, os.O_RDONLY)), "not a memfd"),
-    "an unknown region": (lent(region=4), "unknown"),
     "bytes beyond the region": (lent(offset=SIZE - 100), "at offset 65436"),
-    "an offset beyond all": (lent(offset=2**64 - 1), "at offset 18446744073709551615"),
-    "more than a segment": (lent(size=wire.SEGMENT + 1), "limit"),
-    "nothing": (lent(size=0), "of 0"),
-    "an event": (lent(data_type=wire.EVENT), "events never are"),
 }
 
 
@@ -208,42 +166,9 @@ def connect_near(address, timeout=10.0):
     return sock
 
 
-@pytest.mark.parametrize("near", [False, True], ids=["tcp", "same host"])
-def test_a_buffer_that_was_not_lent_cannot_be_returned(environment, near, monkeypatch):
-    producer = environment()
-    partition = producer.create_result_partition(1, schema=NUMBERS)
-    address = partition.address(0)
-    if near:
-        monkeypatch.setattr(wire, "connect", connect_near)
+def test_a_buffer_that_was_not_lent_cannot_be_returned_over_tcp(environment):
+    address = environment().create_result_partition(1, schema=NUMBERS).address(0)
     link, _ = wire.consumer(address, SECRET)
     with link:
         link.send_frames(wire.partition_request(address), wire.give_back(0))
         assert wire.is_closed(link)
-    # The producer itself goes on.
-    other = producer.create_result_partition(1, schema=NUMBERS)
-    gate = environment().create_input_gate([other.address(0)])
-    reading = Task(lambda: list(hg.RecordReader(gate)))
-    with hg.RecordWriter(other) as writer:
-        writer.emit(numbers(1))
-    assert len(reading.result()) == 1
-
-
-def test_a_loan_comes_back_once(environment, monkeypatch):
-    """Returning a loan twice is refused, so that it cannot free a buffer that others still read."""
-    producer = environment()
-    partition = producer.create_result_partition(1, schema=NUMBERS)
-    address = partition.address(0)
-    monkeypatch.setattr(wire, "connect", connect_near)
-    link, _ = wire.consumer(address, SECRET)
-    with link:
-        link.send_frames(wire.partition_request(address))
-        with hg.RecordWriter(partition) as writer:
-            writer.emit(numbers(4096))
-            writer.flush()
-            wait_until(lambda: producer.stats()["lent"]["now"] == 1)
-            link.send_frames(wire.give_back(0))
-            wait_until(lambda: producer.stats()["lent"]["now"] == 0)
-            link.send_frames(wire.give_back(0))
-            assert wire.is_closed(link)
-            with contextlib.suppress(ConnectionError):
-                writer.flush()

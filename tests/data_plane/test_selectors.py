@@ -1,4 +1,10 @@
-"""Subpartitions that the selectors choose for rows and records."""
+"""Contract of the selectors: the subpartitions that each chooses for rows and for records.
+
+Their rules are tested in rust_core/record/src/selector.rs.
+"""
+
+from collections import Counter
+from itertools import pairwise, product
 
 import numpy as np
 import pandas as pd
@@ -8,6 +14,7 @@ import pytest
 from plane import NUMBERS, Task, assert_same, emit_all, exchange, numbers, split_by
 
 import headgate as hg
+from headgate import flink
 from headgate._native import hash_partition_ids
 
 KEYED = pa.record_batch(
@@ -20,8 +27,8 @@ KEYED = pa.record_batch(
 
 
 @pytest.mark.parametrize("columns", ["user", ["user"], ["day", "user"], ["value"]], ids=str)
-def test_hash_puts_rows_where_spark_does(link, columns):
-    producer, consumer = link()
+def test_hash_puts_rows_where_spark_does(environment, columns):
+    producer, consumer = environment(), environment()
     selector = hg.HashSelector(columns)
     got = exchange(producer, consumer, emit_all(KEYED), n=5, schema=KEYED.schema, selector=selector)
     ids = hash_partition_ids(KEYED, list(selector.columns), 5)
@@ -30,84 +37,11 @@ def test_hash_puts_rows_where_spark_does(link, columns):
     assert sum(table.num_rows for table in got) == 1000
 
 
-def test_hash_over_many_batches_keeps_each_key_in_one_place(link):
-    producer, consumer = link()
-    pieces = [KEYED.slice(start, 77) for start in range(0, 1000, 77)]
-    got = exchange(
-        producer,
-        consumer,
-        emit_all(*pieces),
-        n=3,
-        schema=KEYED.schema,
-        selector=hg.HashSelector("user"),
-    )
-    users = [set(table.column("user").to_pylist()) for table in got]
-    assert sum(len(some) for some in users) == len(set().union(*users))
-    assert sum(table.num_rows for table in got) == 1000
-
-
 def test_known_hashes_of_spark():
     # select pmod(hash(k), 7) from values (0L), (1L), (-1L), (null), in Spark 4.
     batch = pa.record_batch({"k": pa.array([0, 1, -1, None], pa.int64())})
     hashes = [-1670924195, -1712319331, -939490007, 42]
     assert hash_partition_ids(batch, ["k"], 7).to_pylist() == [h % 7 for h in hashes]
-
-
-def test_all_rows_of_one_key_and_one_subpartition(link):
-    producer, consumer = link()
-    batch = pa.record_batch({"k": pa.array(["same"] * 20_000), "n": pa.array(range(20_000))})
-    got = exchange(
-        producer, consumer, emit_all(batch), n=4, schema=batch.schema, selector=hg.HashSelector("k")
-    )
-    assert sorted(table.num_rows for table in got) == [0, 0, 0, 20_000]
-    assert_same(max(got, key=len), batch)
-
-
-@pytest.mark.parametrize("start", [0, 2, 7])
-def test_round_robin_by_batch(link, start):
-    producer, consumer = link()
-    batches = [numbers(5, 5 * turn) for turn in range(7)]
-    got = exchange(
-        producer,
-        consumer,
-        emit_all(*batches),
-        n=3,
-        schema=NUMBERS,
-        selector=hg.RoundRobinSelector(start),
-    )
-    for index, table in enumerate(got):
-        assert_same(table, pa.Table.from_batches(batches[(index - start) % 3 :: 3], NUMBERS))
-
-
-def test_broadcast_to_all(link):
-    producer, consumer = link()
-    batches = [numbers(10_000, 10_000 * turn) for turn in range(7)]
-    got = exchange(
-        producer,
-        consumer,
-        emit_all(*batches),
-        n=3,
-        schema=NUMBERS,
-        selector=hg.BroadcastSelector(),
-    )
-    for table in got:
-        assert_same(table, numbers(70_000))
-
-
-def test_broadcast_and_choice_keep_the_order_of_emits(link):
-    producer, consumer = link()
-
-    def write(writer):
-        for turn in range(100):
-            writer.emit(numbers(2, 10 * turn))
-            writer.broadcast_emit(numbers(1, 10 * turn + 5))
-
-    got = exchange(
-        producer, consumer, write, n=2, schema=NUMBERS, selector=lambda batch: [0, 1][: len(batch)]
-    )
-    for index, table in enumerate(got):
-        expected = [n for turn in range(100) for n in (10 * turn + index, 10 * turn + 5)]
-        assert table.column("n").to_pylist() == expected
 
 
 KINDS = {
@@ -181,28 +115,6 @@ def test_invalid_choices_lose_no_emitted_row(environment, wrong):
     assert got[1].num_rows == 0
 
 
-def test_a_late_row_out_of_range_emits_none_of_its_batch(link):
-    producer, consumer = link()
-    count = 200_000
-    ids = np.zeros(count, np.int64)
-    ids[-1] = 2
-
-    def write(writer):
-        with pytest.raises(hg.errors.SelectorError, match=str(count - 1)):
-            writer.emit(numbers(count))
-        writer.emit(numbers(1))
-
-    got = exchange(
-        producer,
-        consumer,
-        write,
-        n=2,
-        schema=NUMBERS,
-        selector=lambda b: ids[-1:] * 0 if len(b) == 1 else ids,
-    )
-    assert [table.num_rows for table in got] == [1, 0]
-
-
 def test_an_exception_of_the_function_is_the_cause_of_an_error_that_names_the_batch(environment):
     producer = environment()
     partition = producer.create_result_partition(2)
@@ -246,15 +158,6 @@ def test_a_stream_is_chosen_for_batch_by_batch(environment):
     assert [table.num_rows for table in got] == [0, 5]
 
 
-def test_selectors_refuse_invalid_arguments(environment):
-    with pytest.raises(hg.errors.SelectorError):
-        hg.HashSelector([])
-    with pytest.raises(hg.errors.SelectorError):
-        hg.RoundRobinSelector(-1)
-    with pytest.raises(hg.errors.SelectorError, match="neither"):
-        hg.RecordWriter(environment().create_result_partition(1), NUMBERS, selector="user")
-
-
 def test_a_start_beyond_all_numbers_is_taken_modulo(environment):
     producer = environment()
     got = exchange(
@@ -266,22 +169,6 @@ def test_a_start_beyond_all_numbers_is_taken_modulo(environment):
         selector=hg.RoundRobinSelector(2**40 + 1),
     )
     assert [table.num_rows for table in got] == [0, 0, 5]
-
-
-@pytest.mark.parametrize("n", [1, 2, 64])
-def test_many_subpartitions(link, n):
-    producer, consumer = link(memory="32m", segment_size="16k")
-    batch = numbers(5000)
-    got = exchange(
-        producer,
-        consumer,
-        emit_all(batch),
-        n=n,
-        schema=NUMBERS,
-        selector=lambda b: np.arange(len(b)) % n,
-    )
-    for index, table in enumerate(got):
-        assert table.column("n").to_pylist() == list(range(index, 5000, n))
 
 
 def test_a_task_reports_an_exception_of_the_selector_as_the_cause(environment):
@@ -297,3 +184,145 @@ def test_a_task_reports_an_exception_of_the_selector_as_the_cause(environment):
     error = Task(next, hg.RecordReader(gate)).error(5)
     assert isinstance(error, hg.errors.ProducerFailedError)
     assert "ZeroDivisionError: division by zero" in str(error)
+
+
+#: Records of each serializer, whose order is that in which they are emitted.
+RECORDS = {
+    "arrow": [numbers(1, turn) for turn in range(12)],
+    "bytes": [turn.to_bytes(1) for turn in range(12)],
+    "pickle": list(range(12)),
+}
+
+
+@pytest.fixture(params=RECORDS)
+def serializer(request):
+    return request.param
+
+
+@pytest.fixture
+def placed(environment):
+    """Emit records one by one; return the subpartition of each."""
+    env = environment()
+
+    def place(selector, records, *, n=4, serializer="arrow"):
+        options = {"schema": NUMBERS} if serializer == "arrow" else {"serializer": serializer}
+        got = exchange(env, env, emit_all(*records), n=n, selector=selector, **options)
+        places = {}
+        for index, rows in enumerate(got):
+            for row in rows.column("n").to_pylist() if serializer == "arrow" else rows:
+                places[row] = index
+        return [places[row] for row in sorted(places)]
+
+    return place
+
+
+def test_rebalance_is_consecutive_from_any_start(placed, serializer):
+    starts = set()
+    for _ in range(25):
+        places = placed(hg.RebalanceSelector(), RECORDS[serializer], serializer=serializer)
+        assert all((b - a) % 4 == 1 for a, b in pairwise(places))
+        starts.add(places[0])
+    # All of 25 writers start alike in 1 of 2**48 runs.
+    assert len(starts) > 1
+
+
+@pytest.mark.parametrize(
+    ("selector", "n", "expected"),
+    [
+        (hg.ForwardSelector(), 4, [0] * 12),
+        (hg.GlobalSelector(), 4, [0] * 12),
+        (hg.RoundRobinSelector(7), 3, [1, 2, 0] * 4),
+        (hg.RescaleSelector(), 3, [0, 1, 2] * 4),
+        (hg.RescaleSelector(producer=1, num_producers=2), 4, [2, 3] * 6),
+    ],
+    ids=["forward", "global", "round robin", "rescale", "rescale of two"],
+)
+def test_selectors_that_count_place_each_record(placed, serializer, selector, n, expected):
+    assert placed(selector, RECORDS[serializer], n=n, serializer=serializer) == expected
+
+
+def test_shuffle_repeats_with_its_seed_and_reaches_everybody(placed, serializer):
+    def shuffled(seed):
+        return placed(hg.ShuffleSelector(seed=seed), RECORDS[serializer], serializer=serializer)
+
+    first = shuffled(7)
+    assert first == shuffled(7)
+    others = [shuffled(seed) for seed in range(5)]
+    assert any(other != first for other in others)
+    assert set(sum(others, first)) == set(range(4))
+
+
+def test_by_rows_each_row_of_a_batch_is_a_record(placed):
+    batches = [numbers(size, 100 * turn) for turn, size in enumerate([5, 0, 1, 6])]
+    places = placed(hg.RoundRobinSelector(start=1, by_rows=True), batches)
+    assert places == [(1 + turn) % 4 for turn in range(12)]
+    places = placed(hg.RebalanceSelector(by_rows=True), batches)
+    assert all((b - a) % 4 == 1 for a, b in pairwise(places))
+    assert placed(hg.RescaleSelector(0, 2, by_rows=True), batches) == [0, 1] * 6
+
+
+def test_rescale_shares_subpartitions_out_as_flink_does():
+    for producers, consumers in product(range(1, 9), range(1, 9)):
+        groups = [hg.RescaleSelector(i, producers).group(consumers) for i in range(producers)]
+        shares = Counter(index for group in groups for index in group)
+        assert set(shares) == set(range(consumers))  # every consumer is reached
+        if producers <= consumers:
+            assert set(shares.values()) == {1}
+            assert groups[0].start == 0
+            assert all(a.stop == b.start for a, b in pairwise(groups))
+            sizes = [len(group) for group in groups]
+            assert max(sizes) - min(sizes) <= 1
+        else:
+            # Flink: consumer j reads the producers from j * P // C to (j + 1) * P // C - 1.
+            for index in range(consumers):
+                mine = range(index * producers // consumers, (index + 1) * producers // consumers)
+                assert [i for i, group in enumerate(groups) if index in group] == [*mine]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: hg.HashSelector([]), "column"),
+        (lambda: hg.RoundRobinSelector(-1), "start=-1"),
+        (lambda: hg.ShuffleSelector(-1), "seed=-1"),
+        (lambda: hg.ShuffleSelector(2**64), f"seed={2**64}"),
+        (lambda: hg.RescaleSelector(2, 2), "producer=2 is not one of 2"),
+        (lambda: hg.RescaleSelector(-1), "producer=-1"),
+        (lambda: hg.RescaleSelector(0, 0), "of 0 producers"),
+        (lambda: hg.KeyGroupSelector("n", 0), "max_parallelism=0"),
+        (lambda: hg.KeyGroupSelector("n", 32769), "max_parallelism=32769"),
+    ],
+)
+def test_selectors_that_make_no_sense_are_refused(make, said):
+    with pytest.raises(hg.errors.SelectorError, match=said):
+        make()
+    assert hg.ShuffleSelector(2**64 - 1).seed == 2**64 - 1
+
+
+def test_selectors_that_do_not_fit_a_writer_are_refused(environment):
+    partition = environment().create_result_partition(2)
+    with pytest.raises(hg.errors.SelectorError, match="neither"):
+        hg.RecordWriter(partition, NUMBERS, selector="user")
+    for selector in (hg.HashSelector("n"), hg.KeyGroupSelector("n")):
+        for kind in ("bytes", "pickle"):
+            with pytest.raises(hg.errors.SelectorError, match="no columns"):
+                hg.RecordWriter(partition, selector=selector, serializer=kind)
+
+
+def test_random_emit_goes_to_one_and_reaches_all(environment, serializer):
+    def write(to):
+        for turn in range(200):
+            one = pa.Table.from_batches([numbers(1, 2 * turn), numbers(1, 2 * turn + 1)])
+            flink.random_emit(
+                to, {"arrow": one, "bytes": turn.to_bytes(1), "pickle": turn}[serializer]
+            )
+
+    env = environment()
+    options = {"schema": NUMBERS} if serializer == "arrow" else {"serializer": serializer}
+    got = exchange(env, env, write, n=3, selector=hg.BroadcastSelector(), **options)
+    rows = [t.column("n").to_pylist() if serializer == "arrow" else t for t in got]
+    assert all(len(some) > 20 for some in rows)  # 67 on average: 7 standard deviations
+    assert all(some == sorted(some) for some in rows)
+    flat = sorted(row for some in rows for row in some)
+    expected = range(400) if serializer == "arrow" else range(200)
+    assert flat == ([n.to_bytes(1) for n in expected] if serializer == "bytes" else [*expected])

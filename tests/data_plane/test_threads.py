@@ -5,7 +5,6 @@ import hashlib
 import os
 import pickle
 import signal
-import threading
 import time
 import traceback
 import weakref
@@ -255,16 +254,6 @@ def test_objects_are_freed(environment):
     gc.collect()
     assert [ref() for ref in gone] == [None] * 4
     wait_until(lambda: producer.stats()["segments"]["held"] == 0, 5)
-
-
-def test_a_dropped_environment_closes_itself():
-    before = threading.active_count()
-    environment = hg.ShuffleEnvironment()
-    address = environment.address
-    assert address[1] > 0
-    # close() instead of del, because the autouse fixture keeps a reference.
-    environment.close()
-    assert threading.active_count() == before
 
 
 HIDDEN = hashlib.sha256(b"hidden").digest()

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import random
 import select
 import socket
 import ssl
@@ -11,7 +10,7 @@ import threading
 
 import pyarrow as pa
 import pytest
-from plane import SECRET, Task, drain, emit_all, exchange
+from plane import SECRET, Task, drain
 from tests.faults.fault import DAMAGES, TO_CLIENT, TO_TARGET, Fault
 from tests.faults.fault_proxy import FaultProxy
 from wire import hello, is_closed
@@ -98,36 +97,6 @@ def test_without_tls_the_same_capture_shows_the_rows(environment, served):
     with producer.proxy() as proxy:
         assert_all(read(environment, proxy.address(producer.address), tls="off").result())
         assert MARK.encode() in bytes(proxy.recorded[TO_CLIENT])
-
-
-@pytest.mark.parametrize("kind", ["pipelined_bounded", "blocking"])
-def test_many_channels_share_a_connection(environment, kind):
-    producer, consumer = environment(**TLS), environment(**TLS)
-    partition = producer.create_result_partition(16, schema=BATCH.schema, kind=kind)
-    selector = hg.HashSelector(["n"])
-
-    def write():
-        with hg.RecordWriter(partition, selector=selector) as writer:
-            for _ in range(BATCHES):
-                writer.emit(BATCH)
-
-    writing = Task(write)
-    if kind == "blocking":
-        writing.result()
-    gate = consumer.create_input_gate([partition.address(part) for part in range(16)])
-    table = Task(drain, gate).result()
-    writing.result()
-    assert table.num_rows == BATCHES * 1000
-    assert table.group_by("n").aggregate([("n", "count")])["n_count"].unique().to_pylist() == [
-        BATCHES
-    ]
-
-
-def test_records_that_span_segments_pass(environment):
-    records = [random.Random(1).randbytes(size) for size in (0, 1, 65_536, 3_000_000, 17)]
-    producer, consumer = environment(**TLS), environment(**TLS)
-    (found,) = exchange(producer, consumer, emit_all(*records), serializer="bytes")
-    assert [bytes(one) for one in found] == records
 
 
 @pytest.mark.soak

@@ -50,32 +50,6 @@ def test_a_pool_with_fewer_segments_than_the_consumer_takes_is_waited_for(
     wait_until(lambda: producer.waits().io_ns > 0)
 
 
-def test_a_consumer_that_does_not_read_is_no_wait_for_memory_or_the_network(environment):
-    producer, consumer = environment(memory="192k"), environment()
-    partition = producer.create_result_partition(2, schema=NUMBERS)
-    writer = hg.RecordWriter(partition, selector=hg.HashSelector(["n"]))
-
-    def write():
-        with writer:
-            for turn in range(20):
-                writer.emit(numbers(50_000, 50_000 * turn))
-
-    writing = Task(write)
-    # The pool is full before a consumer comes, and again once it has no credit left.
-    wait_until(lambda: writer.back_pressured_ns() > 300_000_000)
-    gate = consumer.create_input_gate([partition.address(number) for number in range(2)])
-    # A reader that sleeps: all of its segments are filled.
-    before = producer.waits().memory_ns
-    waited = writer.back_pressured_ns()
-    wait_until(lambda: writer.back_pressured_ns() > waited + 500_000_000)
-    assert before == 0
-    assert_same(Task(drain, gate).result(60).sort_by("n"), numbers(1_000_000))
-    writing.result()
-    assert producer.waits().memory_ns < writer.back_pressured_ns() - 500_000_000
-    assert producer.waits().link_ns < 500_000_000
-    gate.close()
-
-
 def test_a_file_that_takes_its_time_is_waited_for(environment, tmp_path):
     env = environment(memory="4m", temp_directories=tmp_path)
     partition = env.create_result_partition(1, kind="blocking", schema=NUMBERS)
