@@ -3,8 +3,8 @@
 import random
 
 import pytest
-from tests.faults.fault import TO_CLIENT, TO_TARGET, Fault
 from tests.faults.network import EXPECTED, SEEDS, Run, assert_same, check
+from tests.kit.faults import TO_CLIENT, TO_TARGET, Fault
 
 import headgate as hg
 

@@ -22,8 +22,8 @@ from tests.data_plane.plane import (
     wait_until,
 )
 from tests.data_plane.test_processes import CONSUME, ENDLESS, PRODUCE, Child, address_of
-from tests.faults.fault import SILENCES, TO_CLIENT, TO_TARGET, Fault
-from tests.faults.fault_proxy import FaultProxy
+from tests.kit.fault_proxy import FaultProxy
+from tests.kit.faults import SILENCES, TO_CLIENT, TO_TARGET, Fault
 
 import headgate as hg
 

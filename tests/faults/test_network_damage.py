@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
-from tests.faults.fault import DAMAGES, DELAYS, ENDS, SILENCES
 from tests.faults.network import (
     EXPECTED,
     NUMBERS,
@@ -21,6 +20,7 @@ from tests.faults.network import (
     nothing_left,
     numbers,
 )
+from tests.kit.faults import DAMAGES, DELAYS, ENDS, SILENCES
 
 import headgate as hg
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.source.coordination_kit import DEADLINE, Bench, ListSource, ListSplit, ours
+from tests.kit.coordinator import DEADLINE, Bench, ListSource, ListSplit
+from tests.kit.leftovers import our_threads
 
 from headgate.source import MAX_WATERMARK, MIN_WATERMARK, WatermarkStrategy
 from headgate.source.coordination import AlignmentGroups, CoordinatorThread, WatermarkAggregator
@@ -55,7 +56,7 @@ def bench():
     bench = Aligned().started(0, 1, 2)
     yield bench
     bench.close()
-    assert ours() == []
+    assert our_threads() == []
 
 
 def test_the_least_watermark_plus_the_drift_is_allowed(bench):
@@ -144,7 +145,7 @@ def test_sources_of_a_group_wait_for_one_another():
     benches[0].coordinator.close(DEADLINE)
     assert benches[1].announced() == {0: 220}
     thread.close(DEADLINE)
-    assert ours() == []
+    assert our_threads() == []
 
 
 def test_groups_of_different_jobs_are_apart():

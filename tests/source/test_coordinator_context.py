@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 
 import pytest
-from tests.source.coordination_kit import DEADLINE, Bench, ListSource, ListSplit, ours
+from tests.kit.coordinator import DEADLINE, Bench, ListSource, ListSplit
+from tests.kit.leftovers import our_threads
 
 from headgate.errors import OptionError, SourceError
 from headgate.source import SourceEvent
@@ -31,7 +32,7 @@ def bench(clock):
     bench = Bench(ListSource(), 3, thread=CoordinatorThread(clock=clock)).started(0, 1)
     yield bench
     bench.close()
-    assert ours() == []
+    assert our_threads() == []
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pickle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.source.shipped_kit import (
+from tests.kit.contexts import (
     Collected,
     FakeEnumeratorContext,
     FakeReaderContext,

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from functools import partial
 
 import pytest
-from tests.source.operator_kit import (
+from tests.kit.operator import (
     DONE,
     END,
     MORE,

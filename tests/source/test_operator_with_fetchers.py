@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import pytest
-from tests.source.operator_kit import Context, Part, ScriptedSource, parts
+from tests.kit.operator import Context, Part, ScriptedSource, parts
 
 from headgate.errors import SourceError
 from headgate.source import (

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.source.operator_kit import Clock, Rig, emit, idle, parts, release, watermark
+from tests.kit.operator import Clock, Rig, emit, idle, parts, release, watermark
 
 from headgate.source import MIN_WATERMARK, WatermarkStrategy
 from headgate.source.watermark.output import OperatorOutput

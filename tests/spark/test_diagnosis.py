@@ -6,9 +6,9 @@ import sys
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
-from tests.spark.masters import compares_rows, in_executors
+from tests.kit.masters import compares_rows, in_executors
+from tests.kit.outcomes import rounds
 from tests.spark.mishaps import MISHAPS
-from tests.spark.outcomes import rounds
 
 from headgate.control.cause import Cause
 from headgate.errors import (

@@ -11,18 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
-from tests.driver.source_actors import (
+from tests.kit.masters import in_executors
+from tests.kit.outcomes import once
+from tests.kit.parts import (
     SCHEMA,
     GiveOnRequest,
     PartReader,
     Parts,
     StuckReader,
     all_ids,
-    once,
     read_at_once,
-    wait_for,
 )
-from tests.spark.masters import in_executors
+from tests.kit.waiting import wait_until
 
 from headgate.errors import SourceError
 from headgate.source.files import FileSource
@@ -141,7 +141,7 @@ def test_a_cancelled_job_ends_a_reader_whose_fetch_blocks_for_ever(spark, tmp_pa
 
     def cancel():
         tracker = spark.sparkContext.statusTracker()
-        wait_for(lambda: list(tracker.getActiveJobsIds()), "the job")
+        wait_until(lambda: list(tracker.getActiveJobsIds()), "the job")
         time.sleep(1.0)
         spark.sparkContext.cancelAllJobs()
 

@@ -5,7 +5,7 @@ import faulthandler
 import shutil
 from pathlib import Path
 
-from tests.faults import facts, processes, stacks
+from tests.kit import processes, resources, stacks
 
 #: Variable that every process of a session inherits.
 TOKEN = "HEADGATE_CHAOS"
@@ -23,8 +23,8 @@ def kill_all(token):
 
 def owner_of_port(port, peer, candidates):
     """Return the process that holds the connection from ``port`` to ``peer``, or None."""
-    wanted = facts.connected(port, peer)
-    return next((p for p in candidates if wanted & facts.look(p.pid).sockets), None)
+    wanted = resources.connected(port, peer)
+    return next((p for p in candidates if wanted & resources.look(p.pid).sockets), None)
 
 
 def left_behind(token):
@@ -35,7 +35,7 @@ def left_behind(token):
     """
     found = of(token)
     folders = {p.folder for p in found if p.kind == "executor"}
-    ports = facts.listening()
+    ports = resources.listening()
     wrong = []
     for process in found:
         what = f"{process.kind} {process.pid}"
@@ -45,7 +45,7 @@ def left_behind(token):
             continue
         if process.folder not in folders:
             wrong.append(f"{what} has outlived its executor")
-        held = facts.look(process.pid)
+        held = resources.look(process.pid)
         names = [name for name in held.threads if name.startswith("headgate")]
         wrong += [f"{what} has a thread {name}" for name in names]
         if process.kind == "worker" and held.sockets & ports:

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.faults.sessions import SHORT_LIVED
+from tests.kit.sessions import SHORT_LIVED
 from tests.soak.chaos import remains
 
 #: Seconds within which lost executors must be replaced.

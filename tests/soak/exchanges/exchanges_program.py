@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from tests.faults import facts
+from tests.kit import resources
 
 import headgate as hg
 
@@ -51,7 +51,7 @@ class Count:
     def now(cls, folder):
         """Count once threads that end have had a moment."""
         gc.collect()
-        here = facts.look()
+        here = resources.look()
         names = Path("/proc/net/unix").read_text().count("@headgate")
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return cls(

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import sink_kit as kit
-import stream_kit
 from confluent_kafka import TopicPartition
+from tests.kit import sinks, stream_sinks
 from tests.soak.kafka import commit_program
 from tests.soak.kafka.broker import ANSWER
 from tests.soak.kafka.crashing import crashing
@@ -61,7 +60,7 @@ def job(broker, staging, faults):
     def visible():
         return [int(message.value()) for message in broker.rows(topic)]
 
-    return stream_kit.StreamJob(make_sink, visible, faults), topic
+    return stream_sinks.StreamJob(make_sink, visible, faults), topic
 
 
 @pytest.fixture
@@ -81,17 +80,17 @@ PARTS = 4
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_crash_at_every_step_shows_each_row_once(broker, staging, part):
-    faults = kit.Faults()
+    faults = sinks.Faults()
     whole, topic = job(broker, staging, faults)
-    stream_kit.play(whole, SCRIPT)
+    stream_sinks.play(whole, SCRIPT)
     assert whole.crashes == []
     steps = list(faults.seen)
     kinds = {step.split()[-1] for step in steps}
     assert {"commit_transaction", "produce", "send_offsets_to_transaction"} <= kinds
     crashed = set()
     for number in range(part + 1, len(steps), 2 * PARTS):
-        crashing_job, topic = job(broker, staging, kit.Faults(number))
-        stream_kit.play(crashing_job, SCRIPT)
+        crashing_job, topic = job(broker, staging, sinks.Faults(number))
+        stream_sinks.play(crashing_job, SCRIPT)
         crashed.update(crashing_job.crashes)
         left = [path for path in (staging / topic).rglob("*") if path.is_file()]
         assert left == [], crashing_job.crashes
@@ -113,8 +112,8 @@ def test_random_jobs_with_random_crashes(broker, staging):
             )
             for _ in range(10)
         ]
-        playing, _ = job(broker, staging, kit.Faults(chance.randrange(1, 120)))
-        stream_kit.play(playing, script)
+        playing, _ = job(broker, staging, sinks.Faults(chance.randrange(1, 120)))
+        stream_sinks.play(playing, script)
 
 
 def stage(sink, numbers, name, checkpoint=1, restored=None):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from benches import cookbook
-from tests.spark.own_driver import drive
+from tests.kit.own_driver import drive
 
 pytest.importorskip("polars")
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from namespaces import Network, ip, why_not
+from tests.kit.namespaces import Network, ip, why_not
 
 PROGRAM = Path(__file__).with_name("doctor_program.py")
 HOSTS = ("one", "two", "three")

@@ -2,10 +2,8 @@
 
 import sys
 import threading
-import time
 from collections import deque
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -261,24 +259,6 @@ class StuckReader(PartReader):
 
     def split_reader(self, source, context):
         return StuckSplitReader(lambda part: source.read(part, context))
-
-
-def wait_for(condition, what, seconds=30.0):
-    """Wait for a condition. Usable in a worker too."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {seconds} s for {what}")
-        time.sleep(0.01)
-
-
-def once(folder, name):
-    """Return True to the first call with this name, in any process."""
-    try:
-        (Path(folder) / name).touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
 
 
 def all_ids(count):

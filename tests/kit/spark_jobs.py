@@ -4,13 +4,13 @@ import sys
 from pathlib import Path
 
 from pyspark import cloudpickle
-from tests.faults.patience import wait_until
-from tests.stream.jobs import kit
+from tests.kit import stream_jobs
+from tests.kit.waiting import wait_until
 
 from headgate.sink import FileSink
 
 # Executors cannot import the tests.
-for _module in (sys.modules[__name__], kit):
+for _module in (sys.modules[__name__], stream_jobs):
     cloudpickle.register_pickle_by_value(_module)
 
 ROWS = 3000
@@ -39,13 +39,13 @@ def signed(folder):
 
 def counted(rows=ROWS, folder=None, **failure):
     """Return a stream of counts by key, at a thousand rows a second, over two exchanges."""
-    made = kit.numbers(rows, rate=1000).key_by("key")
-    made = made.process(kit.Count, schema=kit.COUNTED, name="count")
+    made = stream_jobs.numbers(rows, rate=1000).key_by("key")
+    made = made.process(stream_jobs.Count, schema=stream_jobs.COUNTED, name="count")
     if folder is not None:
         made = made.map(Signs(folder), name="signs")
     if failure:
-        made = made.map(kit.FailOnce(**failure), name="fails")
-    return made.key_by("id").map(kit.same, name="again")
+        made = made.map(stream_jobs.FailOnce(**failure), name="fails")
+    return made.key_by("id").map(stream_jobs.same, name="again")
 
 
 def start(stream, spark, folder, **options):
@@ -55,20 +55,9 @@ def start(stream, spark, folder, **options):
     return job.start(spark=spark, **{**settings, **options})
 
 
-def wait_for_a_checkpoint(query, seconds=60):
-    """Wait until a checkpoint is complete."""
-
-    def is_complete():
-        if query.status.is_over:
-            query.await_termination()
-        return any(one.status == "complete" for one in query.status.checkpoints)
-
-    wait_until(is_complete, "a checkpoint is complete", seconds)
-
-
 def wait_for_rows(query, folder):
     """Wait until a checkpoint is complete, and rows have come to a worker that signs."""
-    wait_for_a_checkpoint(query)
+    stream_jobs.wait_for_a_checkpoint(query, 1)
     wait_until(lambda: signed(folder), "a worker has signed", 60)
 
 
@@ -79,5 +68,5 @@ def check(spark, folder, rows=ROWS):
     assert found.select("id").exceptAll(given).isEmpty()
     assert given.exceptAll(found.select("id")).isEmpty()
     counts = found.groupBy("key").max("count")
-    right = given.groupBy((given.id % kit.KEYS).alias("key")).count()
+    right = given.groupBy((given.id % stream_jobs.KEYS).alias("key")).count()
     assert sorted(counts.collect()) == sorted(right.collect())

@@ -3,7 +3,7 @@
 import time
 
 
-def wait_until(condition, what, seconds=20.0):
+def wait_until(condition, what="the condition", seconds=60.0):
     """Wait for a condition.
 
     Raises:
@@ -12,4 +12,4 @@ def wait_until(condition, what, seconds=20.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"{what}: not true after {seconds} s"
-        time.sleep(0.02)
+        time.sleep(0.01)

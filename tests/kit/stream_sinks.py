@@ -4,9 +4,9 @@ import dataclasses
 import pickle
 
 import pyarrow as pa
-import sink_kit as kit
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.kit import sinks
 
 from headgate.sink import CommitterContext, WriterContext
 
@@ -36,7 +36,7 @@ class StreamJob:
         self.stored = Stored()
         self.runs = self.checkpoints = 0
         self.crashes = []
-        self.faults = faults or kit.Faults()
+        self.faults = faults or sinks.Faults()
         self.surely(self.start)
 
     def start(self, parallelism=2):
@@ -70,10 +70,10 @@ class StreamJob:
         """Run an action; after a crash, restart the job without further faults."""
         try:
             action(*args)
-        except kit.Crash:
+        except sinks.Crash:
             self.crashes.append(self.faults.seen[-1])
             # A process that dies does not close its writers.
-            self.faults = kit.Faults()
+            self.faults = sinks.Faults()
             self.start()
             self.check()
 
@@ -184,14 +184,14 @@ def any_script(examples, actions, steps):
 
 def crash_everywhere(make_job, folder, every, check):
     """Play the script with a crash before each ``every``-th step; return the kinds of steps that met one."""
-    faults = kit.Faults()
+    faults = sinks.Faults()
     whole = make_job(folder / "counted", faults)
     play(whole, SCRIPT)
     assert whole.crashes == []
     crashed = set()
     for number in range(1, len(faults.seen) + 1, every):
         path = folder / f"crash-{number}"
-        crashing = make_job(path, kit.Faults(number))
+        crashing = make_job(path, sinks.Faults(number))
         play(crashing, SCRIPT)
         check(path, crashing.crashes)
         crashed.update(crashing.crashes)

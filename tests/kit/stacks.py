@@ -7,7 +7,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.faults import facts, processes
+from tests.kit import processes, resources
 
 #: Seconds for one attempt at one process.
 PATIENCE = 20
@@ -35,7 +35,7 @@ def of_process(process):
     if process.is_java:
         attempts = [["jstack", "-l", str(process.pid)]]
     else:
-        tool = facts.py_spy() or "py-spy"
+        tool = resources.py_spy() or "py-spy"
         plain = [tool, "dump", "--pid", str(process.pid)]
         # The second attempt is for machines that do not allow native frames.
         attempts = [[*plain, "--native"], plain]

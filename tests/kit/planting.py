@@ -1,7 +1,7 @@
 """Journals, links and staged files as another user could leave them below a sink's path."""
 
 import pytest
-import sink_kit as kit
+from tests.kit import sinks
 
 from headgate.errors import SinkError
 from headgate.sink import CommitterContext, FileSink, write
@@ -33,7 +33,7 @@ def actions(path):
     return {
         "recover": FileSink(path, stale_after=0).recover,
         **{
-            mode: lambda mode=mode: write(kit.numbers(0, 3), FileSink(path, mode=mode))
+            mode: lambda mode=mode: write(sinks.numbers(0, 3), FileSink(path, mode=mode))
             for mode in ("error", "append", "overwrite")
         },
         "stream": lambda: stream(path).commit(0, []),

@@ -1,6 +1,9 @@
-"""Descriptors, threads and mappings of one process, which Headgate could have leaked."""
+"""Descriptors, threads and mappings of one process, which Headgate could have leaked; a process without a free descriptor."""
 
+import contextlib
 import json
+import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -16,7 +19,7 @@ LIBRARIES = ("jemalloc_bg_thd",)
 
 
 @dataclass(frozen=True)
-class Facts:
+class Resources:
     """The resources of a process.
 
     Attributes:
@@ -43,7 +46,7 @@ class Facts:
 def look(pid="self"):
     """Return the resources of a process; none if the process has ended."""
     folder = Path("/proc", str(pid))
-    return Facts(
+    return Resources(
         frozenset(_descriptors(folder)), tuple(_threads(folder)), frozenset(_mapped(folder))
     )
 
@@ -88,6 +91,25 @@ def py_spy():
     """Return the path of py-spy, or None if it is not installed."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if beside.exists() else shutil.which("py-spy")
+
+
+@contextlib.contextmanager
+def no_descriptor_left():
+    """Leave this process without a free descriptor."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(one.name) for one in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, limits[1]))
+    filler = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                filler.append(os.dup(0))
+        assert filler
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for number in filler:
+            os.close(number)
 
 
 def _tcp():

@@ -1,4 +1,4 @@
-"""The process of the watchdog: ``python -m tests.faults.timekeeper PID MARK``.
+"""The process of the watchdog: ``python -m tests.kit.timekeeper PID MARK``.
 
 It reads ``arm SECONDS FILE`` and ``disarm`` from its standard input until the input is closed. When
 the time is over, it writes the stacks of all processes of the test to the file and sends a signal.
@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.faults.stacks import of_test
+from tests.kit.stacks import of_test
 
 #: Signal to process PID when the time is over.
 SIGNAL = signal.SIGUSR2

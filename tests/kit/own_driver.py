@@ -1,12 +1,11 @@
 """Runs a script in a Spark driver of its own, for tests that need another configuration."""
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
 
-from tests.faults.sessions import SHORT_LIVED
+from tests.kit.sessions import SHORT_LIVED
 
 HEAD = """
 import json, logging, os, signal, sys, threading, time, warnings
@@ -90,7 +89,6 @@ def drive(body, master, tmp_path, seconds=600, **conf):
         text=True,
         cwd=tmp_path,
         timeout=seconds,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

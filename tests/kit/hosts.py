@@ -5,7 +5,7 @@ import signal
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.faults.patience import wait_until
+from tests.kit.waiting import wait_until
 
 from headgate.spark.plan import facts
 

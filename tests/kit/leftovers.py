@@ -23,7 +23,7 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 
 import pytest
-from tests.faults import facts, processes
+from tests.kit import processes, resources
 
 import headgate as hg
 
@@ -44,7 +44,7 @@ RESIDENT = (
     "headgate-call-",
 )
 #: Command of the watchdog's process; see watchdog.py.
-WATCHDOG = "tests.faults.timekeeper"
+WATCHDOG = "tests.kit.timekeeper"
 
 
 class Leftovers:
@@ -61,7 +61,7 @@ class Leftovers:
         self._spark = spark
         self._folders = [temporary_folder(), *map(Path, folders)]
         processes.mark()
-        self._here = facts.look()
+        self._here = resources.look()
         # A worker of pytest may have run tests on Spark before: its application lives on.
         self._resident = Counter(n for n in _our_names(self._here) if n.startswith(RESIDENT))
         self._family = {process.key for process in processes.family().values()}
@@ -91,7 +91,7 @@ class Leftovers:
         return left
 
     def _of_this_process(self):
-        now = facts.look()
+        now = resources.look()
         ours = Counter(_our_names(now)) - self._resident
         if self._spark == "live":
             ours = {name for name in ours if not name.startswith(RESIDENT)}
@@ -182,7 +182,7 @@ def _our_names(here):
 
 def our_threads():
     """Return the names of Headgate's Python threads in this process."""
-    return [t.name for t in threading.enumerate() if t.name.startswith("headgate")]
+    return sorted(t.name for t in threading.enumerate() if t.name.startswith("headgate"))
 
 
 def of_worker(process, family):
@@ -191,14 +191,14 @@ def of_worker(process, family):
         # Spark forgets a worker that it interrupts before its first task. The worker waits forever.
         ran_nothing = process.parent == 1 and not _has_loaded_headgate(process.pid)
         return [] if ran_nothing else [f"process {process}, whose JVM is gone"]
-    now = facts.look(process.pid)
+    now = resources.look(process.pid)
     left = [f"{target} of worker {process.pid}" for target in now.others]
     if len(now.sockets) > 1:
         left.append(f"{len(now.sockets)} sockets of worker {process.pid}; an idle worker has 1")
     ours = [name for name in now.threads if name.startswith("headgate")]
     if len(now.threads) > len(ours) and not left:
         # The kernel knows no names of Python's and pyarrow's threads, so py-spy reads them.
-        ours += facts.python_threads(process.pid)
+        ours += resources.python_threads(process.pid)
     left += [f"thread {name} of worker {process.pid}" for name in ours]
     return left + _mappings(f"worker {process.pid}", now.mapped)
 

@@ -1,7 +1,12 @@
 """Spark sessions for tests: no UI, no progress bars, and a pool that is soon full."""
 
+import os
 import sys
 from pathlib import Path
+
+# Sessions of this process, and of those that it starts.
+os.environ["PYSPARK_PYTHON"] = sys.executable
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 #: Archive of the classes that Spark's JVMs load; ``scripts/class_archive.sh`` makes it.
 ARCHIVE = Path(sys.prefix, "spark-classes.jsa")

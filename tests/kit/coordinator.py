@@ -23,11 +23,6 @@ from headgate.source.coordination import CoordinatorThread, SourceCoordinator
 DEADLINE = 20
 
 
-def ours() -> list[str]:
-    """Return the names of Headgate's running threads."""
-    return sorted(t.name for t in threading.enumerate() if t.name.startswith("headgate"))
-
-
 @dataclass(frozen=True)
 class ListSplit(SourceSplit):
     """Numbers from ``first`` up to and excluding ``last``, with ``width`` records each."""

@@ -1,13 +1,13 @@
 """Streams of numbers, functions and sinks for tests of streaming jobs; importable by worker processes."""
 
 import os
-import time
 from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from tests.kit.waiting import wait_until
 
 from headgate.source import NumberSequenceSource, RateSource, WatermarkStrategy
 from headgate.stream import ProcessFunction, ReducingStateDescriptor, stream
@@ -85,20 +85,15 @@ def check_counts(table, count):
 
 
 def wait_for_a_checkpoint(query, count=2):
-    wait_until(
-        lambda: (
-            sum(one.status == "complete" for one in query.status.checkpoints) >= count
-            or query.state.is_over
-        )
-    )
-    assert not query.state.is_over
+    """Wait until that many checkpoints are complete; a job that ends before has its error raised."""
 
+    def are_complete():
+        if query.state.is_over:
+            query.await_termination()
+            raise AssertionError("the job is over")
+        return sum(one.status == "complete" for one in query.status.checkpoints) >= count
 
-def wait_until(found, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_until(are_complete, f"{count} complete checkpoints")
 
 
 def same(batch):

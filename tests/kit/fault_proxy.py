@@ -11,7 +11,7 @@ As a process. It prints its address, reads the commands `stall`, `resume`, `cut`
 `black-hole`, `delay SECONDS` and `throttle RATE` from its standard input, one per line, and exits
 at the end of the input::
 
-    python -m tests.faults.fault_proxy --target localhost:4040 --seed 7
+    python -m tests.kit.fault_proxy --target localhost:4040 --seed 7
 
 The kernel acknowledges bytes that the proxy does not forward. So to the sender a stalled connection
 looks like a stopped peer, not like a cut cable.
@@ -26,8 +26,8 @@ import socket
 import sys
 import threading
 
-from tests.faults.fault import KINDS, TO_CLIENT, TO_TARGET, Fault
-from tests.faults.fault_pipe import SMALL_WINDOW, Ended, Pipe, State
+from tests.kit.fault_pipe import SMALL_WINDOW, Ended, Pipe, State
+from tests.kit.faults import KINDS, TO_CLIENT, TO_TARGET, Fault
 
 #: Seconds between two checks for commands and for chunks that are due.
 TICK = 0.01

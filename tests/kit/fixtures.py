@@ -1,19 +1,9 @@
-"""The session of the tests, and a check after each test for leftovers such as runs and threads."""
-
-import os
-import sys
+"""Fixtures that tests of several folders share: the session of Spark, and the check for leftovers."""
 
 import pytest
-from pyspark.sql import SparkSession
-from tests.faults import sessions
-from tests.faults.leftovers import SETTLE_SPARK, Leftovers
-from tests.faults.patience import wait_until
-from tests.spark.masters import MASTER
-
-from headgate.spark.driver.application import Application
-
-os.environ["PYSPARK_PYTHON"] = sys.executable
-os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+from tests.kit import sessions
+from tests.kit.leftovers import SETTLE_SPARK, Leftovers, passed, remember_environments
+from tests.kit.waiting import wait_until
 
 #: Seconds after the stop of an application in which its threads, sockets and files must be gone.
 AFTER_STOP = 15.0
@@ -22,20 +12,34 @@ AFTER_STOP = 15.0
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     """A session with four slots. Tests of several folders, each with this fixture, share it."""
+    from pyspark.sql import SparkSession
+    from tests.kit.masters import MASTER
+
     if (running := SparkSession.getActiveSession()) is not None:
         yield running
         return
+    yield from session_on(MASTER, tmp_path_factory.mktemp("spark"))
+
+
+def session_on(master, folder):
+    """Yield a session; when it has stopped, nothing may be left of it."""
     leftovers = Leftovers(spark="stopped")
-    folder = tmp_path_factory.mktemp("spark")
-    session = sessions.builder(MASTER, "headgate tests", folder).getOrCreate()
+    session = sessions.builder(master, "headgate tests", folder).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
     leftovers.check(AFTER_STOP)
 
 
-@pytest.fixture(autouse=True)
-def nothing_left(request):
+def check_after(request, monkeypatch):
+    """Check that a test leaves no environment, connection, thread, process or file."""
+    leftovers = Leftovers(remember_environments(monkeypatch))
+    yield
+    if passed(request):
+        leftovers.check()
+
+
+def check_after_on_spark(request, monkeypatch):
     """Check that a test leaves no run, task, connection, thread, process, file or job."""
     session = request.getfixturevalue("spark") if "spark" in request.fixturenames else None
     folders = [] if session is None else [session.conf.get("spark.local.dir")]
@@ -71,6 +75,8 @@ def numbers(spark):
 @pytest.fixture
 def secrets(monkeypatch):
     """The secrets of the exchanges with hosts that the test makes, and that of their hosts."""
+    from headgate.spark.driver.application import Application
+
     found, register = [], Application.register
 
     def note(self, *arguments):

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 
-from tests.faults.fault import DAMAGES, ENDS
+from tests.kit.faults import DAMAGES, ENDS
 
 CHUNK = 65_536
 #: Maximum number of bytes that a pipe holds. The sender then waits as it does for a slow peer.

@@ -3,9 +3,10 @@
 import os
 import re
 import sys
-import time
+from pathlib import Path
 
 from pyspark import cloudpickle
+from tests.kit.waiting import wait_until
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -41,20 +42,10 @@ def outcome_of(result):
     return "rows"
 
 
-def wait_for(condition, seconds):
-    """Return True if the condition becomes true within ``seconds``."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def once(folder, name):
     """Return True for the first call with this folder and name, in any process."""
     try:
-        (folder / name).open("x").close()
+        Path(folder, name).touch(exist_ok=False)
     except FileExistsError:
         return False
     return True
@@ -64,4 +55,4 @@ def wait_for_executors(spark):
     """Wait until a cluster has its two executors; after a loss, slots are missing for a while."""
     if spark.sparkContext.master.startswith("local-cluster"):
         books = spark.sparkContext._jsc.sc()
-        assert wait_for(lambda: books.getExecutorMemoryStatus().size() >= 3, 90)
+        wait_until(lambda: books.getExecutorMemoryStatus().size() >= 3, "two executors", 90)

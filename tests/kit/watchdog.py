@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.faults import processes
-from tests.faults.timekeeper import GRACE, SIGNAL
+from tests.kit import processes
+from tests.kit.timekeeper import GRACE, SIGNAL
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: Limit in seconds of a test without Spark, and of a test with Spark.
@@ -36,7 +36,7 @@ class Watchdog:
         number, name = tempfile.mkstemp(prefix="stacks-", suffix=".txt")
         os.close(number)
         self._report = Path(name)
-        command = [sys.executable, "-m", "tests.faults.timekeeper"]
+        command = [sys.executable, "-m", "tests.kit.timekeeper"]
         self._process = subprocess.Popen(
             [*command, str(self._owner), processes.mark()], stdin=subprocess.PIPE, cwd=ROOT
         )

@@ -1,7 +1,6 @@
 """The driver's service of places, without Spark, and a worker's connections to it."""
 
 import contextlib
-import threading
 
 from headgate.control.connection import WorkerConnection
 from headgate.control.link import control_key
@@ -15,10 +14,6 @@ from headgate.spark.wire import CODEC
 EXCHANGE, OTHER = b"x" * 16, b"y" * 16
 SECRET = b"s" * 32
 KEYS = {exchange: control_key(SECRET, exchange) for exchange in (EXCHANGE, OTHER)}
-
-
-def ours():
-    return sorted(t.name for t in threading.enumerate() if t.name.startswith("headgate"))
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""python -m tests.faults.class_archive: archives the classes that Spark loads.
+"""python -m scripts.class_archive: archives the classes that Spark loads.
 
 The JVM writes its loaded and verified classes to the archive at exit. The JVMs of all tests map the
 archive, so that they start quickly.
@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.faults.sessions import ARCHIVE, QUICK_TO_COMPILE, builder
+from tests.kit.sessions import ARCHIVE, QUICK_TO_COMPILE, builder
 
 #: Seconds for the JVM to write the archive.
 WRITTEN = 180.0
