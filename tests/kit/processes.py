@@ -113,11 +113,6 @@ class Process:
         return bool(self.command) and Path(self.command[0]).name == "java"
 
     @property
-    def is_python(self):
-        """True if the process is a Python interpreter."""
-        return bool(self.command) and Path(self.command[0]).name.startswith("python")
-
-    @property
     def is_daemon_or_worker(self):
         """True if the process is Spark's Python daemon or a worker that the daemon forked."""
         return any(word.startswith("pyspark.") for word in self.command[1:])

@@ -56,21 +56,6 @@ def native_threads(pid="self"):
     return sorted(name for name in look(pid).threads if name.startswith("headgate"))
 
 
-def listening():
-    """Return the listening sockets of this machine, named like the targets of descriptors."""
-    return {f"socket:[{fields[9]}]" for fields in _tcp() if fields[3] == "0A"}
-
-
-def connected(port, peer):
-    """Return the sockets with local port ``port`` that are connected to port ``peer``."""
-    found = set()
-    for fields in _tcp():
-        ends = [int(fields[i].rpartition(":")[2], 16) for i in (1, 2)]
-        if ends == [port, peer] and fields[9] != "0":  # 0: closed, no process owns it
-            found.add(f"socket:[{fields[9]}]")
-    return found
-
-
 def python_threads(pid):
     """Return the names of Headgate's Python threads in another process, read by py-spy."""
     tool = py_spy()
@@ -110,10 +95,6 @@ def no_descriptor_left():
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         for number in filler:
             os.close(number)
-
-
-def _tcp():
-    return [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
 
 
 def _descriptors(folder):
