@@ -18,11 +18,15 @@ import time
 from pathlib import Path
 from typing import Self
 
+import pytest
+
 #: Prefix of namespaces and folders. A pid follows, so those of a killed process can be recognized.
 PREFIX = "headgate-"
 #: Addresses reserved for network tests (RFC 2544). This machine has no route to them.
 SUBNET = "198.18.0.{}"
 BRIDGE = "bridge"
+#: Addresses of the fixture ``hosts``.
+ADDRESSES = (SUBNET.format(2), SUBNET.format(3))
 #: Seconds within which killed processes must end.
 GONE = 20.0
 
@@ -126,8 +130,13 @@ class Network:
     def start(self, host: str, command: list[str], **options) -> subprocess.Popen:
         """Start a process on a host, which has the host's name."""
         named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', host]
-        command = ["ip", "netns", "exec", self.name(host), *named, *command]
-        return subprocess.Popen(command, start_new_session=True, **options)
+        return subprocess.Popen(
+            [*self.on(host), *named, *command], start_new_session=True, **options
+        )
+
+    def on(self, host: str) -> list[str]:
+        """Return the prefix of a command that runs on a host."""
+        return ["ip", "netns", "exec", self.name(host)]
 
     def cut(self, host: str) -> None:
         """Take the link of a host down at the switch. Bytes are lost, and no connection ends."""
@@ -140,7 +149,7 @@ class Network:
     def connections(self, host: str, program: str) -> list[str]:
         """Return the TCP connections to other hosts of a host's processes with this name."""
         said = subprocess.run(
-            ["ip", "netns", "exec", self.name(host), "ss", "-Htnp"],
+            [*self.on(host), "ss", "-Htnp"],
             capture_output=True,
             text=True,
             check=True,
@@ -177,3 +186,12 @@ class Network:
             ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
             for device in ("lo", "eth0"):
                 ip("-n", name, "link", "set", device, "up")
+
+
+@pytest.fixture
+def hosts():
+    """Yield a network of two hosts, "first" and "second"."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with Network("first", "second") as network:
+        yield network
