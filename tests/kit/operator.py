@@ -1,11 +1,13 @@
-"""A source with a scripted reader, and a clock that a test advances."""
+"""A source with a scripted reader, and an operator that runs it."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+
+from tests.kit.clock import Clock
+from tests.kit.contexts import FakeReaderContext
 
 from headgate.source import (
     Boundedness,
@@ -13,7 +15,6 @@ from headgate.source import (
     JsonSerializer,
     Source,
     SourceReader,
-    SourceReaderContext,
     SourceSplit,
 )
 from headgate.source.runtime import SourceOperator
@@ -36,33 +37,6 @@ class Part(SourceSplit):
     @property
     def split_id(self):
         return self.name
-
-
-class Clock:
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-    def pass_by(self, seconds):
-        self.now += seconds
-
-
-class Context(SourceReaderContext):
-    index_of_subtask = 0
-    current_parallelism = 1
-    local_host_name = "here"
-    configuration: Mapping[str, str] = {}
-
-    def __init__(self):
-        self.requests = 0
-
-    def send_split_request(self):
-        self.requests += 1
-
-    def send_source_event_to_coordinator(self, event):
-        raise AssertionError(event)
 
 
 class ScriptedReader(SourceReader):
@@ -200,14 +174,14 @@ class Rig:
     """An operator, its reader and its clock, started."""
 
     def __init__(self, watermarks=None, splits=(), *, start=True, **options):
-        self.clock = Clock()
+        self.clock = Clock(1000.0)
         self.reported = []
         self.finished = []
         self.reader = ScriptedReader()
         self.woken = woken = []
         self.operator = SourceOperator(
             ScriptedSource(self.reader),
-            Context(),
+            FakeReaderContext(),
             lambda: woken.append(True),
             watermarks=watermarks,
             report_watermark=self.reported.append,

@@ -6,23 +6,16 @@ import logging
 import threading
 
 import pytest
+from tests.kit.clock import Clock
 from tests.kit.coordinator import DEADLINE
 from tests.kit.leftovers import our_threads
 
 from headgate.source.coordination import CoordinatorThread
 
 
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(100.0)
 
 
 @pytest.fixture

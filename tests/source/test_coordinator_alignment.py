@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.kit.clock import Clock
 from tests.kit.coordinator import DEADLINE, Bench, ListSource, ListSplit
 from tests.kit.leftovers import our_threads
 
@@ -10,13 +11,6 @@ from headgate.source import MAX_WATERMARK, MIN_WATERMARK, WatermarkStrategy
 from headgate.source.coordination import AlignmentGroups, CoordinatorThread, WatermarkAggregator
 
 DRIFT = 1000
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 def strategy(group="g", drift=DRIFT, interval=1.0):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.kit.clock import Clock
 from tests.kit.coordinator import DEADLINE, Bench, ListSource, ListSplit
 from tests.kit.leftovers import our_threads
 
@@ -13,13 +14,6 @@ from headgate.source import SourceEvent
 from headgate.source.coordination import CoordinatorThread
 
 A, B, C = (ListSplit(name) for name in "abc")
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture
