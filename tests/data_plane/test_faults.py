@@ -3,7 +3,8 @@
 import random
 
 import pytest
-from tests.faults.network import EXPECTED, SEEDS, Run, assert_same, check
+from tests.data_plane.plane import assert_same
+from tests.faults.network import EXPECTED, SEEDS, Run, check
 from tests.kit.faults import TO_CLIENT, TO_TARGET, Fault
 
 import headgate as hg

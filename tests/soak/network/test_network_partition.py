@@ -4,7 +4,9 @@ import pickle
 import time
 
 import pytest
-from tests.faults.network import Child, Task, environment, nothing_left
+from tests.data_plane.conftest import environment, nothing_left
+from tests.data_plane.plane import Task
+from tests.faults.network import Child
 from tests.kit.namespaces import ADDRESSES, hosts, ip
 
 __all__ = ["environment", "hosts", "nothing_left"]

@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.faults.network import Task, nothing_left, wait_until, wire
+from tests.data_plane import wire
+from tests.data_plane.conftest import nothing_left
+from tests.data_plane.plane import Task, wait_until
 from tests.kit.fault_proxy import FaultProxy
 from tests.kit.faults import DELAYS, KINDS, TO_CLIENT, TO_TARGET, Fault
 

@@ -6,7 +6,8 @@ import shutil
 import subprocess
 
 import pytest
-from tests.faults.network import Child, environment, nothing_left
+from tests.data_plane.conftest import environment, nothing_left
+from tests.faults.network import Child
 from tests.kit.namespaces import ADDRESSES, hosts
 
 from headgate.observe.record import Task
