@@ -60,13 +60,13 @@ def pytest_runtest_protocol(item):
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(request, monkeypatch):
-    """Check each test of some folders for leftovers."""
+def nothing_left(request):
+    """Check each test of some folders for leftovers, when its own fixtures are gone."""
     check = CHECKED.get(folder_of(request.path))
     if check is None:
         yield
     else:
-        yield from check(request, monkeypatch)
+        yield from check(request)
 
 
 def listed():

@@ -31,15 +31,16 @@ def session_on(master, folder):
     leftovers.check(AFTER_STOP)
 
 
-def check_after(request, monkeypatch):
+def check_after(request):
     """Check that a test leaves no environment, connection, thread, process or file."""
-    leftovers = Leftovers(remember_environments(monkeypatch))
-    yield
-    if passed(request):
-        leftovers.check()
+    with pytest.MonkeyPatch.context() as patch:
+        leftovers = Leftovers(remember_environments(patch))
+        yield
+        if passed(request):
+            leftovers.check()
 
 
-def check_after_on_spark(request, monkeypatch):
+def check_after_on_spark(request):
     """Check that a test leaves no run, task, connection, thread, process, file or job."""
     session = request.getfixturevalue("spark") if "spark" in request.fixturenames else None
     folders = [] if session is None else [session.conf.get("spark.local.dir")]
