@@ -4,8 +4,6 @@ The JVM writes its loaded and verified classes to the archive at exit. The JVMs 
 archive, so that they start quickly.
 """
 
-import os
-import sys
 import tempfile
 from pathlib import Path
 
@@ -21,8 +19,6 @@ def main():
 
     from headgate.spark import exchange
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="headgate-classes-") as name:
         folder, made = Path(name), ARCHIVE.with_suffix(".new")
         options = f"{QUICK_TO_COMPILE} -XX:ArchiveClassesAtExit={made}"
