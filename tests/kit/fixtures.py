@@ -1,10 +1,21 @@
-"""Fixtures that tests of several folders share: the session of Spark, and the check for leftovers."""
+"""Fixtures and hooks of several folders, for tests/conftest.py: session of Spark, check for leftovers, watchdog."""
+
+from pathlib import Path
 
 import pytest
-from tests.kit import sessions
-from tests.kit.leftovers import SETTLE_SPARK, Leftovers, passed, remember_environments
+from tests.kit import sessions, watchdog
+from tests.kit.leftovers import (
+    SETTLE_SPARK,
+    Leftovers,
+    passed,
+    pytest_runtest_makereport,
+    remember_environments,
+)
 from tests.kit.waiting import wait_until
 
+__all__ = ["pytest_runtest_makereport"]
+
+TESTS = Path(__file__).resolve().parents[1]
 #: Seconds after the stop of an application in which its threads, sockets and files must be gone.
 AFTER_STOP = 15.0
 
@@ -50,6 +61,51 @@ def check_after_on_spark(request):
         tracker = session.sparkContext.statusTracker()
         wait_until(lambda: not list(tracker.getActiveJobsIds()), "no job is active", SETTLE_SPARK)
     leftovers.check()
+
+
+#: Folders whose tests are checked for leftovers, and how.
+CHECKED = {
+    "driver": check_after,
+    "functions": check_after,
+    "observe": check_after,
+    "soak/ends": check_after_on_spark,
+    "soak/spark": check_after_on_spark,
+    "spark": check_after_on_spark,
+    "stream/jobs": check_after,
+}
+#: Folders whose tests the watchdog ends if they hang. Tests elsewhere are quick, or have limits of their own.
+WATCHED = {
+    *CHECKED,
+    "data_plane",
+    "faults",
+    "soak/browser",
+    "soak/kafka",
+    "soak/kit",
+    "soak/network",
+}
+
+
+def folder_of(path):
+    """Return the folder of a test below tests/."""
+    return path.parent.relative_to(TESTS).as_posix()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Put the tests of some folders under the watchdog."""
+    if folder_of(item.path) in WATCHED:
+        return (yield from watchdog.pytest_runtest_protocol(item))
+    return (yield)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request):
+    """Check each test of some folders for leftovers, when its own fixtures are gone."""
+    check = CHECKED.get(folder_of(request.path))
+    if check is None:
+        yield
+    else:
+        yield from check(request)
 
 
 @pytest.fixture(params=["auto", "kept", "spark"])
