@@ -236,31 +236,6 @@ class GreetingEnumerator(GiveOnRequest):
         self.context.send_event_to_source_reader(subtask_id, answer)
 
 
-class StuckSplitReader(PartSplitReader):
-    """Blocks in all parts but the first until it is woken."""
-
-    def __init__(self, read):
-        super().__init__(read)
-        self.woken = threading.Event()
-
-    def fetch(self):
-        if not self.parts or self.parts[0].number == 0:
-            return super().fetch()
-        self.woken.wait()
-        self.woken.clear()
-        return RecordsBySplits({})
-
-    def wake_up(self):
-        self.woken.set()
-
-
-class StuckReader(PartReader):
-    """The reader with a :class:`StuckSplitReader`."""
-
-    def split_reader(self, source, context):
-        return StuckSplitReader(lambda part: source.read(part, context))
-
-
 def all_ids(count):
     """Return the ids of the rows of ``count`` parts."""
     return list(range(count * ROWS))

@@ -18,13 +18,14 @@ from tests.kit.parts import (
     GiveOnRequest,
     PartReader,
     Parts,
-    StuckReader,
+    PartSplitReader,
     all_ids,
     read_at_once,
 )
 from tests.kit.waiting import wait_until
 
 from headgate.errors import SourceError
+from headgate.source import RecordsBySplits
 from headgate.source.files import FileSource
 from headgate.spark import exchange
 
@@ -133,6 +134,31 @@ def test_readers_killed_each_time_among_their_batches_fail_the_job(spark):
         schema=SCHEMA,
     )
     assert "exited unexpectedly" in cause_of(out.collect)
+
+
+class StuckSplitReader(PartSplitReader):
+    """Blocks in all parts but the first until it is woken."""
+
+    def __init__(self, read):
+        super().__init__(read)
+        self.woken = threading.Event()
+
+    def fetch(self):
+        if not self.parts or self.parts[0].number == 0:
+            return super().fetch()
+        self.woken.wait()
+        self.woken.clear()
+        return RecordsBySplits({})
+
+    def wake_up(self):
+        self.woken.set()
+
+
+class StuckReader(PartReader):
+    """The reader with a :class:`StuckSplitReader`."""
+
+    def split_reader(self, source, context):
+        return StuckSplitReader(lambda part: source.read(part, context))
 
 
 @pytest.mark.soak
