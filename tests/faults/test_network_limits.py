@@ -168,7 +168,7 @@ def test_nothing_that_waits_looks_at_the_clock_of_the_wall():
             for name in ("crew", "gather", "peer", "probe")
         ),
         # When a run started.
-        "python/headgate/spark/progress/stats.py",
+        "python/headgate/spark/driver/kept/run_record.py",
     }
     assert set(found) == told
 
