@@ -6,6 +6,6 @@ now="$("$VENV_PYTHON" -c 'import pyspark; print(pyspark.__version__)') $("${JAVA
 if ! current classes "$now" || [[ ! -f "$VENV/spark-classes.jsa" ]]; then
     say "archiving the classes of Spark"
     rm -f "$VENV/spark-classes.jsa"
-    "$VENV_PYTHON" -m tests.faults.class_archive
+    "$VENV_PYTHON" -m scripts.class_archive
     stamp classes "$now"
 fi

@@ -27,4 +27,4 @@ if [[ -n "$connections" ]]; then
         -- --nocapture simulator::faults simulator::hostile
 fi
 say "schedules of fetchers and readers"
-exec nice "$VENV_PYTHON" -m tests.source.run_schedules "$@"
+exec nice "$VENV_PYTHON" -m tests.source.test_schedules "$@"

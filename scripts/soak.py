@@ -62,7 +62,7 @@ EXCHANGE = (
     "rust_core/record/*",
     "rust_core/exchange/*",
 )
-SPARK = ("python/headgate/spark/*", "rust_core/bindings/*", "tests/spark/*", "tests/faults/*")
+SPARK = ("python/headgate/spark/*", "rust_core/bindings/*", "tests/spark/*", "tests/kit/*")
 #: The tests of a folder of `make test` that it leaves out.
 MARKED = ("-m", "soak", "--numprocesses", "2", "--dist", "loadfile")
 
@@ -150,7 +150,7 @@ PARTS = (
         "damaged, delayed and silent links between processes, in real time",
         pytest("tests/soak/network"),
         2,
-        ("rust_core/exchange/src/net/*", "tests/soak/network/*", "tests/faults/*"),
+        ("rust_core/exchange/src/net/*", "tests/soak/network/*", "tests/faults/*", "tests/kit/*"),
     ),
     Part(
         "exchanges",
@@ -177,7 +177,7 @@ PARTS = (
         "checks for leftovers and hangs that see nothing",
         pytest("tests/soak/kit"),
         2,
-        ("tests/faults/*", "tests/soak/kit/*"),
+        ("tests/kit/*", "tests/soak/kit/*"),
     ),
     Part(
         "one-process",

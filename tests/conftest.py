@@ -3,6 +3,29 @@
 import re
 from pathlib import Path
 
+from tests.kit.fixtures import (
+    mode,
+    nothing_left,
+    numbers,
+    pytest_runtest_makereport,
+    pytest_runtest_protocol,
+    secrets,
+    spark,
+    whole_slots,
+)
+
+#: pytest finds these by their names here.
+__all__ = [
+    "mode",
+    "nothing_left",
+    "numbers",
+    "pytest_runtest_makereport",
+    "pytest_runtest_protocol",
+    "secrets",
+    "spark",
+    "whole_slots",
+]
+
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "testing.md"
 #: Seconds above which a test of ``make test`` needs a line with its reason.
 LONG = 5.0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.floors import APART, APPLICATIONS, CLIENTS, FLOORS, LEAVES, ON_REQUEST, SPARK, WITH_NUMPY
-from tests.imports import circles, python_edges, python_imports, python_modules, rust_edges
+from tests.kit.imports import circles, python_edges, python_imports, python_modules, rust_edges
 
 ROOT = Path(__file__).resolve().parent.parent
 Findings = tuple[int, list[str]]

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.floors import APPLICATIONS
-from tests.imports import python_imports, python_modules
+from tests.kit.imports import python_imports, python_modules
 from tests.test_architecture import is_below, manifests
 
 ROOT = Path(__file__).resolve().parent.parent

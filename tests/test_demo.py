@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.faults.leftovers import Leftovers, remember_environments
+from tests.kit.leftovers import Leftovers, remember_environments
 
 from headgate import demo
 from headgate.__main__ import main

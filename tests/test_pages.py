@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from scripts import page_blocks
-from tests.pages import PAGES, ROOT, RUN_BY, found_in, name, running
+from tests.kit.pages import PAGES, ROOT, RUN_BY, found_in, name, running
 
 PLAIN = running(on_spark=False)
 #: Languages of blocks that are not Python.

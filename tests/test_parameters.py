@@ -1,4 +1,4 @@
-"""Every parameter of every public call outside of streams and Spark gets every wrong value of tests/bad_values.py."""
+"""Every parameter of every public call outside of streams and Spark gets every wrong value of tests/kit/bad_values.py."""
 
 import inspect
 import tempfile
@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.bad_values import Call, not_covered, problems
+from tests.kit.bad_values import Call, not_covered, problems
 
 import headgate
 import headgate.sink

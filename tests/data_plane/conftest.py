@@ -8,13 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.faults.leftovers import (
-    Leftovers,
-    passed,
-    pytest_runtest_makereport,
-    remember_environments,
-)
-from tests.faults.watchdog import pytest_runtest_protocol
+from tests.kit.leftovers import Leftovers, passed, remember_environments
 
 import headgate as hg
 from headgate.partition import KINDS
@@ -23,9 +17,6 @@ from headgate.partition import KINDS
 sys.path.insert(0, str(Path(__file__).parent))
 
 from plane import SECRET, SMALL
-
-#: pytest finds these by their names here.
-__all__ = ["pytest_runtest_makereport", "pytest_runtest_protocol"]
 
 
 @pytest.fixture(autouse=True)

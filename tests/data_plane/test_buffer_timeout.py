@@ -5,7 +5,7 @@ import time
 
 import pytest
 from plane import NUMBERS, Task, drain, numbers, open_gates, wait_until
-from tests.faults import facts
+from tests.kit import resources
 
 import headgate as hg
 
@@ -16,7 +16,7 @@ KINDS = ["arrow", "bytes"]
 
 def flushers():
     """Return the number of output flushers; the kernel keeps 15 bytes of a thread's name."""
-    return facts.native_threads().count("headgate-flusher"[:15])
+    return resources.native_threads().count("headgate-flusher"[:15])
 
 
 def wait_for_flushers(number):

@@ -11,8 +11,8 @@ import threading
 import pyarrow as pa
 import pytest
 from plane import SECRET, Task, drain
-from tests.faults.fault import DAMAGES, TO_CLIENT, TO_TARGET, Fault
-from tests.faults.fault_proxy import FaultProxy
+from tests.kit.fault_proxy import FaultProxy
+from tests.kit.faults import DAMAGES, TO_CLIENT, TO_TARGET, Fault
 from wire import hello, is_closed
 
 import headgate as hg

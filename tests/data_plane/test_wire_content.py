@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 import wire
 from plane import Task, assert_same, drain, wait_until
-from tests.driver.served import EXCHANGE, serving, told
-from tests.faults.fault import TO_CLIENT, TO_TARGET
-from tests.faults.fault_proxy import FaultProxy
+from tests.kit.fault_proxy import FaultProxy
+from tests.kit.faults import TO_CLIENT, TO_TARGET
+from tests.kit.places import EXCHANGE, serving, told
 
 import headgate as hg
 from headgate.control.address import CoordinatorAddress

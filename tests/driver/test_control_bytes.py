@@ -13,9 +13,9 @@ import struct
 import time
 from collections import Counter
 
-from tests.driver.served import EXCHANGE, KEYS, OTHER, connected, serving, told
 from tests.driver.test_messages import EXAMPLES
-from tests.faults.patience import wait_until
+from tests.kit.places import EXCHANGE, KEYS, OTHER, connected, serving, told
+from tests.kit.waiting import wait_until
 
 from headgate.control.link import WorkerLink
 from headgate.control.messages import Message

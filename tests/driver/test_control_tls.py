@@ -4,8 +4,9 @@ import socket
 import threading
 
 import pytest
-from tests.driver.served import EXCHANGE, SECRET, ours, serving, told
-from tests.faults.patience import wait_until
+from tests.kit.leftovers import our_threads
+from tests.kit.places import EXCHANGE, SECRET, serving, told
+from tests.kit.waiting import wait_until
 
 from headgate._native import TlsEndpoint
 from headgate.control.address import CoordinatorAddress
@@ -187,10 +188,10 @@ def test_an_exchange_without_tls_takes_both():
 
 @pytest.fixture
 def server():
-    before = ours()
+    before = our_threads()
     with serving(keys={EXCHANGE: KEY}) as places:
         yield places.server
-    assert ours() == before
+    assert our_threads() == before
 
 
 class Wire:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from tests.driver.explain_kit import (
+from tests.kit.plans import (
     CLUSTER,
     CONNECT,
     LOCAL,

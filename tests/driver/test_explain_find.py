@@ -2,7 +2,7 @@
 
 import pytest
 from pyspark.sql.connect.plan import Join, Limit, Range, SetOperation
-from tests.driver.explain_kit import CONNECT, an_exchange, an_input
+from tests.kit.plans import CONNECT, an_exchange, an_input
 
 from headgate.errors import OptionError
 from headgate.spark.explained import recent_plans

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.driver.explain_kit import (
+from tests.kit.plans import (
     CLUSTER,
     CONNECT,
     LOCAL,

@@ -7,9 +7,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.driver.served import EXCHANGE, SECRET
-from tests.faults import facts
-from tests.faults.patience import wait_until
+from tests.kit import resources
+from tests.kit.places import EXCHANGE, SECRET
+from tests.kit.waiting import wait_until
 
 from headgate.control.address import CoordinatorAddress
 from headgate.control.connection import WorkerConnection
@@ -24,7 +24,7 @@ TIMEOUT = 2.0
 
 
 def beat_threads():
-    return facts.native_threads().count("headgate-beat")
+    return resources.native_threads().count("headgate-beat")
 
 
 def open_files():

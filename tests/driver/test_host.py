@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.faults.patience import wait_until
+from tests.kit.waiting import wait_until
 
 import headgate as hg
 from headgate.kept import write_indexes

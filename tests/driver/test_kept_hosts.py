@@ -4,7 +4,7 @@ import socket
 import threading
 
 import pytest
-from tests.faults.patience import wait_until
+from tests.kit.waiting import wait_until
 
 from headgate import ChannelAddress
 from headgate.control.address import CoordinatorAddress

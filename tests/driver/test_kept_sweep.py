@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from tests.driver.test_kept_runs import nobody, nothing, report, session
-from tests.faults.patience import wait_until
+from tests.kit.waiting import wait_until
 
 from headgate.spark.driver.kept import runs as kept_runs
 from headgate.spark.driver.kept.runs import KeptRuns

@@ -8,9 +8,9 @@ import types
 
 import pyspark
 import pytest
-from tests.driver.screens import FakeTerminal
-from tests.faults.leftovers import our_threads
-from tests.faults.patience import wait_until
+from tests.kit.leftovers import our_threads
+from tests.kit.screens import FakeTerminal
+from tests.kit.waiting import wait_until
 
 from headgate.spark.driver import kept_watch
 from headgate.spark.driver.kept.runs import KeptRun

@@ -2,7 +2,7 @@
 
 import logging
 
-from tests.observe.recorded import run_of
+from tests.kit.runs import run_of
 
 from headgate.control.logs import log_safely
 from headgate.spark.progress.surfaces import LOG_PERIOD, Log

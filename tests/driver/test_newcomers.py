@@ -7,8 +7,9 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.driver.served import EXCHANGE, SECRET, ours, serving
-from tests.faults.patience import wait_until
+from tests.kit.leftovers import our_threads
+from tests.kit.places import EXCHANGE, SECRET, serving
+from tests.kit.waiting import wait_until
 
 from headgate.control import newcomers
 from headgate.control.address import CoordinatorAddress
@@ -78,10 +79,10 @@ def test_no_host_crowds_out_another(steps):
 
 @pytest.fixture
 def server():
-    before = ours()
+    before = our_threads()
     with serving() as places:
         yield places.server
-    assert ours() == before
+    assert our_threads() == before
 
 
 def dial(port, source, data):

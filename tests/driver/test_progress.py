@@ -8,10 +8,10 @@ import types
 from dataclasses import replace
 
 import pytest
-from tests.driver.screens import FakeDisplay, FakeTerminal
-from tests.faults.leftovers import our_threads
-from tests.faults.patience import wait_until
-from tests.observe.recorded import MadeUp, run_of, skewed
+from tests.kit.leftovers import our_threads
+from tests.kit.runs import MadeUp, run_of, skewed
+from tests.kit.screens import FakeDisplay, FakeTerminal
+from tests.kit.waiting import wait_until
 
 from headgate.spark.progress.display import Progress, Screen
 from headgate.spark.progress.surfaces import Log, Notebook, Terminal, surface_of_this_process

@@ -6,9 +6,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.driver.served import EXCHANGE, KEYS, OTHER, connected, ours, place, serving, told
-from tests.faults.descriptors import no_descriptor_left
-from tests.faults.patience import wait_until
+from tests.kit.leftovers import our_threads
+from tests.kit.places import EXCHANGE, KEYS, OTHER, connected, place, serving, told
+from tests.kit.resources import no_descriptor_left
+from tests.kit.waiting import wait_until
 
 from headgate.control import newcomers
 from headgate.control.address import CoordinatorAddress
@@ -25,10 +26,10 @@ HOST = ["h" * 9_000, 4711, "ab" * 16]
 
 @pytest.fixture
 def places():
-    before = ours()
+    before = our_threads()
     with serving() as places:
         yield places
-    assert ours() == before
+    assert our_threads() == before
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", places.server.port), timeout=1)
 

@@ -1,7 +1,7 @@
 """Shared by the tests of network faults: a run through a proxy, and its permitted outcomes.
 
 Every run must end in a bounded time, with exactly the right rows or with one clear error, and leave
-no resources. A test file that imports `nothing_left` from here checks the latter.
+no resources. A test file that imports `nothing_left` of the data plane checks the latter.
 """
 
 import os
@@ -9,54 +9,15 @@ import time
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from tests.data_plane import wire
-from tests.data_plane.conftest import environment, nothing_left
-from tests.data_plane.plane import (
-    NUMBERS,
-    PATIENCE,
-    SECRET,
-    Task,
-    assert_same,
-    drain,
-    numbers,
-    wait_until,
-)
+from tests.data_plane.plane import NUMBERS, Task, assert_same, numbers
 from tests.data_plane.test_processes import CONSUME, ENDLESS, PRODUCE, Child, address_of
-from tests.faults.fault import SILENCES, TO_CLIENT, TO_TARGET, Fault
-from tests.faults.fault_proxy import FaultProxy
+from tests.kit.fault_proxy import FaultProxy
+from tests.kit.faults import SILENCES
 
 import headgate as hg
 
-#: pytest finds fixtures by their names in the importing module.
-__all__ = [
-    "BATCHES",
-    "CONSUME",
-    "ENDLESS",
-    "EXPECTED",
-    "HONEST",
-    "LIMIT",
-    "NUMBERS",
-    "PATIENCE",
-    "PRODUCE",
-    "SECRET",
-    "SEEDS",
-    "TO_CLIENT",
-    "TO_TARGET",
-    "Child",
-    "Fault",
-    "FaultProxy",
-    "Run",
-    "Task",
-    "address_of",
-    "assert_same",
-    "check",
-    "drain",
-    "environment",
-    "nothing_left",
-    "numbers",
-    "wait_until",
-    "wire",
-]
+#: Programs of the tests of processes, and what runs them.
+__all__ = ["CONSUME", "ENDLESS", "PRODUCE", "Child", "address_of"]
 
 errors = hg.errors
 #: Permitted errors. A damaged request is never served as another request.

@@ -5,22 +5,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
-from tests.faults.fault import DAMAGES, DELAYS, ENDS, SILENCES
-from tests.faults.network import (
-    EXPECTED,
-    NUMBERS,
-    SEEDS,
-    TO_CLIENT,
-    Fault,
-    FaultProxy,
-    Run,
-    Task,
-    assert_same,
-    check,
-    environment,
-    nothing_left,
-    numbers,
-)
+from tests.data_plane.conftest import environment, nothing_left
+from tests.data_plane.plane import NUMBERS, Task, assert_same, numbers
+from tests.faults.network import EXPECTED, SEEDS, Run, check
+from tests.kit.fault_proxy import FaultProxy
+from tests.kit.faults import DAMAGES, DELAYS, ENDS, SILENCES, TO_CLIENT, Fault
 
 import headgate as hg
 

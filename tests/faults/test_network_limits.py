@@ -5,19 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.faults.network import (
-    NUMBERS,
-    Child,
-    Task,
-    address_of,
-    assert_same,
-    drain,
-    environment,
-    nothing_left,
-    numbers,
-    wait_until,
-    wire,
-)
+from tests.data_plane import wire
+from tests.data_plane.conftest import environment, nothing_left
+from tests.data_plane.plane import NUMBERS, Task, assert_same, drain, numbers, wait_until
+from tests.faults.network import Child, address_of
 
 import headgate as hg
 
@@ -177,7 +168,7 @@ def test_nothing_that_waits_looks_at_the_clock_of_the_wall():
             for name in ("crew", "gather", "peer", "probe")
         ),
         # When a run started.
-        "python/headgate/spark/progress/stats.py",
+        "python/headgate/spark/driver/kept/run_record.py",
     }
     assert set(found) == told
 

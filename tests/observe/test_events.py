@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.observe.recorded import state
+from tests.kit.runs import state
 
 from headgate.observe.page.events import Events
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
-from tests.observe.recorded import EXCHANGE, HOSTILE, state, wide
+from tests.kit.runs import EXCHANGE, HOSTILE, state, wide
 
 from headgate.errors import PackageNotFound
 from headgate.observe import _extras

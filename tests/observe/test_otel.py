@@ -10,16 +10,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
-from tests.faults.nothing_left import nothing_left
-from tests.faults.patience import wait_until
-from tests.observe.recorded import EXCHANGE, HOSTILE, state, wide
+from tests.kit.runs import EXCHANGE, HOSTILE, state, wide
+from tests.kit.waiting import wait_until
 
 from headgate.errors import PackageNotFound
 from headgate.observe import _extras
 from headgate.observe.metrics import METRICS
 from headgate.observe.otel import MAX_TASKS, Telemetry, otel_name
-
-__all__ = ["nothing_left"]
 
 #: No look in the background: close() looks once more.
 NEVER = 1000.0

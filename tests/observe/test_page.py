@@ -13,8 +13,7 @@ from urllib.parse import urljoin, urlsplit
 from urllib.request import HTTPCookieProcessor, ProxyHandler, Request, build_opener
 
 import pytest
-from tests.faults.nothing_left import nothing_left
-from tests.observe.recorded import FAILED, RUNNING, state
+from tests.kit.runs import FAILED, RUNNING, state
 
 from headgate import errors
 from headgate.observe import _extras
@@ -25,8 +24,6 @@ from headgate.observe.page.server import Page
 from headgate.observe.report.page import embedded
 from headgate.observe.view import view
 from headgate.spark import live_page
-
-__all__ = ["nothing_left"]
 
 PATHS = (
     "/",

@@ -6,17 +6,14 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.faults.descriptors import no_descriptor_left
-from tests.faults.nothing_left import nothing_left
-from tests.faults.patience import wait_until
-from tests.observe.recorded import RUNNING, state
+from tests.kit.resources import no_descriptor_left
+from tests.kit.runs import RUNNING, state
+from tests.kit.waiting import wait_until
 from tests.observe.test_page import Client, event
 
 from headgate.control.newcomers import MAX_STRANGERS
 from headgate.observe.page import server
 from headgate.observe.page.server import Page
-
-__all__ = ["nothing_left"]
 
 HALF_A_HEAD = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
 #: Connections that were accepted and not yet cut, beyond the limit: those of four turns of the event loop.

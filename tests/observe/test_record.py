@@ -5,7 +5,7 @@ import sys
 from dataclasses import asdict, replace
 
 import pytest
-from tests.observe.recorded import MadeUp, run_of
+from tests.kit.runs import MadeUp, run_of
 
 from headgate import __version__
 from headgate._options import resolve
@@ -114,8 +114,8 @@ def test_the_newest_run_of_an_exchange_is_no_streaming_job(record, monkeypatch):
 def test_the_watch_of_kept_exchanges_tells_of_their_end(record, monkeypatch):
     from tests.driver.test_kept_watch import Context
     from tests.driver.test_kept_watch import Runs as Some
-    from tests.faults.leftovers import our_threads
-    from tests.faults.patience import wait_until
+    from tests.kit.leftovers import our_threads
+    from tests.kit.waiting import wait_until
 
     from headgate.spark.driver import kept_watch
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kit.clock import Clock
 
 from headgate import __version__
 from headgate.observe.record import Run, Stage
@@ -25,19 +26,9 @@ def map_stage(idle=0, busy=0, blocked=0):
     return (Stage("map", 1, idle, busy, blocked, None, 0.0),)
 
 
-class Time:
-    """A clock that only a test advances."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def now():
-    return Time()
+    return Clock(1000.0)
 
 
 @pytest.fixture
@@ -164,7 +155,7 @@ def test_a_slot_has_what_was_added(runs, now):
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0.01, 3), st.integers(0, 1000)), max_size=200))
 def test_the_slots_add_up(steps):
-    now = Time()
+    now = Clock(1000.0)
     runs, job = Runs(now), Job()
     runs.began(KEY, job)
     for seconds, rows in steps:

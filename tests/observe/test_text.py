@@ -5,7 +5,7 @@ import re
 from dataclasses import FrozenInstanceError, asdict, fields, replace
 
 import pytest
-from tests.observe.recorded import run_of, skewed, state
+from tests.kit.runs import run_of, skewed, state
 
 import headgate as hg
 from headgate.observe.numbers import count, size

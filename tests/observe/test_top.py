@@ -7,8 +7,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from rich.cells import cell_len
-from tests.faults.nothing_left import nothing_left
-from tests.observe.recorded import state, wide
+from tests.kit.runs import state, wide
 from textual.widgets import DataTable, Input, Static
 
 from headgate.__main__ import main
@@ -19,8 +18,6 @@ from headgate.observe.top import lines
 from headgate.observe.top.app import Top
 from headgate.observe.top.states import Unreachable, states
 from headgate.observe.view import view
-
-__all__ = ["nothing_left"]
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.observe.recorded import FAILED, HOSTILE, RUNNING, state, task, wide
+from tests.kit.runs import FAILED, HOSTILE, RUNNING, state, task, wide
 
 from headgate.observe.top import lines
 from headgate.observe.view import MAX_SIDE, MAX_TASKS, level, matrix, shares_of_stages, view

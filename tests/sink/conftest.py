@@ -1,14 +1,10 @@
-"""Fixtures for tests of sinks; helpers are in sink_kit.py."""
+"""Folders for tests of sinks."""
 
 import os
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
-
-# pytest's importlib mode adds no folder to the path.
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import random
 import warnings
 
 import pytest
-import sink_kit as kit
+from tests.kit import sinks
 
 from headgate.errors import HeadgateWarning, SinkError
 from headgate.sink import FileSink, write
@@ -15,21 +15,21 @@ OLD, NEW = list(range(10)), list(range(100, 110))
 @pytest.fixture(autouse=True)
 def dead(monkeypatch):
     """Make the owner of this process's jobs look dead."""
-    monkeypatch.setattr("headgate.sink.file_committer.Owner.of", kit.dead_owner)
+    monkeypatch.setattr("headgate.sink.file_committer.Owner.of", sinks.dead_owner)
 
 
 def old_data(path):
-    write(kit.numbers(0, 10), FileSink(path, max_rows_per_file=5))
+    write(sinks.numbers(0, 10), FileSink(path, max_rows_per_file=5))
 
 
 def new_job(path, mode, faults, batches=None):
-    sink = kit.faulty(path, faults, mode=mode, max_rows_per_file=3)
-    return write(batches or kit.numbers(100, 110), sink)
+    sink = sinks.faulty(path, faults, mode=mode, max_rows_per_file=3)
+    return write(batches or sinks.numbers(100, 110), sink)
 
 
 def steps(tmp_path, mode):
     """Return the steps of a job with a mode."""
-    faults = kit.Faults()
+    faults = sinks.Faults()
     if mode != "error":
         old_data(tmp_path / "counted")
     new_job(tmp_path / "counted", mode, faults)
@@ -50,15 +50,15 @@ def test_a_crash_at_every_step(tmp_path, mode):
         before = [] if mode == "error" else OLD
         if before:
             old_data(path)
-        with pytest.raises(kit.Crash):
-            new_job(path, mode, kit.Faults(number))
+        with pytest.raises(sinks.Crash):
+            new_job(path, mode, sinks.Faults(number))
         decided = bool(list(path.glob("_staging/*/_commit.json")))
         FileSink(path).recover()
-        found = kit.rows(path)
+        found = sinks.rows(path)
         complete = (path / "_SUCCESS").exists() and found == whole(mode)
         assert complete or found == before, seen[number - 1]
         assert complete or not decided, seen[number - 1]
-        assert kit.left(path) == [], seen[number - 1]
+        assert sinks.left(path) == [], seen[number - 1]
         begun = any(step.endswith("_job.json") for step in seen[: number - 1])
         assert path.exists() == bool(found) or not begun, "the folders that the job made"
         assert path.parent.exists()
@@ -79,7 +79,7 @@ def test_an_error_at_every_step(tmp_path, mode):
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", HeadgateWarning)
             try:
-                new_job(path, mode, kit.Faults(number, kit.disk_full()))
+                new_job(path, mode, sinks.Faults(number, sinks.disk_full()))
             except SinkError as error:
                 said = str(error)
                 end = "decided" if "the commit is decided" in said else "nothing"
@@ -89,30 +89,30 @@ def test_an_error_at_every_step(tmp_path, mode):
             wanted += ["then FileSink(path).recover()"] if end == "decided" else []
             assert all(text in said for text in wanted), where
         if end == "nothing":
-            assert kit.rows(path) == before, where
-            assert kit.left(path) == [], where
+            assert sinks.rows(path) == before, where
+            assert sinks.left(path) == [], where
         assert not told or end == "written", where
         FileSink(path).recover()
-        assert kit.rows(path) == (before if end == "nothing" else whole(mode)), where
-        assert kit.left(path) == [], where
+        assert sinks.rows(path) == (before if end == "nothing" else whole(mode)), where
+        assert sinks.left(path) == [], where
         ends.add(end)
     assert ends == {"written", "decided", "nothing"}
 
 
 def test_a_crash_at_every_step_of_an_abort(tmp_path):
     def failing_batches():
-        yield from kit.numbers(0, 10)
+        yield from sinks.numbers(0, 10)
         raise ValueError("enough")
 
-    faults = kit.Faults()
+    faults = sinks.Faults()
     with pytest.raises(ValueError, match="enough"):
         new_job(tmp_path / "counted", "error", faults, failing_batches())
     assert not (tmp_path / "counted").exists()
     gone = 0
     for number in range(1, len(faults.seen) + 1):
         path = tmp_path / f"abort-{number}"
-        with pytest.raises(kit.Crash):
-            new_job(path, "error", kit.Faults(number), failing_batches())
+        with pytest.raises(sinks.Crash):
+            new_job(path, "error", sinks.Faults(number), failing_batches())
         FileSink(path).recover()
         # The folders stay, empty, if _job.json is not written yet or removed already.
         assert list(path.rglob("*")) == [], faults.seen[number - 1]
@@ -123,32 +123,32 @@ def test_a_crash_at_every_step_of_an_abort(tmp_path):
 def test_a_crash_at_every_step_of_the_recovery(tmp_path):
     def decided(path):
         old_data(path)
-        faults = kit.Faults()
+        faults = sinks.Faults()
         faults.step = crash_at_move
-        with pytest.raises(kit.Crash):
+        with pytest.raises(sinks.Crash):
             new_job(path, "overwrite", faults)
         assert list(path.glob("_staging/*/_commit.json"))
 
     def crash_at_move(name, path):
         if name == "move" and "/part-" in path and "00001" in path:
-            raise kit.Crash
+            raise sinks.Crash
 
     decided(tmp_path / "counted")
-    faults = kit.Faults()
-    kit.faulty(tmp_path / "counted", faults).recover()
+    faults = sinks.Faults()
+    sinks.faulty(tmp_path / "counted", faults).recover()
     for number in range(1, len(faults.seen) + 1):
         path = tmp_path / f"recovery-{number}"
         decided(path)
-        with pytest.raises(kit.Crash):
-            kit.faulty(path, kit.Faults(number)).recover()
+        with pytest.raises(sinks.Crash):
+            sinks.faulty(path, sinks.Faults(number)).recover()
         FileSink(path).recover()
-        assert kit.rows(path) == NEW
-        assert kit.left(path) == []
+        assert sinks.rows(path) == NEW
+        assert sinks.left(path) == []
 
 
 def _write_for_ever(path, start, pipe):
     for job in range(start, start + 10_000):
-        batches = kit.numbers(job * 10, job * 10 + 10, chunk=2)
+        batches = sinks.numbers(job * 10, job * 10 + 10, chunk=2)
         pipe.send(("started", job))
         write(batches, FileSink(path, mode="append", max_rows_per_file=3))
         pipe.send(("written", job))
@@ -159,8 +159,8 @@ def test_killed_fifty_times(path):
     chance = random.Random(6)
     written, job = set(), 0
     for _ in range(50):
-        ours, theirs = kit.processes.Pipe()
-        child = kit.processes.Process(target=_write_for_ever, args=(path, job, theirs))
+        ours, theirs = sinks.processes.Pipe()
+        child = sinks.processes.Process(target=_write_for_ever, args=(path, job, theirs))
         child.start()
         theirs.close()
         assert ours.recv() == ("started", job)
@@ -178,8 +178,8 @@ def test_killed_fifty_times(path):
                 written.add(job)
         ours.close()
         FileSink(path, mode="append").recover()
-        assert kit.left(path) == []
-        found = kit.rows(path)
+        assert sinks.left(path) == []
+        found = sinks.rows(path)
         jobs = {number // 10 for number in found}
         assert found == sorted(n for j in jobs for n in range(j * 10, j * 10 + 10))
         # The commit of the last job may have been decided when it was killed.

@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-import sink_kit as kit
-import stream_kit
 from deltalake import DeltaTable, write_deltalake
+from tests.kit import sinks, stream_sinks
 
 from headgate.errors import NotBuiltError, OptionError, SchemaMismatchError, SinkError
 from headgate.sink import CommitterContext, WriterContext, write
@@ -24,7 +23,7 @@ class Faulty(DeltaSink):
     faults = None
 
     def _storage(self):
-        return kit.FaultyStorage(super()._storage(), self.faults)
+        return sinks.FaultyStorage(super()._storage(), self.faults)
 
 
 def job(path, faults):
@@ -35,7 +34,7 @@ def job(path, faults):
         object.__setattr__(sink, "faults", faults)
         return sink
 
-    return stream_kit.StreamJob(make_sink, lambda: rows(path), faults)
+    return stream_sinks.StreamJob(make_sink, lambda: rows(path), faults)
 
 
 def rows(path):
@@ -74,13 +73,13 @@ def test_a_crash_at_every_step(tmp_path):
     def check(path, crashes):
         assert files(path) == listed(path), crashes
 
-    assert len(stream_kit.crash_everywhere(job, tmp_path, 2, check)) > 15
+    assert len(stream_sinks.crash_everywhere(job, tmp_path, 2, check)) > 15
 
 
-@stream_kit.any_script(examples=25, actions=12, steps=120)
+@stream_sinks.any_script(examples=25, actions=12, steps=120)
 def test_any_job_with_a_crash_at_any_step(tmp_path_factory, script, at):
     path = tmp_path_factory.mktemp("delta") / "table"
-    stream_kit.play(job(path, kit.Faults(at)), script)
+    stream_sinks.play(job(path, sinks.Faults(at)), script)
 
 
 def test_two_committers_commit_the_same_checkpoint(tmp_path, monkeypatch):

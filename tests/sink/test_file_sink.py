@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import sink_kit as kit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import dataset, fs, parquet
+from tests.kit import sinks
 
 from headgate.errors import (
     ClosedError,
@@ -59,14 +59,14 @@ def test_rows_in_are_rows_out(tmp_path_factory, sizes, per_file, target, kind):
         start += size
     options = {"format": kind, "max_rows_per_file": per_file, "target_file_size": target}
     result = write(iter(batches), FileSink(path, **options), schema=schema)
-    assert kit.rows(path) == list(range(start))
+    assert sinks.rows(path) == list(range(start))
     files = [dataset.dataset(path / name, format=kind).to_table() for name in result.files]
     assert result.rows == start == sum(file.num_rows for file in files)
     assert result.bytes == sum((path / name).stat().st_size for name in result.files)
     assert all(0 < file.num_rows <= (per_file or start) for file in files) or start == 0
     if per_file:
         assert len(files) >= max(1, -(-start // per_file))
-    assert kit.left(path) == []
+    assert sinks.left(path) == []
 
 
 def test_files_end_at_their_sizes(path):
@@ -76,11 +76,11 @@ def test_files_end_at_their_sizes(path):
     sizes = [(path / name).stat().st_size for name in result.files]
     assert len(sizes) > 3
     assert all(90_000 < size < 250_000 for size in sizes[:-1])
-    assert kit.rows(path) == list(range(100_000))
+    assert sinks.rows(path) == list(range(100_000))
 
 
 def test_small_batches_become_one_row_group(path):
-    write(kit.numbers(0, 1000, chunk=1), FileSink(path))
+    write(sinks.numbers(0, 1000, chunk=1), FileSink(path))
     (file,) = path.glob("part-*")
     assert parquet.ParquetFile(file).metadata.num_row_groups == 1
 
@@ -101,38 +101,38 @@ def test_compression_is_what_was_asked_for(path):
 
 
 def test_modes(path):
-    first = write(kit.numbers(0, 3), FileSink(path))
+    first = write(sinks.numbers(0, 3), FileSink(path))
     with pytest.raises(SinkError) as caught:
-        write(kit.numbers(3, 6), FileSink(path))
+        write(sinks.numbers(3, 6), FileSink(path))
     assert str(path) in str(caught.value)
     assert 'mode="append"' in str(caught.value)
     assert first.files[0] in str(caught.value)
-    write(kit.numbers(3, 6), FileSink(path, mode="append"))
-    assert kit.rows(path) == list(range(6))
+    write(sinks.numbers(3, 6), FileSink(path, mode="append"))
+    assert sinks.rows(path) == list(range(6))
     (path / "k=1").mkdir()
     parquet.write_table(pa.table({"n": [100]}), path / "k=1" / "other.parquet")
     (path / "_ours").mkdir()
-    write(kit.numbers(6, 9), FileSink(path, mode="overwrite"))
-    assert kit.rows(path) == [6, 7, 8]
+    write(sinks.numbers(6, 9), FileSink(path, mode="overwrite"))
+    assert sinks.rows(path) == [6, 7, 8]
     assert {p.name.split("-")[0] for p in path.iterdir()} == {"part", "_SUCCESS", "_ours"}
 
 
 def test_mode_error_is_checked_again_at_the_commit(path):
     def batches():
-        yield from kit.numbers(0, 3)
-        write(kit.numbers(10, 13), FileSink(path, mode="append"))
+        yield from sinks.numbers(0, 3)
+        write(sinks.numbers(10, 13), FileSink(path, mode="append"))
 
     with pytest.raises(SinkError, match="holds data already"):
         write(batches(), FileSink(path))
-    assert kit.rows(path) == [10, 11, 12]
-    assert kit.left(path) == []
+    assert sinks.rows(path) == [10, 11, 12]
+    assert sinks.left(path) == []
 
 
 def test_nothing_is_visible_until_the_end(path):
     with LocalWrite(FileSink(path, max_rows_per_file=2)) as job:
-        for batch in kit.numbers(0, 9):
+        for batch in sinks.numbers(0, 9):
             job.write(batch)
-            assert kit.rows(path) == []
+            assert sinks.rows(path) == []
             assert not (path / "_SUCCESS").exists()
         with pytest.raises(ClosedError):
             _ = job.result
@@ -143,7 +143,7 @@ def test_nothing_is_visible_until_the_end(path):
 
 def test_an_exception_leaves_nothing(tmp_path, path):
     def batches():
-        yield from kit.numbers(0, 3)
+        yield from sinks.numbers(0, 3)
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
@@ -172,7 +172,7 @@ def test_schemas_are_kept(path):
     with pytest.raises(SchemaMismatchError, match="at least one column"):
         write([pa.table({"n": [1]}).select([]).to_batches()[0]], sink)
     assert dataset.dataset(path).count_rows() == 1
-    assert kit.left(path) == []
+    assert sinks.left(path) == []
 
 
 def test_types_that_a_format_lacks_are_named(path):
@@ -212,14 +212,14 @@ def test_a_uri_without_a_file_system_is_refused():
 
 
 def test_paths_of_all_kinds(path, monkeypatch):
-    write(kit.numbers(0, 2), FileSink(f"file://{path}"))
-    write(kit.numbers(2, 4), FileSink(f"file:{path}/", mode="append"))
+    write(sinks.numbers(0, 2), FileSink(f"file://{path}"))
+    write(sinks.numbers(2, 4), FileSink(f"file:{path}/", mode="append"))
     local = fs.SubTreeFileSystem(str(path.parent), fs.LocalFileSystem())
-    write(kit.numbers(4, 6), FileSink(path.name, filesystem=local, mode="append"))
+    write(sinks.numbers(4, 6), FileSink(path.name, filesystem=local, mode="append"))
     monkeypatch.chdir(path.parent)
-    write(kit.numbers(6, 8), FileSink(path.name, mode="append"))
-    assert kit.rows(path) == list(range(8))
-    assert kit.left(path) == []
+    write(sinks.numbers(6, 8), FileSink(path.name, mode="append"))
+    assert sinks.rows(path) == list(range(8))
+    assert sinks.left(path) == []
 
 
 def test_file_systems_without_a_rename():
@@ -240,12 +240,12 @@ def test_it_travels(path):
 
 
 def test_what_is_committed_is_checked(path):
-    committer, good = kit.begun(path)
+    committer, good = sinks.begun(path)
     with pytest.raises(SinkError, match="twice"):
         committer.commit(0, [good, good])
     with pytest.raises(SinkError, match="another job"):
         committer.commit(0, [Committable("other", 0, 0, "a", ()).to_bytes()])
-    staged = kit.staged(path)
+    staged = sinks.staged(path)
     staged.write_bytes(b"")
     with pytest.raises(SinkError, match=r"is missing or has changed.*\n.*have  0 bytes"):
         committer.commit(0, [good])
@@ -258,45 +258,45 @@ def test_what_is_committed_is_checked(path):
 
 
 def test_of_each_task_only_the_committed_attempt_stays(path):
-    sink, job = FileSink(path), kit.new_batch()
+    sink, job = FileSink(path), sinks.new_batch()
     committer = sink.create_committer(job)
     committer.start(None)
     attempts = [
-        kit.stage(sink, job.job, kit.numbers(start, start + 10), start // 10)
+        sinks.stage(sink, job.job, sinks.numbers(start, start + 10), start // 10)
         for start in (0, 0, 10)
     ]
     lost, late = (sink.create_writer(WriterContext(job.job, n, is_batch=True)) for n in (2, 3))
-    lost.write(kit.numbers(50, 60)[0])
+    lost.write(sinks.numbers(50, 60)[0])
     result = committer.commit(0, attempts[1:])
     assert result.rows == 20
-    assert kit.rows(path) == list(range(20))
-    assert kit.left(path) == []
+    assert sinks.rows(path) == list(range(20))
+    assert sinks.left(path) == []
     # An attempt that outlives its job has no folder to write to.
     with pytest.raises(SinkError, match="cannot write"):
-        late.write(kit.numbers(0, 1)[0])
+        late.write(sinks.numbers(0, 1)[0])
     lost.close()
     late.close()
-    assert kit.left(path) == []
+    assert sinks.left(path) == []
     with pytest.raises(ClosedError):
-        late.write(kit.numbers(0, 1)[0])
+        late.write(sinks.numbers(0, 1)[0])
 
 
 def test_a_commit_can_be_asked_for_again(path, monkeypatch):
-    monkeypatch.setattr("headgate.sink.file_committer.Owner.of", kit.dead_owner)
+    monkeypatch.setattr("headgate.sink.file_committer.Owner.of", sinks.dead_owner)
     for number in (1, 2, 3):
-        faults, job = kit.Faults(), kit.new_batch()
-        sink = kit.faulty(path, faults, mode="append", max_rows_per_file=3)
+        faults, job = sinks.Faults(), sinks.new_batch()
+        sink = sinks.faulty(path, faults, mode="append", max_rows_per_file=3)
         committer = sink.create_committer(job)
         committer.start(None)
-        staged = kit.stage(sink, job.job, kit.numbers(0, 10))
+        staged = sinks.stage(sink, job.job, sinks.numbers(0, 10))
         faults.at = len(faults.seen) + 14 + number
-        faults.error = kit.disk_full()
+        faults.error = sinks.disk_full()
         with pytest.raises(SinkError, match="decided"):
             committer.commit(0, [staged])
         committer.abort_unknown([])
         assert committer.commit(0, [staged]).rows == 10
-        assert kit.rows(path) == sorted(list(range(10)) * number)
-        assert kit.left(path) == []
+        assert sinks.rows(path) == sorted(list(range(10)) * number)
+        assert sinks.left(path) == []
 
 
 def test_paths_that_cannot_be_written(path):
@@ -323,8 +323,8 @@ def _write_with_little_room(path, pipe):
 
 
 def test_a_full_disk_is_one_clear_error(path):
-    ours, theirs = kit.processes.Pipe()
-    child = kit.processes.Process(target=_write_with_little_room, args=(path, theirs))
+    ours, theirs = sinks.processes.Pipe()
+    child = sinks.processes.Process(target=_write_with_little_room, args=(path, theirs))
     child.start()
     theirs.close()
     said = ours.recv()
@@ -351,7 +351,7 @@ def test_files_and_folders_are_synced(path, monkeypatch):
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(LocalStorage, "move", moved)
     monkeypatch.setattr(LocalStorage, "move_new", moved)
-    result = write(kit.numbers(0, 10), FileSink(path, max_rows_per_file=5))
+    result = write(sinks.numbers(0, 10), FileSink(path, max_rows_per_file=5))
     renames = [e for e in events if e[0] == "move" and e[2].parent == path and e[2].suffix]
     assert [e[2].name for e in renames] == list(result.files)
     first, last = events.index(renames[0]), events.index(renames[-1])

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-import stream_kit
-from tests.source.kafka_kit import Broker
+from tests.kit import stream_sinks
+from tests.kit.mock_kafka import Broker
 
 from headgate.errors import OptionError, SchemaMismatchError, SinkError
 from headgate.sink import CommitterContext, WriterContext, write
@@ -89,19 +89,19 @@ def test_a_batch_is_sent(broker):
 
 @pytest.mark.soak
 def test_rows_of_complete_checkpoints_are_there_at_least_once(broker):
-    import sink_kit as kit
+    from tests.kit import sinks
 
     for number in (12, 26, 41):
         topic = broker.fill(1)
         # The row that made the topic is not a number.
-        job = stream_kit.StreamJob(
+        job = stream_sinks.StreamJob(
             lambda faults, topic=topic: Numbered(topic, broker.servers),
             lambda topic=topic: [
                 int(row["value"]) for row in rows_of(broker, topic) if row["value"].isdigit()
             ],
-            kit.Faults(number),
+            sinks.Faults(number),
         )
-        stream_kit.play(job, stream_kit.SCRIPT)
+        stream_sinks.play(job, stream_sinks.SCRIPT)
         assert job.crashes
 
 

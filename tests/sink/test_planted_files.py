@@ -7,9 +7,21 @@ import stat
 import sys
 
 import pytest
-import sink_kit as kit
-from planting import ACTIONS, JOB, PART, QUERY, STAGED, TEXT, actions, move, plant, refused, stream
 from pyarrow import fs
+from tests.kit import sinks
+from tests.kit.planting import (
+    ACTIONS,
+    JOB,
+    PART,
+    QUERY,
+    STAGED,
+    TEXT,
+    actions,
+    move,
+    plant,
+    refused,
+    stream,
+)
 
 from headgate.errors import HeadgateWarning, OptionError, SinkError
 from headgate.sink import CommitterContext, FileSink, Recovered, WriterContext, write
@@ -72,9 +84,9 @@ def test_a_journal_with_other_paths_is_not_obeyed(tmp_path, path, private, escap
     (path / "k=1" / "a.parquet").write_bytes(TEXT)
     (path / "_ours").mkdir()
     (path / "_ours" / "a.txt").write_bytes(TEXT)
-    before = kit.snapshot(tmp_path)
+    before = sinks.snapshot(tmp_path)
     refused(path, action, r"the journal .*_commit\.json cannot be read: ")
-    assert kit.snapshot(tmp_path) == before
+    assert sinks.snapshot(tmp_path) == before
 
 
 def test_the_planted_journal_would_be_obeyed_with_right_paths(path, private):
@@ -82,7 +94,7 @@ def test_the_planted_journal_would_be_obeyed_with_right_paths(path, private):
     plant(path, **move())
     assert FileSink(path).recover() == Recovered((JOB,))
     assert (path / PART).read_bytes() == TEXT
-    assert kit.left(path) == []
+    assert sinks.left(path) == []
 
 
 @pytest.mark.parametrize("escape", ["source-up", "target-up", "remove-up", "marker-up"])
@@ -118,9 +130,9 @@ def test_names_that_lead_elsewhere_are_refused(name):
 
 
 def test_a_committable_that_leads_elsewhere_is_not_committed(tmp_path, path, private):
-    committer, found = kit.begun(path)
-    file = kit.staged(path)
-    before = kit.snapshot(tmp_path)
+    committer, found = sinks.begun(path)
+    file = sinks.staged(path)
+    before = sinks.snapshot(tmp_path)
     right = Committable.from_bytes(found)
     for attempt, name in (
         ("../../../private", "a.txt"),
@@ -131,7 +143,7 @@ def test_a_committable_that_leads_elsewhere_is_not_committed(tmp_path, path, pri
         with pytest.raises(SinkError) as caught:
             committer.commit(0, [wrong])
         assert "the commit is decided" not in str(caught.value)
-        assert kit.snapshot(tmp_path) == before
+        assert sinks.snapshot(tmp_path) == before
     assert committer.commit(0, [found]).rows == 3
     assert not file.exists()
 
@@ -141,10 +153,10 @@ def test_a_committable_that_leads_elsewhere_is_not_committed(tmp_path, path, pri
 def test_a_staging_folder_that_is_none(tmp_path, path, private, action, kind):
     path.mkdir(parents=True)
     put(path / "_staging", kind, private)
-    before = kit.snapshot(tmp_path)
+    before = sinks.snapshot(tmp_path)
     said = {"link": "symbolic link", "pipe": "neither a file nor a folder", "file": "no folder"}
     refused(path, action, said[kind])
-    assert kit.snapshot(tmp_path) == before
+    assert sinks.snapshot(tmp_path) == before
 
 
 def put(where, kind, target):
@@ -167,15 +179,15 @@ def test_a_link_for_a_job_stays_with_a_warning(tmp_path, path, private, action):
     (path / "_staging" / JOB).symlink_to(private)
     journal = Journal(JOB, tuple(move()["moves"]))
     (private / "_commit.json").write_bytes(journal.to_json())
-    before = kit.snapshot(private)
+    before = sinks.snapshot(private)
     with pytest.warns(
         HeadgateWarning, match="another user's job are left: .* symbolic link"
     ) as told:
         actions(path)[action]()
     assert told[0].message.code == "HG-6004"
-    assert kit.snapshot(private) == before
-    assert kit.left(path) == ["_staging", f"_staging/{JOB}"]
-    assert kit.rows(path) == ([] if action in {"recover", "stream"} else [0, 1, 2])
+    assert sinks.snapshot(private) == before
+    assert sinks.left(path) == ["_staging", f"_staging/{JOB}"]
+    assert sinks.rows(path) == ([] if action in {"recover", "stream"} else [0, 1, 2])
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -183,12 +195,12 @@ def test_a_link_for_a_job_stays_with_a_warning(tmp_path, path, private, action):
 @pytest.mark.parametrize("name", ["_commit.json", "_job.json"])
 def test_a_file_of_a_job_that_is_none(tmp_path, path, private, name, kind, action):
     (path / "_staging" / JOB).mkdir(parents=True)
-    text = {"_commit.json": Journal(JOB, ()), "_job.json": JobFacts(kit.dead_owner())}[
+    text = {"_commit.json": Journal(JOB, ()), "_job.json": JobFacts(sinks.dead_owner())}[
         name
     ].to_json()
     (private / "text").write_bytes(text)
     put(path / "_staging" / JOB / name, kind, private / "text")
-    before = kit.snapshot(tmp_path)
+    before = sinks.snapshot(tmp_path)
     said = {
         "link": "symbolic link",
         "hard link": "hard link",
@@ -196,7 +208,7 @@ def test_a_file_of_a_job_that_is_none(tmp_path, path, private, name, kind, actio
         "folder": "no file",
     }
     refused(path, action, said[kind])
-    assert kit.snapshot(tmp_path) == before
+    assert sinks.snapshot(tmp_path) == before
 
 
 KINDS = {"link": "symbolic link", "hard link": "hard link", "pipe": "neither", "folder": "no file"}
@@ -204,15 +216,15 @@ KINDS = {"link": "symbolic link", "hard link": "hard link", "pipe": "neither", "
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_staged_file_that_is_none_is_not_committed(tmp_path, path, private, kind):
-    committer, found = kit.begun(path)
-    file = kit.staged(path)
+    committer, found = sinks.begun(path)
+    file = sinks.staged(path)
     replace(file, kind, private)
-    before = kit.snapshot(tmp_path)
+    before = sinks.snapshot(tmp_path)
     with pytest.raises(SinkError, match=KINDS[kind]) as caught:
         committer.commit(0, [found])
     assert str(file) in str(caught.value)
     assert "the commit is decided" not in str(caught.value)
-    assert kit.snapshot(tmp_path) == before
+    assert sinks.snapshot(tmp_path) == before
     committer.abort_unknown([])
     assert not path.exists()
     assert (private / "a.txt").read_bytes() == file_bytes(before, "private/a.txt")
@@ -231,23 +243,23 @@ def file_bytes(snapshot, name):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_staged_file_that_is_none_is_not_recovered(path, private, kind):
-    kit.decided(path, kit.dead_owner())
-    file = kit.staged(path)
+    sinks.decided(path, sinks.dead_owner())
+    file = sinks.staged(path)
     replace(file, kind, private)
-    before = kit.snapshot(private)
+    before = sinks.snapshot(private)
     with pytest.raises(SinkError, match=KINDS[kind]) as caught:
         FileSink(path).recover()
     assert str(file) in str(caught.value)
     assert "decided" in str(caught.value)
-    assert kit.snapshot(private) == before
-    assert kit.rows(path) == []
+    assert sinks.snapshot(private) == before
+    assert sinks.rows(path) == []
     assert list(path.glob("part-*")) == []
 
 
 @pytest.mark.parametrize("size", [0, 1, -1, 1000])
 def test_a_staged_file_of_another_size_is_not_recovered(path, size):
-    kit.decided(path, kit.dead_owner())
-    file = kit.staged(path)
+    sinks.decided(path, sinks.dead_owner())
+    file = sinks.staged(path)
     text = file.read_bytes()
     file.write_bytes(text[:size] if size <= 0 else text + bytes(size))
     with pytest.raises(SinkError, match="a staged file of a decided commit has changed") as caught:
@@ -256,33 +268,33 @@ def test_a_staged_file_of_another_size_is_not_recovered(path, size):
     assert list(path.glob("part-*")) == []
     file.write_bytes(text)
     assert FileSink(path).recover().completed
-    assert kit.rows(path) == [0, 1, 2]
+    assert sinks.rows(path) == [0, 1, 2]
 
 
 def test_a_link_for_an_attempt_is_removed_and_not_its_target(path, private):
-    kit.begun(path, kit.dead_owner())
-    file = kit.staged(path)
+    sinks.begun(path, sinks.dead_owner())
+    file = sinks.staged(path)
     file.unlink()
     file.parent.rmdir()
     file.parent.symlink_to(private)
-    before = kit.snapshot(private)
+    before = sinks.snapshot(private)
     assert FileSink(path).recover().removed
-    assert kit.snapshot(private) == before
+    assert sinks.snapshot(private) == before
     assert not path.exists()
 
 
 def test_a_link_for_the_attempt_of_a_decided_commit_is_not_followed(path, private):
-    kit.decided(path, kit.dead_owner())
-    file = kit.staged(path)
+    sinks.decided(path, sinks.dead_owner())
+    file = sinks.staged(path)
     (private / file.name).write_bytes(file.read_bytes())
     file.unlink()
     file.parent.rmdir()
     file.parent.symlink_to(private)
-    before = kit.snapshot(private)
+    before = sinks.snapshot(private)
     for action in ("recover", "append"):
         said = refused(path, action, "symbolic link")
         assert "the commit is decided" in said
-    assert kit.snapshot(private) == before
+    assert sinks.snapshot(private) == before
     assert list(path.glob("part-*")) == []
 
 
@@ -292,49 +304,49 @@ def test_a_link_for_the_success_file_is_replaced(tmp_path, path, private, mode, 
     path.mkdir(parents=True)
     target = private / ("missing" if dangles else "a.txt")
     (path / "_SUCCESS").symlink_to(target)
-    before = kit.snapshot(private)
-    write(kit.numbers(0, 3), FileSink(path, mode=mode))
-    assert kit.snapshot(private) == before
+    before = sinks.snapshot(private)
+    write(sinks.numbers(0, 3), FileSink(path, mode=mode))
+    assert sinks.snapshot(private) == before
     assert stat.S_ISREG((path / "_SUCCESS").lstat().st_mode)
 
 
 def test_a_link_for_the_success_file_during_the_commit_is_refused(path, private):
-    faults = kit.Faults()
+    faults = sinks.Faults()
 
     def plant_link(name, where):
         if name == "open_output" and where.endswith("_SUCCESS"):
             (path / "_SUCCESS").symlink_to(private / "missing")
 
     faults.step = plant_link
-    before = kit.snapshot(private)
+    before = sinks.snapshot(private)
     with pytest.raises(SinkError, match=r"_SUCCESS is a symbolic link") as caught:
-        write(kit.numbers(0, 3), kit.faulty(path, faults, mode="append"))
+        write(sinks.numbers(0, 3), sinks.faulty(path, faults, mode="append"))
     assert "the commit is decided" in str(caught.value)
-    assert kit.snapshot(private) == before
+    assert sinks.snapshot(private) == before
     assert FileSink(path).recover() == Recovered(), "the job's process lives"
-    write(kit.numbers(3, 6), FileSink(path, mode="overwrite"))
-    assert kit.rows(path) == [3, 4, 5]
-    assert kit.left(path) == []
-    assert kit.snapshot(private) == before
+    write(sinks.numbers(3, 6), FileSink(path, mode="overwrite"))
+    assert sinks.rows(path) == [3, 4, 5]
+    assert sinks.left(path) == []
+    assert sinks.snapshot(private) == before
 
 
 def test_data_behind_links_is_neither_read_nor_removed(tmp_path, path, private):
     path.mkdir(parents=True)
     (path / "k=1").symlink_to(private)
     (path / "one.parquet").symlink_to(private / "b.parquet")
-    before = kit.snapshot(private)
+    before = sinks.snapshot(private)
     with pytest.raises(SinkError, match="have  2 files, the first k=1"):
-        write(kit.numbers(0, 3), FileSink(path))
-    write(kit.numbers(0, 3), FileSink(path, mode="overwrite"))
-    assert kit.rows(path) == [0, 1, 2]
+        write(sinks.numbers(0, 3), FileSink(path))
+    write(sinks.numbers(0, 3), FileSink(path, mode="overwrite"))
+    assert sinks.rows(path) == [0, 1, 2]
     assert {file.name.partition("-")[0] for file in path.iterdir()} == {"part", "_SUCCESS"}
-    assert kit.snapshot(private) == before
+    assert sinks.snapshot(private) == before
 
 
 def test_a_folder_that_becomes_a_link_before_its_files_are_removed(path, private):
     (path / "k=1").mkdir(parents=True)
     (path / "k=1" / "b.parquet").write_bytes(TEXT)
-    faults = kit.Faults()
+    faults = sinks.Faults()
 
     def swap(name, where):
         if name == "move" and where.endswith(".parquet"):
@@ -343,10 +355,10 @@ def test_a_folder_that_becomes_a_link_before_its_files_are_removed(path, private
             (path / "k=1").symlink_to(private)
 
     faults.step = swap
-    before = kit.snapshot(private)
+    before = sinks.snapshot(private)
     with pytest.raises(SinkError, match="k=1 is a symbolic link"):
-        write(kit.numbers(0, 3), kit.faulty(path, faults, mode="overwrite"))
-    assert kit.snapshot(private) == before
+        write(sinks.numbers(0, 3), sinks.faulty(path, faults, mode="overwrite"))
+    assert sinks.snapshot(private) == before
 
 
 def test_very_many_folders_one_in_another_are_at_most_an_error(path):
@@ -360,9 +372,9 @@ def test_very_many_folders_one_in_another_are_at_most_an_error(path):
     # From Python 3.12 on, os.fwalk() needs no recursion.
     deep = pytest.raises(SinkError, match="too many folders, one in another")
     with deep if sys.version_info < (3, 12) else contextlib.nullcontext():
-        write(kit.numbers(0, 3), FileSink(path))
+        write(sinks.numbers(0, 3), FileSink(path))
     if sys.version_info < (3, 12):
-        write(kit.numbers(0, 3), FileSink(path, mode="append"))
+        write(sinks.numbers(0, 3), FileSink(path, mode="append"))
     assert len(list(path.glob("part-*"))) == 1
     for folder in reversed(made):
         os.rmdir(folder)  # noqa: PTH106 - the path is a text
@@ -372,9 +384,9 @@ def test_very_many_folders_one_in_another_are_at_most_an_error(path):
 def test_links_for_the_folders_of_markers_are_refused(tmp_path, path, private, name):
     (path / name).parent.mkdir(parents=True)
     (path / name).symlink_to(private)
-    before = kit.snapshot(tmp_path)
+    before = sinks.snapshot(tmp_path)
     refused(path, "stream", "symbolic link")
-    assert kit.snapshot(tmp_path) == before
+    assert sinks.snapshot(tmp_path) == before
 
 
 @pytest.mark.parametrize("kind", ["link", "hard link", "pipe"])
@@ -382,9 +394,9 @@ def test_a_marker_that_is_no_file_hides_no_batch(tmp_path, path, private, kind):
     folder = path / "_headgate/commits" / QUERY
     folder.mkdir(parents=True)
     put(folder / "99", kind, private / "a.txt")
-    before = kit.snapshot(tmp_path)
+    before = sinks.snapshot(tmp_path)
     refused(path, "stream", kind if "link" in kind else "neither")
-    assert kit.snapshot(tmp_path) == before
+    assert sinks.snapshot(tmp_path) == before
 
 
 @pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "file"])
@@ -394,13 +406,13 @@ def test_a_staged_file_is_made_and_not_found(path, private, kind):
     folder = path / "_staging" / f"{JOB}-0" / "a1-0"
     folder.mkdir(parents=True)
     put(folder / "part-00000.parquet", kind, private / "a.txt")
-    before = kit.snapshot(private)
+    before = sinks.snapshot(private)
     with (
         pytest.raises(SinkError, match=r"cannot write .*File exists"),
         sink.create_writer(WriterContext(JOB, attempt="a1")) as writer,
     ):
-        writer.write(kit.numbers(0, 3)[0])
-    assert kit.snapshot(private) == before
+        writer.write(sinks.numbers(0, 3)[0])
+    assert sinks.snapshot(private) == before
 
 
 def test_only_folders_above_the_sink_can_have_been_made_for_it(tmp_path, path):
@@ -408,14 +420,14 @@ def test_only_folders_above_the_sink_can_have_been_made_for_it(tmp_path, path):
     for folder in (empty, inside, path / "_staging" / JOB):
         folder.mkdir(parents=True)
     for made in ([empty], [inside], [path / ".." / ".." / "empty"], ["", empty], [7]):
-        facts = JobFacts(kit.dead_owner(), tuple(str(m) if m != 7 else 7 for m in made))
+        facts = JobFacts(sinks.dead_owner(), tuple(str(m) if m != 7 else 7 for m in made))
         (path / "_staging" / JOB).mkdir(parents=True, exist_ok=True)
         (path / "_staging" / JOB / "_job.json").write_bytes(facts.to_json())
         FileSink(path, stale_after=0).recover()
         assert empty.exists(), made
         assert inside.exists(), made
     inside.rmdir()
-    facts = JobFacts(kit.dead_owner(), (str(path), str(path.parent)))
+    facts = JobFacts(sinks.dead_owner(), (str(path), str(path.parent)))
     (path / "_staging" / JOB).mkdir(parents=True, exist_ok=True)
     (path / "_staging" / JOB / "_job.json").write_bytes(facts.to_json())
     FileSink(path).recover()
@@ -426,16 +438,16 @@ def test_the_path_itself_may_have_links(tmp_path, path):
     (tmp_path / "real" / "out").mkdir(parents=True)
     path.parent.symlink_to(tmp_path / "real")
     for number in range(2):
-        write(kit.numbers(number, number + 1), FileSink(path, mode="append"))
-    assert kit.rows(tmp_path / "real" / "out") == [0, 1]
-    assert kit.left(tmp_path / "real" / "out") == []
+        write(sinks.numbers(number, number + 1), FileSink(path, mode="append"))
+    assert sinks.rows(tmp_path / "real" / "out") == [0, 1]
+    assert sinks.left(tmp_path / "real" / "out") == []
 
 
 def test_others_cannot_write_into_the_folders_of_a_job(path):
     umask = os.umask(0)
     try:
-        kit.begun(path)
-        file = kit.staged(path)
+        sinks.begun(path)
+        file = sinks.staged(path)
         stream(path).commit(0, [])
     finally:
         os.umask(umask)

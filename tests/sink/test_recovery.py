@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-import sink_kit as kit
 from pyarrow import fs
+from tests.kit import sinks
 
 from headgate.errors import HeadgateWarning, SinkError
 from headgate.sink import FileSink, Recovered, write
@@ -28,10 +28,10 @@ def make_old(path, seconds):
 def test_owners():
     here = Owner.of(os.getpid())
     assert here.is_alive is True
-    assert kit.dead_owner().is_alive is False
+    assert sinks.dead_owner().is_alive is False
     assert elsewhere().is_alive is None
     assert Owner.of(2**22 + 1) is None
-    child = kit.processes.Process(target=time.sleep, args=(60,))
+    child = sinks.processes.Process(target=time.sleep, args=(60,))
     child.start()
     owner = Owner.of(child.pid)
     assert owner.is_alive is True
@@ -44,22 +44,22 @@ def test_owners():
 
 
 def test_a_living_job_is_left_alone(path):
-    committer, staged = kit.begun(path, stale_after=0)
+    committer, staged = sinks.begun(path, stale_after=0)
     assert FileSink(path, stale_after=0).recover() == Recovered()
-    write(kit.numbers(10, 13), FileSink(path, mode="overwrite", stale_after=0))
+    write(sinks.numbers(10, 13), FileSink(path, mode="overwrite", stale_after=0))
     assert committer.commit(0, [staged]).rows == 3
-    assert kit.rows(path) == [0, 1, 2, 10, 11, 12]
-    assert kit.left(path) == []
+    assert sinks.rows(path) == [0, 1, 2, 10, 11, 12]
+    assert sinks.left(path) == []
 
 
 def test_a_dead_job_is_removed(path):
-    committer, _ = kit.begun(path, kit.dead_owner())
-    assert FileSink(path).recover() == Recovered((), (kit.folder(committer),))
+    committer, _ = sinks.begun(path, sinks.dead_owner())
+    assert FileSink(path).recover() == Recovered((), (sinks.folder(committer),))
     assert not path.exists()
 
 
 def test_a_job_that_cannot_be_seen_is_removed_when_it_is_old(path):
-    committer, _ = kit.begun(path, elsewhere())
+    committer, _ = sinks.begun(path, elsewhere())
     assert FileSink(path).recover() == Recovered()
     make_old(path, 3600)
     assert FileSink(path, stale_after="2h").recover() == Recovered()
@@ -67,44 +67,46 @@ def test_a_job_that_cannot_be_seen_is_removed_when_it_is_old(path):
     os.utime(staged)
     assert FileSink(path, stale_after="30min").recover() == Recovered(), "one file has changed"
     make_old(path, 3600)
-    assert FileSink(path, stale_after="30min").recover() == Recovered((), (kit.folder(committer),))
+    assert FileSink(path, stale_after="30min").recover() == Recovered(
+        (), (sinks.folder(committer),)
+    )
     assert not path.exists()
 
 
 def test_a_decided_job_is_completed(path):
-    committer = kit.decided(path, kit.dead_owner())
-    assert kit.rows(path) == []
-    assert FileSink(path).recover() == Recovered((kit.folder(committer),), ())
-    assert kit.rows(path) == [0, 1, 2]
+    committer = sinks.decided(path, sinks.dead_owner())
+    assert sinks.rows(path) == []
+    assert FileSink(path).recover() == Recovered((sinks.folder(committer),), ())
+    assert sinks.rows(path) == [0, 1, 2]
     assert (path / "_SUCCESS").exists()
-    assert kit.left(path) == []
+    assert sinks.left(path) == []
 
 
 def test_a_decided_job_is_not_aborted(path):
-    committer = kit.decided(path)
+    committer = sinks.decided(path)
     committer.abort_unknown([])
     assert FileSink(path).recover() == Recovered(), "its process lives"
     assert committer.commit(0, []).rows == 3
-    assert kit.rows(path) == [0, 1, 2]
+    assert sinks.rows(path) == [0, 1, 2]
 
 
 def test_an_overwrite_completes_what_others_have_decided_first(path):
-    kit.decided(path)
-    result = write(kit.numbers(10, 13), FileSink(path, mode="overwrite"))
-    assert kit.rows(path) == [10, 11, 12]
+    sinks.decided(path)
+    result = write(sinks.numbers(10, 13), FileSink(path, mode="overwrite"))
+    assert sinks.rows(path) == [10, 11, 12]
     assert {file.name for file in path.glob("part-*")} == set(result.files)
-    assert kit.left(path) == []
+    assert sinks.left(path) == []
 
 
 def test_every_mode_completes_dead_jobs_first(path):
-    kit.decided(path, kit.dead_owner())
+    sinks.decided(path, sinks.dead_owner())
     with pytest.raises(SinkError, match="holds data already"):
-        write(kit.numbers(10, 13), FileSink(path))
-    assert kit.rows(path) == [0, 1, 2]
+        write(sinks.numbers(10, 13), FileSink(path))
+    assert sinks.rows(path) == [0, 1, 2]
 
 
 def test_a_file_that_is_gone_is_named(path):
-    kit.decided(path, kit.dead_owner())
+    sinks.decided(path, sinks.dead_owner())
     (staged,) = path.glob("_staging/*/*/part-*")
     staged.unlink()
     with pytest.raises(SinkError, match="neither") as caught:
@@ -115,7 +117,7 @@ def test_a_file_that_is_gone_is_named(path):
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 99}', '{"version": 1, "moves": 3}'])
 def test_a_strange_journal_is_named(path, text):
-    kit.decided(path, kit.dead_owner())
+    sinks.decided(path, sinks.dead_owner())
     (journal,) = path.glob("_staging/*/_commit.json")
     journal.write_text(text)
     with pytest.raises(SinkError, match=r"the journal .*_commit\.json"):
@@ -123,7 +125,7 @@ def test_a_strange_journal_is_named(path, text):
 
 
 def test_a_strange_owner_counts_as_unknown(path):
-    kit.begun(path, kit.dead_owner())
+    sinks.begun(path, sinks.dead_owner())
     (facts,) = path.glob("_staging/*/_job.json")
     for text in ("", "{", "[]", json.dumps({"owner": {"pid": 1}})):
         facts.write_text(text)
@@ -132,7 +134,7 @@ def test_a_strange_owner_counts_as_unknown(path):
 
 
 def test_what_cannot_be_removed_is_a_warning(path, monkeypatch):
-    kit.begun(path, kit.dead_owner())
+    sinks.begun(path, sinks.dead_owner())
 
     def refuse(self, path):
         raise PermissionError(13, "not yours", path)
@@ -149,13 +151,13 @@ def test_folders_that_hold_nothing_are_removed_at_once(path):
     (path / "_staging" / "unborn").mkdir(parents=True)
     (path / "_staging" / "unborn" / "12ab.partial").write_text("half")
     FileSink(path).recover()
-    assert kit.left(path) == []
+    assert sinks.left(path) == []
 
 
 def test_foreign_names_in_the_staging_folder_stay(path):
     (path / "_staging" / ".hidden").mkdir(parents=True)
-    write(kit.numbers(0, 3), FileSink(path, stale_after=0))
-    assert kit.left(path) == ["_staging", "_staging/.hidden"]
+    write(sinks.numbers(0, 3), FileSink(path, stale_after=0))
+    assert sinks.left(path) == ["_staging", "_staging/.hidden"]
 
 
 def test_a_folder_that_comes_and_goes_is_listed():
@@ -181,15 +183,15 @@ def test_a_folder_that_comes_and_goes_is_listed():
 def _append(path, number, jobs):
     for job in range(jobs):
         start = (number * jobs + job) * 10
-        write(kit.numbers(start, start + 10), FileSink(path, mode="append", max_rows_per_file=4))
+        write(sinks.numbers(start, start + 10), FileSink(path, mode="append", max_rows_per_file=4))
 
 
 def test_jobs_append_at_the_same_time(path):
-    children = [kit.processes.Process(target=_append, args=(path, n, 12)) for n in range(4)]
+    children = [sinks.processes.Process(target=_append, args=(path, n, 12)) for n in range(4)]
     for child in children:
         child.start()
     for child in children:
         child.join()
     assert [child.exitcode for child in children] == [0, 0, 0, 0]
-    assert kit.rows(path) == list(range(480))
-    assert kit.left(path) == []
+    assert sinks.rows(path) == list(range(480))
+    assert sinks.left(path) == []

@@ -1,7 +1,7 @@
 """Every batch of a Spark stream becomes visible exactly once, after crashes and repeated runs."""
 
 import pytest
-import sink_kit as kit
+from tests.kit import sinks
 
 from headgate.errors import SinkError
 from headgate.sink import CommitterContext, FileSink, WriterContext
@@ -19,7 +19,7 @@ def stage(sink, batch, tasks=2):
     """Run the tasks of a batch and return the committables."""
     starts = [batch * 10 + index * 5 for index in range(tasks)]
     return [
-        stage_rows(sink, task(batch, index), kit.numbers(start, start + 5)).committable
+        stage_rows(sink, task(batch, index), sinks.numbers(start, start + 5)).committable
         for index, start in enumerate(starts)
     ]
 
@@ -34,7 +34,7 @@ def run(sink, first=0):
     try:
         for batch in range(first, BATCHES):
             committer_of(sink).commit(batch, stage(sink, batch))
-    except kit.Crash:
+    except sinks.Crash:
         return batch
     return BATCHES
 
@@ -43,28 +43,28 @@ def run(sink, first=0):
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_a_crash_at_every_step(tmp_path, mode):
     whole = list(range(BATCHES * 10)) if mode == "append" else list(range(30, 40))
-    faults = kit.Faults()
+    faults = sinks.Faults()
     options = {"mode": mode, "max_rows_per_file": 3}
-    assert run(kit.faulty(tmp_path / "counted", faults, **options)) == BATCHES
-    assert kit.rows(tmp_path / "counted") == whole
+    assert run(sinks.faulty(tmp_path / "counted", faults, **options)) == BATCHES
+    assert sinks.rows(tmp_path / "counted") == whole
     again = 0
     for number in range(1, len(faults.seen) + 1, 1 if mode == "append" else 3):
         path = tmp_path / f"crash-{number}"
-        batch = run(kit.faulty(path, kit.Faults(number), **options))
+        batch = run(sinks.faulty(path, sinks.Faults(number), **options))
         assert batch < BATCHES
         # The engine runs the batch again under the same number.
         sink = FileSink(path, **options)
         again += committer_of(sink).latest() == batch
         assert run(sink, batch) == BATCHES
-        assert kit.rows(path) == whole, faults.seen[number - 1]
-        assert kit.left(path) == [], faults.seen[number - 1]
+        assert sinks.rows(path) == whole, faults.seen[number - 1]
+        assert sinks.left(path) == [], faults.seen[number - 1]
     assert again > 0, "batches that were committed and ran again"
 
 
 def test_two_drivers_commit_the_same_batch(tmp_path):
     def race(path, at):
         """Commit a batch while another driver commits its own attempt at one of the steps."""
-        sink = kit.faulty(path, kit.Faults(), mode="append", max_rows_per_file=3)
+        sink = sinks.faulty(path, sinks.Faults(), mode="append", max_rows_per_file=3)
         quick = FileSink(path, mode="append")
         mine, theirs = stage(sink, 0), stage(quick, 0)
         seen, results = [], []
@@ -86,8 +86,8 @@ def test_two_drivers_commit_the_same_batch(tmp_path):
     for number in range(1, len(steps) + 1):
         path = tmp_path / f"race-{number}"
         _, (theirs, mine) = race(path, number)
-        assert kit.rows(path) == list(range(10)), (steps[number - 1], theirs, mine)
-        assert kit.left(path) == [], steps[number - 1]
+        assert sinks.rows(path) == list(range(10)), (steps[number - 1], theirs, mine)
+        assert sinks.left(path) == [], steps[number - 1]
         assert theirs is None or mine is None or isinstance(mine, str), steps[number - 1]
         winners.add("theirs" if theirs is not None else "mine")
     assert winners == {"theirs", "mine"}
@@ -96,8 +96,8 @@ def test_two_drivers_commit_the_same_batch(tmp_path):
 def test_another_driver_dies_while_the_batch_is_decided(tmp_path):
     def run_both(path, at):
         """Commit a batch; before its journal, another driver commits it and dies at a step."""
-        sink = kit.faulty(path, kit.Faults(), mode="append", max_rows_per_file=3)
-        dying = kit.faulty(path, kit.Faults(), mode="append")
+        sink = sinks.faulty(path, sinks.Faults(), mode="append", max_rows_per_file=3)
+        dying = sinks.faulty(path, sinks.Faults(), mode="append")
         mine, theirs = stage(sink, 0), stage(dying, 0)
         dying.faults.at = None if at is None else len(dying.faults.seen) + at
         first = len(dying.faults.seen)
@@ -108,7 +108,7 @@ def test_another_driver_dies_while_the_batch_is_decided(tmp_path):
                 turns.append(where)
                 try:
                     committer_of(dying).commit(0, theirs)
-                except kit.Crash:
+                except sinks.Crash:
                     turns.append("died")
 
         sink.faults.step = step
@@ -124,8 +124,8 @@ def test_another_driver_dies_while_the_batch_is_decided(tmp_path):
         run_both(path, number)
         sink = FileSink(path, mode="append")
         committer_of(sink).commit(0, stage(sink, 0))
-        assert kit.rows(path) == list(range(10)), number
-        assert kit.left(path) == [], number
+        assert sinks.rows(path) == list(range(10)), number
+        assert sinks.left(path) == [], number
 
 
 def test_a_batch_that_was_committed_is_not_committed_again(path):
@@ -136,8 +136,8 @@ def test_a_batch_that_was_committed_is_not_committed_again(path):
         result = committer.commit(batch, stage(sink, batch))
         assert (result and result.rows) == rows
     assert committer.latest() == 2
-    assert kit.rows(path) == list(range(30))
-    assert kit.left(path) == []
+    assert sinks.rows(path) == list(range(30))
+    assert sinks.left(path) == []
     assert not (path / "_SUCCESS").exists()
 
 
@@ -145,17 +145,17 @@ def test_the_tries_of_a_batch_that_did_not_win_are_removed(path):
     sink = FileSink(path, mode="append")
     stage(sink, 0)
     lost = sink.create_writer(task(0, 7))
-    lost.write(kit.numbers(70, 75)[0])
+    lost.write(sinks.numbers(70, 75)[0])
     committer_of(sink).commit(0, stage(sink, 0))
     lost.close()
-    assert kit.rows(path) == list(range(10))
-    assert kit.left(path) == []
+    assert sinks.rows(path) == list(range(10))
+    assert sinks.left(path) == []
     # The next batch removes the files of a task that outlives its batch.
-    stage_rows(sink, task(0, 8), kit.numbers(70, 75))
-    assert kit.left(path) != []
+    stage_rows(sink, task(0, 8), sinks.numbers(70, 75))
+    assert sinks.left(path) != []
     committer_of(sink).commit(1, stage(sink, 1))
-    assert kit.rows(path) == list(range(20))
-    assert kit.left(path) == []
+    assert sinks.rows(path) == list(range(20))
+    assert sinks.left(path) == []
 
 
 def test_an_aborted_batch_leaves_nothing(path):
@@ -166,15 +166,15 @@ def test_an_aborted_batch_leaves_nothing(path):
     committer.abort_unknown([])
     assert list(path.iterdir()) == []
     committer.commit(0, stage(sink, 0))
-    assert kit.rows(path) == list(range(10))
+    assert sinks.rows(path) == list(range(10))
 
 
 @pytest.mark.parametrize("completed_by", ["an abort", "a recovery"])
 def test_a_decided_batch_is_completed_and_its_next_try_comes_to_nothing(path, completed_by):
-    sink = kit.faulty(path, kit.Faults(), mode="append")
+    sink = sinks.faulty(path, sinks.Faults(), mode="append")
     staged = stage(sink, 0)
-    sink.faults.step = kit.crash_at_rename
-    with pytest.raises(kit.Crash):
+    sink.faults.step = sinks.crash_at_rename
+    with pytest.raises(sinks.Crash):
         committer_of(sink).commit(0, staged)
     plain = FileSink(path, mode="append")
     restarted = committer_of(plain)
@@ -184,23 +184,23 @@ def test_a_decided_batch_is_completed_and_its_next_try_comes_to_nothing(path, co
     else:
         second_try = stage(plain, 0)
         assert plain.recover().completed == (f"{QUERY}-0",)
-    assert kit.rows(path) == list(range(10))
-    assert kit.left(path) != [], "the second try is at work"
+    assert sinks.rows(path) == list(range(10))
+    assert sinks.left(path) != [], "the second try is at work"
     assert restarted.commit(0, second_try) is None
-    assert kit.rows(path) == list(range(10))
-    assert kit.left(path) == []
+    assert sinks.rows(path) == list(range(10))
+    assert sinks.left(path) == []
 
 
 def test_a_batch_without_rows_makes_no_file_and_replaces_all_in_complete_mode(path):
     sink = FileSink(path, mode="append")
-    assert stage_rows(sink, task(0, 0), [], kit.numbers(0, 1)[0].schema).committable is None
+    assert stage_rows(sink, task(0, 0), [], sinks.numbers(0, 1)[0].schema).committable is None
     assert committer_of(sink).commit(0, []) is None
     assert not path.exists()
     committer_of(sink).commit(1, stage(sink, 1))
     overwriting = committer_of(FileSink(path, mode="overwrite"))
     assert overwriting.commit(2, []).files == ()
     assert overwriting.latest() == 2
-    assert kit.rows(path) == kit.left(path) == []
+    assert sinks.rows(path) == sinks.left(path) == []
 
 
 def test_few_markers_are_kept(path):

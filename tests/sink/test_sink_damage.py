@@ -4,8 +4,8 @@ import os
 
 import pyarrow as pa
 import pytest
-import sink_kit as kit
 from pyarrow import parquet
+from tests.kit import sinks
 
 from headgate.errors import SinkError
 from headgate.sink import FileSink, Recovered, write
@@ -22,9 +22,9 @@ def damaged(text):
 
 
 def test_every_bit_of_a_journal(path):
-    write(kit.numbers(10, 13), FileSink(path))
-    kit.decided(path, kit.dead_owner())
-    file = kit.staged(path)
+    write(sinks.numbers(10, 13), FileSink(path))
+    sinks.decided(path, sinks.dead_owner())
+    file = sinks.staged(path)
     journal = file.parent.parent / "_commit.json"
     job, old = file.parent.parent.name, next(path.glob("part-*")).name
     source = f"_staging/{job}/{file.parent.name}/{file.name}"
@@ -40,7 +40,7 @@ def test_every_bit_of_a_journal(path):
         assert tree(path) == before, (number, wrong)
     journal.write_bytes(text)
     assert FileSink(path).recover() == Recovered((job,))
-    assert kit.rows(path) == [0, 1, 2]
+    assert sinks.rows(path) == [0, 1, 2]
 
 
 def tree(path):
@@ -49,8 +49,8 @@ def tree(path):
 
 def test_every_bit_of_the_facts_of_a_job(path):
     """Nobody can tell any more who runs the job, so it lives as long as its files are new."""
-    committer, found = kit.begun(path)
-    file = kit.staged(path)
+    committer, found = sinks.begun(path)
+    file = sinks.staged(path)
     facts = file.parent.parent / "_job.json"
     text = facts.read_bytes()
     for wrong in damaged(text):
@@ -58,8 +58,8 @@ def test_every_bit_of_the_facts_of_a_job(path):
         assert FileSink(path).recover() == Recovered(), wrong
         assert file.exists(), wrong
     assert committer.commit(0, [found]).rows == 3
-    assert kit.rows(path) == [0, 1, 2]
-    assert kit.left(path) == []
+    assert sinks.rows(path) == [0, 1, 2]
+    assert sinks.left(path) == []
 
 
 def test_every_bit_of_a_committable():

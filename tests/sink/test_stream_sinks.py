@@ -1,8 +1,7 @@
 """Sinks of streaming jobs: the rows of complete checkpoints are visible, each once, whatever crashes."""
 
 import pytest
-import sink_kit as kit
-import stream_kit
+from tests.kit import sinks, stream_sinks
 
 from headgate.errors import OptionError, SinkError, UserFunctionError
 from headgate.sink import (
@@ -18,19 +17,19 @@ from headgate.sink import (
 
 def job(path, faults=None, **options):
     def make_sink(faults):
-        return kit.faulty(path, faults, **options) if faults else FileSink(path, **options)
+        return sinks.faulty(path, faults, **options) if faults else FileSink(path, **options)
 
-    return stream_kit.StreamJob(make_sink, lambda: kit.rows(path), faults)
+    return stream_sinks.StreamJob(make_sink, lambda: sinks.rows(path), faults)
 
 
-def committed(path, numbers=((0, 5),), name=stream_kit.JOB):
+def committed(path, numbers=((0, 5),), name=stream_sinks.JOB):
     """Write a checkpoint for each range; return the last checkpoint and its committables."""
     sink = FileSink(path)
     committer = sink.create_committer(CommitterContext(name))
     committer.start(None)
     writer = sink.create_writer(WriterContext(name, 0, 1, "a"))
     for checkpoint, (start, stop) in enumerate(numbers, 1):
-        writer.write(kit.numbers(start, stop, stop)[0])
+        writer.write(sinks.numbers(start, stop, stop)[0])
         found = [writer.prepare_commit(checkpoint)]
         committer.commit(checkpoint, found)
     return checkpoint, found
@@ -39,19 +38,19 @@ def committed(path, numbers=((0, 5),), name=stream_kit.JOB):
 @pytest.mark.soak
 def test_a_crash_at_every_step_of_the_file_sink(tmp_path):
     def check(path, crashes):
-        assert kit.left(path) == [], crashes
+        assert sinks.left(path) == [], crashes
 
     def make(path, faults):
         return job(path, faults, max_rows_per_file=2)
 
-    assert len(stream_kit.crash_everywhere(make, tmp_path, 5, check)) > 40
+    assert len(stream_sinks.crash_everywhere(make, tmp_path, 5, check)) > 40
 
 
-@stream_kit.any_script(examples=60, actions=25, steps=400)
+@stream_sinks.any_script(examples=60, actions=25, steps=400)
 def test_any_job_with_a_crash_at_any_step(tmp_path_factory, script, at):
     path = tmp_path_factory.mktemp("stream")
-    stream_kit.play(job(path, kit.Faults(at)), script)
-    assert kit.left(path) == []
+    stream_sinks.play(job(path, sinks.Faults(at)), script)
+    assert sinks.left(path) == []
 
 
 def test_a_function_gets_each_row_at_least_once():
@@ -59,12 +58,12 @@ def test_a_function_gets_each_row_at_least_once():
     for number in range(1, 60):
         seen = []
         sink = FunctionSink(lambda batch, seen=seen: seen.extend(batch["n"].to_pylist()))
-        calls = stream_kit.StreamJob(
+        calls = stream_sinks.StreamJob(
             lambda faults, sink=sink: sink if faults else FunctionSink(print),
             lambda seen=seen: seen,
-            kit.Faults(number),
+            sinks.Faults(number),
         )
-        stream_kit.play(calls, stream_kit.SCRIPT)
+        stream_sinks.play(calls, stream_sinks.SCRIPT)
         assert set(seen) >= set(range(calls.position))
         repeated += len(seen) > len(set(seen))
     assert repeated > 10
@@ -73,11 +72,11 @@ def test_a_function_gets_each_row_at_least_once():
 def test_an_exception_of_the_function_fails_the_write():
     sink = FunctionSink(lambda batch: 1 / 0)
     writer = sink.create_writer(WriterContext("job", 0, 1, "a"))
-    writer.write(kit.numbers(0, 1)[0].slice(1))
+    writer.write(sinks.numbers(0, 1)[0].slice(1))
     with pytest.raises(
         UserFunctionError, match="the function of sink job failed: ZeroDivisionError"
     ):
-        writer.write(kit.numbers(0, 1)[0])
+        writer.write(sinks.numbers(0, 1)[0])
     with pytest.raises(OptionError, match="cannot be called"):
         FunctionSink(3)
 
@@ -85,7 +84,7 @@ def test_an_exception_of_the_function_fails_the_write():
 def test_a_batch_takes_any_sink():
     seen = []
     result = write(
-        kit.numbers(0, 9), FunctionSink(lambda batch: seen.extend(batch["n"].to_pylist()))
+        sinks.numbers(0, 9), FunctionSink(lambda batch: seen.extend(batch["n"].to_pylist()))
     )
     assert result == WriteResult(9, 0, ())
     assert seen == list(range(9))
@@ -104,20 +103,20 @@ def test_committables_without_a_committer_are_an_error():
             return Writer()
 
     with pytest.raises(SinkError, match="no committer makes the rows of checkpoint 0 visible"):
-        write(kit.numbers(0, 9), Forgetful(print))
+        write(sinks.numbers(0, 9), Forgetful(print))
 
 
 def test_a_job_that_continues_from_before_its_last_commit_is_refused(path):
     committed(path, [(0, 5), (5, 8)])
     for restored in (None, 1):
-        again = FileSink(path, mode="append").create_committer(CommitterContext(stream_kit.JOB))
+        again = FileSink(path, mode="append").create_committer(CommitterContext(stream_sinks.JOB))
         with pytest.raises(SinkError, match="would write again"):
             again.start(restored)
-    FileSink(path).create_committer(CommitterContext(stream_kit.JOB)).start(2)
+    FileSink(path).create_committer(CommitterContext(stream_sinks.JOB)).start(2)
 
 
 def test_the_mode_is_about_the_first_start(path):
-    write(kit.numbers(0, 3), FileSink(path))
+    write(sinks.numbers(0, 3), FileSink(path))
     with pytest.raises(SinkError, match="holds data already"):
         FileSink(path).create_committer(CommitterContext("new")).start(None)
     FileSink(path, mode="append").create_committer(CommitterContext("new")).start(None)
@@ -130,7 +129,7 @@ def test_committables_of_others_are_refused(path):
     committer = FileSink(path).create_committer(CommitterContext("other"))
     with pytest.raises(SinkError, match="another job"):
         committer.commit(checkpoint, found)
-    mine = FileSink(path).create_committer(CommitterContext(stream_kit.JOB))
+    mine = FileSink(path).create_committer(CommitterContext(stream_sinks.JOB))
     with pytest.raises(SinkError, match="later checkpoint"):
         mine.commit(-1, found)
     with pytest.raises(SinkError, match="no committable"):
@@ -139,18 +138,18 @@ def test_committables_of_others_are_refused(path):
 
 def test_known_committables_survive_the_cleaning(path):
     sink = FileSink(path)
-    committer = sink.create_committer(CommitterContext(stream_kit.JOB))
+    committer = sink.create_committer(CommitterContext(stream_sinks.JOB))
     committer.start(None)
     made = []
     for index in range(2):
-        context = WriterContext(stream_kit.JOB, index, 2, "a")
+        context = WriterContext(stream_sinks.JOB, index, 2, "a")
         writer = sink.create_writer(context)
-        writer.write(kit.numbers(index * 4, index * 4 + 4)[0])
+        writer.write(sinks.numbers(index * 4, index * 4 + 4)[0])
         made.append(writer.prepare_commit(1))
     committer.abort_unknown(made[:1])
     committer.commit(1, made[:1])
-    assert kit.rows(path) == [0, 1, 2, 3]
-    assert kit.left(path) == []
+    assert sinks.rows(path) == [0, 1, 2, 3]
+    assert sinks.left(path) == []
 
 
 def test_the_numbers_of_checkpoints_grow(path):
@@ -166,8 +165,8 @@ def test_jobs_do_not_know_each_other(path):
     other = sink.create_committer(CommitterContext("b"))
     other.start(None)
     with sink.create_writer(WriterContext("b", 0, 1, "x")) as writer:
-        writer.write(kit.numbers(5, 9)[0])
+        writer.write(sinks.numbers(5, 9)[0])
         staged = writer.prepare_commit(1)
     sink.create_committer(CommitterContext("a")).abort_unknown([])
     other.commit(1, [staged])
-    assert kit.rows(path) == list(range(9))
+    assert sinks.rows(path) == list(range(9))

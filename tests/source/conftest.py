@@ -4,7 +4,7 @@ import threading
 import time
 
 import pytest
-from tests.source.base_kit import NumberOutput, NumbersReader
+from tests.kit.blocking_reader import NumberOutput, NumbersReader
 
 
 @pytest.fixture(autouse=True)

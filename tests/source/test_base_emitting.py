@@ -1,7 +1,7 @@
 """Batches, outputs and emitters of the reader on top of fetchers."""
 
 import pytest
-from tests.source.base_kit import (
+from tests.kit.blocking_reader import (
     NumberEmitter,
     NumberOutput,
     NumberReader,

@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from tests.source.base_kit import TIMEOUT, NumberReader, NumberSplit
+from tests.kit.blocking_reader import TIMEOUT, NumberReader, NumberSplit
 
 from headgate.errors import NotBuiltError, OptionError, SourceError
 from headgate.source.base import (

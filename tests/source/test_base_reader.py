@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from tests.source.base_kit import (
+from tests.kit.blocking_reader import (
     TIMEOUT,
     NumberOutput,
     NumberReader,

@@ -6,22 +6,16 @@ import logging
 import threading
 
 import pytest
-from tests.source.coordination_kit import DEADLINE, ours
+from tests.kit.clock import Clock
+from tests.kit.coordinator import DEADLINE
+from tests.kit.leftovers import our_threads
 
 from headgate.source.coordination import CoordinatorThread
 
 
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(100.0)
 
 
 @pytest.fixture
@@ -29,7 +23,7 @@ def thread(clock):
     thread = CoordinatorThread(clock=clock)
     yield thread
     thread.close(DEADLINE)
-    assert ours() == []
+    assert our_threads() == []
 
 
 def rest(thread):
@@ -53,13 +47,13 @@ def submit(thread, work, callback):
 
 
 def test_it_starts_with_the_first_action_and_runs_all_in_order(thread):
-    assert ours() == []
+    assert our_threads() == []
     seen = []
     for number in range(1000):
         assert thread.execute(lambda n=number: seen.append((n, threading.current_thread().name)))
     rest(thread)
     assert seen == [(n, "headgate-enumerators") for n in range(1000)]
-    assert ours() == ["headgate-enumerators"]
+    assert our_threads() == ["headgate-enumerators"]
 
 
 def test_actions_of_one_caller_keep_their_order_among_those_of_many(thread):
@@ -161,7 +155,7 @@ def test_the_pool_has_four_daemons_and_is_used_again(thread):
         submit(thread, lambda n=number: n, lambda *answer: seen.append(answer))
     rest(thread)
     assert sorted(a[0] for a in seen[4:]) == list(range(50))
-    assert len(ours()) == 5
+    assert len(our_threads()) == 5
 
 
 def test_idle_waits_for_the_pool_and_for_what_it_leads_to(thread):
@@ -202,7 +196,7 @@ def test_close_drops_all_that_waits():
     assert not thread.execute(lambda: seen.append("late"))
     thread.close()
     assert seen == []
-    assert ours() == []
+    assert our_threads() == []
 
 
 def test_close_names_what_is_still_at_work(caplog):
@@ -215,7 +209,7 @@ def test_close_names_what_is_still_at_work(caplog):
     assert "headgate-call-async-0" in caplog.text
     go.set()
     thread.close(DEADLINE)
-    assert ours() == []
+    assert our_threads() == []
 
 
 def test_it_can_be_closed_by_itself_and_without_ever_starting():
@@ -227,7 +221,7 @@ def test_it_can_be_closed_by_itself_and_without_ever_starting():
     other.execute(lambda: (other.close(), closed.set()))
     assert closed.wait(DEADLINE)
     other.close(DEADLINE)
-    assert ours() == []
+    assert our_threads() == []
 
 
 def test_it_keeps_nothing_of_what_it_ran(thread):

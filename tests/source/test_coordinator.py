@@ -6,7 +6,8 @@ import logging
 import threading
 
 import pytest
-from tests.source.coordination_kit import DEADLINE, Bench, ListSource, ListSplit, OnRequest, ours
+from tests.kit.coordinator import DEADLINE, Bench, ListSource, ListSplit, OnRequest
+from tests.kit.leftovers import our_threads
 
 from headgate.errors import ClosedError, OptionError, SourceError, StateVersionError
 from headgate.source import SourceEvent
@@ -20,7 +21,7 @@ def bench():
     bench = Bench(ListSource(SPLITS))
     yield bench
     bench.close()
-    assert ours() == []
+    assert our_threads() == []
 
 
 def requested(bench, *subtasks):
@@ -42,7 +43,7 @@ def raising(where):
 
 def test_nothing_is_created_before_start(bench):
     assert bench.source.enumerators == []
-    assert ours() == []
+    assert our_threads() == []
     bench.started()
     assert bench.source.enumerator.calls == [("start",)]
 
@@ -69,7 +70,7 @@ def test_every_callback_runs_on_the_one_thread(bench):
 def test_several_coordinators_share_a_thread():
     thread = CoordinatorThread()
     benches = [Bench(ListSource(SPLITS[:n]), thread=thread).started(0) for n in (1, 2, 3)]
-    assert ours() == ["headgate-enumerators"]
+    assert our_threads() == ["headgate-enumerators"]
     for bench in benches:
         requested(bench, 0, 0)
     assert [b.assigned for b in benches] == [[(0, ("a",))], *[[(0, ("a",)), (0, ("b",))]] * 2]
@@ -82,7 +83,7 @@ def test_several_coordinators_share_a_thread():
         bench.coordinator.close(DEADLINE)
     thread.close(DEADLINE)
     assert all(b.source.enumerator.is_closed for b in benches)
-    assert ours() == []
+    assert our_threads() == []
 
 
 def test_a_closed_coordinator_says_and_does_nothing(bench):
@@ -130,7 +131,7 @@ def test_close_waits_for_a_callback_and_names_it_when_it_does_not_end(caplog):
     bench.close()
     assert bench.source.enumerator.is_closed
     assert bench.notes.errors == []
-    assert ours() == []
+    assert our_threads() == []
 
 
 def test_an_enumerator_that_fails_in_close_is_logged(caplog):
@@ -139,7 +140,7 @@ def test_an_enumerator_that_fails_in_close_is_logged(caplog):
         bench.close()
     assert "no close" in caplog.text
     assert bench.notes.errors == []
-    assert ours() == []
+    assert our_threads() == []
 
 
 @pytest.mark.parametrize("parallelism", [0, -1])
@@ -308,7 +309,7 @@ def test_a_callback_that_fails_ends_the_job_once(where, named):
         assert error is None or error is failure
     bench.close()
     assert len(bench.notes.errors) == 1
-    assert ours() == []
+    assert our_threads() == []
 
 
 def test_an_error_of_headgate_keeps_its_facts():
@@ -355,7 +356,7 @@ def test_checkpoints_that_wait_are_answered_when_all_ends():
     go.set()
     bench.close()
     assert len(answers) == 2
-    assert ours() == []
+    assert our_threads() == []
 
 
 def test_a_checkpoint_is_refused_once_the_thread_is_closed():

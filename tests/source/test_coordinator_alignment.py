@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from tests.source.coordination_kit import DEADLINE, Bench, ListSource, ListSplit, ours
+from tests.kit.clock import Clock
+from tests.kit.coordinator import DEADLINE, Bench, ListSource, ListSplit
+from tests.kit.leftovers import our_threads
 
 from headgate.source import MAX_WATERMARK, MIN_WATERMARK, WatermarkStrategy
 from headgate.source.coordination import AlignmentGroups, CoordinatorThread, WatermarkAggregator
 
 DRIFT = 1000
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 def strategy(group="g", drift=DRIFT, interval=1.0):
@@ -55,7 +50,7 @@ def bench():
     bench = Aligned().started(0, 1, 2)
     yield bench
     bench.close()
-    assert ours() == []
+    assert our_threads() == []
 
 
 def test_the_least_watermark_plus_the_drift_is_allowed(bench):
@@ -144,7 +139,7 @@ def test_sources_of_a_group_wait_for_one_another():
     benches[0].coordinator.close(DEADLINE)
     assert benches[1].announced() == {0: 220}
     thread.close(DEADLINE)
-    assert ours() == []
+    assert our_threads() == []
 
 
 def test_groups_of_different_jobs_are_apart():

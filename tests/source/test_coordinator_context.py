@@ -5,20 +5,15 @@ from __future__ import annotations
 import threading
 
 import pytest
-from tests.source.coordination_kit import DEADLINE, Bench, ListSource, ListSplit, ours
+from tests.kit.clock import Clock
+from tests.kit.coordinator import DEADLINE, Bench, ListSource, ListSplit
+from tests.kit.leftovers import our_threads
 
 from headgate.errors import OptionError, SourceError
 from headgate.source import SourceEvent
 from headgate.source.coordination import CoordinatorThread
 
 A, B, C = (ListSplit(name) for name in "abc")
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture
@@ -31,7 +26,7 @@ def bench(clock):
     bench = Bench(ListSource(), 3, thread=CoordinatorThread(clock=clock)).started(0, 1)
     yield bench
     bench.close()
-    assert ours() == []
+    assert our_threads() == []
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.source.coordination_kit import Bench, ListSource, ListSplit, ours
+from tests.kit.coordinator import Bench, ListSource, ListSplit
+from tests.kit.leftovers import our_threads
 
 READERS = 3
 SPLITS = frozenset(f"s{n}" for n in range(5))
@@ -58,7 +59,7 @@ class Lives(RuleBasedStateMachine):
     def teardown(self):
         self.bench.close()
         assert self.bench.notes.errors == []
-        assert ours() == []
+        assert our_threads() == []
 
     def model_lose(self, reader):
         if reader not in self.there:

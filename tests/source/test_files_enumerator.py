@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.source.shipped_kit import FakeEnumeratorContext, enumerated, read_all, table_of
-from tests.stream.calls import count_calls
+from tests.kit.calls import count_calls
+from tests.kit.contexts import FakeEnumeratorContext, enumerated, read_all, table_of
 
 from headgate.errors import OptionError, SourceError, StateVersionError
 from headgate.source import Boundedness, FileSource, ReaderInfo, read

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import feather
-from tests.source.shipped_kit import enumerated, read_all, table_of
+from tests.kit.contexts import enumerated, read_all, table_of
 
 from headgate.source import FileSource, read
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
-from tests.source.shipped_kit import (
+from tests.kit.contexts import (
     Collected,
     FakeEnumeratorContext,
     FakeReaderContext,

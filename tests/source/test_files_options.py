@@ -7,7 +7,7 @@ import re
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.source.shipped_kit import enumerated, read_all, table_of
+from tests.kit.contexts import enumerated, read_all, table_of
 
 from headgate.errors import OptionError, UnknownColumnError
 from headgate.source import Boundedness, FileSource

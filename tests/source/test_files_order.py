@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.source.shipped_kit import FakeEnumeratorContext
+from tests.kit.contexts import FakeEnumeratorContext
 
 from headgate.errors import OptionError, SourceError
 from headgate.source import FileSource

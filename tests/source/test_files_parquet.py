@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
-from tests.source.shipped_kit import enumerated, read_all, table_of
+from tests.kit.contexts import enumerated, read_all, table_of
 
 from headgate.errors import SchemaMismatchError, SourceError
 from headgate.source import FileSource, read
@@ -133,7 +133,7 @@ class TestDamage:
             import pyarrow as pa, pyarrow.compute as pc, pyarrow.parquet as pq
             from headgate.errors import HeadgateError
             from headgate.source import FileSource
-            from tests.source.shipped_kit import enumerated, read_all
+            from tests.kit.contexts import enumerated, read_all
 
             path = sys.argv[1]
             table = pa.table({"id": range(40), "text": [f"row {n}" for n in range(40)], "x": [n / 2 for n in range(40)]})

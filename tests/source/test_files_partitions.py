@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
-from tests.source.shipped_kit import enumerated, read_all, table_of
+from tests.kit.contexts import enumerated, read_all, table_of
 
 from headgate.errors import OptionError, SchemaMismatchError
 from headgate.source import FileSource

@@ -19,7 +19,7 @@ import pyarrow.json as paj
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.source.shipped_kit import enumerated, read_all, table_of
+from tests.kit.contexts import enumerated, read_all, table_of
 
 from headgate.errors import OptionError, SchemaMismatchError, SourceError
 from headgate.source import CsvOptions, FileSource, read

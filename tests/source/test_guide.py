@@ -1,7 +1,7 @@
 """The tests of the guide pass. Its blocks run with the other pages: tests/spark/test_pages.py."""
 
 import pytest
-from tests.pages import ROOT, found_in
+from tests.kit.pages import ROOT, found_in
 
 BLOCKS = [block for block in found_in(ROOT / "docs" / "write-a-source.md") if block.runs]
 

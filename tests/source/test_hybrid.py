@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.source.coordination_kit import ListSource, ListSplit
-from tests.source.shipped_kit import (
+from tests.kit.contexts import (
     Collected,
     FakeEnumeratorContext,
     FakeReaderContext,
     is_end,
     polled,
 )
+from tests.kit.coordinator import ListSource, ListSplit
 
 from headgate.errors import (
     NotBuiltError,

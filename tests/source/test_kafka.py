@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.source.kafka_kit import PARTITIONS, Broker, expected
-from tests.source.shipped_kit import Collected, FakeEnumeratorContext, is_end, polled
+from tests.kit.contexts import Collected, FakeEnumeratorContext, is_end, polled
+from tests.kit.mock_kafka import PARTITIONS, Broker, expected
 
 from headgate.errors import OptionError, SourceError, UnknownColumnError
 from headgate.source import Boundedness, WatermarkStrategy, read

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow.dataset as ds
 import pytest
-from tests.source.kafka_kit import Broker
+from tests.kit.mock_kafka import Broker
 
 from headgate.errors import SourceError
 from headgate.sink import FileSink

@@ -12,14 +12,14 @@ import weakref
 
 import pyarrow as pa
 import pytest
-from tests.source.coordination_kit import (
+from tests.kit.coordinator import (
     DEADLINE,
     ListReader,
     ListSource,
     ListSplit,
     OnRequest,
-    ours,
 )
+from tests.kit.leftovers import our_threads
 
 from headgate.errors import (
     ClosedError,
@@ -46,7 +46,7 @@ def test_all_records_come_once(parallelism):
         assert sorted(reading) == ALL
         assert list(reading) == []
         assert reading.finished_splits <= 4
-    assert ours() == []
+    assert our_threads() == []
 
 
 def test_readers_take_turns():
@@ -73,12 +73,12 @@ def test_the_readers_live_in_the_callers_thread():
 def test_nothing_runs_before_the_first_record_and_nothing_after_the_close():
     source = ListSource(SPLITS)
     reading = read(source)
-    assert (ours(), source.enumerators, source.readers) == ([], [], [])
+    assert (our_threads(), source.enumerators, source.readers) == ([], [], [])
     next(reading)
-    assert ours() == ["headgate-enumerators"]
+    assert our_threads() == ["headgate-enumerators"]
     reading.close()
     reading.close()
-    assert ours() == []
+    assert our_threads() == []
     assert source.enumerator.is_closed
     assert source.readers[0].is_closed
     with pytest.raises(ClosedError, match="this read of ListSource is closed"):
@@ -103,7 +103,7 @@ def test_an_error_of_the_reader_names_its_splits_and_closes_the_read():
     assert "split a" in str(caught.value)
     assert isinstance(caught.value.__cause__, OSError)
     assert source.enumerator.is_closed
-    assert ours() == []
+    assert our_threads() == []
     with pytest.raises(ClosedError):
         next(reading)
 
@@ -121,7 +121,7 @@ def test_an_error_of_the_enumerator_reaches_the_caller():
         pytest.raises(SourceError, match="the enumerator of ListSource failed in the handler"),
     ):
         next(reading)
-    assert ours() == []
+    assert our_threads() == []
 
 
 def test_an_enumerator_that_cannot_give_its_state_fails_the_checkpoint():
@@ -250,10 +250,10 @@ def test_a_process_that_forgets_a_read_ends_quietly():
 def test_the_fetchers_of_a_real_source_end_with_the_read():
     with read(NumberSequenceSource(0, 100_000, batch_size=1000), 3) as reading:
         rows = next(reading).num_rows
-        assert any(name.startswith("headgate-fetcher") for name in ours())
+        assert any(name.startswith("headgate-fetcher") for name in our_threads())
         checkpoint = reading.checkpoint()
         rows += sum(batch.num_rows for batch in itertools.islice(reading, 5))
-    assert ours() == []
+    assert our_threads() == []
     with read(NumberSequenceSource(0, 100_000, batch_size=1000), 2, checkpoint=checkpoint) as rest:
         numbers = [n for batch in rest for n in batch.column(0).to_pylist()]
     assert len(numbers) == len(set(numbers)) == 99_000

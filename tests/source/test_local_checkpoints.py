@@ -8,7 +8,7 @@ import threading
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.source.coordination_kit import (
+from tests.kit.coordinator import (
     DEADLINE,
     ListReader,
     ListSource,

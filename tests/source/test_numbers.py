@@ -7,7 +7,8 @@ import pickle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.source.shipped_kit import (
+from tests.kit.clock import Clock
+from tests.kit.contexts import (
     Collected,
     FakeEnumeratorContext,
     FakeReaderContext,
@@ -129,16 +130,8 @@ def test_a_sequence_without_end_ends_with_the_type():
     assert numbers_of(read_all(source, enumerated(source))) == [2**63 - n for n in (4, 3, 2)]
 
 
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
 def test_a_pace_is_an_upper_limit_that_catches_nothing_up():
-    clock = Clock()
+    clock = Clock(100.0)
     pace = Pace(10, clock)
     assert pace.delay() <= 0
     pace.took(5)
@@ -175,7 +168,7 @@ def test_a_slow_rate_makes_small_batches_and_a_wake_up_ends_the_wait():
 
 
 def test_a_fetch_that_waits_for_its_time_is_woken_and_loses_nothing():
-    clock = Clock()
+    clock = Clock(100.0)
     pace = Pace(1, clock)
     pace.took(10**9)
     reader = SequentialSplitReader(lambda split: iter([(split, 1)]), lambda _: pace)

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.source.operator_kit import NOTHING, Rig, emit, idle, release, watermark
+from tests.kit.operator import NOTHING, Rig, emit, idle, release, watermark
 
 from headgate.errors import NotBuiltError, SourceError
 from headgate.source import MAX_WATERMARK, OperatingMode, WatermarkStrategy

@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from tests.source.operator_kit import (
+from tests.kit.operator import (
     END,
     MORE,
     NOTHING,

@@ -7,12 +7,12 @@ from concurrent.futures import Future
 from functools import partial
 
 import pytest
-from tests.source.operator_kit import (
+from tests.kit.contexts import FakeReaderContext
+from tests.kit.operator import (
     DONE,
     END,
     MORE,
     NOTHING,
-    Context,
     Rig,
     ScriptedReader,
     ScriptedSource,
@@ -46,7 +46,10 @@ class Reading:
         self.reader = BlockedReader()
         self.mailbox = Mailbox()
         self.operator = SourceOperator(
-            ScriptedSource(self.reader), Context(), self.mailbox.signal, watermarks=watermarks
+            ScriptedSource(self.reader),
+            FakeReaderContext(),
+            self.mailbox.signal,
+            watermarks=watermarks,
         )
         self.records = []
         self.got = threading.Condition()

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import pytest
-from tests.source.operator_kit import Context, Part, ScriptedSource, parts
+from tests.kit.contexts import FakeReaderContext
+from tests.kit.operator import Part, ScriptedSource, parts
 
 from headgate.errors import SourceError
 from headgate.source import (
@@ -124,7 +125,7 @@ def start():
         source, finished, mailbox = ListsSource(contents), [], Mailbox()
         operator = SourceOperator(
             source,
-            Context(),
+            FakeReaderContext(),
             mailbox.signal,
             watermarks=watermarks,
             report_finished=finished.extend,

@@ -7,14 +7,14 @@ import threading
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.source.coordination_kit import (
+from tests.kit.coordinator import (
     DEADLINE,
     ListReader,
     ListSource,
     ListSplit,
     OnRequest,
-    ours,
 )
+from tests.kit.leftovers import our_threads
 
 from headgate.errors import NotBuiltError, OptionError, SourceError, StateVersionError
 from headgate.source import (
@@ -60,7 +60,7 @@ class Discovering(OnRequest):
 def test_all_splits_of_a_bounded_source(parallelism):
     planned = plan_splits(ListSource(SPLITS), parallelism=parallelism)
     assert (names(planned), planned.is_finished, planned.version) == ("abcde", True, 3)
-    assert ours() == []
+    assert our_threads() == []
     after = plan_splits(ListSource(), planned.checkpoint)
     assert (after.splits, after.is_finished) == ((), True)
 
@@ -150,7 +150,7 @@ def test_an_enumerator_that_never_answers_is_named():
     with pytest.raises(SourceError, match=r"of ListSource did not answer in 0\.05 s") as caught:
         plan_splits(ListSource(SPLITS, enumerator=Silent), parallelism=2, timeout=0.05)
     assert "2 split requests are open" in str(caught.value)
-    assert ours() == []
+    assert our_threads() == []
 
 
 def test_an_enumerator_that_blocks_is_named_with_what_it_is_in(monkeypatch):
@@ -183,7 +183,7 @@ def test_what_the_enumerator_raises_is_raised():
         plan_splits(ListSource(enumerator=Unsaved))
     with pytest.raises(StateVersionError):
         plan_splits(ListSource(), b"\x00\x00\x00\x63{}")
-    assert ours() == []
+    assert our_threads() == []
 
 
 def test_events_need_real_readers():

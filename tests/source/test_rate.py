@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.source.shipped_kit import (
+from tests.kit.contexts import (
     Collected,
     FakeEnumeratorContext,
     FakeReaderContext,

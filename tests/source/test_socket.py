@@ -9,7 +9,7 @@ import time
 import pyarrow as pa
 import pytest
 from pyarrow import ipc
-from tests.source.shipped_kit import DEADLINE, FakeEnumeratorContext, enumerated
+from tests.kit.contexts import DEADLINE, FakeEnumeratorContext, enumerated
 
 from headgate.errors import OptionError, SchemaMismatchError, SourceError
 from headgate.source import Boundedness, SocketSource, read

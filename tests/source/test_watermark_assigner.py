@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.source.operator_kit import Rig, emit
+from tests.kit.operator import Rig, emit
 
 from headgate.errors import UnknownColumnError, UnsupportedTypeError
 from headgate.source import MAX_WATERMARK, MIN_WATERMARK, WatermarkStrategy

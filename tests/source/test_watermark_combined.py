@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.source.operator_kit import Clock, Rig, emit, idle, parts, release, watermark
+from tests.kit.clock import Clock
+from tests.kit.operator import Rig, emit, idle, parts, release, watermark
 
 from headgate.source import MIN_WATERMARK, WatermarkStrategy
 from headgate.source.watermark.output import OperatorOutput
@@ -92,7 +93,7 @@ def test_a_reader_that_uses_no_outputs_of_splits_has_watermarks_all_the_same():
 
 
 def test_the_output_of_a_split_is_the_same_until_it_is_released():
-    output = OperatorOutput(PLAIN, Clock())
+    output = OperatorOutput(PLAIN, Clock(1000.0))
     first = output.create_output_for_split("a")
     assert output.create_output_for_split("a") is first
     output.release_output_for_split("a")
@@ -268,7 +269,7 @@ class Model:
 @settings(max_examples=500, deadline=None)
 @given(EVENTS)
 def test_the_combined_watermark_is_that_of_a_naive_model(events):
-    output, model, emitted = OperatorOutput(PLAIN, Clock()), Model(), []
+    output, model, emitted = OperatorOutput(PLAIN, Clock(1000.0)), Model(), []
     for what, split, time in events:
         model.apply(what, split, time)
         if what == "release":

@@ -4,7 +4,7 @@ import math
 import pickle
 
 import pytest
-from tests.source.operator_kit import Rig, emit
+from tests.kit.operator import Rig, emit
 
 from headgate.errors import OptionError, UnsupportedTypeError
 from headgate.source import MAX_WATERMARK, MIN_WATERMARK, WatermarkGenerator, WatermarkStrategy

@@ -5,7 +5,7 @@ import sys
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
-from tests.spark.masters import compares_rows, in_modes
+from tests.kit.masters import compares_rows, in_modes
 
 from headgate.source import NumberSequenceSource
 from headgate.spark import exchange, write

@@ -5,8 +5,8 @@ import sys
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
-from tests.faults.patience import wait_until
-from tests.spark.plans import through_sparks_shuffle
+from tests.kit.shuffle_plans import through_sparks_shuffle
+from tests.kit.waiting import wait_until
 
 from headgate.errors import (
     OptionError,

@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from tests.spark.masters import COMPARED, in_modes
+from tests.kit.masters import COMPARED, in_modes
 
 from headgate.spark import exchange
 

@@ -17,7 +17,7 @@ from pyspark import cloudpickle  # noqa: E402 - after the check
 from pyspark.errors import PySparkException  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402, N812
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType  # noqa: E402
-from tests.spark.masters import PYSPARK, registers  # noqa: E402
+from tests.kit.masters import PYSPARK, registers  # noqa: E402
 
 from headgate.errors import NotBuiltError  # noqa: E402
 from headgate.source import FileSource, NumberSequenceSource  # noqa: E402

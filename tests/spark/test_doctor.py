@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
-from tests.spark.masters import MASTER, in_executors
+from tests.kit.masters import MASTER, in_executors
 
 from headgate import errors
 from headgate.spark import doctor

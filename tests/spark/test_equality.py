@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from tests.spark.masters import COMPARED, compares_rows
-from tests.spark.plans import through_sparks_shuffle
+from tests.kit.masters import COMPARED, compares_rows
+from tests.kit.shuffle_plans import through_sparks_shuffle
 
 import headgate as hg
 from headgate import BroadcastSelector, HashSelector, RoundRobinSelector

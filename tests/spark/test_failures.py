@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
-from tests.spark.masters import compares_rows, in_executors
+from tests.kit.masters import compares_rows, in_executors
 
 from headgate.spark import exchange
 

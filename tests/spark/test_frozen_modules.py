@@ -4,7 +4,7 @@ import sys
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from tests.spark.masters import in_modes
+from tests.kit.masters import in_modes
 
 from headgate.spark import exchange
 

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
-from tests.driver.source_actors import GreetingEnumerator, GreetingReader, Parts
-from tests.spark.masters import MASTER, in_modes
+from tests.kit.masters import MASTER, in_modes
+from tests.kit.parts import GreetingEnumerator, GreetingReader, Parts
 
 from headgate import BroadcastSelector
 from headgate.errors import NotBuiltError, OptionError

@@ -10,8 +10,8 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import Window, functions
-from tests.faults.patience import wait_until
-from tests.spark.masters import PYSPARK
+from tests.kit.masters import PYSPARK
+from tests.kit.waiting import wait_until
 
 import headgate as hg
 from headgate.errors import NotBuiltError, OptionError, UnknownColumnError

@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
-from tests.faults.patience import wait_until
-from tests.spark.masters import PYSPARK
+from tests.kit.masters import PYSPARK
+from tests.kit.waiting import wait_until
 
 from headgate.spark import iterate, last_stats
 from headgate.spark.plan import rounds_in_parts

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("pyspark.sql.datasource")
 
-from tests.source.kafka_kit import Broker, expected
+from tests.kit.mock_kafka import Broker, expected
 
 from headgate.source.kafka import KafkaOffsets, KafkaSource
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
-from tests.faults.patience import wait_until
-from tests.spark.masters import MASTER, PYSPARK, compares_rows, in_executors
+from tests.kit.masters import MASTER, PYSPARK, compares_rows, in_executors
+from tests.kit.waiting import wait_until
 
 import headgate as hg
 from headgate.errors import NotBuiltError

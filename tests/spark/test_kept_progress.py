@@ -8,10 +8,10 @@ import time
 
 import pytest
 from pyspark import InheritableThread, cloudpickle
-from tests.faults.leftovers import our_threads
-from tests.faults.patience import wait_until
-from tests.spark.masters import in_executors
-from tests.spark.outcomes import once
+from tests.kit.leftovers import our_threads
+from tests.kit.masters import in_executors
+from tests.kit.outcomes import once
+from tests.kit.waiting import wait_until
 
 from headgate.observe.runs import RUNS
 from headgate.observe.top import lines as lines_of_top

@@ -10,18 +10,18 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
-from tests.driver.source_actors import (
+from tests.kit.masters import compares_rows, in_executors, in_modes
+from tests.kit.outcomes import once
+from tests.kit.parts import (
     CLOSED,
     GreetingEnumerator,
     GreetingReader,
     Parts,
     all_ids,
-    once,
     read_at_once,
     rows_of,
 )
-from tests.faults.patience import wait_until
-from tests.spark.masters import compares_rows, in_executors, in_modes
+from tests.kit.waiting import wait_until
 
 from headgate.errors import NotBuiltError, OptionError, SourceError
 from headgate.sink import FileSink

@@ -7,8 +7,8 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions
-from tests.spark.masters import COMPARED
-from tests.spark.plans import through_sparks_shuffle
+from tests.kit.masters import COMPARED
+from tests.kit.shuffle_plans import through_sparks_shuffle
 
 import headgate as hg
 from headgate.errors import OptionError, UnknownColumnError

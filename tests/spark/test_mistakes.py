@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions
-from tests.spark.masters import PYSPARK, in_modes
+from tests.kit.masters import PYSPARK, in_modes
 
 import headgate as hg
 from headgate.sink import FileSink

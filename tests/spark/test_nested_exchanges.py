@@ -10,7 +10,7 @@ import threading
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
-from tests.spark.masters import COMPARED, in_modes
+from tests.kit.masters import COMPARED, in_modes
 
 from headgate.spark import exchange
 

@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("polars")
 
-from tests.pages import ROOT, name, running
-from tests.spark.masters import registers
-from tests.spark.own_driver import drive
+from tests.kit.masters import registers
+from tests.kit.own_driver import drive
+from tests.kit.pages import ROOT, name, running
 
 pytestmark = pytest.mark.timeout(700)  # the first test runs all pages
 
@@ -26,7 +26,7 @@ RAISING = "```python\nspark.range(3).where('none')\n```\n"
 
 BODY = """
 sys.path.insert(0, {root!r})
-from tests.pages import told_on_spark
+from tests.kit.pages import told_on_spark
 tell(**told_on_spark({pages!r}, spark, Path({folder!r})))
 """
 CONFS = {"spark__headgate__mode": "auto", "spark__sql__shuffle__partitions": "4"}

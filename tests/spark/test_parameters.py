@@ -1,7 +1,7 @@
-"""Every parameter of every public call of headgate.spark gets every wrong value of tests/bad_values.py."""
+"""Every parameter of every public call of headgate.spark gets every wrong value of tests/kit/bad_values.py."""
 
 import pytest
-from tests.bad_values import Call, not_covered, problems
+from tests.kit.bad_values import Call, not_covered, problems
 
 import headgate.spark
 from headgate.sink import FileSink

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
-from tests.spark.masters import in_modes
+from tests.kit.masters import in_modes
 
 import headgate as hg
 from headgate.spark import exchange

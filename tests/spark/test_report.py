@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from pyspark.errors import PythonException
-from tests.faults.patience import wait_until
+from tests.kit.waiting import wait_until
 
 from headgate.errors import HeadgateError
 from headgate.observe import runs as observed

@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import pytest
 from py4j.protocol import Py4JError
-from tests.spark.masters import in_executors
-from tests.spark.served import served
+from tests.kit.hosts import served
+from tests.kit.masters import in_executors
 
 from headgate.spark import exchange
 from headgate.spark.driver import application, blocks

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 from pyspark import cloudpickle
-from tests.spark.masters import compares_rows, in_modes
+from tests.kit.masters import compares_rows, in_modes
 
 from headgate import BroadcastSelector, HashSelector
 from headgate.errors import HeadgateWarning

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import functions
-from tests.spark.masters import COMPARED, in_modes
-from tests.spark.plans import through_sparks_shuffle
+from tests.kit.masters import COMPARED, in_modes
+from tests.kit.shuffle_plans import through_sparks_shuffle
 
 from headgate.errors import OptionError, UnknownColumnError, UnsupportedTypeError
 from headgate.spark import Input, exchange

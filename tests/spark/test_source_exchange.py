@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
-from tests.driver.source_actors import (
+from tests.kit.masters import compares_rows
+from tests.kit.parts import (
     CLOSED,
     GreetingEnumerator,
     GreetingReader,
     Parts,
     all_ids,
 )
-from tests.spark.masters import compares_rows
-from tests.spark.plans import through_sparks_shuffle
+from tests.kit.shuffle_plans import through_sparks_shuffle
 
 from headgate import RoundRobinSelector
 from headgate.errors import (

@@ -11,20 +11,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
-from tests.driver.source_actors import (
+from tests.kit.masters import in_executors
+from tests.kit.outcomes import once
+from tests.kit.parts import (
     SCHEMA,
     GiveOnRequest,
     PartReader,
     Parts,
-    StuckReader,
+    PartSplitReader,
     all_ids,
-    once,
     read_at_once,
-    wait_for,
 )
-from tests.spark.masters import in_executors
+from tests.kit.waiting import wait_until
 
 from headgate.errors import SourceError
+from headgate.source import RecordsBySplits
 from headgate.source.files import FileSource
 from headgate.spark import exchange
 
@@ -135,13 +136,38 @@ def test_readers_killed_each_time_among_their_batches_fail_the_job(spark):
     assert "exited unexpectedly" in cause_of(out.collect)
 
 
+class StuckSplitReader(PartSplitReader):
+    """Blocks in all parts but the first until it is woken."""
+
+    def __init__(self, read):
+        super().__init__(read)
+        self.woken = threading.Event()
+
+    def fetch(self):
+        if not self.parts or self.parts[0].number == 0:
+            return super().fetch()
+        self.woken.wait()
+        self.woken.clear()
+        return RecordsBySplits({})
+
+    def wake_up(self):
+        self.woken.set()
+
+
+class StuckReader(PartReader):
+    """The reader with a :class:`StuckSplitReader`."""
+
+    def split_reader(self, source, context):
+        return StuckSplitReader(lambda part: source.read(part, context))
+
+
 @pytest.mark.soak
 def test_a_cancelled_job_ends_a_reader_whose_fetch_blocks_for_ever(spark, tmp_path):
     out = exchange(Parts(2, reader=StuckReader), by="id", parallelism=1, spark=spark)
 
     def cancel():
         tracker = spark.sparkContext.statusTracker()
-        wait_for(lambda: list(tracker.getActiveJobsIds()), "the job")
+        wait_until(lambda: list(tracker.getActiveJobsIds()), "the job")
         time.sleep(1.0)
         spark.sparkContext.cancelAllJobs()
 

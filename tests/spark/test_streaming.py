@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2")
 
 from pyspark.errors import StreamingQueryException
-from tests.spark.number_stream import ROWS, Folder, stream, sunk
+from tests.kit.number_stream import ROWS, Folder, stream, sunk
 
 
 def test_max_splits_per_trigger_limits_each_batch(spark, tmp_path):

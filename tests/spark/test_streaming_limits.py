@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2")
 
 from pyspark.errors import PySparkException, StreamingQueryException
-from tests.faults.patience import wait_until
+from tests.kit.waiting import wait_until
 
 
 def numbers(spark, **options):

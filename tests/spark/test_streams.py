@@ -9,18 +9,17 @@ from types import SimpleNamespace
 
 import pytest
 from pyspark import cloudpickle
-from tests.faults.patience import wait_until
-from tests.spark.masters import HAS_SHARES, in_executors
-from tests.spark.stream_kit import (
+from tests.kit import stream_jobs
+from tests.kit.masters import HAS_SHARES, in_executors
+from tests.kit.spark_jobs import (
     ROWS,
     check,
     counted,
     signed,
     start,
-    wait_for_a_checkpoint,
     wait_for_rows,
 )
-from tests.stream.jobs import kit
+from tests.kit.waiting import wait_until
 
 from headgate import errors
 from headgate.sink import FileSink, FunctionSink
@@ -110,7 +109,7 @@ def test_a_function_that_fails_costs_time_and_no_rows(spark, tmp_path):
 
 
 def test_an_error_of_a_function_is_raised_with_its_traceback(spark, tmp_path):
-    job = kit.numbers(100).map(breaks, name="breaks").sink(FunctionSink(print))
+    job = stream_jobs.numbers(100).map(breaks, name="breaks").sink(FunctionSink(print))
     with pytest.raises(errors.UserFunctionError, match="map of breaks failed") as failed:
         job.start(spark=spark).await_termination(60)
     assert "in breaks" in failed.value.cause_text
@@ -135,14 +134,14 @@ def _refuse():
 
 
 def test_a_job_that_no_worker_can_load_fails_with_the_cause(spark):
-    job = kit.numbers(100).map(Unloadable()).sink(FunctionSink(print))
+    job = stream_jobs.numbers(100).map(Unloadable()).sink(FunctionSink(print))
     with pytest.raises(errors.InternalError, match="ImportError: planned"):
         job.start(spark=spark).await_termination(60)
 
 
 def test_a_savepoint_is_restored_with_another_parallelism(spark, tmp_path):
     query = start(counted(), spark, tmp_path, parallelism=2)
-    wait_for_a_checkpoint(query)
+    stream_jobs.wait_for_a_checkpoint(query, 1)
     point = query.stop(savepoint=str(tmp_path / "savepoint"))
     assert query.state is JobState.STOPPED
     again = start(
@@ -161,7 +160,7 @@ def test_a_savepoint_is_restored_with_another_parallelism(spark, tmp_path):
 @pytest.mark.soak
 def test_of_two_drivers_the_later_one_goes_on(spark, tmp_path):
     first = start(counted(2 * ROWS), spark, tmp_path, workers=1, name="same")
-    wait_for_a_checkpoint(first)
+    stream_jobs.wait_for_a_checkpoint(first, 1)
     second = start(counted(2 * ROWS), spark, tmp_path, workers=1, name="same")
     with pytest.raises(errors.CheckpointError, match="another driver runs this job"):
         first.await_termination(60)
@@ -174,7 +173,7 @@ def test_of_two_drivers_the_later_one_goes_on(spark, tmp_path):
 def test_workers_leave_slots_to_other_jobs(spark, tmp_path):
     # Its rows come for ten times as long as the other job takes.
     with start(counted(10 * ROWS), spark, tmp_path, workers=8, parallelism=4) as query:
-        wait_for_a_checkpoint(query)
+        stream_jobs.wait_for_a_checkpoint(query, 1)
         assert spark.range(0, 100, 1, SLOTS).count() == 100
         assert query.state is JobState.RUNNING
 
@@ -198,7 +197,7 @@ def test_more_workers_than_slots_are_refused(spark, whole_slots):
 
 def test_the_slots_of_other_streaming_jobs_are_taken(spark, tmp_path, whole_slots):
     with start(counted(10 * ROWS), spark, tmp_path, workers=3) as query:
-        wait_for_a_checkpoint(query)
+        stream_jobs.wait_for_a_checkpoint(query, 1)
         assert query._master._pool.size == 3
         job = counted().sink(FunctionSink(print))
         with pytest.raises(errors.NotEnoughSlots, match="here 2") as refused:
@@ -241,7 +240,7 @@ def test_connections_can_be_encrypted(spark, tmp_path):
     options = {"tls": "require", "same_host_link": "off"}
     query = start(counted(), spark, tmp_path, workers=2, options=options)
     with query:
-        wait_for_a_checkpoint(query)
+        stream_jobs.wait_for_a_checkpoint(query, 1)
         peers = list(query._master._workers._peers.values())
         assert [one._link.tls is not None for one in peers] == [True, True]
         assert query.await_termination(120)

@@ -6,7 +6,7 @@ import sys
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
-from tests.spark.masters import PYSPARK
+from tests.kit.masters import PYSPARK
 
 import headgate as hg
 from headgate.spark import exchange

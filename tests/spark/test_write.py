@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 from pyspark import cloudpickle
 from pyspark.sql.types import StructType
-from tests.spark.masters import compares_rows
+from tests.kit.masters import compares_rows
 
 from headgate.errors import OptionError, SchemaMismatchError, SinkError, UnknownColumnError
 from headgate.sink import FileSink

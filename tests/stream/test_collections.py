@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
-from tests.stream import keys as k
-from tests.stream.calls import count_calls
+from tests.kit import keys as k
+from tests.kit.calls import count_calls
 
 from headgate.errors import SchemaMismatchError, StateError
 from headgate.key_groups import key_group_range

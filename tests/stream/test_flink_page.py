@@ -4,7 +4,7 @@ import inspect
 import re
 
 import pytest
-from tests.pages import ROOT
+from tests.kit.pages import ROOT
 
 import headgate.sink
 import headgate.source

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
-from tests.stream import keys as k
+from tests.kit import keys as k
 
 from headgate.errors import SchemaMismatchError, SnapshotError, StateError
 from headgate.key_groups import key_group_range

@@ -1,22 +1,13 @@
 """One headless browser for all tests of this folder, and the session of Spark."""
 
-import os
 import shutil
-import sys
 
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
-from tests.faults import sessions
-from tests.faults.watchdog import pytest_runtest_protocol
+from tests.kit import sessions
+from tests.kit.masters import MASTER
 from tests.soak.browser.visitor import Visitor
-from tests.spark.masters import MASTER
-
-#: pytest finds the hook by its name here.
-__all__ = ["pytest_runtest_protocol"]
-
-os.environ["PYSPARK_PYTHON"] = sys.executable
-os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 ARGUMENTS = (
     "--headless=new",

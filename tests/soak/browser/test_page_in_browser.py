@@ -8,7 +8,7 @@ import time
 
 import pytest
 from selenium.webdriver.common.keys import Keys
-from tests.observe.recorded import HOSTILE, slot, state, task, wide
+from tests.kit.runs import HOSTILE, slot, state, task, wide
 
 from headgate.observe.page.server import Page
 from headgate.observe.top.app import Top

@@ -16,10 +16,60 @@ from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
-from tests.soak.chaos import remains
-from tests.soak.chaos.session import make_session, wait_ready
+from tests.kit import processes, sessions
 
 from headgate.spark import exchange, last_stats
+
+#: Variable that every process of the session inherits.
+MARK = "HEADGATE_CHAOS"
+#: Seconds within which lost executors must be replaced.
+READY = 120.0
+
+
+class NotReady(RuntimeError):
+    """The session does not have all of its executors."""
+
+
+def make_session(mark, folder):
+    """Return a session with two executors of three slots. All of its processes have the mark."""
+    os.environ[MARK] = mark
+    builder = sessions.builder("local-cluster[2,3,1024]", "headgate chaos", folder)
+    confs = {
+        "spark.task.maxFailures": "4",
+        # Dozens of executors are lost, and each one must be replaced.
+        "spark.deploy.maxExecutorRetries": "-1",
+        # Spark must notice a stopped executor within the limit of a run.
+        "spark.executor.heartbeatInterval": "1s",
+        "spark.storage.blockManagerHeartbeatTimeoutMs": "8s",
+        "spark.network.timeoutInterval": "1s",
+        "spark.headgate.memory": "64m",
+    }
+    session = builder.config(map=confs).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+def wait_ready(session, mark):
+    """Wait until both executors run and Spark knows no others.
+
+    Raises:
+        NotReady: this is not so after :data:`READY` seconds.
+    """
+    end = time.monotonic() + READY
+    while True:
+        alive = {Path(p.folder).name for p in processes.marked(mark, MARK) if p.kind == "executor"}
+        if len(alive) == 2 and alive == _registered(session):
+            return
+        if time.monotonic() > end:
+            raise NotReady(f"executors {sorted(alive)}, Spark knows {_registered(session)}")
+        time.sleep(0.1)
+
+
+def _registered(session):
+    scala = session.sparkContext._jsc.sc()
+    known = scala.statusStore().executorList(True)
+    return {known.apply(i).id() for i in range(known.size())} - {"driver"}
+
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -191,18 +241,18 @@ def ran_needlessly(plan, folder):
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory):
-    token, folder = uuid.uuid4().hex, tmp_path_factory.mktemp("kept")
-    session = make_session(token, folder)
-    yield session, token, folder
+    mark, folder = uuid.uuid4().hex, tmp_path_factory.mktemp("kept")
+    session = make_session(mark, folder)
+    yield session, mark, folder
     session.stop()
-    remains.kill_all(token)
+    processes.kill_all(mark, MARK)
 
 
 @pytest.mark.timeout(LIMIT)
 @pytest.mark.parametrize("number", range(COUNT))
 def test_a_fault_costs_what_it_hit_and_no_rows(stage, number):
-    session, token, parent = stage
-    wait_ready(session, token)
+    session, mark, parent = stage
+    wait_ready(session, mark)
     folder, plan = parent / f"run-{number}", plan_of(number)
     folder.mkdir()
     out, right = build(session, plan, folder)

@@ -1,6 +1,5 @@
 """Drivers that have one slot, stop Spark or get Ctrl-C, each in a new process."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -8,8 +7,8 @@ import textwrap
 import time
 
 import pytest
-from tests.faults.sessions import SHORT_LIVED
-from tests.spark.masters import PYSPARK
+from tests.kit.masters import PYSPARK
+from tests.kit.sessions import SHORT_LIVED
 
 HEAD = """
 import os, sys, threading, time, warnings
@@ -45,7 +44,6 @@ def start(master, body, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
     )
 
 

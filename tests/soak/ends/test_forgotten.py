@@ -6,9 +6,9 @@ import time
 
 import pytest
 from pyspark import cloudpickle
-from tests.faults.patience import wait_until
-from tests.spark.masters import in_executors
-from tests.spark.served import served
+from tests.kit.hosts import served
+from tests.kit.masters import in_executors
+from tests.kit.waiting import wait_until
 
 from headgate.spark import exchange
 from headgate.spark.driver import application, kept_watch, lifetimes

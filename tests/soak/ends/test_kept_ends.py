@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark import InheritableThread, cloudpickle
 from pyspark.errors import PySparkException
-from tests.faults.patience import wait_until
-from tests.spark.masters import in_executors, not_in_executors
+from tests.kit.masters import in_executors, not_in_executors
+from tests.kit.waiting import wait_until
 
 from headgate.spark import exchange, last_stats
 

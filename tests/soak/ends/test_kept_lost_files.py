@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
-from tests.spark.masters import in_executors
-from tests.spark.outcomes import once
-from tests.spark.served import hosts_of, served
+from tests.kit.hosts import hosts_of, served
+from tests.kit.masters import in_executors
+from tests.kit.outcomes import once
 
 from headgate.spark import exchange, last_stats
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
-from tests.faults.patience import wait_until
+from tests.kit.hosts import hosts_of
+from tests.kit.masters import in_executors
+from tests.kit.outcomes import once
+from tests.kit.waiting import wait_until
 from tests.soak.ends.test_kept_lost_files import PRODUCERS, keep, right, same, way
-from tests.spark.masters import in_executors
-from tests.spark.outcomes import once
-from tests.spark.served import hosts_of
 
 from headgate.spark import last_stats
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,16 +13,88 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import sink_kit as kit
-import stream_kit
 from confluent_kafka import TopicPartition
-from tests.soak.kafka import commit_program
+from tests.kit import sinks, stream_sinks
 from tests.soak.kafka.broker import ANSWER
-from tests.soak.kafka.crashing import crashing
 
 from headgate.errors import SinkError
 from headgate.sink import CommitterContext, WriterContext
 from headgate.sink.kafka import KafkaSink
+from headgate.sink.kafka import committer as committers
+
+#: The calls of a producer that change something at the broker.
+CALLS = (
+    *("init_transactions", "begin_transaction", "produce", "flush"),
+    *("send_offsets_to_transaction", "commit_transaction", "abort_transaction"),
+)
+
+
+class Steps:
+    """Passes calls on to a producer; ``step`` is called before and after each of :data:`CALLS`."""
+
+    def __init__(self, producer, step):
+        self._producer, self._step = producer, step
+
+    def __getattr__(self, name):
+        call = getattr(self._producer, name)
+        if name not in CALLS:
+            return call
+
+        def counted(*args, **options):
+            self._step(f"before {name}")
+            result = call(*args, **options)
+            self._step(f"after {name}")
+            return result
+
+        return counted
+
+
+def crashing(committer, step):
+    """Have a committer call ``step`` around the calls of its producers."""
+    assert isinstance(committer, committers.KafkaCommitter)
+    open_, made = committer._open, committers.Producing
+
+    class Counted(made):
+        def __init__(self, properties):
+            super().__init__(properties)
+            self.producer = Steps(self.producer, step)
+
+    def opened():
+        committers.Producing = Counted
+        try:
+            return open_()
+        finally:
+            committers.Producing = made
+
+    committer._open = opened
+    return committer
+
+
+#: The job whose process is killed.
+JOB = "killed"
+
+
+def main():
+    """Commit a checkpoint, and die by SIGKILL at a step of the transaction: a number from 1, 0 for none.
+
+    Arguments: SERVERS TOPIC STAGING STEP COMMITTABLE...
+    """
+    servers, topic, staging, step, *committables = sys.argv[1:]
+    at, seen = int(step), []
+
+    def count(name):
+        seen.append(name)
+        if len(seen) == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sink = KafkaSink(topic, servers, delivery="exactly_once", staging=staging)
+    committer = sink.create_committer(CommitterContext(JOB))
+    crashing(committer, count)
+    committer.start(1)
+    committer.commit(1, [one.encode() for one in committables])
+    committer.close()
+    print("done", len(seen))
+
 
 ROOT = Path(__file__).resolve().parents[3]
 #: Seconds for a test that plays dozens of jobs.
@@ -61,7 +135,7 @@ def job(broker, staging, faults):
     def visible():
         return [int(message.value()) for message in broker.rows(topic)]
 
-    return stream_kit.StreamJob(make_sink, visible, faults), topic
+    return stream_sinks.StreamJob(make_sink, visible, faults), topic
 
 
 @pytest.fixture
@@ -81,17 +155,17 @@ PARTS = 4
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_crash_at_every_step_shows_each_row_once(broker, staging, part):
-    faults = kit.Faults()
+    faults = sinks.Faults()
     whole, topic = job(broker, staging, faults)
-    stream_kit.play(whole, SCRIPT)
+    stream_sinks.play(whole, SCRIPT)
     assert whole.crashes == []
     steps = list(faults.seen)
     kinds = {step.split()[-1] for step in steps}
     assert {"commit_transaction", "produce", "send_offsets_to_transaction"} <= kinds
     crashed = set()
     for number in range(part + 1, len(steps), 2 * PARTS):
-        crashing_job, topic = job(broker, staging, kit.Faults(number))
-        stream_kit.play(crashing_job, SCRIPT)
+        crashing_job, topic = job(broker, staging, sinks.Faults(number))
+        stream_sinks.play(crashing_job, SCRIPT)
         crashed.update(crashing_job.crashes)
         left = [path for path in (staging / topic).rglob("*") if path.is_file()]
         assert left == [], crashing_job.crashes
@@ -113,8 +187,8 @@ def test_random_jobs_with_random_crashes(broker, staging):
             )
             for _ in range(10)
         ]
-        playing, _ = job(broker, staging, kit.Faults(chance.randrange(1, 120)))
-        stream_kit.play(playing, script)
+        playing, _ = job(broker, staging, sinks.Faults(chance.randrange(1, 120)))
+        stream_sinks.play(playing, script)
 
 
 def stage(sink, numbers, name, checkpoint=1, restored=None):
@@ -137,11 +211,17 @@ def test_a_committer_that_is_killed_at_any_step(broker, staging):
         sink = KafkaSink(
             topic, broker.servers, delivery="exactly_once", staging=str(staging / topic)
         )
-        first = sink.create_committer(CommitterContext(commit_program.JOB))
+        first = sink.create_committer(CommitterContext(JOB))
         first.start(None)
         first.close()
-        staged = stage(sink, range(3), commit_program.JOB).decode()
-        command = [sys.executable, "-m", "tests.soak.kafka.commit_program", broker.servers, topic]
+        staged = stage(sink, range(3), JOB).decode()
+        command = [
+            sys.executable,
+            "-m",
+            "tests.soak.kafka.test_kafka_exactly_once",
+            broker.servers,
+            topic,
+        ]
         done = subprocess.run(
             [*command, str(staging / topic), str(number), staged],
             cwd=ROOT,
@@ -153,7 +233,7 @@ def test_a_committer_that_is_killed_at_any_step(broker, staging):
         seen.append(done.returncode)
         # What a killed transaction left is no row, before and after its end.
         assert values(broker, topic) in ([], [0, 1, 2])
-        again = sink.create_committer(CommitterContext(commit_program.JOB))
+        again = sink.create_committer(CommitterContext(JOB))
         again.start(1)
         again.commit(1, [staged.encode()])
         again.commit(1, [staged.encode()])
@@ -291,3 +371,7 @@ def test_a_committable_that_an_earlier_checkpoint_committed_is_left_out(broker, 
     committer.commit(3, [second])
     assert values(broker, topic) == [1, 2]
     committer.close()
+
+
+if __name__ == "__main__":
+    main()

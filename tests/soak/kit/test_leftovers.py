@@ -12,8 +12,8 @@ import threading
 import time
 
 import pytest
-from tests.faults import processes
-from tests.faults.leftovers import Leftovers, established
+from tests.kit import processes
+from tests.kit.leftovers import Leftovers, established
 
 import headgate as hg
 
@@ -186,8 +186,8 @@ def test_of_a_stopped_application_only_workers_that_loaded_headgate_are_left(loa
 
 SERVERS = """
 from multiprocessing import forkserver, resource_tracker
-from tests.faults.leftovers import Leftovers, servers_of_multiprocessing
-from tests.faults.processes import family
+from tests.kit.leftovers import Leftovers, servers_of_multiprocessing
+from tests.kit.processes import family
 
 leftovers = Leftovers()
 forkserver.ensure_running()

@@ -6,9 +6,9 @@ import time
 
 import pytest
 from pyspark import cloudpickle
-from tests.faults import processes
-from tests.faults.leftovers import Leftovers, of_worker
-from tests.faults.patience import wait_until
+from tests.kit import processes
+from tests.kit.leftovers import Leftovers, of_worker
+from tests.kit.waiting import wait_until
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

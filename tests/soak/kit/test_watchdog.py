@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 
-CONFTEST = "from tests.faults.watchdog import pytest_runtest_protocol\n"
+CONFTEST = "from tests.kit.watchdog import pytest_runtest_protocol\n"
 
 HANGING = """
 import ctypes

@@ -10,17 +10,9 @@ import threading
 import time
 
 import pytest
-from tests.faults.network import (
-    NUMBERS,
-    SECRET,
-    Task,
-    assert_same,
-    drain,
-    environment,
-    nothing_left,
-    numbers,
-    wire,
-)
+from tests.data_plane import wire
+from tests.data_plane.conftest import environment, nothing_left
+from tests.data_plane.plane import NUMBERS, SECRET, Task, assert_same, drain, numbers
 
 import headgate as hg
 

@@ -4,8 +4,10 @@ import pickle
 import time
 
 import pytest
-from tests.faults.network import Child, Task, environment, nothing_left
-from tests.soak.network.hosts import ADDRESSES, hosts, ip, on
+from tests.data_plane.conftest import environment, nothing_left
+from tests.data_plane.plane import Task
+from tests.faults.network import Child
+from tests.kit.namespaces import ADDRESSES, hosts, ip
 
 __all__ = ["environment", "hosts", "nothing_left"]
 
@@ -53,13 +55,13 @@ def test_a_link_that_goes_down_is_a_lost_peer_on_both_sides(hosts, traffic):
         if traffic == "busy"
         else "turn += 1; time.sleep(0.001 if turn < 5 else 200)"
     )
-    with Child(SERVE.replace("PAUSE", pause), command=on(hosts[0])) as producer:
+    with Child(SERVE.replace("PAUSE", pause), command=hosts.on("first")) as producer:
         address = pickle.loads(bytes.fromhex(producer.line()))
         assert address.host == ADDRESSES[0]
-        with Child(READ, address, on(hosts[1])) as consumer:
+        with Child(READ, address, hosts.on("second")) as consumer:
             assert consumer.line() == "reads"
             time.sleep(1)
-            assert ip("-n", hosts[1], "link", "set", hosts[1], "down").returncode == 0
+            ip("-n", hosts.name("second"), "link", "set", "eth0", "down")
             down = time.monotonic()
             sides = {"consumer": consumer} | ({"producer": producer} if traffic == "busy" else {})
             waiting = {name: Task(child.line, 150) for name, child in sides.items()}

@@ -8,9 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.faults.fault import DELAYS, KINDS, TO_CLIENT, TO_TARGET, Fault
-from tests.faults.fault_proxy import FaultProxy
-from tests.faults.network import Task, nothing_left, wait_until, wire
+from tests.data_plane import wire
+from tests.data_plane.conftest import nothing_left
+from tests.data_plane.plane import Task, wait_until
+from tests.kit.fault_proxy import FaultProxy
+from tests.kit.faults import DELAYS, KINDS, TO_CLIENT, TO_TARGET, Fault
 
 __all__ = ["nothing_left"]
 
@@ -199,7 +201,7 @@ def test_as_a_process_it_says_where_it_listens_and_takes_orders(server):
         [
             sys.executable,
             "-m",
-            "tests.faults.fault_proxy",
+            "tests.kit.fault_proxy",
             "--target",
             target,
             "--seed",

@@ -5,27 +5,11 @@ import signal
 import time
 
 import pytest
-from tests.faults.network import (
-    CONSUME,
-    ENDLESS,
-    EXPECTED,
-    NUMBERS,
-    PRODUCE,
-    SEEDS,
-    TO_CLIENT,
-    TO_TARGET,
-    Child,
-    FaultProxy,
-    Run,
-    Task,
-    address_of,
-    assert_same,
-    drain,
-    environment,
-    nothing_left,
-    numbers,
-    wait_until,
-)
+from tests.data_plane.conftest import environment, nothing_left
+from tests.data_plane.plane import NUMBERS, Task, assert_same, drain, numbers, wait_until
+from tests.faults.network import CONSUME, ENDLESS, EXPECTED, PRODUCE, SEEDS, Child, Run, address_of
+from tests.kit.fault_proxy import FaultProxy
+from tests.kit.faults import TO_CLIENT, TO_TARGET
 
 import headgate as hg
 

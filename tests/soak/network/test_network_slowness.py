@@ -7,20 +7,10 @@ import time
 
 import pyarrow as pa
 import pytest
-from tests.faults.network import (
-    EXPECTED,
-    NUMBERS,
-    TO_CLIENT,
-    TO_TARGET,
-    Fault,
-    Run,
-    Task,
-    assert_same,
-    environment,
-    nothing_left,
-    numbers,
-    wait_until,
-)
+from tests.data_plane.conftest import environment, nothing_left
+from tests.data_plane.plane import NUMBERS, Task, assert_same, numbers, wait_until
+from tests.faults.network import EXPECTED, Run
+from tests.kit.faults import TO_CLIENT, TO_TARGET, Fault
 
 import headgate as hg
 

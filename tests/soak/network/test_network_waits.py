@@ -6,8 +6,9 @@ import shutil
 import subprocess
 
 import pytest
-from tests.faults.network import Child, environment, nothing_left
-from tests.soak.network.hosts import ADDRESSES, hosts, on
+from tests.data_plane.conftest import environment, nothing_left
+from tests.faults.network import Child
+from tests.kit.namespaces import ADDRESSES, hosts
 
 from headgate.observe.record import Task
 from headgate.observe.verdict import verdict_of_exchange
@@ -55,13 +56,13 @@ KEPT_CASES = {
 }
 
 
-def limit(host, rate):
-    """Limit what a host sends, in Mbit/s."""
+def limit(command, rate):
+    """Limit what a host sends, in Mbit/s; the command runs another one there."""
     if shutil.which("tc") is None:
         pytest.skip("there is no `tc` command")
-    words = ["tc", "qdisc", "add", "dev", host, "root", "tbf"]
+    words = ["tc", "qdisc", "add", "dev", "eth0", "root", "tbf"]
     words += ["rate", f"{rate}mbit", "burst", "32kbit", "latency", "400ms"]
-    done = subprocess.run([*on(host), *words], check=False, capture_output=True, text=True)
+    done = subprocess.run([*command, *words], check=False, capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"no limit of a link here: {done.stderr.strip()}")
 
@@ -73,12 +74,12 @@ def test_the_consumer_of_a_kept_exchange_names_the_other_hosts_only_if_it_waits_
 ):
     rate, pause, has_files, kind = KEPT_CASES[case]
     if rate is not None:
-        limit(hosts[0], rate)
+        limit(hosts.on("first"), rate)
     file = str(tmp_path / "kept")
-    with Child(SERVE_KEPT, file, on(hosts[0])) as server:
+    with Child(SERVE_KEPT, file, hosts.on("first")) as server:
         place, kept = pickle.loads(bytes.fromhex(server.line()))
         asked = kept if has_files else place
-        with Child(READ_KEPT.replace("PAUSE", str(pause)), asked, on(hosts[1])) as consumer:
+        with Child(READ_KEPT.replace("PAUSE", str(pause)), asked, hosts.on("second")) as consumer:
             read = json.loads(consumer.line(150))
             assert consumer.end()[0] == 0
         server.process.stdin.write("\n")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from scripts.page_blocks import ROOT, Block, blocks, wrong_with
-from tests.pages import RUN_BY
+from tests.kit.pages import RUN_BY
 
 PAGES = sorted(page for page, test in RUN_BY.items() if Path(test).name == Path(__file__).name)
 #: The session that a page expects which makes none: one line above its first block.

@@ -5,7 +5,7 @@ import sys
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
-from tests.spark.json_stream import ROWS, Writing, add, found, staged, start
+from tests.kit.json_stream import ROWS, Writing, add, found, staged, start
 
 # The Python processes of Spark cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

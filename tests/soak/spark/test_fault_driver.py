@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.faults.sessions import SHORT_LIVED
-from tests.spark.outcomes import rounds, wait_for
+from tests.kit.outcomes import rounds
+from tests.kit.sessions import SHORT_LIVED
+from tests.kit.waiting import wait_until
 
 HEAD = """
 import os, sys, threading, time, warnings
@@ -65,7 +66,6 @@ class Driver:
             stderr=subprocess.PIPE,
             text=True,
             cwd=folder,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         )
 
     @property
@@ -88,7 +88,7 @@ class Driver:
         return found
 
     def wait_for_workers(self, number=2):
-        assert wait_for(lambda: len(self.workers) >= number, 300), self.process.poll()
+        wait_until(lambda: len(self.workers) >= number, "the workers", 300)
 
     def result(self):
         out, err = self.process.communicate(timeout=300)
@@ -170,8 +170,8 @@ def test_a_driver_that_is_gone_leaves_no_process_behind(driver, how):
             os.kill(pid, signal.SIGKILL)
     started = time.monotonic()
     workers = one.workers
-    assert wait_for(lambda: not any(map(is_running, workers)), 20), "workers"
+    wait_until(lambda: not any(map(is_running, workers)), "no worker runs", 20)
     seconds = time.monotonic() - started
-    assert wait_for(lambda: not any(map(is_running, left)), 30), list(filter(is_running, left))
+    wait_until(lambda: not any(map(is_running, left)), f"none of {left} runs", 30)
     print(f"{how}: workers ended within {seconds:.1f} s, all {len(left)} processes within")
     print(f"{time.monotonic() - started:.1f} s")

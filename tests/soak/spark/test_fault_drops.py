@@ -7,7 +7,7 @@ import time
 
 import pytest
 from pyspark import cloudpickle
-from tests.spark.outcomes import RIGHT, once, outcome_of, rounds
+from tests.kit.outcomes import RIGHT, once, outcome_of, rounds
 
 from headgate.spark import exchange
 from headgate.spark.driver import kept_watch

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
-from tests.spark.masters import in_executors
-from tests.spark.outcomes import RIGHT, once, outcome_of, rounds, wait_for, wait_for_executors
+from tests.kit.masters import in_executors
+from tests.kit.outcomes import RIGHT, once, outcome_of, rounds, wait_for_executors
+from tests.kit.waiting import wait_until
 
 from headgate.spark import exchange
 
@@ -91,13 +92,13 @@ def test_the_processes_of_a_killed_executor_end_by_themselves(spark, numbers, tm
     )
     action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
     action.start()
-    assert wait_for(lambda: any(tmp_path.glob("blocked-*")), 60)
+    wait_until(lambda: any(tmp_path.glob("blocked-*")), "a blocked task")
     executor = int(next(tmp_path.glob("blocked-*")).name.partition("-")[2])
     theirs = workers(tmp_path)[executor]
     assert b"CoarseGrainedExecutorBackend" in Path(f"/proc/{executor}/cmdline").read_bytes()
     os.kill(executor, signal.SIGKILL)
     killed = time.monotonic()
-    assert wait_for(lambda: not any(map(is_running, theirs)), ORPHANS), "orphans"
+    wait_until(lambda: not any(map(is_running, theirs)), "no orphans", ORPHANS)
     print(f"{len(theirs)} workers ended within {time.monotonic() - killed:.2f} s")
     action.join(90)
     spark.sparkContext.cancelAllJobs()
@@ -200,7 +201,7 @@ def test_a_task_that_spark_is_told_to_kill(spark, numbers, tmp_path, role, inter
     result = exchange(numbers, by="k", num_partitions=2, schema=numbers.schema, **{role: work})
     action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
     action.start()
-    assert wait_for(lambda: list(tmp_path.glob("task-*")), 60)
+    wait_until(lambda: any(tmp_path.glob("task-*")), "a task")
     attempt = int(next(tmp_path.glob("task-*")).name.split("-")[1])
     spark.sparkContext._jsc.sc().killTaskAttempt(attempt, interrupt, "a test")
     action.join(90)

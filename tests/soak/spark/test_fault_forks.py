@@ -11,9 +11,9 @@ import time
 
 import pytest
 from pyspark import cloudpickle
-from tests.spark.masters import in_executors
-from tests.spark.outcomes import outcome_of, rounds
-from tests.spark.served import served
+from tests.kit.hosts import served
+from tests.kit.masters import in_executors
+from tests.kit.outcomes import outcome_of, rounds
 
 from headgate.spark import exchange
 

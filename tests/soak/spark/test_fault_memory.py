@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
-from tests.spark.masters import in_executors
-from tests.spark.outcomes import outcome_of
+from tests.kit.masters import in_executors
+from tests.kit.outcomes import outcome_of
 
 from headgate.spark import exchange
 

@@ -8,11 +8,11 @@ import threading
 import time
 
 import pytest
-from tests.driver.served import EXCHANGE, SECRET, connected, place, serving, told
-from tests.faults.patience import wait_until
-from tests.spark.masters import in_executors
-from tests.spark.outcomes import outcome_of, rounds, wait_for
-from tests.spark.served import served
+from tests.kit.hosts import served
+from tests.kit.masters import in_executors
+from tests.kit.outcomes import outcome_of, rounds
+from tests.kit.places import EXCHANGE, SECRET, connected, place, serving, told
+from tests.kit.waiting import wait_until
 
 from headgate.control.address import CoordinatorAddress
 from headgate.control.connection import WorkerConnection
@@ -241,7 +241,7 @@ def test_strangers_are_named_in_the_log_ten_times_and_then_once_in_a_thousand(pl
     for _ in range(2_050):
         with dial(places.server.port, b"GET / HTTP/1.1\r\n" + b"x" * 100) as sock:
             answer(sock)
-    assert wait_for(lambda: len(closed()) >= 12, 30)
+    wait_until(lambda: len(closed()) >= 12, "12 are closed", 30)
     assert closed() == [*range(1, 11), 1_000, 2_000]
 
 

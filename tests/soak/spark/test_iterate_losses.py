@@ -8,9 +8,9 @@ import time
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
+from tests.kit.masters import PYSPARK, in_executors
+from tests.kit.outcomes import once, wait_for_executors
 from tests.soak.spark.test_kept_losses import executor_of_this_worker
-from tests.spark.masters import PYSPARK, in_executors
-from tests.spark.outcomes import once, wait_for_executors
 
 from headgate.spark import iterate
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
-from tests.spark.masters import in_executors
-from tests.spark.outcomes import once, wait_for_executors
+from tests.kit.masters import in_executors
+from tests.kit.outcomes import once, wait_for_executors
 
 import headgate as hg
 from headgate.spark import exchange, last_stats

@@ -5,7 +5,7 @@ import os
 import subprocess
 
 import pytest
-from tests.spark.own_driver import drive
+from tests.kit.own_driver import drive
 
 pytestmark = pytest.mark.timeout(400)
 

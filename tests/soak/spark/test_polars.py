@@ -1,7 +1,7 @@
 """Frames of polars as output of reduce. Polars keeps descriptors, so it has its own session."""
 
 import pytest
-from tests.spark.own_driver import drive
+from tests.kit.own_driver import drive
 
 pytest.importorskip("polars")
 

@@ -1,7 +1,7 @@
 """The slowest stage of kept exchanges on a real Spark: each cause is named, and nothing if nothing is slow."""
 
 import pytest
-from tests.spark.own_driver import drive
+from tests.kit.own_driver import drive
 
 FUNCTIONS = """
 def same(batches):

@@ -8,11 +8,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from tests.faults.patience import wait_until
-from tests.faults.sessions import SHORT_LIVED
-from tests.spark.masters import in_executors
-from tests.spark.outcomes import wait_for_executors
-from tests.spark.stream_kit import ROWS, check, counted, signed, start, wait_for_rows
+from tests.kit.masters import in_executors
+from tests.kit.outcomes import wait_for_executors
+from tests.kit.sessions import SHORT_LIVED
+from tests.kit.spark_jobs import ROWS, check, counted, signed, start, wait_for_rows
+from tests.kit.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -22,7 +22,7 @@ import os, sys, tempfile
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
 from pyspark.sql import SparkSession
-from tests.spark import stream_kit
+from tests.kit import spark_jobs
 folder = Path(sys.argv[1])
 spark = (SparkSession.builder.master("local-cluster[2,2,1024]").config("spark.ui.enabled", "false")
     .config("spark.ui.showConsoleProgress", "false").config("spark.headgate.memory", "16m")
@@ -31,8 +31,8 @@ spark = (SparkSession.builder.master("local-cluster[2,2,1024]").config("spark.ui
     .config("spark.executor.extraJavaOptions", {SHORT_LIVED!r})
     .getOrCreate())
 spark.sparkContext.setLogLevel("OFF")
-query = stream_kit.start(stream_kit.counted(2 * stream_kit.ROWS, folder=folder), spark, folder, name="counts")
-stream_kit.wait_for_rows(query, folder)
+query = spark_jobs.start(spark_jobs.counted(2 * spark_jobs.ROWS, folder=folder), spark, folder, name="counts")
+spark_jobs.wait_for_rows(query, folder)
 (folder / "has-rows").touch()
 assert query.await_termination(180)
 spark.stop()
@@ -64,8 +64,7 @@ def test_a_killed_driver_is_replaced_by_the_next_one(spark, tmp_path):
     script = tmp_path / "driver.py"
     script.write_text(textwrap.dedent(DRIVER), encoding="utf-8")
     run = [sys.executable, str(script), str(tmp_path)]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-    first = subprocess.Popen(run, cwd=tmp_path, env=environment)
+    first = subprocess.Popen(run, cwd=tmp_path)
     try:
         done = (tmp_path / "has-rows").exists
         wait_until(lambda: done() or first.poll() is not None, "rows have come", 180)
@@ -81,7 +80,7 @@ def test_a_killed_driver_is_replaced_by_the_next_one(spark, tmp_path):
         30,
     )
     before = list((tmp_path / "out").glob("*.parquet"))
-    again = subprocess.run(run, cwd=tmp_path, env=environment, check=False, timeout=300)
+    again = subprocess.run(run, cwd=tmp_path, check=False, timeout=300)
     assert again.returncode == 0
     assert all(one.exists() for one in before)
     check(spark, tmp_path, 2 * ROWS)

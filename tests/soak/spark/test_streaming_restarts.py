@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2")
 
-from tests.faults.patience import wait_until
-from tests.spark.number_stream import ROWS, Folder, stream, sunk
-from tests.spark.outcomes import rounds
+from tests.kit.number_stream import ROWS, Folder, stream, sunk
+from tests.kit.outcomes import rounds
+from tests.kit.waiting import wait_until
 
 
 def wait_while_it_runs(query, condition):

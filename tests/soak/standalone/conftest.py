@@ -11,9 +11,9 @@ import pytest
 # The tests share modules, and pytest's importlib mode does not add their folder to the path.
 sys.path.append(str(Path(__file__).parent))
 
-from namespaces import PREFIX, Network, why_not
 from packed_environment import build_wheel, pack
 from standalone_cluster import DRIVER, MASTER, WORKERS, Cluster, Session
+from tests.kit.namespaces import PREFIX, Network, why_not
 
 WHY_NOT = why_not()
 

@@ -41,17 +41,6 @@ def places(batches):
     yield pa.RecordBatch.from_pylist([row])
 
 
-def totals(batches):
-    """Yield the count of rows and of distinct numbers, and nothing before the end."""
-    import numpy as np
-    import pyarrow as pa
-
-    seen = [batch["id"].to_numpy() for batch in batches]
-    ids = np.concatenate([*seen, np.empty(0, np.int64)])
-    distinct = len(np.unique(ids))
-    yield pa.record_batch({"n": [len(ids)], "distinct": [distinct], "total": [int(ids.sum())]})
-
-
 class Program:
     def __init__(self, spark, sock):
         self._spark = spark

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from namespaces import Network
+from tests.kit.namespaces import Network
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]

@@ -1,16 +1,72 @@
-"""The doctor on hosts that reach the driver, and not each other; and on a slow link."""
+"""The doctor on hosts that reach the driver, and not each other; and on a slow link.
+
+Its parts run without Spark, each on a host of its own: this file, with the arguments
+post PLACE NUMBER SIZE SECONDS (writes PLACE, prints the report as JSON) or task PLACE NUMBER (waits for PLACE).
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import pickle
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from namespaces import Network, ip, why_not
+from tests.kit.namespaces import Network, ip, why_not
 
-PROGRAM = Path(__file__).with_name("doctor_program.py")
+from headgate._option_table import TASK_OPTIONS
+from headgate._options import resolve
+from headgate.spark.doctor.checks import network
+from headgate.spark.doctor.context import Context
+from headgate.spark.doctor.crew import Connections, Invited, examine
+from headgate.spark.doctor.examination import findings_of
+from headgate.spark.doctor.findings import Report
+from headgate.spark.doctor.peer import PeerTask, run
+
+
+def own_address():
+    """Return the address of this host, which has one beside the loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        asking.connect(("198.18.0.254", 9))  # sends nothing
+        return asking.getsockname()[0]
+
+
+def post(place, number, size, seconds):
+    """Examine so many tasks."""
+    address = own_address()
+    begin = time.monotonic()
+    with Connections(address, address, 60.0, tls=False) as made:
+        whole = place.with_suffix(".whole")
+        whole.write_bytes(pickle.dumps(made.place))
+        whole.rename(place)
+        names = {n: f"{n}" for n in range(number)}
+        guests = Invited(names, names, is_alone=False, failed=dict)
+        crew, _ = examine(made, guests, size, begin + seconds)
+    found = findings_of(
+        Context(crew=crew, master="spark://"), [network.driver, network.pairs, network.speed]
+    )
+    report = Report("0", "spark://", number, time.monotonic() - begin, found)
+    pairs = [[pair.writer, pair.reader, pair.rate, pair.link, pair.error] for pair in crew.pairs]
+    print(json.dumps({"report": report.to_json(), "pairs": pairs}))
+
+
+def task(place, number):
+    """Run one task."""
+    while not place.exists():
+        time.sleep(0.05)
+    parsed = resolve("exchange", {})
+    options = {name: parsed[name] for name in TASK_OPTIONS}
+    schema = pa.schema([("value", pa.int64())])
+    list(run(PeerTask(pickle.loads(place.read_bytes()), options, schema), [number]))
+
+
+ROOT = Path(__file__).resolve().parents[3]
+PROGRAM = [sys.executable, "-m", "tests.soak.standalone.test_doctor_hosts"]
 HOSTS = ("one", "two", "three")
 
 pytestmark = pytest.mark.timeout(900)
@@ -31,10 +87,8 @@ def examined(network, folder, size=4 << 20, seconds=120):
     place = folder / "place"
 
     def start(host, *words):
-        command = [sys.executable, str(PROGRAM), *map(str, words)]
-        return network.start(
-            host, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return network.start(host, [*PROGRAM, *map(str, words)], cwd=ROOT, **pipes)
 
     post = start("driver", "post", place, len(HOSTS), size, seconds)
     tasks = [start(host, "task", place, number) for number, host in enumerate(HOSTS)]
@@ -87,14 +141,17 @@ def test_a_host_that_does_not_reach_the_driver_is_named(hosts, tmp_path):
 def examined_without(network, folder, host):
     """Return as :func:`examined` does, and let the task of a host be killed, as Spark does at the end."""
     place = folder / "place"
-    words = [sys.executable, str(PROGRAM)]
     post = network.start(
         "driver",
-        [*words, "post", str(place), str(len(HOSTS)), str(1 << 20), "60"],
+        [*PROGRAM, "post", str(place), str(len(HOSTS)), str(1 << 20), "60"],
+        cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
     )
-    tasks = {h: network.start(h, [*words, "task", str(place), str(n)]) for n, h in enumerate(HOSTS)}
+    tasks = {
+        h: network.start(h, [*PROGRAM, "task", str(place), str(n)], cwd=ROOT)
+        for n, h in enumerate(HOSTS)
+    }
     said, _ = post.communicate(timeout=300)
     network.kill(host)
     for one in tasks.values():
@@ -121,3 +178,9 @@ def test_the_slow_link_is_named(hosts, tmp_path):
     assert "the slowest, 1 -> " in found["summary"]
     slowest = min((pair for pair in pairs if pairs[pair][0]), key=lambda pair: pairs[pair][0])
     assert slowest[0] == "1", pairs
+
+
+if __name__ == "__main__":
+    kind, folder, *rest = sys.argv[1:]
+    assert os.getuid() == 0
+    {"post": post, "task": task}[kind](Path(folder), *map(int, rest))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from standalone_cluster import WORKERS
-from tests.faults.patience import wait_until
+from tests.kit.waiting import wait_until
 
 ROWS = 300_000
 #: Jobs in which a random process is killed.

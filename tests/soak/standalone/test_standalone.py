@@ -12,10 +12,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-import namespaces
 import pytest
 from standalone_cluster import CORES, ROOT, WORKERS, recipe
-from tests.faults.patience import wait_until
+from tests.kit import namespaces
+from tests.kit.waiting import wait_until
 
 #: The worker whose link is cut.
 CUT = WORKERS[1]

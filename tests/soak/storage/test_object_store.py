@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
-from tests.faults.patience import wait_until
-from tests.stream.jobs import kit
+from tests.kit import stream_jobs
+from tests.kit.waiting import wait_until
 
 from headgate import errors
 from headgate.sink import FileSink
@@ -72,9 +72,9 @@ def slowly(batch):
 
 def start(uri, tmp_path, failure=None, **options):
     made = (
-        kit.numbers(ROWS, rate=1500)
+        stream_jobs.numbers(ROWS, rate=1500)
         .key_by("key")
-        .process(kit.Count, schema=kit.COUNTED, name="count")
+        .process(stream_jobs.Count, schema=stream_jobs.COUNTED, name="count")
     )
     if failure:
         made = made.map(failure, name="fails")
@@ -82,14 +82,6 @@ def start(uri, tmp_path, failure=None, **options):
     job = made.sink(FileSink(str(tmp_path / "out")), name="files")
     settings = {"checkpoint": uri("job"), "parallelism": 2, "interval": 0.2, "name": "counts"}
     return job.start(**{**settings, **options})
-
-
-def wait_for_a_checkpoint(query):
-    def complete():
-        return any(one.status == "complete" for one in query.status.checkpoints)
-
-    wait_until(complete, "a checkpoint is complete", 60)
-    assert not query.state.is_over, "the job is too short"
 
 
 def files(uri, path):
@@ -100,11 +92,11 @@ def files(uri, path):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_failure_loses_and_repeats_no_row(uri, tmp_path, workers):
-    failure = kit.FailOnce(file=tmp_path / "failed", after=ROWS // 4)
+    failure = stream_jobs.FailOnce(file=tmp_path / "failed", after=ROWS // 4)
     query = start(uri, tmp_path, failure, workers=workers, alignment="unaligned")
     assert query.await_termination(120)
     assert query.status.restarts == 1
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
     # Folders of tasks of older attempts went with their checkpoints.
     attempts = {path.split("/")[3] for path in files(uri, "job/tasks")}
     assert len(attempts) <= 1
@@ -112,16 +104,16 @@ def test_a_failure_loses_and_repeats_no_row(uri, tmp_path, workers):
 
 def test_a_cancelled_job_goes_on_with_other_options_of_the_store(uri, tmp_path):
     query = start(uri, tmp_path, alignment="unaligned")
-    wait_for_a_checkpoint(query)
+    stream_jobs.wait_for_a_checkpoint(query, 1)
     query.cancel()
     query = start(lambda path: f"{uri(path)}&allow_bucket_deletion=true", tmp_path, parallelism=3)
     assert query.await_termination(120)
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
 def test_a_savepoint_is_read_and_restored(uri, tmp_path):
     query = start(uri, tmp_path)
-    wait_for_a_checkpoint(query)
+    stream_jobs.wait_for_a_checkpoint(query, 1)
     query.stop(savepoint=uri("saved"), timeout=60)
     (count,) = {path.rpartition("/")[0] for path in files(uri, "saved/tasks") if "0-count" in path}
     table = read_savepoint(uri(count.partition("/")[2].rpartition("/")[0]))["count"]
@@ -129,19 +121,19 @@ def test_a_savepoint_is_read_and_restored(uri, tmp_path):
     assert table.num_rows
     query = start(uri, tmp_path, savepoint=uri("saved"), checkpoint=uri("other"), parallelism=1)
     assert query.await_termination(120)
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
 def test_a_store_that_does_not_answer_for_a_while_costs_time_only(server, uri, tmp_path):
     query = start(uri, tmp_path)
-    wait_for_a_checkpoint(query)
+    stream_jobs.wait_for_a_checkpoint(query, 1)
     os.kill(server[0].pid, signal.SIGSTOP)
     try:
         time.sleep(2)
     finally:
         os.kill(server[0].pid, signal.SIGCONT)
     assert query.await_termination(120)
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
 def test_a_store_that_is_not_there_is_an_error_with_its_uri(uri, tmp_path):

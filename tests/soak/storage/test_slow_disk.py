@@ -1,7 +1,6 @@
 """An exchange on Spark whose local directory is on a slow disk: the verdict names the disk."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -9,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.faults.patience import wait_until
+from tests.kit.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 SLOW = Path(__file__).with_name("slow_files.py")
@@ -20,7 +19,7 @@ import json, sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
 import numpy as np, pyarrow as pa
-from tests.faults import sessions
+from tests.kit import sessions
 from headgate.spark import exchange, last_stats
 folder = Path(sys.argv[1])
 spark = sessions.builder("local[2]", "disk", folder).config("spark.headgate.memory", "16m").getOrCreate()
@@ -43,10 +42,7 @@ spark.stop()
 def verdict(folder):
     """Run the program; return the kind and the text of its verdict."""
     run = [sys.executable, "-c", PROGRAM, str(folder)]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(
-        run, capture_output=True, text=True, timeout=400, env=environment, check=False
-    )
+    done = subprocess.run(run, capture_output=True, text=True, timeout=400, check=False)
     print(done.stdout)
     assert done.returncode == 0, done.stderr
     line = next(line for line in done.stdout.splitlines() if line.startswith("VERDICT"))

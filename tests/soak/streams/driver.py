@@ -14,8 +14,8 @@ import sys
 import threading
 from pathlib import Path
 
-from tests.faults import processes, sessions
-from tests.faults.leftovers import Leftovers
+from tests.kit import processes, sessions
+from tests.kit.leftovers import Leftovers
 from tests.soak.streams import pipeline
 
 import headgate as hg

@@ -27,7 +27,6 @@ BATCH, SPLITS = 40, 5
 SCHEMA = pa.schema([(name, pa.int64()) for name in rows.columns([0], 0)])
 COUNTED = pa.schema([*SCHEMA, ("number", pa.int64())])
 FIRED = pa.schema([("key", pa.int64()), ("timestamp", pa.int64())])
-OUTPUTS = ("counted", "timers", "sessions", "late")
 AGGREGATES = (
     Aggregate("count"),
     Aggregate("sum", "value"),

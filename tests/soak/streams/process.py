@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from tests.faults import processes
+from tests.kit import processes
 
 ROOT = Path(__file__).resolve().parents[3]
 #: Seconds after which a wait is a hang.

@@ -3,11 +3,11 @@
 import json
 from collections import Counter
 
-import kit
 import pytest
-from kit import wait_for_a_checkpoint
-from test_recovery import counted
-from test_unaligned import crowded, start
+from tests.kit import stream_jobs
+from tests.kit.stream_jobs import wait_for_a_checkpoint
+from tests.stream.jobs.test_recovery import counted
+from tests.stream.jobs.test_unaligned import crowded, start
 
 from headgate.sink import FunctionSink
 from headgate.source import RateSource, WatermarkStrategy
@@ -23,7 +23,9 @@ def check(table, count):
     most = Counter()
     for row in table.select(["key", "count"]).to_pylist():
         most[row["key"]] = max(most[row["key"]], row["count"])
-    assert all(most[key] >= len(range(key, count, kit.KEYS)) for key in range(kit.KEYS))
+    assert all(
+        most[key] >= len(range(key, count, stream_jobs.KEYS)) for key in range(stream_jobs.KEYS)
+    )
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -35,7 +37,7 @@ def test_a_failure_loses_no_row(tmp_path, workers):
     (ended,) = query.status.failures
     assert (ended.attempt, ended.error[:4]) == (1, "HG-6")
     assert "map" in ended.summary
-    check(kit.rows_of(tmp_path / "out"), ROWS)
+    check(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
 def test_without_a_failure_each_row_counts_once(tmp_path):
@@ -44,7 +46,7 @@ def test_without_a_failure_each_row_counts_once(tmp_path):
     assert any(one.status == "complete" for one in query.status.checkpoints)
     assert not any(one.in_flight for one in query.status.checkpoints)
     assert not list((tmp_path / "checkpoints").rglob("*.channels"))
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
 def test_a_savepoint_and_a_stop_leave_out_no_row(tmp_path):
@@ -60,7 +62,7 @@ def test_a_savepoint_and_a_stop_leave_out_no_row(tmp_path):
         parallelism=3,
     )
     assert again.await_termination(60)
-    check(kit.rows_of(tmp_path / "out"), ROWS)
+    check(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
 @pytest.mark.parametrize(("alignment", "is_kept"), [("aligned", True), ("at_least_once", False)])
@@ -90,4 +92,4 @@ def test_a_job_may_change_its_mode(tmp_path):
     query.cancel()
     again = start(crowded(2 * ROWS), tmp_path, alignment="at_least_once")
     assert again.await_termination(60)
-    check(kit.rows_of(tmp_path / "out"), 2 * ROWS)
+    check(stream_jobs.rows_of(tmp_path / "out"), 2 * ROWS)

@@ -7,10 +7,10 @@ import threading
 from datetime import timedelta
 
 import duckdb
-import kit
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.kit import stream_jobs
 
 from headgate.observe.metrics import samples
 from headgate.observe.runs import RUNS
@@ -166,9 +166,9 @@ def test_a_replay_that_is_stopped_and_goes_on_with_other_readers_has_no_late_row
         job = counted.sink(FileSink(str(out), mode="append"), name="files")
         query = job.start(checkpoint=checkpoint, interval="20ms", parallelism=parallelism)
         if parallelism != 2:
-            kit.wait_for_a_checkpoint(query)
+            stream_jobs.wait_for_a_checkpoint(query)
             query.stop()
         query.await_termination()
         assert query.status.dropped == {}
-    found = kit.rows_of(out).select(["user", "window_start", "clicks"])
+    found = stream_jobs.rows_of(out).select(["user", "window_start", "clicks"])
     assert sorted(zip(*found.to_pydict().values(), strict=True)) == by_duckdb(folder)

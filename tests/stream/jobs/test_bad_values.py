@@ -5,7 +5,7 @@ import inspect
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.bad_values import Call, methods_of, not_covered, problems
+from tests.kit.bad_values import Call, methods_of, not_covered, problems
 
 import headgate.stream
 from headgate.sink import FunctionSink

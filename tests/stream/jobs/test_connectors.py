@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tests.source.kafka_kit import Broker
+from tests.kit.mock_kafka import Broker
 
 from headgate.sink import FileSink
 from headgate.sink.delta import DeltaSink

@@ -8,9 +8,9 @@ import threading
 from datetime import timedelta
 from functools import partial
 
-import kit
 import pyarrow as pa
 import pytest
+from tests.kit import stream_jobs
 
 from headgate import errors
 from headgate.sink import FunctionSink
@@ -114,7 +114,7 @@ def test_a_length_without_a_unit_is_refused(size):
 
 
 def test_the_delay_of_restarts_is_text_too(tmp_path):
-    fails = kit.FailOnce(tmp_path / "failed", 5)
+    fails = stream_jobs.FailOnce(tmp_path / "failed", 5)
     rows = numbers(100).map(fails, schema=pa.schema([("id", pa.int64())]))
     query = rows.sink(FunctionSink(len)).start(
         checkpoint=str(tmp_path / "checkpoints"), restart_delay="10ms"

@@ -4,9 +4,10 @@ import struct
 import threading
 from datetime import timedelta
 
-import kit
 import pyarrow as pa
 import pytest
+from tests.kit import stream_jobs
+from tests.kit.waiting import wait_until
 
 from headgate import RecordWriter, ShuffleEnvironment
 from headgate.control.messages import Message
@@ -171,7 +172,7 @@ class Waiting(BatchEnumerator):
 
 class OneSplit(RateSource):
     def create_enumerator(self, context):
-        return Waiting(context, self, [RateSplit(0, 1, kit.START)], 0)
+        return Waiting(context, self, [RateSplit(0, 1, stream_jobs.START)], 0)
 
 
 def test_spec_section_13_6_a_reader_that_waits_for_a_split_becomes_idle_and_holds_no_window_back():
@@ -184,7 +185,7 @@ def test_spec_section_13_6_a_reader_that_waits_for_a_split_becomes_idle_and_hold
     )
     got = []
     with windows.sink(FunctionSink(got.append)).start(parallelism=2) as query:
-        kit.wait_until(lambda: sum(map(len, got)) >= 3 or query.state.is_over, 20)
+        wait_until(lambda: sum(map(len, got)) >= 3 or query.state.is_over)
         assert not query.state.is_over
     assert set(pa.Table.from_batches(got)["count"].to_pylist()) == {100}
 
@@ -207,7 +208,7 @@ def test_spec_section_13_6_open_windows_close_when_a_job_is_drained_and_not_when
     )
     job = windows.sink(FunctionSink(got.append))
     query = job.start(parallelism=2, checkpoint=str(tmp_path / "checkpoints"), interval=0.1)
-    kit.wait_for_a_checkpoint(query)
+    stream_jobs.wait_for_a_checkpoint(query)
     assert sum(map(len, got)) == 0
     query.stop(drain=drain)
     assert sum(rows) > 0
@@ -301,7 +302,7 @@ def chain(first, second):
 def windows_of(*sources):
     """Return windows of the union of streams, each with a map in between."""
     first, *rest = (
-        stream(source, watermarks=watermarks, name=f"source {number}").map(kit.same)
+        stream(source, watermarks=watermarks, name=f"source {number}").map(stream_jobs.same)
         for number, (source, watermarks) in enumerate(sources)
     )
     return (

@@ -4,8 +4,8 @@ import errno
 import threading
 from functools import wraps
 
-import kit
 import pytest
+from tests.kit import stream_jobs
 
 from headgate import errors
 from headgate.control.cause import Cause
@@ -53,17 +53,23 @@ def test_a_second_failure_before_the_restart_does_not_restore_under_the_next_att
         running.append(self.attempt)
 
     monkeypatch.setattr(JobMaster, "_deploy", deploy)
-    stream = kit.numbers(4000, rate=4000).map(kit.FailOnce(tmp_path / "failed", 500), name="fails")
+    stream = stream_jobs.numbers(4000, rate=4000).map(
+        stream_jobs.FailOnce(tmp_path / "failed", 500), name="fails"
+    )
     query = start(stream, tmp_path, restart_delay=0.0)
     assert query.await_termination(60)
     assert commits == [[]] * len(commits)
     assert len(commits) == 2
-    assert sorted(kit.rows_of(tmp_path / "out")["id"].to_pylist()) == list(range(4000))
+    assert sorted(stream_jobs.rows_of(tmp_path / "out")["id"].to_pylist()) == list(range(4000))
 
 
 def running(tmp_path, rows=1_000_000, **options):
     """Return a job that runs until it is stopped, with a complete checkpoint."""
-    keyed = kit.numbers(rows, rate=4000).key_by("key").process(kit.Count, schema=kit.COUNTED)
+    keyed = (
+        stream_jobs.numbers(rows, rate=4000)
+        .key_by("key")
+        .process(stream_jobs.Count, schema=stream_jobs.COUNTED)
+    )
     query = start(keyed, tmp_path, restart_delay=0.0, **options)
     wait_for(query, lambda: any(one.status == "complete" for one in query.status.checkpoints))
     return query
@@ -95,7 +101,7 @@ def once(monkeypatch, owner, name, fault, *, after=False, which=lambda *_: True)
 
 def check_ids(tmp_path):
     """Check that the committed rows are a range, each there once; return their number."""
-    ids = kit.rows_of(tmp_path / "out")["id"].to_pylist()
+    ids = stream_jobs.rows_of(tmp_path / "out")["id"].to_pylist()
     assert len(set(ids)) == len(ids) > 0
     return len(ids)
 

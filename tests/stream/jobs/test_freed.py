@@ -6,9 +6,10 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-import kit
 import pyarrow as pa
 import pytest
+from tests.kit import stream_jobs
+from tests.kit.waiting import wait_until
 
 from headgate.errors import UserFunctionError
 from headgate.sink import FunctionSink
@@ -77,7 +78,7 @@ class Fails:
             (self.folder / "base").write_text(str(pa.total_allocated_bytes()))
         base = int((self.folder / "base").read_text())
         with suppress(AssertionError):  # a thread of the attempt before may be ending
-            kit.wait_until(lambda: pa.total_allocated_bytes() - base < MOST, self.patience)
+            wait_until(lambda: pa.total_allocated_bytes() - base < MOST, seconds=self.patience)
         found = pa.total_allocated_bytes() - base
         with self.lock:
             number = len(list(self.folder.glob("begun-*")))
@@ -170,14 +171,14 @@ class Widens(ProcessFunction):
         return batch.append_column("wide", wide(batch.num_rows))
 
 
-SCHEMA = kit.with_key(pa.record_batch({"id": pa.array([1])})).schema
+SCHEMA = stream_jobs.with_key(pa.record_batch({"id": pa.array([1])})).schema
 WIDENED = SCHEMA.append(pa.field("wide", pa.string()))
 
 
 def numbers():
     source = NumberSequenceSource(0, ROWS, splits=1, batch_size=97)
-    return stream(source, watermarks=kit.watermarks(), name="numbers").map(
-        kit.with_key, name="keys"
+    return stream(source, watermarks=stream_jobs.watermarks(), name="numbers").map(
+        stream_jobs.with_key, name="keys"
     )
 
 
@@ -191,7 +192,9 @@ def with_circles(fails):
 
 def with_join(fails):
     keyed = numbers().key_by("id")
-    other = stream(NumberSequenceSource(0, 10), name="other").map(kit.with_key, name="other keys")
+    other = stream(NumberSequenceSource(0, 10), name="other").map(
+        stream_jobs.with_key, name="other keys"
+    )
     return keyed.connect(other.key_by("id")).process(Joins(fails), schema=SCHEMA, name="join")
 
 

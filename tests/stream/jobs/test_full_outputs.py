@@ -2,9 +2,9 @@
 
 import threading
 
-import kit
-from kit import wait_until
-from test_unaligned import start
+from tests.kit import stream_jobs
+from tests.kit.waiting import wait_until
+from tests.stream.jobs.test_unaligned import start
 
 from headgate.stream.runtime.task import StreamTask
 
@@ -52,7 +52,7 @@ def test_a_source_takes_checkpoints_while_its_output_is_full(tmp_path, monkeypat
         return 0 < first == last and 0 < blocked_later - blocked <= busy_later - busy + MARGIN
 
     monkeypatch.setattr(StreamTask, "_trigger", note)
-    stream = kit.numbers(10**9).rebalance().map(Closed(), name="closed")
+    stream = stream_jobs.numbers(10**9).rebalance().map(Closed(), name="closed")
     wait_in_closed_job(stream, tmp_path, waits_for_room)
 
 
@@ -70,6 +70,10 @@ def test_a_task_behind_a_gate_takes_checkpoints_while_its_output_is_full(tmp_pat
         return 0 < first == last and is_full
 
     monkeypatch.setattr(StreamTask, "_trigger", note)
-    counted = kit.numbers(10**9).key_by("key").process(kit.Count, schema=kit.COUNTED, name="count")
+    counted = (
+        stream_jobs.numbers(10**9)
+        .key_by("key")
+        .process(stream_jobs.Count, schema=stream_jobs.COUNTED, name="count")
+    )
     stream = counted.key_by("id").map(Closed(), name="closed")
     wait_in_closed_job(stream, tmp_path, waits_for_room)

@@ -2,11 +2,11 @@
 
 import time
 
-import kit
 import pyarrow as pa
 import pytest
-from kit import wait_until
-from test_unaligned import in_flight, start
+from tests.kit import stream_jobs
+from tests.kit.waiting import wait_until
+from tests.stream.jobs.test_unaligned import in_flight, start
 
 from headgate import errors
 from headgate.sink import FunctionSink
@@ -32,13 +32,13 @@ class Slow:
 
 
 def counts(made=None):
-    made = kit.numbers(ROWS) if made is None else made
-    return made.key_by("key").process(kit.Count, schema=kit.COUNTED, name="count")
+    made = stream_jobs.numbers(ROWS) if made is None else made
+    return made.key_by("key").process(stream_jobs.Count, schema=stream_jobs.COUNTED, name="count")
 
 
 def two(name="others"):
     """Return counts, and a second stream of the same rows without counts."""
-    made = kit.numbers(ROWS)
+    made = stream_jobs.numbers(ROWS)
     return counts(made), made.map(with_count, name=name)
 
 
@@ -71,7 +71,7 @@ def test_rows_by_key(tmp_path, before, after):
 
     stop_with_rows_on_their_way(make, tmp_path, "slow", parallelism=before)
     finish(make(), tmp_path, parallelism=after)
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 2), (3, 5), (5, 2)])
@@ -81,28 +81,30 @@ def test_rows_in_turn(tmp_path, before, after):
 
     stop_with_rows_on_their_way(make, tmp_path, "slow", parallelism=before)
     finish(make(), tmp_path, parallelism=after)
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("workers", [0, 2])
 def test_rows_to_an_operator_that_needs_no_exchange_any_more(tmp_path, workers):
     def make():
-        counted = counts().map(kit.same, name="before")
-        return counted.map(Slow(tmp_path), name="slow", parallelism=2).map(kit.same, name="behind")
+        counted = counts().map(stream_jobs.same, name="before")
+        return counted.map(Slow(tmp_path), name="slow", parallelism=2).map(
+            stream_jobs.same, name="behind"
+        )
 
     stop_with_rows_on_their_way(make, tmp_path, "slow", parallelism=3, workers=workers)
     finish(make(), tmp_path, parallelism=2, workers=workers)
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
 def test_rows_to_an_operator_that_is_now_in_the_task_of_the_source(tmp_path):
     def make():
-        return kit.numbers(ROWS).map(Slow(tmp_path), name="slow", parallelism=2)
+        return stream_jobs.numbers(ROWS).map(Slow(tmp_path), name="slow", parallelism=2)
 
     stop_with_rows_on_their_way(make, tmp_path, "slow", parallelism=3)
     finish(make(), tmp_path, parallelism=2)
-    assert sorted(kit.rows_of(tmp_path / "out")["id"].to_pylist()) == list(range(ROWS))
+    assert sorted(stream_jobs.rows_of(tmp_path / "out")["id"].to_pylist()) == list(range(ROWS))
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2)])
@@ -113,10 +115,10 @@ def test_rows_by_key_beside_rows_in_turn(tmp_path, before, after):
 
     stop_with_rows_on_their_way(make, tmp_path, "slow", parallelism=before)
     finish(make(), tmp_path, parallelism=after)
-    table = kit.rows_of(tmp_path / "out")
+    table = stream_jobs.rows_of(tmp_path / "out")
     others = [count == -1 for count in table["count"].to_pylist()]
     assert sorted(table.filter(others)["id"].to_pylist()) == list(range(ROWS))
-    kit.check_counts(table.filter([not other for other in others]), ROWS)
+    stream_jobs.check_counts(table.filter([not other for other in others]), ROWS)
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2)])
@@ -127,7 +129,7 @@ def test_rows_by_two_keys(tmp_path, before, after):
 
     stop_with_rows_on_their_way(make, tmp_path, "slow", parallelism=before)
     finish(make(), tmp_path, parallelism=after)
-    ids = sorted(kit.rows_of(tmp_path / "out")["id"].to_pylist())
+    ids = sorted(stream_jobs.rows_of(tmp_path / "out")["id"].to_pylist())
     assert ids == [number for number in range(ROWS) for _ in range(2)]
 
 
@@ -138,18 +140,22 @@ def test_rows_of_a_stream_that_is_joined_with_itself(tmp_path):
 
     stop_with_rows_on_their_way(make, tmp_path, "slow")
     finish(make(), tmp_path, parallelism=3)
-    ids = sorted(kit.rows_of(tmp_path / "out")["id"].to_pylist())
+    ids = sorted(stream_jobs.rows_of(tmp_path / "out")["id"].to_pylist())
     assert ids == [number for number in range(ROWS) for _ in range(2)]
 
 
 def with_count(batch):
     """Return rows as those of ``counts``, with a count that none of them has."""
     count = pa.repeat(pa.scalar(-1, pa.int64()), batch.num_rows)
-    return pa.RecordBatch.from_arrays([batch["key"], batch["id"], count], schema=kit.COUNTED)
+    return pa.RecordBatch.from_arrays(
+        [batch["key"], batch["id"], count], schema=stream_jobs.COUNTED
+    )
 
 
 def renamed(tmp_path, sender="again", receiver="slow"):
-    return counts().map(kit.same, name=sender).key_by("id").map(Slow(tmp_path), name=receiver)
+    return (
+        counts().map(stream_jobs.same, name=sender).key_by("id").map(Slow(tmp_path), name=receiver)
+    )
 
 
 def test_an_operator_that_rows_are_on_their_way_to_must_be_there(tmp_path):
@@ -157,20 +163,20 @@ def test_an_operator_that_rows_are_on_their_way_to_must_be_there(tmp_path):
     with pytest.raises(errors.CheckpointError, match="rows on their way to slow, which the job"):
         start(renamed(tmp_path, receiver="late"), tmp_path)
     finish(renamed(tmp_path), tmp_path)
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
 def test_rows_to_an_operator_that_is_gone_may_be_dropped(tmp_path):
     stop_with_rows_on_their_way(lambda: renamed(tmp_path), tmp_path, "slow")
     finish(renamed(tmp_path, receiver="late"), tmp_path, allow_dropped_state=True)
-    ids = kit.rows_of(tmp_path / "out")["id"].to_pylist()
+    ids = stream_jobs.rows_of(tmp_path / "out")["id"].to_pylist()
     assert len(ids) == len(set(ids)) < ROWS
 
 
 def test_the_sender_of_rows_may_have_another_name(tmp_path):
     stop_with_rows_on_their_way(lambda: renamed(tmp_path), tmp_path, "slow")
     finish(renamed(tmp_path, sender="other"), tmp_path, parallelism=3)
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
 def test_a_new_name_of_a_sender_is_refused_where_rows_come_in_two_ways(tmp_path):
@@ -187,7 +193,13 @@ def test_a_new_name_of_a_sender_is_refused_where_rows_come_in_two_ways(tmp_path)
 def test_a_job_of_other_operators_has_no_rows_in_flight(tmp_path):
     stop_with_rows_on_their_way(lambda: renamed(tmp_path), tmp_path, "slow")
     found = CheckpointStore(str(tmp_path / "checkpoints")).claim()
-    graph = counts().key_by("id").map(kit.same, name="another").sink(FunctionSink(print)).plan(2)
+    graph = (
+        counts()
+        .key_by("id")
+        .map(stream_jobs.same, name="another")
+        .sink(FunctionSink(print))
+        .plan(2)
+    )
     parts = [
         part
         for stage in graph.stages

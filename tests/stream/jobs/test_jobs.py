@@ -5,10 +5,10 @@ import socket
 import time
 from datetime import timedelta
 
-import kit
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.kit import stream_jobs
 
 from headgate import errors
 from headgate.sink import FileSink, FunctionSink
@@ -34,15 +34,23 @@ def run(stream_, **options):
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_counts_by_key_over_one_exchange(parallelism):
-    counted = kit.numbers(2000).key_by("key").process(kit.Count, schema=kit.COUNTED)
-    kit.check_counts(run(counted, parallelism=parallelism), 2000)
+    counted = (
+        stream_jobs.numbers(2000)
+        .key_by("key")
+        .process(stream_jobs.Count, schema=stream_jobs.COUNTED)
+    )
+    stream_jobs.check_counts(run(counted, parallelism=parallelism), 2000)
 
 
 def test_workers_are_processes_of_their_own(tmp_path):
-    pids = kit.numbers(1000).key_by("key").process(Pids, schema=pa.schema([("pid", pa.int64())]))
+    pids = (
+        stream_jobs.numbers(1000)
+        .key_by("key")
+        .process(Pids, schema=pa.schema([("pid", pa.int64())]))
+    )
     job = pids.sink(FileSink(str(tmp_path / "out")))
     job.run(parallelism=2, workers=3)
-    found = set(kit.rows_of(tmp_path / "out")["pid"].to_pylist())
+    found = set(stream_jobs.rows_of(tmp_path / "out")["pid"].to_pylist())
     assert len(found) == 2
 
 
@@ -56,10 +64,10 @@ class Pids(ProcessFunction):
 
 def test_operators_without_an_exchange_run_in_one_task():
     plan = (
-        kit.numbers(10)
+        stream_jobs.numbers(10)
         .filter(pc.field("id") > 3)
         .key_by("key")
-        .process(kit.Count, schema=kit.COUNTED, name="count")
+        .process(stream_jobs.Count, schema=stream_jobs.COUNTED, name="count")
         .map(lambda batch: batch, name="same")
         .sink(FunctionSink(print), name="out")
         .plan(2)
@@ -71,7 +79,7 @@ def test_operators_without_an_exchange_run_in_one_task():
 
 
 def test_filters_take_expressions_and_functions():
-    some = kit.numbers(100).filter(pc.field("id") >= 90)
+    some = stream_jobs.numbers(100).filter(pc.field("id") >= 90)
     some = some.filter(lambda batch: pc.less(batch["id"], 95))
     assert sorted(run(some)["id"].to_pylist()) == list(range(90, 95))
 
@@ -81,18 +89,18 @@ def test_a_map_may_return_any_number_of_batches():
         yield batch
         yield pa.Table.from_batches([batch])
 
-    assert run(kit.numbers(50).map(twice_or_not)).num_rows == 100
-    assert run(kit.numbers(50).map(lambda b: [], schema=kit.COUNTED)).num_rows == 0
+    assert run(stream_jobs.numbers(50).map(twice_or_not)).num_rows == 100
+    assert run(stream_jobs.numbers(50).map(lambda b: [], schema=stream_jobs.COUNTED)).num_rows == 0
 
 
 def test_tumbling_windows_close_with_the_watermark_and_the_end():
     windows = (
-        kit.numbers(1300, parallelism=1, splits=1)
+        stream_jobs.numbers(1300, parallelism=1, splits=1)
         .key_by("key")
         .window(TumblingWindow(timedelta(seconds=10)), time="at", aggregates=[Aggregate("count")])
     )
     table = run(windows, parallelism=2)
-    assert table.num_rows == kit.KEYS * 10
+    assert table.num_rows == stream_jobs.KEYS * 10
     assert set(table["count"].to_pylist()) == {10}
 
 
@@ -105,7 +113,7 @@ def test_late_rows_go_to_the_side_output():
         at = pc.if_else(pc.equal(ids, 9), 0, pc.multiply(ids, 1000))
         return pa.record_batch({"id": ids, "key": pc.multiply(ids, 0), "at": at})
 
-    strategy = kit.WatermarkStrategy.for_punctuated(
+    strategy = stream_jobs.WatermarkStrategy.for_punctuated(
         lambda batch, _: int(batch["id"][0].as_py()) * 1000
     )
     rows = stream(source, watermarks=strategy, parallelism=1).map(times)
@@ -126,23 +134,23 @@ def test_sessions_by_key():
         return batch.set_column(2, "at", at)
 
     sessions = (
-        kit.numbers(1300)
+        stream_jobs.numbers(1300)
         .map(gaps)
         .key_by("key")
         .window(SessionWindow(timedelta(seconds=5)), time="at", aggregates=[Aggregate("count")])
     )
     table = run(sessions, parallelism=2)
-    assert table.num_rows == kit.KEYS * 10
+    assert table.num_rows == stream_jobs.KEYS * 10
     assert set(table["count"].to_pylist()) == {10}
 
 
 def test_a_union_has_the_rows_of_all():
-    some = kit.numbers(100).union(
-        stream(NumberSequenceSource(100, 200)).map(kit.with_key),
-        stream(NumberSequenceSource(200, 300)).map(kit.with_key),
+    some = stream_jobs.numbers(100).union(
+        stream(NumberSequenceSource(100, 200)).map(stream_jobs.with_key),
+        stream(NumberSequenceSource(200, 300)).map(stream_jobs.with_key),
     )
-    counted = some.key_by("key").process(kit.Count, schema=kit.COUNTED)
-    kit.check_counts(run(counted, parallelism=2), 300)
+    counted = some.key_by("key").process(stream_jobs.Count, schema=stream_jobs.COUNTED)
+    stream_jobs.check_counts(run(counted, parallelism=2), 300)
 
 
 def test_a_stream_of_a_union_can_go_on_by_itself():
@@ -154,11 +162,11 @@ def test_a_stream_of_a_union_can_go_on_by_itself():
 
 def test_a_broadcast_reaches_all_tasks_and_a_rebalance_one():
     index = pa.schema([("index", pa.int64()), ("rows", pa.int64())])
-    everywhere = kit.numbers(100).broadcast().process(Indexes, schema=index, parallelism=3)
+    everywhere = stream_jobs.numbers(100).broadcast().process(Indexes, schema=index, parallelism=3)
     table = run(everywhere).group_by("index").aggregate([("rows", "sum")])
     assert sorted(table["index"].to_pylist()) == [0, 1, 2]
     assert table["rows_sum"].to_pylist() == [100] * 3
-    once = kit.numbers(100).rebalance().process(Indexes, schema=index, parallelism=3)
+    once = stream_jobs.numbers(100).rebalance().process(Indexes, schema=index, parallelism=3)
     assert pc.sum(run(once)["rows"]).as_py() == 100
 
 
@@ -209,7 +217,7 @@ class Alarm(ProcessFunction):
     def process(self, batch, context):
         now = context.processing_time
         context.processing_timers.register(pa.array([now + 20] * batch.num_rows))
-        context.event_timers.register(pa.array([kit.START] * batch.num_rows))
+        context.event_timers.register(pa.array([stream_jobs.START] * batch.num_rows))
         return []
 
     def on_processing_timers(self, timers, context):
@@ -226,13 +234,13 @@ class Alarm(ProcessFunction):
 
 def test_timers_of_both_kinds_fire():
     schema = pa.schema([("key", pa.int64()), ("kind", pa.string())])
-    rows = kit.numbers(300, rate=1000).key_by("key").process(Alarm, schema=schema)
+    rows = stream_jobs.numbers(300, rate=1000).key_by("key").process(Alarm, schema=schema)
     found = run(rows).to_pylist()
     by_kind = {
         kind: [r["key"] for r in found if r["kind"] == kind] for kind in ("event", "processing")
     }
-    assert sorted(by_kind["processing"]) == list(range(kit.KEYS))
-    assert set(by_kind["event"]) == set(range(kit.KEYS))
+    assert sorted(by_kind["processing"]) == list(range(stream_jobs.KEYS))
+    assert set(by_kind["event"]) == set(range(stream_jobs.KEYS))
 
 
 class LateAlarm(ProcessFunction):
@@ -249,7 +257,7 @@ class LateAlarm(ProcessFunction):
 
 def test_a_timer_that_is_due_after_the_end_does_not_fire():
     schema = pa.schema([("key", pa.int64())])
-    rows = kit.numbers(97, splits=1).key_by("key").process(LateAlarm, schema=schema)
+    rows = stream_jobs.numbers(97, splits=1).key_by("key").process(LateAlarm, schema=schema)
 
     def slow(batch):
         time.sleep(0.3)
@@ -257,7 +265,7 @@ def test_a_timer_that_is_due_after_the_end_does_not_fire():
 
     # The task of the timers waits for the last checkpoint, and the slow one keeps it waiting. On a slow machine the
     # timers may be due before the end.
-    assert run(rows.key_by("key").map(slow, schema=schema)).num_rows in {97, 97 + kit.KEYS}
+    assert run(rows.key_by("key").map(slow, schema=schema)).num_rows in {97, 97 + stream_jobs.KEYS}
 
 
 def test_an_error_of_a_function_names_the_operator_and_has_its_traceback():
@@ -267,13 +275,13 @@ def test_an_error_of_a_function_names_the_operator_and_has_its_traceback():
     with pytest.raises(
         errors.UserFunctionError, match="map of breaks failed: ZeroDivisionError"
     ) as failed:
-        run(kit.numbers(10).map(broken, name="breaks"))
+        run(stream_jobs.numbers(10).map(broken, name="breaks"))
     assert "in broken" in failed.value.cause_text
 
 
 def test_rows_of_another_schema_are_refused():
     wrong = pa.record_batch({"x": [1]})
-    rows = kit.numbers(10).key_by("key").process(Returns(wrong), schema=kit.COUNTED)
+    rows = stream_jobs.numbers(10).key_by("key").process(Returns(wrong), schema=stream_jobs.COUNTED)
     with pytest.raises(errors.SchemaMismatchError, match="process of process-1 returned no column"):
         run(rows)
 
@@ -287,7 +295,11 @@ class Returns(ProcessFunction):
 
 
 def test_a_cancelled_job_ends_and_leaves_nothing():
-    job = kit.numbers(10_000_000, rate=1000).key_by("key").process(kit.Count, schema=kit.COUNTED)
+    job = (
+        stream_jobs.numbers(10_000_000, rate=1000)
+        .key_by("key")
+        .process(stream_jobs.Count, schema=stream_jobs.COUNTED)
+    )
     query = job.sink(FunctionSink(lambda batch: None)).start(parallelism=2)
     assert not query.await_termination(0.3)
     query.cancel()
@@ -296,7 +308,7 @@ def test_a_cancelled_job_ends_and_leaves_nothing():
 
 
 def test_the_status_has_the_processes_of_the_workers():
-    job = kit.numbers(10_000_000, rate=1000).sink(FunctionSink(len))
+    job = stream_jobs.numbers(10_000_000, rate=1000).sink(FunctionSink(len))
     with job.start(workers=2) as query:
         deadline = time.monotonic() + 60
         while query.state is JobState.STARTING:
@@ -309,7 +321,11 @@ def test_the_status_has_the_processes_of_the_workers():
 
 
 def test_the_status_counts_rows():
-    counted = kit.numbers(500).key_by("key").process(kit.Count, schema=kit.COUNTED)
+    counted = (
+        stream_jobs.numbers(500)
+        .key_by("key")
+        .process(stream_jobs.Count, schema=stream_jobs.COUNTED)
+    )
     query = counted.sink(FunctionSink(lambda batch: None)).start(parallelism=2)
     assert query.await_termination(30)
     rows = {}
@@ -321,22 +337,35 @@ def test_the_status_counts_rows():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: kit.numbers(1).key_by(), "without columns"),
-        (lambda: kit.numbers(1).key_by("kye"), "there is no column 'kye'"),
-        (lambda: kit.numbers(1).side_output("x"), "no side output 'x'"),
-        (lambda: kit.numbers(1).map(lambda b: b, name="numbers"), "two operators are named"),
+        (lambda: stream_jobs.numbers(1).key_by(), "without columns"),
+        (lambda: stream_jobs.numbers(1).key_by("kye"), "there is no column 'kye'"),
+        (lambda: stream_jobs.numbers(1).side_output("x"), "no side output 'x'"),
         (
-            lambda: kit.numbers(1).sink(FunctionSink(print)).plan(0),
+            lambda: stream_jobs.numbers(1).map(lambda b: b, name="numbers"),
+            "two operators are named",
+        ),
+        (
+            lambda: stream_jobs.numbers(1).sink(FunctionSink(print)).plan(0),
             "parallelism=0 is outside 1 to 128",
         ),
-        (lambda: kit.numbers(1).union(stream(NumberSequenceSource(0, 1))), "different schemas"),
-        (lambda: kit.numbers(1).map(lambda b: b.no_such()), "and it failed: AttributeError"),
         (
-            lambda: kit.numbers(1).sink(FunctionSink(print)).start(options={"memroy": "1m"}),
+            lambda: stream_jobs.numbers(1).union(stream(NumberSequenceSource(0, 1))),
+            "different schemas",
+        ),
+        (
+            lambda: stream_jobs.numbers(1).map(lambda b: b.no_such()),
+            "and it failed: AttributeError",
+        ),
+        (
+            lambda: (
+                stream_jobs.numbers(1).sink(FunctionSink(print)).start(options={"memroy": "1m"})
+            ),
             "memroy",
         ),
         (
-            lambda: kit.numbers(1).sink(FunctionSink(print)).start(interval=-1, checkpoint="x"),
+            lambda: (
+                stream_jobs.numbers(1).sink(FunctionSink(print)).start(interval=-1, checkpoint="x")
+            ),
             "interval=-1",
         ),
     ],

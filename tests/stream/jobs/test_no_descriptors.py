@@ -3,9 +3,10 @@
 import errno
 import os
 
-import kit
 import pytest
-from tests.faults.descriptors import no_descriptor_left
+from tests.kit import stream_jobs
+from tests.kit.resources import no_descriptor_left
+from tests.kit.waiting import wait_until
 
 from headgate.control.cause import Cause
 from headgate.errors import CheckpointError, SpillError
@@ -28,9 +29,9 @@ class OpensFiles:
 
 def test_a_job_that_runs_out_of_descriptors_goes_on_when_there_are_some(tmp_path):
     count = 3000
-    stream = kit.numbers(count, rate=1000).map(OpensFiles()).key_by("key")
+    stream = stream_jobs.numbers(count, rate=1000).map(OpensFiles()).key_by("key")
     query = (
-        stream.process(kit.Count, schema=kit.COUNTED)
+        stream.process(stream_jobs.Count, schema=stream_jobs.COUNTED)
         .sink(FileSink(str(tmp_path / "out")))
         .start(
             parallelism=2,
@@ -41,13 +42,13 @@ def test_a_job_that_runs_out_of_descriptors_goes_on_when_there_are_some(tmp_path
             restart_delay=0.1,
         )
     )
-    kit.wait_for_a_checkpoint(query)
+    stream_jobs.wait_for_a_checkpoint(query)
     with no_descriptor_left():
-        kit.wait_until(lambda: OpensFiles.failures or query.state.is_over)
-        kit.wait_until(lambda: query.status.restarts or query.state.is_over)
+        wait_until(lambda: OpensFiles.failures or query.state.is_over)
+        wait_until(lambda: query.status.restarts or query.state.is_over)
     assert query.await_termination(60)
     assert query.status.restarts > 0
-    kit.check_counts(kit.rows_of(tmp_path / "out"), count)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), count)
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOSPC])

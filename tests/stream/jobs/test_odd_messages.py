@@ -4,10 +4,10 @@ import contextlib
 import json
 import tempfile
 
-import kit
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kit import stream_jobs
 
 from headgate import errors
 from headgate.control.cause import LIMITS
@@ -22,7 +22,9 @@ from headgate.stream.job.pool import Endpoint
 from headgate.stream.job.status import JobState
 from headgate.stream.job.store import CheckpointStore
 
-GRAPH = kit.numbers(10).key_by("key").map(kit.same).sink(FunctionSink(print)).plan(2)
+GRAPH = (
+    stream_jobs.numbers(10).key_by("key").map(stream_jobs.same).sink(FunctionSink(print)).plan(2)
+)
 #: Tasks are placed on two workers in turn.
 PLACED = {task: at % 2 for at, task in enumerate(GRAPH.tasks)}
 OWN = [list(task) for task, worker in PLACED.items() if worker == 0]

@@ -4,8 +4,8 @@ import os
 import stat
 from pathlib import Path
 
-import kit
 import pytest
+from tests.kit import stream_jobs
 
 from headgate import errors
 from headgate.sink import FunctionSink
@@ -17,8 +17,10 @@ OLD = ("0000000001-aaaaaaaa-000001", "0000000000-bbbbbbbb-000002")
 
 
 def job(rate=ROWS):
-    counted = kit.numbers(ROWS, rate=rate).key_by("key")
-    return counted.process(kit.Count, schema=kit.COUNTED, name="count").sink(FunctionSink(kit.same))
+    counted = stream_jobs.numbers(ROWS, rate=rate).key_by("key")
+    return counted.process(stream_jobs.Count, schema=stream_jobs.COUNTED, name="count").sink(
+        FunctionSink(stream_jobs.same)
+    )
 
 
 def run(folder, **options):
@@ -103,7 +105,7 @@ def test_state_is_for_this_user_only(tmp_path):
     before = os.umask(0o022)
     try:
         query = job(rate=300).start(checkpoint=str(tmp_path / "made" / "here"), interval=0.05)
-        kit.wait_for_a_checkpoint(query)
+        stream_jobs.wait_for_a_checkpoint(query)
         query.savepoint(str(tmp_path / "savepoint"))
         query.cancel()
     finally:

@@ -7,9 +7,10 @@ import sys
 import time
 from pathlib import Path
 
-import kit
 import pytest
-from kit import wait_for_a_checkpoint, wait_until
+from tests.kit import stream_jobs
+from tests.kit.stream_jobs import wait_for_a_checkpoint
+from tests.kit.waiting import wait_until
 
 from headgate import errors
 from headgate.sink import (
@@ -28,10 +29,10 @@ RATE = 2500
 
 def counted(rows, *, rate=RATE, **failure):
     """Return a job's stream: counts over two exchanges, slow enough for checkpoints in between."""
-    made = kit.numbers(rows, rate=rate)
-    keyed = made.key_by("key").process(kit.Count, schema=kit.COUNTED, name="count")
+    made = stream_jobs.numbers(rows, rate=rate)
+    keyed = made.key_by("key").process(stream_jobs.Count, schema=stream_jobs.COUNTED, name="count")
     if failure:
-        keyed = keyed.map(kit.FailOnce(**failure), name="fails")
+        keyed = keyed.map(stream_jobs.FailOnce(**failure), name="fails")
     return keyed.key_by("id").map(lambda batch: batch, name="again")
 
 
@@ -48,27 +49,29 @@ def test_a_function_that_fails_costs_time_and_no_rows(tmp_path, workers):
     )
     assert query.await_termination(60)
     assert query.status.restarts == 1
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("alignment", ["aligned", "unaligned", "at_least_once"])
 def test_checkpoints_go_on_when_one_of_two_sources_has_ended(tmp_path, alignment):
     few = NumberSequenceSource(ROWS, ROWS + 100, batch_size=10)
-    ended = stream(few, name="few").map(kit.with_key, name="keys of few")
-    made = kit.numbers(ROWS, rate=RATE).union(ended).key_by("key")
-    made = made.process(kit.Count, schema=kit.COUNTED, name="count")
-    failing = made.map(kit.FailOnce(tmp_path / "failed", ROWS // 4), name="fails")
-    query = start(failing.key_by("id").map(kit.same, name="again"), tmp_path, alignment=alignment)
+    ended = stream(few, name="few").map(stream_jobs.with_key, name="keys of few")
+    made = stream_jobs.numbers(ROWS, rate=RATE).union(ended).key_by("key")
+    made = made.process(stream_jobs.Count, schema=stream_jobs.COUNTED, name="count")
+    failing = made.map(stream_jobs.FailOnce(tmp_path / "failed", ROWS // 4), name="fails")
+    query = start(
+        failing.key_by("id").map(stream_jobs.same, name="again"), tmp_path, alignment=alignment
+    )
     assert query.await_termination(60)
     assert query.status.restarts == 1
     complete = [one for one in query.status.checkpoints if one.status == "complete"]
     assert len(complete) > 3
     assert any(one.bytes for one in complete)
-    ids = kit.rows_of(tmp_path / "out")["id"].to_pylist()
+    ids = stream_jobs.rows_of(tmp_path / "out")["id"].to_pylist()
     assert set(ids) == set(range(ROWS + 100))
     if alignment != "at_least_once":
-        kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS + 100)
+        stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS + 100)
 
 
 def test_a_killed_worker_costs_time_and_no_rows(tmp_path):
@@ -76,7 +79,7 @@ def test_a_killed_worker_costs_time_and_no_rows(tmp_path):
     query = start(stream, tmp_path, workers=3)
     assert query.await_termination(60)
     assert query.status.restarts >= 1
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
 def test_a_stopped_job_goes_on_where_it_was(tmp_path):
@@ -85,11 +88,11 @@ def test_a_stopped_job_goes_on_where_it_was(tmp_path):
     wait_for_a_checkpoint(query)
     assert query.stop() is None
     assert query.state is JobState.STOPPED
-    first = kit.rows_of(tmp_path / "out").num_rows
+    first = stream_jobs.rows_of(tmp_path / "out").num_rows
     assert 0 < first < ROWS
     again = start(counted(ROWS), tmp_path)
     assert again.await_termination(60)
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
 def test_a_cancelled_job_goes_on_from_its_last_checkpoint(tmp_path):
@@ -98,7 +101,7 @@ def test_a_cancelled_job_goes_on_from_its_last_checkpoint(tmp_path):
     query.cancel()
     again = start(counted(ROWS), tmp_path)
     assert again.await_termination(60)
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
 @pytest.mark.soak
@@ -117,7 +120,7 @@ def test_a_savepoint_is_restored_with_another_parallelism(tmp_path, before, afte
         name="second",
     )
     assert query.await_termination(60)
-    kit.check_counts(kit.rows_of(tmp_path / "out"), rows)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), rows)
 
 
 def test_a_savepoint_is_found_from_another_working_directory(tmp_path, monkeypatch):
@@ -131,7 +134,7 @@ def test_a_savepoint_is_found_from_another_working_directory(tmp_path, monkeypat
     # The log of checkpoints names the savepoint.
     query = start(counted(ROWS), tmp_path)
     assert query.await_termination(60)
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
 def test_a_savepoint_of_a_job_that_goes_on_has_its_state(tmp_path):
@@ -140,11 +143,11 @@ def test_a_savepoint_of_a_job_that_goes_on_has_its_state(tmp_path):
     folder = query.savepoint(str(tmp_path / "savepoint"))
     state = read_savepoint(folder)["count"]
     assert set(state.column_names) == {"key", "value"}
-    assert state.num_rows == kit.KEYS
+    assert state.num_rows == stream_jobs.KEYS
     with pytest.raises(errors.CheckpointError, match="has a savepoint already"):
         query.savepoint(folder)
     query.stop(drain=True)
-    ids = kit.rows_of(tmp_path / "out")["id"].to_pylist()
+    ids = stream_jobs.rows_of(tmp_path / "out")["id"].to_pylist()
     assert len(set(ids)) == len(ids) > 0
 
 
@@ -153,7 +156,7 @@ def test_draining_commits_all(tmp_path):
     wait_for_a_checkpoint(query)
     query.stop(drain=True)
     assert query.state is JobState.FINISHED
-    table = kit.rows_of(tmp_path / "out")
+    table = stream_jobs.rows_of(tmp_path / "out")
     ids = sorted(table["id"].to_pylist())
     assert len(set(ids)) == len(ids) > 0
 
@@ -162,7 +165,7 @@ def test_a_finished_job_that_is_started_again_repeats_nothing(tmp_path):
     for _ in range(2):
         query = start(counted(500, rate=None), tmp_path)
         assert query.await_termination(60)
-        kit.check_counts(kit.rows_of(tmp_path / "out"), 500)
+        stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), 500)
 
 
 def test_only_the_newest_driver_of_a_folder_commits(tmp_path):
@@ -172,7 +175,7 @@ def test_only_the_newest_driver_of_a_folder_commits(tmp_path):
     with pytest.raises(errors.CheckpointError, match="another driver runs this job"):
         first.await_termination(60)
     assert second.await_termination(60)
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
 def test_a_job_that_fails_each_time_is_over_after_its_restarts(tmp_path):
@@ -181,7 +184,7 @@ def test_a_job_that_fails_each_time_is_over_after_its_restarts(tmp_path):
             raise ValueError("always")
         return batch
 
-    query = start(kit.numbers(100).map(fails), tmp_path, restarts=2, restart_delay=0.01)
+    query = start(stream_jobs.numbers(100).map(fails), tmp_path, restarts=2, restart_delay=0.01)
     with pytest.raises(errors.UserFunctionError, match="always"):
         query.await_termination(60)
     assert query.state is JobState.FAILED
@@ -210,7 +213,7 @@ def test_a_checkpoint_that_cannot_be_written_fails_the_job_unless_tolerated(tmp_
     (folder / "moved").rename(folder / part)
     assert query.await_termination(60)
     assert query.status.restarts == 0
-    kit.check_counts(kit.rows_of(tmp_path / "out"), 2 * ROWS)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), 2 * ROWS)
 
 
 def test_an_entry_of_a_newer_driver_ends_the_job_however_much_is_tolerated(tmp_path):
@@ -272,7 +275,7 @@ class Refused(Sink):
     ],
 )
 def test_what_each_attempt_would_meet_again_is_not_tried_again(tmp_path, error, restarts):
-    made = kit.numbers(100).sink(Refused(error))
+    made = stream_jobs.numbers(100).sink(Refused(error))
     folder = str(tmp_path / "checkpoints")
     query = made.start(checkpoint=folder, restarts=2, restart_delay=0.01)
     with pytest.raises(type(error), match="planned"):
@@ -291,7 +294,7 @@ class Broken:
 
 
 def test_an_exception_of_a_committer_is_one_of_the_sink(tmp_path):
-    made = kit.numbers(100).sink(Refused(None, Broken()), name="mine")
+    made = stream_jobs.numbers(100).sink(Refused(None, Broken()), name="mine")
     with pytest.raises(errors.SinkError, match="the committer of mine failed: KeyError"):
         made.start(checkpoint=str(tmp_path / "checkpoints"))
 
@@ -336,7 +339,7 @@ class SlowCommitter(SinkCommitter):
 def test_one_checkpoint_is_pending_until_its_output_is_committed(tmp_path):
     sink = SlowlyCommitted()
     checkpoint = str(tmp_path / "checkpoints")
-    made = kit.numbers(ROWS, rate=RATE).sink(sink)
+    made = stream_jobs.numbers(ROWS, rate=RATE).sink(sink)
     sink.query = query = made.start(checkpoint=checkpoint, interval=0.02, min_pause=0.05)
     assert query.await_termination(60)
     assert len(sink.pending) > 2
@@ -365,8 +368,8 @@ def test_state_of_an_operator_that_is_gone_is_refused_unless_dropped(tmp_path):
     query.stop()
 
     def other():
-        keyed = kit.numbers(ROWS, rate=RATE).key_by("key")
-        return keyed.process(kit.Count, schema=kit.COUNTED, name="other")
+        keyed = stream_jobs.numbers(ROWS, rate=RATE).key_by("key")
+        return keyed.process(stream_jobs.Count, schema=stream_jobs.COUNTED, name="other")
 
     with pytest.raises(errors.CheckpointError, match="operators that the job does not have: count"):
         start(other(), tmp_path)
@@ -386,20 +389,20 @@ def test_a_process_whose_coordinator_dies_ends(tmp_path):
     """The workers read a pipe from their parent, and end with it."""
     script = tmp_path / "driver.py"
     script.write_text(
-        "import sys, kit\n"
+        "from tests.kit import stream_jobs\n"
         "from headgate.sink import FunctionSink\n"
-        "job = kit.numbers(10**9, rate=1000).key_by('key').process(kit.Count, schema=kit.COUNTED)\n"
+        "job = stream_jobs.numbers(10**9, rate=1000).key_by('key').process(stream_jobs.Count, schema=stream_jobs.COUNTED)\n"
         "query = job.sink(FunctionSink(lambda b: None)).start(workers=2)\n"
         "query.await_termination(1)\n"
         "pool = query._master._pool\n"
         "print(*[p.pid for p in pool.processes.values()], flush=True)\n"
         "query.await_termination()\n"
     )
-    folder = str(Path(__file__).parent)
+    root = str(Path(__file__).parents[3])
     with subprocess.Popen(
         [sys.executable, str(script)],
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": folder},
+        env={**os.environ, "PYTHONPATH": root},
         text=True,
     ) as driver:
         pids = [int(pid) for pid in driver.stdout.readline().split()]

@@ -1,10 +1,11 @@
 """Jobs that start from a savepoint or a checkpoint, and declare other states than the job that took it."""
 
-import kit
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from kit import wait_for_a_checkpoint, wait_until
+from tests.kit import stream_jobs
+from tests.kit.stream_jobs import wait_for_a_checkpoint
+from tests.kit.waiting import wait_until
 
 from headgate import errors
 from headgate.sink import FileSink
@@ -41,12 +42,14 @@ class Sums(ProcessFunction):
             late.put(pa.array([1] * context.keys.num_rows))
         self.total.add(batch["id"])
         totals = self.total.get().take(pa.array(context.rows))
-        return pa.RecordBatch.from_arrays([batch["key"], batch["id"], totals], schema=kit.COUNTED)
+        return pa.RecordBatch.from_arrays(
+            [batch["key"], batch["id"], totals], schema=stream_jobs.COUNTED
+        )
 
 
 def sums(**options):
-    keyed = kit.numbers(ROWS, rate=RATE).key_by("key")
-    return keyed.process(Sums(**options), schema=kit.COUNTED, name="sums")
+    keyed = stream_jobs.numbers(ROWS, rate=RATE).key_by("key")
+    return keyed.process(Sums(**options), schema=stream_jobs.COUNTED, name="sums")
 
 
 def stopped(tmp_path):
@@ -83,9 +86,13 @@ def test_state_that_is_declared_when_it_is_needed_is_kept(tmp_path):
     folder = stopped(tmp_path)
     again = start(sums(late="other"), tmp_path, restarts=0)
     assert again.await_termination(60)
-    rows = kit.rows_of(tmp_path / "out").to_pylist()
-    greatest = {key: max(r["count"] for r in rows if r["key"] == key) for key in range(kit.KEYS)}
-    assert greatest == {key: sum(range(key, ROWS, kit.KEYS)) for key in range(kit.KEYS)}
+    rows = stream_jobs.rows_of(tmp_path / "out").to_pylist()
+    greatest = {
+        key: max(r["count"] for r in rows if r["key"] == key) for key in range(stream_jobs.KEYS)
+    }
+    assert greatest == {
+        key: sum(range(key, ROWS, stream_jobs.KEYS)) for key in range(stream_jobs.KEYS)
+    }
     assert "total" in read_savepoint(folder)
 
 

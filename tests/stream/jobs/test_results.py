@@ -4,7 +4,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from kit import START
+from tests.kit.stream_jobs import START
 
 from headgate import errors
 from headgate.sink import FunctionSink

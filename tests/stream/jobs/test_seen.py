@@ -5,9 +5,9 @@ import json
 import time
 import weakref
 
-import kit
 import pytest
-from tests.faults.patience import wait_until
+from tests.kit import stream_jobs
+from tests.kit.waiting import wait_until
 
 from headgate.errors import HeadgateError
 from headgate.observe.runs import RUNS
@@ -21,7 +21,7 @@ def job(name):
 
 
 def test_a_job_is_in_the_record_and_keeps_its_last_status_there(tmp_path):
-    rows = kit.numbers(10**8).key_by("key").sink(FunctionSink(lambda _: time.sleep(0.01)))
+    rows = stream_jobs.numbers(10**8).key_by("key").sink(FunctionSink(lambda _: time.sleep(0.01)))
     folder = str(tmp_path / "checkpoints")
     with rows.start(name="seen", checkpoint=folder, interval=0.1) as query:
         deadline = time.monotonic() + 60
@@ -51,7 +51,7 @@ def test_a_job_that_failed_says_why(tmp_path):
     def fail(_):
         raise ValueError("no such shelf")
 
-    rows = kit.numbers(100).key_by("key").sink(FunctionSink(fail))
+    rows = stream_jobs.numbers(100).key_by("key").sink(FunctionSink(fail))
     with pytest.raises(HeadgateError, match="no such shelf"):
         rows.run(name="fails", restarts=0)
     found = job("fails")
@@ -61,7 +61,7 @@ def test_a_job_that_failed_says_why(tmp_path):
 
 
 def test_a_slow_sink_is_named_while_the_job_runs():
-    rows = kit.numbers(10**8).key_by("key").map(lambda b: b, name="middle").key_by("id")
+    rows = stream_jobs.numbers(10**8).key_by("key").map(lambda b: b, name="middle").key_by("id")
     slow = rows.sink(FunctionSink(lambda _: time.sleep(0.02)), name="slow")
     with slow.start(options={"memory": "1m"}) as query:
         named = lambda: query.status.verdict is not None and query.status.verdict.stage == "slow"  # noqa: E731

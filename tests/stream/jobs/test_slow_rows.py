@@ -3,9 +3,10 @@
 import threading
 import time
 
-import kit
 import pyarrow as pa
 import pytest
+from tests.kit import stream_jobs
+from tests.kit.waiting import wait_until
 
 from headgate import decode_channel_state
 from headgate.sink import FileSink, FunctionSink
@@ -69,7 +70,7 @@ def test_functions_get_batches_within_their_limits(call):
     assert max(sizes) == 7
 
 
-class SlowCount(kit.Count):
+class SlowCount(stream_jobs.Count):
     """Counts, slowly, and fails once when a checkpoint has rows of a batch of which some were counted."""
 
     failed = threading.Event()
@@ -93,12 +94,14 @@ def test_few_rows_are_before_an_aligned_barrier(tmp_path):
         return batch
 
     # The pages between the tasks have room for all rows.
-    rows = stream(NumberSequenceSource(0, 2 * ROWS, splits=1, batch_size=20)).map(kit.with_key)
+    rows = stream(NumberSequenceSource(0, 2 * ROWS, splits=1, batch_size=20)).map(
+        stream_jobs.with_key
+    )
     found = rows.key_by("key").map(slow, schema=rows.schema, batch_rows=4)
     query = found.sink(FunctionSink(len)).start(
         checkpoint=str(tmp_path / "checkpoints"), interval="50ms"
     )
-    kit.wait_for_a_checkpoint(query)
+    stream_jobs.wait_for_a_checkpoint(query)
     assert query.await_termination(60)
 
 
@@ -106,17 +109,19 @@ def test_barriers_pass_within_a_batch_and_each_row_counts_once(tmp_path):
     SlowCount.failed.clear()
     fail_now.clear()
     count = 3 * ROWS
-    rows = stream(NumberSequenceSource(0, count, splits=1, batch_size=count)).map(kit.with_key)
-    counted = rows.key_by("key").process(SlowCount, schema=kit.COUNTED, batch_rows=5)
+    rows = stream(NumberSequenceSource(0, count, splits=1, batch_size=count)).map(
+        stream_jobs.with_key
+    )
+    counted = rows.key_by("key").process(SlowCount, schema=stream_jobs.COUNTED, batch_rows=5)
     query = counted.sink(FileSink(str(tmp_path / "out"), mode="append")).start(
         checkpoint=str(tmp_path / "checkpoints"), interval="50ms", alignment="unaligned"
     )
     # The rows are one batch of some seconds.
-    kit.wait_until(lambda: sum(one.in_flight > 0 for one in query.status.checkpoints) >= 3)
+    wait_until(lambda: sum(one.in_flight > 0 for one in query.status.checkpoints) >= 3)
     is_within = query.state.is_over is False
     fail_now.set()
     assert query.await_termination(60)
     assert is_within
     assert query.status.restarts == 1
     assert SlowCount.most == 5
-    kit.check_counts(kit.rows_of(tmp_path / "out"), count)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), count)

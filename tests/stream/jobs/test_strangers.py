@@ -2,9 +2,9 @@
 
 import socket
 
-import kit
 import pytest
-from kit import wait_until
+from tests.kit import stream_jobs
+from tests.kit.waiting import wait_until
 
 from headgate import errors
 from headgate.control.connection import WorkerConnection
@@ -16,7 +16,11 @@ from headgate.stream.job.messages import CODEC
 @pytest.fixture
 def query():
     """A job that runs until the end of the test."""
-    counted = kit.numbers(10**9, rate=500).key_by("key").process(kit.Count, schema=kit.COUNTED)
+    counted = (
+        stream_jobs.numbers(10**9, rate=500)
+        .key_by("key")
+        .process(stream_jobs.Count, schema=stream_jobs.COUNTED)
+    )
     with counted.sink(FunctionSink(lambda batch: None)).start(parallelism=2) as running:
         wait_until(lambda: sum(task.rows for task in running.status.tasks))
         yield running
@@ -56,7 +60,7 @@ def test_a_worker_whose_number_the_job_does_not_have_is_sent_away(query):
 
 def test_a_job_that_is_cancelled_while_its_worker_dials_ends_at_once():
     for _ in range(20):
-        query = kit.numbers(10**9, rate=500).sink(FunctionSink(kit.same)).start()
+        query = stream_jobs.numbers(10**9, rate=500).sink(FunctionSink(stream_jobs.same)).start()
         # Less than the time after which a worker is waited for no longer.
         query.cancel(timeout=20)
         assert query._master._done.is_set()

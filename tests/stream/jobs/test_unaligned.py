@@ -2,10 +2,11 @@
 
 import time
 
-import kit
 import pyarrow as pa
 import pytest
-from kit import wait_for_a_checkpoint, wait_until
+from tests.kit import stream_jobs
+from tests.kit.stream_jobs import wait_for_a_checkpoint
+from tests.kit.waiting import wait_until
 
 from headgate import errors
 from headgate.sink import FileSink
@@ -25,9 +26,13 @@ class Slow:
 
 def crowded(rows, **failure):
     """Return a job whose exchanges are full: the last stage is slower than the others."""
-    keyed = kit.numbers(rows).key_by("key").process(kit.Count, schema=kit.COUNTED, name="count")
+    keyed = (
+        stream_jobs.numbers(rows)
+        .key_by("key")
+        .process(stream_jobs.Count, schema=stream_jobs.COUNTED, name="count")
+    )
     if failure:
-        keyed = keyed.map(kit.FailOnce(**failure), name="fails")
+        keyed = keyed.map(stream_jobs.FailOnce(**failure), name="fails")
     return keyed.key_by("id").map(Slow(), name="slow")
 
 
@@ -57,7 +62,7 @@ def test_a_failure_loses_and_repeats_no_row_in_flight(tmp_path, workers, options
     query = start(stream, tmp_path, workers=workers, **options)
     assert query.await_termination(60)
     assert query.status.restarts == 1
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 2), (2, 3), (3, 1), (1, 4)])
@@ -67,7 +72,7 @@ def test_rows_in_flight_are_handled_once_with_another_parallelism(tmp_path, befo
     query.cancel()
     query = start(crowded(ROWS), tmp_path, parallelism=after, alignment="unaligned")
     assert query.await_termination(60)
-    kit.check_counts(kit.rows_of(tmp_path / "out"), ROWS)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
 def complete(query):
@@ -108,7 +113,7 @@ def test_a_barrier_overtakes_what_an_aligned_one_waits_for(tmp_path):
 
 
 def test_rows_for_all_tasks_cannot_be_overtaken(tmp_path):
-    everywhere = kit.numbers(10).broadcast().map(Slow())
+    everywhere = stream_jobs.numbers(10).broadcast().map(Slow())
     with pytest.raises(errors.StreamError, match="cannot overtake rows of keys"):
         start(everywhere, tmp_path, alignment="unaligned")
 

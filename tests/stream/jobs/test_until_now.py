@@ -6,11 +6,12 @@ import random
 from datetime import timedelta
 
 import duckdb
-import kit
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.source.shipped_kit import FakeEnumeratorContext
+from tests.kit import stream_jobs
+from tests.kit.contexts import FakeEnumeratorContext
+from tests.kit.waiting import wait_until
 
 from headgate.errors import CheckpointError, OptionError, SourceError, StreamError
 from headgate.sink import FileSink, FunctionSink
@@ -55,7 +56,7 @@ def counts(folder, **options):
     return (
         rows.map(lambda b: pa.record_batch({"id": b["moment"].cast("int64"), "key": b["user"]}))
         .key_by("key")
-        .process(kit.Count, schema=kit.COUNTED, name="counts")
+        .process(stream_jobs.Count, schema=stream_jobs.COUNTED, name="counts")
         .sink(FileSink(str(folder / "out"), mode="append"))
     )
 
@@ -71,7 +72,7 @@ def test_each_run_takes_what_is_new_and_state_carries_over(tmp_path, clicks, opt
         )
         assert query.await_termination(60)
         assert (query.state, query.status.notices) == (JobState.FINISHED, ())
-        found = kit.rows_of(tmp_path / "out")
+        found = stream_jobs.rows_of(tmp_path / "out")
         assert len(found) == clicks.minutes * 200
         most = duckdb.sql("select key, max(count) from found group by all order by all").fetchall()
         wanted = f"select user, count(*) from '{clicks.folder}/*.parquet' group by all order by all"
@@ -99,7 +100,7 @@ def test_windows_stay_open_from_run_to_run(tmp_path, clicks, parallelism):
     for until in ("now", "now", "now", None):
         clicks.come(0 if until is None else 4)
         minutes(tmp_path).run(checkpoint=checkpoint, until=until, parallelism=parallelism)
-        table = kit.rows_of(tmp_path / "out").select(["user", "window_start", "clicks"])
+        table = stream_jobs.rows_of(tmp_path / "out").select(["user", "window_start", "clicks"])
         emitted.append(sorted(zip(*table.to_pydict().values(), strict=True)))
     wanted = duckdb.sql(
         f"""select user, date_trunc('minute', moment), count(*)
@@ -122,9 +123,11 @@ def test_a_finished_job_says_so(tmp_path, clicks, caplog):
     (notice,) = query.status.notices
     assert 'until="now"' in notice
     assert [one.levelname for one in caplog.records if notice in one.message] == ["INFO"]
-    assert len(kit.rows_of(tmp_path / "out")) == 200
+    assert len(stream_jobs.rows_of(tmp_path / "out")) == 200
     counts(tmp_path).run(checkpoint=checkpoint, until="now")
-    assert len(kit.rows_of(tmp_path / "out")) == 400, "the first run has remembered its file"
+    assert len(stream_jobs.rows_of(tmp_path / "out")) == 400, (
+        "the first run has remembered its file"
+    )
 
 
 def test_a_job_goes_on_without_end_and_back(tmp_path, clicks):
@@ -135,26 +138,26 @@ def test_a_job_goes_on_without_end_and_back(tmp_path, clicks):
         checkpoint=checkpoint, interval="50ms"
     ) as query:
         clicks.come(2)
-        kit.wait_until(lambda: sum(t.rows for t in query.status.tasks[:1]) == 400)
+        wait_until(lambda: sum(t.rows for t in query.status.tasks[:1]) == 400)
         query.stop()
         assert query.state is JobState.STOPPED
     clicks.come(1)
     counts(tmp_path, discovery_interval="20ms").run(checkpoint=checkpoint, until="now")
-    assert len(kit.rows_of(tmp_path / "out")) == 1000
+    assert len(stream_jobs.rows_of(tmp_path / "out")) == 1000
 
 
 def test_a_run_that_fails_goes_on_where_it_was(tmp_path, clicks):
     checkpoint = str(tmp_path / "checkpoints")
     for files in (4, 3):
         clicks.come(files)
-        fail = kit.FailOnce(tmp_path / f"failed {files}", 300)
+        fail = stream_jobs.FailOnce(tmp_path / f"failed {files}", 300)
         (
             stream(FileSource(tmp_path / "in", batch_rows=50), name="clicks")
             .map(fail)
             .sink(FileSink(str(tmp_path / "out"), mode="append"))
         ).run(checkpoint=checkpoint, until="now", interval="1ms", restart_delay=0)
         assert (tmp_path / f"failed {files}").exists()
-    out, inside = kit.rows_of(tmp_path / "out"), kit.rows_of(tmp_path / "in")
+    out, inside = stream_jobs.rows_of(tmp_path / "out"), stream_jobs.rows_of(tmp_path / "in")
     order = [("moment", "ascending"), ("user", "ascending")]
     assert out.sort_by(order).equals(inside.sort_by(order))
 
@@ -197,13 +200,13 @@ def test_rows_for_a_window_that_an_earlier_run_has_closed_are_late(tmp_path, cli
     checkpoint = str(tmp_path / "checkpoints")
     clicks.come(3)
     minutes(tmp_path).run(checkpoint=checkpoint, until="now", parallelism=parallelism)
-    before = kit.rows_of(tmp_path / "out")
+    before = stream_jobs.rows_of(tmp_path / "out")
     at = pa.array([MINUTE // 2] * 7 + [5 * MINUTE], pa.timestamp("ms"))
     pq.write_table(pa.table({"user": [0] * 8, "moment": at}), clicks.folder / "9.parquet")
     query = minutes(tmp_path).start(checkpoint=checkpoint, until="now", parallelism=4 - parallelism)
     query.await_termination()
     assert query.status.dropped == {"minutes": {"numLateRecordsDropped": 7}}
-    windows = kit.rows_of(tmp_path / "out").select(["user", "window_start"])
+    windows = stream_jobs.rows_of(tmp_path / "out").select(["user", "window_start"])
     assert windows.num_rows > before.num_rows
     assert windows.group_by(windows.column_names).aggregate([]).num_rows == windows.num_rows
 

@@ -5,9 +5,9 @@ import os
 import signal
 import socket
 
-import kit
 import pytest
-from tests.faults.patience import wait_until
+from tests.kit import stream_jobs
+from tests.kit.waiting import wait_until
 
 from headgate import errors
 from headgate.control.address import CoordinatorAddress
@@ -30,11 +30,15 @@ def _refuse():
 
 
 def counted(count, **source):
-    return kit.numbers(count, **source).key_by("key").process(kit.Count, schema=kit.COUNTED)
+    return (
+        stream_jobs.numbers(count, **source)
+        .key_by("key")
+        .process(stream_jobs.Count, schema=stream_jobs.COUNTED)
+    )
 
 
 def test_a_worker_that_ends_before_its_first_word_fails_the_job(tmp_path):
-    job = kit.numbers(100).map(Unloadable()).sink(FileSink(str(tmp_path / "out")))
+    job = stream_jobs.numbers(100).map(Unloadable()).sink(FileSink(str(tmp_path / "out")))
     query = job.start(workers=2)
     with pytest.raises(errors.PeerLostError, match="has ended"):
         query.await_termination(60)
@@ -58,7 +62,7 @@ def test_a_stopped_worker_is_lost_after_the_timeout(tmp_path):
         wait_until(lambda: query.status.restarts, "the job has started anew", 30)
         assert query.await_termination(60)
         assert query.status.restarts == 1
-    kit.check_counts(kit.rows_of(tmp_path / "out"), 4000)
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), 4000)
 
 
 def holds_the_lock(batch):
@@ -70,12 +74,12 @@ def holds_the_lock(batch):
 
 @pytest.mark.soak
 def test_a_function_that_holds_the_lock_is_not_lost(tmp_path):
-    job = kit.numbers(400).map(holds_the_lock).sink(FileSink(str(tmp_path / "out")))
+    job = stream_jobs.numbers(400).map(holds_the_lock).sink(FileSink(str(tmp_path / "out")))
     query = job.start(workers=1, checkpoint=str(tmp_path / "checkpoints"), heartbeat_timeout=4)
     with query:
         assert query.await_termination(120)
         assert query.status.restarts == 0
-    assert kit.rows_of(tmp_path / "out").num_rows == 400
+    assert stream_jobs.rows_of(tmp_path / "out").num_rows == 400
 
 
 def test_a_job_that_is_refused_leaves_nothing(tmp_path):
@@ -88,7 +92,7 @@ def test_a_job_that_is_refused_leaves_nothing(tmp_path):
 
 
 def test_a_process_that_never_reached_the_coordinator_ends_with_the_job():
-    job = kit.numbers(10).sink(FunctionSink(print))
+    job = stream_jobs.numbers(10).sink(FunctionSink(print))
     pool = ProcessWorkers(job.plan(), "job", {}, 1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -100,7 +104,7 @@ def test_a_process_that_never_reached_the_coordinator_ends_with_the_job():
 
 def test_the_coordinator_of_an_idle_job_sleeps(tmp_path, monkeypatch):
     """It wakes for the figures that workers send each second, and to look whether they live."""
-    job = kit.numbers(10, rate=0.001).sink(FileSink(str(tmp_path / "out")))
+    job = stream_jobs.numbers(10, rate=0.001).sink(FileSink(str(tmp_path / "out")))
     with job.start(checkpoint=str(tmp_path / "checkpoints"), interval="1h") as query:
         loop, wakes = query._master._loop, []
         run_once = loop._run_once

@@ -3,10 +3,11 @@
 import time
 from collections import deque
 
-import kit
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.kit import stream_jobs
+from tests.kit.waiting import wait_until
 
 from headgate import errors
 from headgate.sink import FileSink, FunctionSink
@@ -102,7 +103,7 @@ def test_the_checkpoints_of_a_job_that_wrote_elsewhere_are_refused(files):
     assert 'restore="latest"' in refused.value.remedy
     (files / "one").rename(files / "other")
     other.run(checkpoint=checkpoint, restore="latest")
-    assert kit.rows_of(files / "other").num_rows == 10
+    assert stream_jobs.rows_of(files / "other").num_rows == 10
 
 
 def test_a_sink_with_rows_of_others_is_refused_at_the_start(files):
@@ -146,7 +147,7 @@ def test_a_tilde_is_the_folder_of_the_user(files, monkeypatch):
     monkeypatch.setenv("HOME", str(files))
     job(FileSource("~/in"), FileSink("~/out")).run(checkpoint="~/checkpoints")
     assert (files / "checkpoints").is_dir()
-    assert kit.rows_of(files / "out").num_rows == 10
+    assert stream_jobs.rows_of(files / "out").num_rows == 10
 
 
 def test_a_relative_folder_is_that_of_the_start(files, monkeypatch):
@@ -167,7 +168,7 @@ def test_going_back_to_a_savepoint_is_refused_before_checkpoints_go(files, name)
         assert query.await_termination(60)
 
     def rows():
-        return sorted(kit.rows_of(files / "out")["id"].to_pylist())
+        return sorted(stream_jobs.rows_of(files / "out")["id"].to_pylist())
 
     checkpoint, savepoint = str(files / "checkpoints"), str(files / "savepoint")
     start(checkpoint=checkpoint)
@@ -203,7 +204,7 @@ def test_another_name_than_that_of_the_checkpoints_is_refused(files):
 def test_the_status_has_all_rows_also_after_a_stop(tmp_path, workers):
     made = stream(RateSource(5000)).sink(FileSink(tmp_path / "out", format="csv"))
     query = made.start(checkpoint=str(tmp_path / "checkpoints"), workers=workers, parallelism=2)
-    kit.wait_until(lambda: sum(task.rows for task in query.status.tasks) > 1000)
+    wait_until(lambda: sum(task.rows for task in query.status.tasks) > 1000)
     query.stop()
     files = [path.read_text() for path in (tmp_path / "out").glob("part-*")]
     assert sum(task.rows for task in query.status.tasks) == sum(
