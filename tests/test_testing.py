@@ -3,6 +3,7 @@
 import re
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,12 @@ def test_every_file_of_tests_has_a_line():
     assert len(files) > 150
     assert [file for file in files if not covered(file, named)] == []
     assert not covered("tests/nowhere/test_nothing.py", named)
+
+
+def test_no_two_files_of_tests_have_one_name():
+    counted = Counter(Path(file).name for file in files_of_tests() if file.endswith(".py"))
+    assert len(counted) > 150
+    assert [name for name, files in counted.items() if files > 1] == []
 
 
 def test_everything_the_page_names_exists():
