@@ -1,8 +1,11 @@
 """Every test has a tier, and docs/testing.md says what each file of tests would find broken."""
 
+import os
 import re
+import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,12 @@ def test_every_file_of_tests_has_a_line():
     assert len(files) > 150
     assert [file for file in files if not covered(file, named)] == []
     assert not covered("tests/nowhere/test_nothing.py", named)
+
+
+def test_no_two_files_of_tests_have_one_name():
+    counted = Counter(Path(file).name for file in files_of_tests() if file.endswith(".py"))
+    assert len(counted) > 150
+    assert [name for name, files in counted.items() if files > 1] == []
 
 
 def test_everything_the_page_names_exists():
@@ -76,8 +85,48 @@ def test_what_make_fuzz_builds_exists():
 
 def test_a_long_test_that_is_listed_exists():
     for test in listed():
-        file, _, name = test.partition("::")
+        file, *_, name = test.split("::")
         assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), test
+
+
+SLOW = """
+import time, pytest
+def test_slow(): time.sleep(0.3)
+class TestSlow:
+    def test_slow(self): time.sleep(0.2)
+@pytest.mark.soak
+def test_of_the_soak(): time.sleep(0.2)
+def test_quick(): pass
+"""
+#: A run whose limits are a hundredth of the real ones, on a machine that tells of this many seconds of waits.
+RUN = """
+import itertools, sys, pytest
+from tests import conftest
+conftest.LONG, conftest.TOO_LONG = 0.05, 0.075
+conftest.stalled = itertools.count(0, float(sys.argv[1])).__next__
+options = ["-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", sys.argv[3]]
+sys.exit(pytest.main([sys.argv[2], *options], plugins=[conftest]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("strict", "waits", "status"), [("", "0", 0), ("1", "0", 1), ("1", "9", 0), ("1", "inf", 0)]
+)
+def test_a_strict_run_fails_for_tests_that_are_long_by_themselves(tmp_path, strict, waits, status):
+    file = tmp_path / "test_slowly.py"
+    file.write_text(SLOW, encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, "-c", RUN, waits, file, tmp_path],
+        cwd=ROOT,
+        env=os.environ | {"HEADGATE_TEST_STRICT": strict, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == status, ran.stdout
+    named = re.findall(r"^[\d.]+ s  (\S+)$", ran.stdout, re.MULTILINE)
+    assert named == ["test_slowly.py::test_slow", "test_slowly.py::TestSlow::test_slow"]
+    assert ("too long by themselves" in ran.stdout) == bool(status)
 
 
 def test_the_page_lists_each_part_of_the_soak():

@@ -142,12 +142,6 @@ def test_a_user_exception_keeps_its_traceback_from_the_users_first_frame():
     assert isinstance(failure.error, ValueError)
 
 
-@pytest.mark.parametrize("result", [None, 3])
-def test_a_function_that_returns_nothing_to_iterate_over_is_told(result):
-    with pytest.raises(SchemaMismatchError, match="map returned"):
-        list(apply("map", lambda _: result, Source([], batch(1).schema, id)))
-
-
 def failing_source():
     yield batch(1)
     raise ConnectionError("the peer is gone")

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.errors import (
-    OptionError,
     SchemaMismatchError,
-    UnknownColumnError,
     UnsupportedTypeError,
 )
 from headgate.functions import per_key as module
@@ -212,30 +210,6 @@ def test_no_rows_call_no_function():
 
     assert list(hg.per_key("k", never)([])) == []
     assert list(hg.per_key("k", never)(batches([], 1))) == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ({"keys": []}, "keys is empty"),
-        ({"keys": [3]}, r"keys=\[3\] is no name of a column"),
-        ({"keys": "k", "sort": [None]}, r"sort=\[None\] is no name of a column"),
-        ({"keys": "k", "function": 3}, "function=3 is an int"),
-        ({"keys": "k", "as_": "spark"}, "as_='spark' is unknown"),
-        ({"keys": "k", "memory": "much"}, "memory='much'"),
-        ({"keys": "k", "memory": 0}, "memory=0 is below the limit of 1"),
-    ],
-)
-def test_wrong_arguments_are_refused_at_once(arguments, text):
-    with pytest.raises(OptionError, match=text):
-        hg.per_key(**{"function": len, **arguments})
-
-
-def test_a_column_that_is_missing_is_named():
-    found = [(1, 1.0, 1)]
-    for options in ({"keys": "kk"}, {"keys": "k", "sort": "kk"}):
-        with pytest.raises(UnknownColumnError, match="'kk'"):
-            list(hg.per_key(function=len, **options)(batches(found, 1)))
 
 
 def test_it_can_be_sent_to_workers():

@@ -13,9 +13,6 @@ import pytest
 EXECUTORS = "local-cluster[2,2,1024]"
 MASTER = os.environ.get("HEADGATE_TEST_MASTER", EXECUTORS)
 
-#: Modes of the tests that compare an exchange with Spark.
-COMPARED = ["kept"]
-
 #: Version of PySpark, such as (4, 3).
 PYSPARK = tuple(map(int, pyspark.__version__.split(".")[:2]))
 

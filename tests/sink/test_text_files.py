@@ -1,4 +1,4 @@
-"""CSV and JSON lines of a file sink, read by FileSource and DuckDB; tests/spark/test_text_files.py has Spark."""
+"""CSV and JSON lines of a file sink, read by FileSource and DuckDB; tests/spark/test_text_formats.py has Spark."""
 
 import gzip
 import math

@@ -1,4 +1,4 @@
-"""The tests of the guide pass. Its blocks run with the other pages: tests/spark/test_pages.py."""
+"""The tests of the guide pass. Its blocks run with the other pages: tests/spark/test_spark_pages.py."""
 
 import pytest
 from tests.kit.pages import ROOT, found_in

@@ -3,33 +3,20 @@
 import threading
 
 import pytest
-from tests.kit.masters import COMPARED, in_modes
 
 from headgate.spark import exchange
 
 ROWS = 20_000
 
-pytestmark = in_modes(*COMPARED)
-
 
 @pytest.fixture
-def out(mode, numbers):
+def out(numbers):
     return exchange(numbers, by="k")
 
 
 @pytest.fixture
 def one(numbers):
     return exchange(numbers, by="k", num_partitions=4)
-
-
-def test_count(out):
-    assert out.count() == ROWS
-
-
-def test_show(out, capsys):
-    out.show(3)
-    printed = capsys.readouterr().out
-    assert printed.count("row ") == 3
 
 
 def test_take_head_and_limit(out):
@@ -150,7 +137,7 @@ def test_inputs_of_few_and_of_many_partitions(spark, partitions):
     assert exchange(df, by="id").count() == ROWS
 
 
-def test_inputs_that_a_barrier_stage_cannot_have(numbers):
+def test_unions_and_coalesced_and_limited_inputs(numbers):
     assert exchange(numbers.union(numbers), by="k").count() == 2 * ROWS
     assert exchange(numbers.coalesce(2), by="k").count() == ROWS
     assert exchange(numbers.limit(1000), by="k").count() == 1000
@@ -180,38 +167,6 @@ def test_a_cached_input(numbers):
         cached.unpersist(blocking=True)
 
 
-def test_map_and_reduce(numbers):
-    def only_ids(batches):
-        for batch in batches:
-            yield batch.select(["id", "k"])
-
-    def count_by_key(batches):
-        import pyarrow as pa
-
-        found = {}
-        for batch in batches:
-            for k in batch.column("k").to_pylist():
-                found[k] = found.get(k, 0) + 1
-        yield pa.RecordBatch.from_pydict(
-            {"k": list(found), "n": list(found.values())},
-            schema=pa.schema([("k", pa.int64()), ("n", pa.int64())]),
-        )
-
-    result = exchange(
-        numbers,
-        by="k",
-        map=only_ids,
-        reduce=count_by_key,
-        map_schema="id long, k long",
-        schema="k long, n long",
-    )
-    assert result.columns == ["k", "n"]
-    assert sorted(map(tuple, result.collect())) == [(k, ROWS // 100) for k in range(100)]
-    mapped = exchange(numbers, by="k", map=only_ids, schema="id long, k long")
-    assert mapped.columns == ["id", "k"]
-    assert mapped.count() == ROWS
-
-
 def test_reduce_runs_once_per_partition(numbers):
     def tell(batches):
         import pyarrow as pa
@@ -223,13 +178,3 @@ def test_reduce_runs_once_per_partition(numbers):
     rows = [row["keys"] for row in out.union(out).collect()]
     assert len(rows) == 8
     assert sum(rows) == 200
-
-
-def test_a_reduce_may_end_early(numbers):
-    def first(batches):
-        yield next(iter(batches)).slice(0, 1)
-
-    assert (
-        exchange(numbers, by="k", reduce=first, num_partitions=2, schema=numbers.schema).count()
-        == 2
-    )

@@ -247,7 +247,7 @@ def test_on_spark_the_action_raises_the_selectors_exception(numbers):
         return [{"a": 0}[str(n)] for n in range(batch.num_rows)]
 
     with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's classes differ by mode
-        exchange(numbers, by=ledger).collect()
+        exchange(numbers.coalesce(1), by=ledger).collect()
     text = str(caught.value)
     assert "KeyError: '0'" in text
     assert "in ledger" in text

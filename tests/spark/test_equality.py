@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from tests.kit.masters import COMPARED, compares_rows
+from tests.kit.masters import compares_rows
 from tests.kit.shuffle_plans import through_sparks_shuffle
 
 import headgate as hg
@@ -45,9 +45,6 @@ COLUMNS = {
     ),
 }
 ROWS = 300
-
-#: Tests that place rows by their values, which both modes can.
-both_modes = pytest.mark.parametrize("mode", COMPARED, indirect=True)
 
 
 def exchanged(spark, df, **options):
@@ -91,36 +88,31 @@ def placed(df):
     return {partition: sorted(texts) for partition, texts in found.items()}
 
 
-@both_modes
 @pytest.mark.parametrize("key", list(COLUMNS))
-def test_each_type_as_a_key(df, key, mode):
+def test_each_type_as_a_key(df, key):
     out = exchange(df.select("row", key), by=key, num_partitions=2)
     assert placed(out) == placed(df.select("row", key).repartition(2, key))
 
 
-@both_modes
-def test_all_types_at_once_by_several_columns(df, mode):
+def test_all_types_at_once_by_several_columns(df):
     keys = list(COLUMNS)
     out = placed(exchange(df, by=keys, num_partitions=3))
     assert out == placed(df.repartition(3, *keys))
     assert sum(map(len, out.values())) == ROWS
 
 
-@both_modes
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
-def test_all_types_at_once_compressed(df, codec, mode):
+def test_all_types_at_once_compressed(df, codec):
     out = placed(exchange(df, by="text", num_partitions=3, compression=codec))
     assert out == placed(df.repartition(3, "text"))
 
 
-@both_modes
-def test_a_key_that_holds_most_rows(spark, mode):
+def test_a_key_that_holds_most_rows(spark):
     df = spark.range(0, 20_000, 1, 6).selectExpr("id", "if(id % 10 > 0, 'hot', string(id)) as k")
     assert placed(exchange(df, by="k", num_partitions=3)) == placed(df.repartition(3, "k"))
 
 
-@both_modes
-def test_empty_batches_and_rowless_inputs(spark, mode):
+def test_empty_batches_and_rowless_inputs(spark):
     def with_empty_ones(batches):
         for batch in batches:
             yield batch.slice(0, 0)
@@ -133,8 +125,7 @@ def test_empty_batches_and_rowless_inputs(spark, mode):
     assert placed(exchange(df.where("id < 0"), by="id")) == {}
 
 
-@both_modes
-def test_one_row_of_20_mb(spark, mode):
+def test_one_row_of_20_mb(spark):
     df = spark.range(0, 3, 1, 3).selectExpr("id", "repeat(string(id), 20 * 1000 * 1000) as big")
     sizes = exchange(df, by="id").selectExpr("id", "length(big) n", "substr(big, -1) c").collect()
     assert sorted(map(tuple, sizes)) == [(i, 20_000_000, str(i)) for i in range(3)]
@@ -159,21 +150,18 @@ def test_round_robin_keeps_all_rows_and_uses_all_partitions(spark):
     assert {partition: len(rows) for partition, rows in out.items()} == {0: 500, 1: 500}
 
 
-def test_selectors(spark):
+@both_ways
+def test_selectors_and_functions(spark, way):
     df = spark.range(0, 1000, 1, 4)
-    out = exchange(df, by=HashSelector(["id"]), num_partitions=3)
+    out = way(spark, df, by=HashSelector(["id"]), num_partitions=3)
     assert placed(out) == placed(df.repartition(3, "id"))
-    everywhere = placed(exchange(df, by=BroadcastSelector(), num_partitions=3))
+    everywhere = placed(way(spark, df, by=BroadcastSelector(), num_partitions=3))
     assert [len(rows) for rows in everywhere.values()] == [1000] * 3
 
-
-@compares_rows
-def test_functions(spark):
     def thirds(batch):
         return [n % 3 for n in batch.column("id").to_pylist()]
 
-    df = spark.range(0, 1000, 1, 4)
-    out = exchange(df, by=thirds, num_partitions=3).selectExpr("id", "spark_partition_id() as p")
+    out = way(spark, df, by=thirds, num_partitions=3).selectExpr("id", "spark_partition_id() as p")
     assert out.where("p != id % 3").count() == 0
     assert out.count() == 1000
 
@@ -199,14 +187,12 @@ def test_flinks_selectors(spark, way):
         assert row["p"] == operator_index(groups[row["id"]], 2, 128)
 
 
-@both_modes
-def test_column_names_ignore_case(spark, mode):
+def test_column_names_ignore_case(spark):
     df = spark.range(0, 100, 1, 2).selectExpr("id as Key")
     assert placed(exchange(df, by="KEY", num_partitions=2)) == placed(df.repartition(2, "KEY"))
 
 
-@both_modes
-def test_timestamps_keep_their_meaning_in_another_time_zone(spark, mode):
+def test_timestamps_keep_their_meaning_in_another_time_zone(spark):
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "America/St_Johns")
     try:

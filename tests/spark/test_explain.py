@@ -19,10 +19,6 @@ def same(batches):
     yield from batches
 
 
-def first(one, _):
-    yield from one
-
-
 def only(df):
     (found,) = explain(df).exchanges
     return found

@@ -90,7 +90,7 @@ def as_dict(df):
 
 
 @side_by_side
-@pytest.mark.parametrize(("rounds", "partitions"), [(1, 3), (2, 2), (4, 1), (3, 9)])
+@pytest.mark.parametrize(("rounds", "partitions"), [(1, 3), (4, 1), (3, 9)])
 def test_ranks_are_those_of_sparks_joins(pages, links, rounds, partitions):
     out = ranked(pages, links, rounds, num_partitions=partitions)
     assert out.rdd.getNumPartitions() == partitions

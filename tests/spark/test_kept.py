@@ -9,10 +9,9 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
-from tests.kit.masters import MASTER, PYSPARK, compares_rows, in_executors
+from tests.kit.masters import MASTER, PYSPARK, in_executors
 from tests.kit.waiting import wait_until
 
-import headgate as hg
 from headgate.errors import NotBuiltError
 from headgate.spark import exchange, last_stats
 
@@ -128,64 +127,12 @@ def test_a_cached_result_survives_its_files(spark, wide):
         out.unpersist(blocking=True)
 
 
-def thirds(batch):
-    return [number % 3 for number in batch.column("id").to_pylist()]
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize(
-    "by",
-    [hg.BroadcastSelector(), hg.GlobalSelector(), hg.KeyGroupSelector("id")],
-    ids=["broadcast", "global", "key groups"],
-)
-def test_selectors_place_rows_as_in_sparks_shuffle(numbers, by):
-    job = {"by": by, "map": same, "schema": numbers.schema, "num_partitions": 3}
-    apart = [placed(exchange(numbers, mode=mode, **job)) for mode in ("kept", "spark")]
-    assert apart[0] == apart[1]
-    assert len(apart[0]) >= ROWS
-
-
 def test_a_reduce_that_ends_early_is_called_once_per_partition(numbers, wide):
     def first(batches):
         yield next(iter(batches)).slice(0, 1)
 
     for df in (numbers, wide):
         assert kept(df, reduce=first, num_partitions=3).count() == 3
-
-
-def test_an_empty_input(numbers):
-    assert kept(numbers.where("id < 0")).collect() == []
-
-
-def test_a_row_of_20_mb(spark):
-    df = spark.range(0, 3, 1, 3).selectExpr("id", "repeat(string(id), 20 * 1000 * 1000) as big")
-    out = exchange(df, by="id", map=same, mode="kept", schema=df.schema).selectExpr(
-        "id", "length(big) n"
-    )
-    assert sorted(map(tuple, out.collect())) == [(i, 20_000_000) for i in range(3)]
-
-
-@pytest.mark.soak
-@compares_rows
-@pytest.mark.parametrize(
-    "by",
-    [
-        thirds,
-        None,
-        hg.RebalanceSelector(by_rows=True),
-        hg.RoundRobinSelector(by_rows=True),
-        hg.RescaleSelector(1, 2),
-        hg.ShuffleSelector(7, by_rows=True),
-    ],
-    ids=["function", "none", "rebalance", "round robin", "rescale", "shuffle"],
-)
-def test_rows_that_may_be_placed_by_their_order(numbers, by):
-    found = placed(kept(numbers, by=by, num_partitions=3))
-    assert sorted(row[1:] for row in found) == sorted(map(tuple, numbers.collect()))
-    if by is thirds:
-        assert all(partition == id_ % 3 for partition, id_, *_ in found)
-    elif not isinstance(by, hg.RescaleSelector):  # The second of two producers, to its own share.
-        assert {partition for partition, *_ in found} >= {0, 1}
 
 
 @in_executors
@@ -203,35 +150,6 @@ def test_rows_are_not_placed_by_their_order_if_spark_does_not_compare_them(spark
         assert in_turn.count() == ROWS
     finally:
         spark.conf.unset(conf)
-
-
-@pytest.mark.parametrize("role", ["map", "reduce"])
-def test_an_exception_is_the_users_own(numbers, role):
-    def wrong(batches):
-        for batch in batches:
-            yield batch.select(["nothing"])
-
-    with pytest.raises(PySparkException, match="in wrong") as caught:
-        kept(numbers.coalesce(1), num_partitions=1, **{role: wrong}).collect()
-    assert "KeyError" in str(caught.value)
-
-
-@compares_rows
-def test_an_exception_of_by_is_the_users_own(numbers):
-    def choose(batch):
-        raise KeyError(batch.num_rows)
-
-    with pytest.raises(PySparkException, match="in choose"):
-        kept(numbers.coalesce(1), by=choose).collect()
-
-
-def test_a_map_that_returns_another_schema(numbers):
-    def other(batches):
-        for batch in batches:
-            yield batch.rename_columns(["id", "wrong", "s"])
-
-    with pytest.raises(PySparkException, match=r"\[HG-4003\] map returned no column 'k'"):
-        kept(numbers.coalesce(1), map=other).collect()
 
 
 @in_executors

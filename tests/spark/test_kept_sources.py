@@ -6,11 +6,10 @@ import sys
 import time
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
-from tests.kit.masters import compares_rows, in_executors, in_modes
+from tests.kit.masters import in_executors, in_modes
 from tests.kit.outcomes import once
 from tests.kit.parts import (
     CLOSED,
@@ -23,9 +22,9 @@ from tests.kit.parts import (
 )
 from tests.kit.waiting import wait_until
 
-from headgate.errors import NotBuiltError, OptionError, SourceError
+from headgate.errors import NotBuiltError, OptionError
 from headgate.sink import FileSink
-from headgate.source import FileSource, HybridSource, NumberSequenceSource, WatermarkStrategy
+from headgate.source import HybridSource, NumberSequenceSource, WatermarkStrategy
 from headgate.spark import exchange, last_stats, write
 
 # Executors cannot import the tests.
@@ -39,38 +38,14 @@ STRATEGY = WatermarkStrategy.for_bounded_out_of_orderness(0).with_timestamp_assi
 ENDED = ("done", "failed", "cancelled")
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """Three Parquet files of four row groups each: 1,200 rows."""
-    for number in range(3):
-        ids = range(number * 400, (number + 1) * 400)
-        table = pa.table({"id": pa.array(ids, pa.int64()), "k": [i % 97 for i in ids]})
-        pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=100)
-    return str(tmp_path)
-
-
-def placed(df):
-    return sorted(map(tuple, df.selectExpr("spark_partition_id() as p", "*").collect()))
-
-
 def ids(df):
     return sorted(row["id"] for row in df.collect())
-
-
-def plan_of(df):
-    return df._jdf.queryExecution().toString()
 
 
 def ended():
     """Return the statistics of the newest run, once all of its tasks have reported."""
     wait_until(lambda: last_stats().state in ENDED, "the run has ended", 10)
     return last_stats()
-
-
-def test_rows_are_where_spark_places_those_of_its_own_read(spark, folder):
-    out = exchange(FileSource(folder), by="k", num_partitions=5, spark=spark)
-    assert "kept by [k] -> 5" in plan_of(out)
-    assert placed(out) == placed(spark.read.parquet(folder).repartition(5, "k"))
 
 
 def test_by_default_there_are_partitions_and_readers_for_all_slots(spark):
@@ -88,14 +63,16 @@ def test_by_default_there_are_partitions_and_readers_for_all_slots(spark):
 
 
 def test_map_reduce_and_arrow_types_that_spark_replaces(spark):
-    schema = pa.schema([("id", pa.uint32()), ("s", pa.large_string())])
+    schema = pa.schema([("id", pa.uint32()), ("s", pa.large_string()), ("t", pa.timestamp("ns"))])
 
     def read(part, context):
-        columns = [pa.array([part.number], pa.uint32()), pa.array(["x"], pa.large_string())]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        columns = [[part.number], ["x"], [part.number * 1_000]]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     source = Parts(9, read, schema=schema)
-    assert exchange(source, by="id", spark=spark).dtypes == [("id", "bigint"), ("s", "string")]
+    types = [("id", "bigint"), ("s", "string"), ("t", "timestamp_ntz")]
+    assert exchange(source, by="id", spark=spark).dtypes == types
     assert ids(exchange(source, by="s", spark=spark)) == list(range(9))
 
     def ten(batches):
@@ -178,15 +155,6 @@ def test_a_failing_source_names_the_split(spark):
     assert "OSError: the disk is gone" in str(caught.value)
 
 
-def test_a_source_that_cannot_list_its_splits_fails_the_call(spark):
-    class Broken(GreetingEnumerator):
-        def start(self):
-            raise OSError("no such bucket")
-
-    with pytest.raises(SourceError, match="OSError: no such bucket"):
-        exchange(Parts(4, enumerator=Broken), by="id", spark=spark)
-
-
 def test_a_source_that_a_plan_cannot_serve_is_refused_by_the_call(spark):
     first, second = NumberSequenceSource(0, 100), NumberSequenceSource(100, 150)
     hybrid = HybridSource.builder(first).add_source(second).build()
@@ -206,13 +174,6 @@ def test_watermarks_are_for_streaming_jobs(spark, tmp_path):
         with pytest.raises(OptionError, match="'watermarks' is no option of exchange") as caught:
             call()
         assert "headgate.stream.stream(source)" in caught.value.remedy
-
-
-@compares_rows
-def test_rows_in_turn(spark):
-    out = exchange(Parts(8), num_partitions=4, spark=spark)
-    assert "kept by round robin" in plan_of(out)
-    assert ids(out.select("id")) == all_ids(8)
 
 
 def test_a_source_is_written_to_a_sink(spark, tmp_path):

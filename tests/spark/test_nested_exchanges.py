@@ -10,13 +10,11 @@ import threading
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
-from tests.kit.masters import COMPARED, in_modes
 
 from headgate.spark import exchange
 
 ROWS = 100
 
-pytestmark = in_modes(*COMPARED)
 #: Limit in seconds for an action, which takes about two.
 LIMIT = 100.0
 
@@ -95,8 +93,7 @@ def test_a_sort_and_a_window_between_two_exchanges(spark, small):
     assert {(row["k"], row["total"]) for row in found} == {(k, 450 + 10 * k) for k in range(10)}
 
 
-@pytest.mark.parametrize("repeat", range(3))
-def test_a_chain_of_exchanges_with_a_shuffle_after_each(spark, small, repeat):
+def test_a_chain_of_exchanges_with_a_shuffle_after_each(spark, small):
     out = small
     for _ in range(3):
         out = two(out).groupBy("k").agg(functions.count("*").alias("count"))

@@ -97,16 +97,6 @@ def test_batch_bytes_joins_the_batches_of_reduce(spark):
     assert joined == [40_000, 10_000]
 
 
-def test_an_error_of_reduce_is_the_users_own(numbers):
-    def wrong(batches):
-        for batch in batches:
-            yield batch.select(["nothing"])
-
-    with pytest.raises(Exception, match="KeyError") as caught:
-        exchange(numbers, by="k", reduce=wrong, schema=numbers.schema).collect()
-    assert "in wrong" in str(caught.value)
-
-
 @pytest.mark.parametrize(
     "job",
     [

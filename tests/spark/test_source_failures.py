@@ -11,15 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
-from tests.kit.masters import in_executors
-from tests.kit.outcomes import once
 from tests.kit.parts import (
     SCHEMA,
     GiveOnRequest,
     PartReader,
     Parts,
     PartSplitReader,
-    all_ids,
     read_at_once,
 )
 from tests.kit.waiting import wait_until
@@ -72,7 +69,8 @@ def test_an_exception_of_map_is_the_cause_with_its_traceback(spark):
             raise ValueError("the map is wrong")
         yield from ()  # where a reader has no part
 
-    text = cause_of(exchange(Parts(3), by="id", map=wrong, spark=spark, schema=SCHEMA).collect)
+    job = {"by": "id", "map": wrong, "parallelism": 1, "schema": SCHEMA}
+    text = cause_of(exchange(Parts(3), spark=spark, **job).collect)
     assert text.count("ValueError: the map is wrong") == 1
     assert "in wrong" in text
 
@@ -95,27 +93,6 @@ def test_a_map_that_swallows_the_sources_error_loses_no_rows_silently(spark):
     assert text.count("[HG-6003]") == 1
     assert "part 1" in text.split("caused by")[0]
     assert "OSError: the disk is gone" in text
-
-
-@in_executors
-def test_a_reader_killed_once_among_its_batches_costs_time_and_no_rows(spark, tmp_path):
-    def kill_once(batches):
-        for batch in batches:
-            yield batch
-            if once(tmp_path, "killed"):
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    out = exchange(
-        Parts(6),
-        by="id",
-        map=kill_once,
-        num_partitions=1,
-        parallelism=1,
-        spark=spark,
-        schema=SCHEMA,
-    )
-    assert sorted(row["id"] for row in out.collect()) == all_ids(6)
-    assert (tmp_path / "killed").exists()
 
 
 def test_readers_killed_each_time_among_their_batches_fail_the_job(spark):
@@ -206,7 +183,6 @@ class FailsAtARequest(FailingEnumerator):
     where = "request"
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("enumerator", [FailsAtStart, FailsAtARequest])
 def test_an_enumerator_that_fails_is_the_cause_with_its_traceback(spark, enumerator):
     # The call lists the splits.

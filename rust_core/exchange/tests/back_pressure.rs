@@ -151,7 +151,7 @@ fn a_soft_limit_of_one_lets_every_row_through() {
 }
 
 #[test]
-fn a_channel_has_the_exclusive_segments_that_the_option_says() {
+fn spec_1_13_a_channel_has_the_exclusive_segments_of_its_option_or_those_that_are_left() {
     let producer = Env::new(32, 4096);
     let partition = producer.partition(3);
     let buffers = BufferOptions { buffers_per_channel: 4, ..BufferOptions::default() };

@@ -252,6 +252,29 @@ fn spec_4_10_records_for_released_subpartitions_are_dropped() {
 }
 
 #[test]
+fn spec_4_14_a_partition_is_released_with_its_last_consumer_and_each_counts_once() {
+    for own_end in [false, true] {
+        let env = Env::new(32, 4096);
+        let partition = env.partition(2);
+        let gates = [0, 1].map(|index| env.gate(&[env.address(&partition, index)]));
+        let mut writer = writer(&partition);
+        writer.emit(&batch(0, 100, 8), &nothing).unwrap();
+        gates[0].close();
+        partition.release_subpartition(0);
+        assert!(!partition.is_released(), "the other consumer still reads");
+        if own_end {
+            writer.finish().unwrap();
+            assert!(!drain(&mut env.reader(&gates[1])).unwrap().is_empty());
+        }
+        gates[1].close();
+        assert!(partition.wait_consumed(Some(Duration::ZERO), &nothing).unwrap());
+        assert!(partition.is_released(), "also while its writer is open");
+        drop(writer);
+        assert_eq!(held(&env), 0);
+    }
+}
+
+#[test]
 fn an_emit_that_waits_for_one_consumer_does_not_hold_back_another() {
     let env = Env::new(3, 4096);
     let partition = env.partition(2);

@@ -38,7 +38,7 @@ fn patched(mut bytes: Vec<u8>, at: usize, with: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn every_defect_has_its_error() {
+fn spec_9_02_every_defect_has_its_error() {
     use FrameError as E;
     let channel = ChannelId(1);
     let (c, p) = (Side::Consumer, Side::Producer);
@@ -283,7 +283,7 @@ fn an_end_of_stream_within_a_frame_is_detected() {
 
 proptest! {
     #[test]
-    fn a_cut_changes_nothing(
+    fn spec_9_02_a_cut_changes_nothing(
         frames in prop::collection::vec(to_consumer(), 1..8),
         answers in prop::collection::vec(to_producer(), 1..8),
         sizes in prop::collection::vec(1usize..50, 1..40),

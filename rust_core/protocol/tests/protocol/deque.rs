@@ -8,7 +8,7 @@ fn drain<T>(deque: &mut PrioritizedDeque<T>) -> Vec<T> {
 }
 
 #[test]
-fn prioritize_moves_to_the_front() {
+fn spec_3_01_prioritize_moves_to_the_front() {
     let mut deque = PrioritizedDeque::new();
     (0..4).for_each(|element| deque.add(element));
     assert!(deque.prioritize(|element| *element == 3));
@@ -16,7 +16,7 @@ fn prioritize_moves_to_the_front() {
 }
 
 #[test]
-fn priorities_keep_their_order() {
+fn spec_3_02_priorities_keep_their_order() {
     let mut deque = PrioritizedDeque::new();
     deque.add_priority('a');
     deque.add('x');
@@ -26,7 +26,7 @@ fn priorities_keep_their_order() {
 }
 
 #[test]
-fn removing_a_priority_element_shrinks_the_section() {
+fn spec_3_04_removing_a_priority_element_shrinks_the_section() {
     let mut deque = PrioritizedDeque::new();
     deque.add('x');
     deque.add_priority('a');
@@ -38,7 +38,7 @@ fn removing_a_priority_element_shrinks_the_section() {
 }
 
 #[test]
-fn prioritize_twice_counts_once() {
+fn spec_3_05_prioritize_twice_counts_once() {
     let mut deque = PrioritizedDeque::new();
     (0..3).for_each(|element| deque.add(element));
     assert!(deque.prioritize(|element| *element == 2));

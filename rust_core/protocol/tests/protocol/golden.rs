@@ -68,7 +68,7 @@ fn partition_request() {
 }
 
 #[test]
-fn cancel_close_and_credit() {
+fn spec_9_01_cancel_close_and_credit() {
     let cancel = Frame::CancelPartitionRequest { channel: ChannelId(3) };
     check(&cancel, Side::Producer, "00000011 BADC0FFE 04 00000003 A12906CF");
     check(&Frame::CloseRequest, Side::Producer, "0000000D BADC0FFE 05 9D5E7E77");
@@ -87,7 +87,7 @@ fn task_event() {
 }
 
 #[test]
-fn resume_acknowledge_backlog_size_and_heartbeat() {
+fn spec_9_01_resume_acknowledge_backlog_size_and_heartbeat() {
     let channel = ChannelId(3);
     let resume = Frame::ResumeConsumption { channel };
     check(&resume, Side::Producer, "00000011 BADC0FFE 07 00000003 E91AB63B");

@@ -153,7 +153,7 @@ fn read(
 }
 
 #[test]
-fn each_flipped_bit_of_a_buffer_or_an_event_ends_its_connection() {
+fn spec_9_02_each_flipped_bit_of_a_buffer_or_an_event_ends_its_connection() {
     let (mut scene, rng) = (Scene::new(), &mut rng_of(0, 0));
     for (kind, stream) in streams() {
         let (whole, error) = read(&mut scene, rng, &stream, None);

@@ -5,7 +5,6 @@ import sys
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
-from pyspark.errors import PySparkException
 from tests.kit.masters import in_modes
 
 import headgate as hg
@@ -71,21 +70,3 @@ def test_each_key_gives_what_apply_in_arrow_gives(events, make, memory):
         num_partitions=3,
     )
     assert found(out) == found(events.groupBy("k").applyInArrow(first, SCHEMA))
-
-
-def test_an_error_of_the_function_is_shown_with_its_line(events):
-    def failing(group):
-        raise ValueError("no model for this key")
-
-    out = exchange(events, by="k", reduce=hg.per_key("k", failing), schema=SCHEMA, num_partitions=2)
-    with pytest.raises(PySparkException, match="no model for this key") as caught:
-        out.collect()
-    assert "in failing" in str(caught.value)
-
-
-@pytest.mark.soak
-def test_a_missing_column_is_named(events):
-    reduce = hg.per_key("k", first, sort="when")
-    out = exchange(events, by="k", reduce=reduce, schema=SCHEMA, num_partitions=2)
-    with pytest.raises(PySparkException, match="there is no column 'when' in the rows"):
-        out.collect()

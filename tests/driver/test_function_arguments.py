@@ -5,7 +5,6 @@ import pyarrow as pa
 import pytest
 
 from headgate.batches import Batches
-from headgate.errors import SchemaMismatchError
 from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply
 
@@ -109,41 +108,6 @@ def test_a_function_may_return_anything_that_has_rows(kind):
 )
 def test_no_rows_are_returned_for_none(kind):
     assert call(RETURNED[kind]).num_rows == 0
-
-
-@pytest.mark.parametrize(
-    ("returned", "text"),
-    [
-        (None, "reduce returned None"),
-        (7, "reduce returned an int, not batches"),
-        ("rows", "reduce returned a str, not batches"),
-        ({"n": [1]}, "reduce returned a dict, not batches"),
-        ([None], "reduce yielded None"),
-        ([{"n": 1}], "reduce returned a dict, not a record batch"),
-        ([[batch(1)]], "reduce returned a list, not a record batch"),
-    ],
-)
-def test_what_has_no_rows_is_refused(returned, text):
-    with pytest.raises(SchemaMismatchError, match=text):
-        call(lambda _: returned)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "kind", "text"),
-    [
-        (lambda b: b.num_rows, AttributeError, r"batches.read_all\(\).num_rows"),
-        (lambda b: b.column("n"), AttributeError, "an iterator of batches, not a batch"),
-        (lambda b: b.to_pandas(), AttributeError, r"batches.read_all\(\).to_pandas"),
-        (lambda b: b["n"], TypeError, r"batches.read_all\(\)\['n'\]"),
-        (lambda b: b.groupby("n"), AttributeError, "no attribute 'groupby'"),
-    ],
-)
-def test_a_function_that_takes_the_iterator_for_a_batch_is_told(wrong, kind, text):
-    with pytest.raises(UserFunctionFailed) as caught:
-        call(wrong, batch(1))
-    assert isinstance(caught.value.error, kind)
-    with pytest.raises(kind, match=text):
-        raise caught.value.error
 
 
 def test_an_iterator_of_batches_is_true_and_has_no_length():
