@@ -53,6 +53,20 @@ def test_a_wait_ends_with_the_failure_and_the_end_of_the_environment(environment
         assert words in str(waiting.error())
 
 
+def test_a_wake_up_ends_the_wait_or_the_next_one(environment):
+    producer = environment(memory="2m")
+    partition = producer.create_result_partition(1, schema=NUMBERS)
+    writer = hg.RecordWriter(partition)
+    fill(writer)
+    writer.wake_up()
+    assert writer.wait_available() is False
+    waiting = Task(writer.wait_available)
+    with pytest.raises(AssertionError, match="hangs"):
+        waiting.join(0.2)
+    writer.wake_up()
+    assert waiting.result() is False
+
+
 def test_a_signal_ends_the_wait_and_the_batch_is_not_begun(environment):
     class Stop(Exception):
         pass

@@ -67,7 +67,7 @@ pub use control::ControlHandshake;
 pub use copies::Copies;
 pub use counters::Counters;
 pub use environment::ShuffleEnvironment;
-pub use error::{ExchangeError, Interrupt, Result};
+pub use error::{ExchangeError, Interrupt, Interruption, Result};
 pub use event::data_type_of;
 pub use flink::UnionInputGate;
 pub use gate::{

@@ -335,7 +335,8 @@ impl ArrowWriter {
             return self.partition.check();
         }
         loop {
-            rows = self.pages.append(lane, source, rows, is_compacting, interrupt)?;
+            let timed = self.state.timed.as_ref();
+            rows = self.pages.append(lane, source, rows, is_compacting, timed, interrupt)?;
             let Some(row) = rows.first() else {
                 return Ok(());
             };
@@ -383,7 +384,7 @@ impl ArrowWriter {
     /// wait then emits no row, while one within the batch would leave a part of it emitted.
     fn begin(&self, interrupt: Interrupt<'_>) -> Result<()> {
         self.state.check_emits()?;
-        self.partition.wait_available(None, interrupt).map(|_| ())
+        self.partition.wait_for_room(interrupt)
     }
 
     fn num_subpartitions(&self) -> u32 {

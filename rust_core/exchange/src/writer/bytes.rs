@@ -66,7 +66,11 @@ impl BytesWriter {
         environment: &ShuffleEnvironment,
     ) -> Result<Self> {
         let partition = Arc::clone(&self.partition);
-        self.state.set_timeout(timeout, environment, move || StreamWriter::flush(&partition))?;
+        let flush = move || {
+            StreamWriter::flush(&partition);
+            false
+        };
+        self.state.set_timeout(timeout, environment, flush)?;
         Ok(self)
     }
 
@@ -119,6 +123,9 @@ impl BytesWriter {
         let bytes = record.len() as u64;
         let flush = self.state.flush_always;
         let completed = self.stream.write(&self.partition, lane, record, true, flush, interrupt)?;
+        if let Some(timed) = &self.state.timed {
+            timed.written();
+        }
         let targets = lane.targets(&self.partition);
         self.counters.add(targets.len() as u64, targets.len() as u64 * bytes, completed);
         Ok(())

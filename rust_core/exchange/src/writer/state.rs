@@ -26,10 +26,10 @@ pub(super) struct WriterState {
     partition: Arc<ResultPartition>,
     /// True if each record is flushed.
     pub(super) flush_always: bool,
-    /// Its entry with the output flusher; only with a timeout, and until it is finished.
-    timed: Option<Arc<TimedFlush>>,
+    /// Its flushing by time; only with a timeout, and until it is finished.
+    pub(super) timed: Option<Arc<TimedFlush>>,
     barriers: Arc<Barriers>,
-    /// The entry of the newest barrier with the output flusher, if that has a timeout.
+    /// The newest barrier with the output flusher, if that has a timeout.
     timed_barrier: Option<Arc<TimedFlush>>,
     /// True once the end of data was announced.
     ended: bool,
@@ -51,7 +51,8 @@ impl WriterState {
         }
     }
 
-    /// Sets the timeout. The environment's output flusher calls `flush` each time it has passed.
+    /// Sets the timeout. The environment's output flusher calls `flush` once it has passed since a
+    /// write; see [`TimedFlush`].
     ///
     /// # Errors
     /// When the flusher cannot be started.
@@ -59,7 +60,7 @@ impl WriterState {
         &mut self,
         timeout: BufferTimeout,
         environment: &ShuffleEnvironment,
-        flush: impl Fn() + Send + Sync + 'static,
+        flush: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Result<()> {
         self.flush_always = timeout == BufferTimeout::EveryRecord;
         self.timed = None;
@@ -67,9 +68,8 @@ impl WriterState {
         let timed = self.partition.kind() != PartitionKind::Blocking;
         if let (true, BufferTimeout::After(timeout)) = (timed, timeout) {
             let partition = Arc::clone(&self.partition);
-            let timed = TimedFlush::new(flush, move |cause| partition.fail(cause));
-            let timed = self.timed.insert(Arc::new(timed));
-            environment.flusher().register(timed, timeout)?;
+            let fail = move |cause: &ExchangeError| partition.fail(cause);
+            self.timed = Some(environment.flusher().register(timeout, flush, fail)?);
         }
         Ok(())
     }
@@ -146,11 +146,13 @@ impl WriterState {
                 if let Err(error) = barriers.time_out() {
                     partition.fail(&error);
                 }
+                false
             };
             let partition = Arc::clone(&self.partition);
-            let timed = TimedFlush::new(overtake, move |cause| partition.fail(cause));
-            let timed = self.timed_barrier.insert(Arc::new(timed));
-            environment.flusher().register_once(timed, clock::until(deadline))?;
+            let fail = move |cause: &ExchangeError| partition.fail(cause);
+            let timed = environment.flusher().register(clock::until(deadline), overtake, fail)?;
+            timed.written();
+            self.timed_barrier = Some(timed);
         }
         Ok(())
     }

@@ -108,7 +108,7 @@ impl StreamWriter {
         let mut open = self.open.lock(partition)?;
         if waits && open[slot].is_none() {
             drop(open);
-            partition.wait_available(None, interrupt)?;
+            partition.wait_for_room(interrupt)?;
             open = self.open.lock(partition)?;
         }
         let mut completed = end_others(&mut open, partition, lane);
