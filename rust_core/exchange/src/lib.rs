@@ -88,7 +88,7 @@ pub use stats::{
     ChannelStats, Connections, DebloatStats, GateStats, LentStats, Metric, Metrics, Origin,
     PartitionStats, Queued, SpillStats, Stats, SubpartitionStats, Usage, Waits,
 };
-pub use writer::{ArrowWriter, BufferTimeout, BytesWriter, Emitted};
+pub use writer::{ArrowWriter, BufferTimeout, BytesWriter, Emitted, RecordWriter};
 
 pub use headgate_memory::{
     Buffer, PoolStats, Unmapped, after_fork_in_child, after_fork_in_parent, before_fork,
