@@ -351,18 +351,22 @@ class RecordWriter:
 
     @takes(timeout=timeout)
     def wait_available(self, timeout: float | None = None) -> bool:
-        """Wait until the consumers have made room, without emitting anything.
+        """Wait until the consumers have made room or :meth:`wake_up` is called, without emitting anything.
 
         Args:
             timeout: seconds; no limit if not given.
 
         Returns:
-            :attr:`is_available`: False only on timeout.
+            :attr:`is_available`: False only on timeout, and if it was woken up.
 
         Raises:
             HeadgateError: the failure of the partition.
         """
         return self._native.wait_available(patience(timeout))
+
+    def wake_up(self) -> None:
+        """End :meth:`wait_available` at once, or the next call of it; any thread may call it."""
+        self._native.wake_up()
 
     def back_pressured_ns(self) -> int:
         """Return how long this writer has waited for segments, in ns, including a current wait."""

@@ -95,6 +95,20 @@ def test_a_wait_ends_with_the_environment(environment):
     assert "closed" in str(waiting.error())
 
 
+def test_a_wake_up_ends_the_wait_or_the_next_one(environment):
+    producer = environment(memory="2m")
+    partition = producer.create_result_partition(1, schema=NUMBERS)
+    writer = hg.RecordWriter(partition)
+    fill(writer)
+    writer.wake_up()
+    assert writer.wait_available() is False
+    waiting = Task(writer.wait_available)
+    with pytest.raises(AssertionError, match="hangs"):
+        waiting.join(0.2)
+    writer.wake_up()
+    assert waiting.result() is False
+
+
 def test_a_writer_keeps_as_many_segments_as_the_options_of_its_environment_allow(environment):
     producer = environment(max_buffers_per_channel=3, max_overdraft_buffers=0)
     partition = producer.create_result_partition(4, schema=NUMBERS)

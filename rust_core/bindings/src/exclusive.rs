@@ -64,7 +64,7 @@ impl<T> Exclusive<T> {
             thread::sleep(PERIOD);
             waits += 1;
             if waits.is_multiple_of(10) {
-                interrupt()?;
+                interrupt.check()?;
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use headgate_exchange::{ExchangeError, Interrupt, Result, ShuffleEnvironment};
+use headgate_exchange::{ExchangeError, Interrupt, Interruption, Result, ShuffleEnvironment};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -16,6 +16,8 @@ use crate::errors::to_py;
 static EXITING: AtomicBool = AtomicBool::new(false);
 /// The thread that runs the exit, which must not park.
 static EXIT_THREAD: OnceLock<ThreadId> = OnceLock::new();
+/// Time for which a signal may wait until the call that blocks hears of it.
+const SIGNAL_PERIOD: Duration = Duration::from_millis(50);
 /// Time for threads that already wait for the GIL when the exit starts to get it.
 const LAST_TURN: Duration = Duration::from_millis(20);
 
@@ -48,26 +50,42 @@ pub(crate) fn released<T: Send>(py: Python<'_>, call: impl FnOnce() -> T + Send)
     })
 }
 
+/// The exceptions of Python's signal handlers.
+#[derive(Default)]
+struct Signals {
+    raised: Mutex<Option<PyErr>>,
+}
+
+impl Interruption for Signals {
+    fn check(&self) -> Result<()> {
+        sleep_if_exiting();
+        if self.period().is_none() {
+            return Ok(());
+        }
+        Python::attach(|py| py.check_signals()).map_err(|error| {
+            let text = error.to_string();
+            *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            ExchangeError::Interrupted(text)
+        })
+    }
+
+    fn period(&self) -> Option<Duration> {
+        // Signal handlers run on Python's main thread only. It is the first of the process, also of a
+        // forked child.
+        (rustix::thread::gettid() == rustix::process::getpid()).then_some(SIGNAL_PERIOD)
+    }
+}
+
 /// Runs `call` without the GIL. While it blocks, Python's signal handlers run, and an exception
 /// they raise, such as `KeyboardInterrupt`, ends the call.
 pub(crate) fn blocking<T: Send>(
     py: Python<'_>,
     call: impl FnOnce(Interrupt<'_>) -> Result<T> + Send,
 ) -> PyResult<T> {
-    let raised = Mutex::new(None);
-    let result = released(py, || {
-        let check = || {
-            sleep_if_exiting();
-            Python::attach(|py| py.check_signals()).map_err(|error| {
-                let text = error.to_string();
-                *raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                ExchangeError::Interrupted(text)
-            })
-        };
-        call(&check)
-    });
+    let signals = Signals::default();
+    let result = released(py, || call(&signals));
     result.map_err(|error| {
-        let raised = raised.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let raised = signals.raised.into_inner().unwrap_or_else(PoisonError::into_inner);
         match (error, raised) {
             (ExchangeError::Interrupted(_), Some(raised)) => raised,
             (error, _) => to_py(py, &error),

@@ -6,8 +6,9 @@ use std::time::Duration;
 use arrow_array::{RecordBatch, UInt32Array};
 use bytes::Bytes;
 use headgate_exchange::{
-    ArrowWriter, BufferTimeout, BytesWriter, CheckpointId, Counters, DataType, Emitted,
-    ExchangeError, Interrupt, Result, ResultPartition as Partition, ShuffleEnvironment,
+    ArrowWriter, AvailabilityListener, BufferTimeout, BytesWriter, CheckpointId, Counters,
+    DataType, Emitted, ExchangeError, Interrupt, Result, ResultPartition as Partition,
+    ShuffleEnvironment,
 };
 use headgate_record::key_group::Key;
 use headgate_record::{Event, HashError, SelectError, Selector, StopMode};
@@ -22,6 +23,7 @@ use crate::batches::{FromPyarrow, pinned};
 use crate::checkpoints;
 use crate::errors::{of_hash, to_py};
 use crate::exclusive::{Exclusive, Guard};
+use crate::input::AnyGate;
 use crate::interrupt::{blocking, timeout_of};
 use crate::partition::ResultPartition;
 use crate::schema::page_schema;
@@ -217,6 +219,25 @@ impl RecordWriter {
         blocking(py, |interrupt| {
             self.environment.check()?;
             self.partition.wait_available(timeout, interrupt)
+        })
+    }
+
+    fn wake_up(&self, py: Python<'_>) -> PyResult<()> {
+        blocking(py, |_| {
+            self.environment.check_fork()?;
+            self.partition.wake_up();
+            Ok(())
+        })
+    }
+
+    /// Lets priority events of a gate call `wake_up`.
+    fn wake_up_on_priority_events(&self, py: Python<'_>, gate: AnyGate<'_>) -> PyResult<()> {
+        let input = gate.input();
+        blocking(py, |_| {
+            self.environment.check_fork()?;
+            let listener: Arc<dyn AvailabilityListener> = Arc::<Partition>::clone(&self.partition);
+            input.add_listener(Arc::downgrade(&listener));
+            Ok(())
         })
     }
 

@@ -2,12 +2,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use headgate_memory::{PoolTooSmall, RequestError, Unmapped};
 use headgate_protocol::{PartitionId, Sequence};
 use headgate_record::{
     DecompressError, DeserializeError, PageError, SelectError, SourceError, SpanningError,
 };
+use headgate_tls::TlsOptionsError;
 
 use crate::limits;
 
@@ -100,8 +102,8 @@ pub enum ExchangeError {
         detail: String,
     },
     /// The options of TLS cannot be used.
-    #[error("TLS cannot be set up: {0}")]
-    TlsOptions(String),
+    #[error(transparent)]
+    TlsOptions(#[from] TlsOptionsError),
     /// The operating system refused memory.
     #[error("no memory for the {what}: {source} ({limits})")]
     Memory {
@@ -355,8 +357,30 @@ impl ExchangeError {
     }
 }
 
-/// Called repeatedly while a call blocks. An error ends the wait.
-pub type Interrupt<'a> = &'a dyn Fn() -> Result<()>;
+/// A reason to give up a wait, such as a signal that the user sent.
+///
+/// A closure is one that may arise at any time.
+pub trait Interruption {
+    /// Returns the reason as an error, which ends the wait.
+    ///
+    /// # Errors
+    /// There is a reason.
+    fn check(&self) -> Result<()>;
 
-/// Time between two calls of an [`Interrupt`] during a wait.
-pub(crate) const INTERRUPT_PERIOD: std::time::Duration = std::time::Duration::from_millis(50);
+    /// Returns the time between two checks during a wait; `None` if no reason can arise.
+    fn period(&self) -> Option<Duration> {
+        Some(INTERRUPT_PERIOD)
+    }
+}
+
+impl<F: Fn() -> Result<()>> Interruption for F {
+    fn check(&self) -> Result<()> {
+        self()
+    }
+}
+
+/// Checked repeatedly while a call blocks.
+pub type Interrupt<'a> = &'a dyn Interruption;
+
+/// Time between two looks at what is not announced during a wait.
+pub(crate) const INTERRUPT_PERIOD: Duration = Duration::from_millis(50);

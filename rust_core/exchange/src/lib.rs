@@ -67,7 +67,7 @@ pub use control::ControlHandshake;
 pub use copies::Copies;
 pub use counters::Counters;
 pub use environment::ShuffleEnvironment;
-pub use error::{ExchangeError, Interrupt, Result};
+pub use error::{ExchangeError, Interrupt, Interruption, Result};
 pub use event::data_type_of;
 pub use flink::UnionInputGate;
 pub use gate::{
@@ -77,7 +77,6 @@ pub use gate::{
 pub use heartbeat::HeartbeatManager;
 pub use kept::{KeptFile, SmallLimits, SmallSubpartition, keep_small};
 pub use metrics::{Passed, TaskTimes, Times};
-pub use net::{Tls, TlsFiles, TlsSession, self_signed_certificate};
 pub use partition::{PartitionKind, PartitionOptions, ResultPartition, TaskEvent, TaskEvents};
 pub use reader::{ChannelStates, CheckpointNotice, Record, RecordReader};
 pub use readiness::Readiness;
@@ -88,7 +87,7 @@ pub use stats::{
     ChannelStats, Connections, DebloatStats, GateStats, LentStats, Metric, Metrics, Origin,
     PartitionStats, Queued, SpillStats, Stats, SubpartitionStats, Usage, Waits,
 };
-pub use writer::{ArrowWriter, BufferTimeout, BytesWriter, Emitted};
+pub use writer::{ArrowWriter, BufferTimeout, BytesWriter, Emitted, RecordWriter};
 
 pub use headgate_memory::{
     Buffer, PoolStats, Unmapped, after_fork_in_child, after_fork_in_parent, before_fork,
@@ -99,3 +98,4 @@ pub use headgate_protocol::{
 };
 pub use headgate_record::Codec;
 pub use headgate_record::event::Barrier;
+pub use headgate_tls::{Tls, TlsFiles, TlsSession, self_signed_certificate};

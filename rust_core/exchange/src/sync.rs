@@ -3,7 +3,7 @@
 
 #[cfg(not(loom))]
 pub(crate) use std::{
-    sync::{Condvar, Mutex, MutexGuard},
+    sync::{Condvar, Mutex, MutexGuard, atomic},
     thread,
     time::Instant,
 };
@@ -13,7 +13,7 @@ pub(crate) use crate::lock::lock;
 
 #[cfg(loom)]
 pub(crate) use loom::{
-    sync::{Mutex, MutexGuard},
+    sync::{Mutex, MutexGuard, atomic},
     thread,
 };
 

@@ -11,8 +11,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{Env, RECORD_LIMIT, batch, config, drain, nothing, page_schema, writer};
-use headgate_exchange::{BufferOptions, BytesWriter, DataInput, ExchangeError};
-use headgate_record::Selector;
+use headgate_exchange::{
+    AvailabilityListener, BufferOptions, BytesWriter, DataInput, DataType, ExchangeError,
+    ResultPartition,
+};
+use headgate_record::{Event, Selector};
 
 fn env(segments: usize, buffers: BufferOptions) -> Env {
     Env::with(headgate_exchange::Config { buffers, ..config(segments, 4096) })
@@ -103,6 +106,34 @@ fn a_batch_is_not_begun_while_one_subpartition_has_too_many_queued() {
     assert_eq!(drain(&mut reader).unwrap().len(), 20);
     // The interrupted batch was not begun, so none of it was emitted.
     assert_eq!(drain(&mut env.reader(&gates[1])).unwrap().len(), 10);
+}
+
+#[test]
+fn a_wake_up_and_a_priority_event_of_the_input_end_the_wait_and_no_emit() {
+    let buffers = BufferOptions { max_buffers_per_channel: 1, ..BufferOptions::default() };
+    let env = env(32, buffers);
+    let partition = env.partition(1);
+    let mut writer = writer(&partition);
+    for _ in 0..2 {
+        writer.emit(&batch(0, 10, 8), &nothing).unwrap();
+        writer.flush().unwrap();
+    }
+    partition.wake_up();
+    assert!(matches!(writer.emit(&batch(0, 10, 8), &stop), Err(ExchangeError::Interrupted(_))));
+    assert!(!partition.wait_available(None, &nothing).unwrap(), "it was woken");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| partition.wait_available(None, &nothing));
+        partition.wake_up();
+        assert!(!waiting.join().unwrap().unwrap());
+    });
+    let source = env.partition(1);
+    let gate = env.gate(&[env.address(&source, 0)]);
+    let listener: Arc<dyn AvailabilityListener> = Arc::<ResultPartition>::clone(&partition);
+    gate.add_listener(Arc::downgrade(&listener));
+    let event = Event::Custom { name: "first".to_owned(), body: Bytes::new() };
+    let mut source = common::writer(&source);
+    source.broadcast_event_as(&event, DataType::PrioritizedEventBuffer).unwrap();
+    assert!(!partition.wait_available(None, &nothing).unwrap(), "the event woke it");
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub(crate) struct Account {
     pub(crate) arrived: Arc<Condvar>,
     /// Number of threads that wait on `arrived`, indexed by `Want`.
     waiting: [usize; 3],
+    /// True if the current wait for availability ends at once, or the next one.
+    pub(crate) woken: bool,
     pub(crate) listeners: Vec<Arc<dyn SegmentListener>>,
     pub(crate) availability_listeners: Vec<Arc<dyn SegmentListener>>,
 }

@@ -150,6 +150,32 @@ impl LocalPool {
         Ok(available.is_some())
     }
 
+    /// Like [`wait_available`](Self::wait_available), but [`wake_up`](Self::wake_up) ends the wait too.
+    /// Returns `None` on timeout, else whether the pool is available.
+    ///
+    /// # Errors
+    /// As [`wait_available`](Self::wait_available).
+    pub fn wait_available_or_woken(&self, timeout: Duration) -> Result<Option<bool>, RequestError> {
+        self.wait_for(Want::Availability, timeout, |state| {
+            let free = state.is_free();
+            let account = self.account(state)?;
+            let is_available = account.is_available(free);
+            let woken = std::mem::take(&mut account.woken);
+            Ok((woken || is_available).then_some(is_available))
+        })
+    }
+
+    /// Ends a wait of [`wait_available_or_woken`](Self::wait_available_or_woken), or the next one, at
+    /// once.
+    pub fn wake_up(&self) {
+        if let Some(account) = self.inner.lock().accounts.get_mut(&self.id) {
+            account.woken = true;
+            if *account.waiting(Want::Availability) > 0 {
+                self.arrived.notify_all();
+            }
+        }
+    }
+
     /// Returns true if the pool [is available](Self::is_available). Otherwise registers the
     /// listener, to be called once when the pool becomes available or is closed.
     pub fn available_or_listen(&self, listener: impl FnOnce() -> Arc<dyn SegmentListener>) -> bool {

@@ -117,6 +117,22 @@ fn a_pool_is_available_once_no_subpartition_is_saturated() {
 }
 
 #[test]
+fn a_wake_up_ends_a_wait_for_availability_or_the_next_one() {
+    loom::model(|| {
+        let (global, pool) = pool_of(1);
+        let held = pool.try_request().expect("open").expect("free");
+        let woken = Arc::clone(&pool);
+        let waker = thread::spawn(move || woken.wake_up());
+        assert_eq!(pool.wait_available_or_woken(Duration::MAX).expect("open"), Some(false));
+        waker.join().expect("no panic");
+        let recycler = thread::spawn(move || drop(held));
+        assert_eq!(pool.wait_available_or_woken(Duration::MAX).expect("open"), Some(true));
+        recycler.join().expect("no panic");
+        assert_all_returned(&global);
+    });
+}
+
+#[test]
 fn closing_ends_every_wait_and_held_segments_return() {
     loom::model(|| {
         let (global, pool) = pool_of(1);

@@ -83,6 +83,9 @@ class Output:
     def broadcast_cancellation(self, checkpoint):
         self._log.append(("cancel", checkpoint))
 
+    def wake_up(self):
+        pass
+
     def finish(self):
         pass
 

@@ -25,7 +25,7 @@ class Mailbox:
         self._actions: deque[Action] = deque()
         # A threading.Event is Python code that holds a lock: Ctrl-C at the wrong moment leaves the lock held for ever.
         self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._wake_up: Action | None = None
+        self._wake_ups: tuple[Action, ...] = ()
         self._is_closed = False
 
     def post(self, action: Action) -> None:
@@ -40,13 +40,13 @@ class Mailbox:
         if not self._signals.empty():
             return
         self._signals.put(None)
-        if self._wake_up is not None:
-            self._wake_up()
+        for wake_up in self._wake_ups:
+            wake_up()
 
-    def attach(self, wake_up: Action | None) -> None:
-        """Call ``wake_up`` with every signal, and at once if the signal is set."""
-        self._wake_up = wake_up
-        if wake_up is not None and not self._signals.empty():
+    def attach(self, wake_up: Action) -> None:
+        """Call ``wake_up`` with every signal too, and at once if the signal is set."""
+        self._wake_ups += (wake_up,)
+        if not self._signals.empty():
             wake_up()
 
     def clear(self) -> None:
@@ -62,7 +62,7 @@ class Mailbox:
         """Drop all actions, those to come too: they refer to the owner, as it does to its mailbox."""
         self._is_closed = True
         self._actions.clear()
-        self.attach(None)
+        self._wake_ups = ()
 
     def wait(self, timeout: float | None) -> None:
         """Wait for a signal, at most ``timeout`` seconds, and never longer than half a second; called by the owner.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from headgate.gate import InputGate
     from headgate.source.runtime import SourceOperator
     from headgate.source.runtime.mailbox import Mailbox
+    from headgate.writer import RecordWriter
 
 _LOG: Final = logging.getLogger("headgate.stream")
 
@@ -62,8 +64,16 @@ class TaskInput(ABC):
     def advance(self) -> bool:
         """Handle one batch if there is one; return False if there was nothing."""
 
-    def advance_events(self) -> None:  # noqa: B027 - a source's barriers are mail
-        """Handle what may not wait until the outputs have room."""
+    def advance_events(self) -> bool:
+        """Handle what may not wait until the outputs have room; return False if there was nothing."""
+        return False  # a source's barriers are mail
+
+    def wake_up(self, writer: RecordWriter) -> None:  # noqa: B027 - a source's barriers are mail
+        """Let what may not wait until the outputs have room end a writer's wait for it."""
+
+    def until_timer(self) -> float | None:
+        """Return the seconds after which :meth:`advance_events` is due although nothing arrives."""
+        return None
 
     @property
     @abstractmethod
@@ -219,11 +229,23 @@ class GateInput(TaskInput):
         self._handler.handle_batch(batch)
         return True
 
-    def advance_events(self) -> None:
+    def advance_events(self) -> bool:
         """Handle unaligned barriers, and no rows but those that were taken from the gate before."""
         batch = self._reader.poll_priority_event()
-        if batch is not None:
-            self._handler.handle_batch(batch)
+        if batch is None:
+            return False
+        self._handler.handle_batch(batch)
+        return True
+
+    def wake_up(self, writer: RecordWriter) -> None:
+        """Let unaligned barriers end a writer's wait for room."""
+        native = writer._native  # noqa: SLF001 - one package
+        native.wake_up_on_priority_events(self._gate._native)  # noqa: SLF001 - one package
+
+    def until_timer(self) -> float | None:
+        """Return the seconds until the timeout of a barrier."""
+        due = self._reader.next_timer_ms()
+        return None if due is None else max(0.0, due / 1000 - time.time())
 
     def _on_event(self, event: Any) -> None:
         if isinstance(event, Event):

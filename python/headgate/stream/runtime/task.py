@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from headgate.stream.runtime.outputs import TaskOutput
 
 _LOG: Final = logging.getLogger("headgate.stream")
-#: Seconds after which the outputs are asked again: for room, or for what a barrier has overtaken.
+#: Seconds after which the outputs are asked again for what a barrier has overtaken.
 _PATIENCE: Final = 0.01
+#: Longest wait in seconds for a full output: others read from ``busy_ns`` that the task is not idle.
+_LONGEST_WAIT: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +227,7 @@ class StreamTask:
             full = self._full_output()
             if full is None:
                 return
-            self._wait_for_room(full)
+            self._wait_for_room(full, source)
         if self._is_cancelled:
             self._parts.clear()
 
@@ -307,6 +309,9 @@ class StreamTask:
     def _work(self) -> None:
         self._chain.open()
         self._input = self._make_input(self)
+        for output in self._outputs:
+            self.mailbox.attach(output.writer.wake_up)
+            self._input.wake_up(output.writer)
         for uid, batch in self._recovered:
             self._handle(partial(self._chain.take, uid), batch)
         self._input.start()
@@ -337,8 +342,7 @@ class StreamTask:
                 # Barriers still pass, for the last checkpoint.
                 moved = source.advance() if isinstance(source, GateInput) else False
             elif (full := self._full_output()) is not None:
-                source.advance_events()
-                self._wait_for_room(full)
+                self._wait_for_room(full, source, timer, now)
                 moved = True
             else:
                 moved = source.advance()
@@ -346,23 +350,29 @@ class StreamTask:
                     self._end(drain=source.end is EndOfDataStatus.DRAINED)
                     moved = True
             if not moved:
-                self._wait(source, timer, now)
+                source.wait(self._patience(timer, now))
 
-    def _wait(self, source: TaskInput, timer: int | None, now: int) -> None:
+    def _patience(self, timer: int | None, now: int) -> float | None:
+        """Return the seconds after which the task has something to do although nothing arrives."""
         until = None if timer is None else max(0.0, (timer - now) / 1000)
         if self._waiting is not None:
             # Nothing tells when the last of a barrier's rows has been sent.
             until = _PATIENCE if until is None else min(until, _PATIENCE)
-        source.wait(until)
+        return until
 
     def _full_output(self) -> TaskOutput | None:
         """Return an output whose rows would wait. Source: Flink's StreamTask, which reads no input meanwhile."""
         return next((output for output in self._outputs if not output.writer.is_available), None)
 
-    def _wait_for_room(self, output: TaskOutput) -> None:
-        """Wait outside of the operators, so that barriers need not wait for room; not for long, as there may be mail."""
+    def _wait_for_room(
+        self, output: TaskOutput, source: TaskInput, timer: int | None = None, now: int = 0
+    ) -> None:
+        """Wait for room outside of the operators; mail, barriers that overtake rows and timers end the wait."""
+        if source.advance_events():
+            return
         started = time.perf_counter_ns()
-        output.writer.wait_available(_PATIENCE)
+        due = (_LONGEST_WAIT, self._patience(timer, now), source.until_timer())
+        output.writer.wait_available(min(seconds for seconds in due if seconds is not None))
         self.metrics.busy_ns += time.perf_counter_ns() - started
 
     def _complete_snapshot(self) -> None:

@@ -1,8 +1,9 @@
-//! Loom explores all orders of the flusher and its writers: due writers are flushed, a failure
+//! Loom explores all orders of the flusher and its writers: what was written is flushed, a failure
 //! reaches its writer, a stop waits for a running flush, and no thread waits for ever.
 
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
 use crate::sync::model::{check, pass};
@@ -33,11 +34,21 @@ impl Count {
     }
 }
 
-fn counting() -> (Arc<TimedFlush>, Arc<Count>) {
+fn never(error: &ExchangeError) {
+    panic!("{error} did not happen")
+}
+
+/// Registers a writer that has written something. None once the flusher is stopped.
+fn writing(flusher: &OutputFlusher, timeout: Duration) -> Option<(Arc<TimedFlush>, Arc<Count>)> {
     let flushed = Arc::<Count>::default();
     let count = Arc::clone(&flushed);
-    let writer = TimedFlush::new(move || count.add(), |error| panic!("{error} did not happen"));
-    (Arc::new(writer), flushed)
+    let flush = move || {
+        count.add();
+        false
+    };
+    let writer = flusher.register(timeout, flush, never).ok()?;
+    writer.written();
+    Some((writer, flushed))
 }
 
 fn pass_time(flusher: &OutputFlusher, time: Duration) {
@@ -45,17 +56,71 @@ fn pass_time(flusher: &OutputFlusher, time: Duration) {
 }
 
 #[test]
-fn a_writer_is_flushed_each_time_it_is_due() {
+fn a_writer_is_flushed_each_time_its_timeout_has_passed_since_a_write() {
     check(|| {
         let flusher = OutputFlusher::default();
-        let (writer, flushed) = counting();
-        flusher.register(&writer, SOON).expect("not stopped");
-        for times in 1..=2 {
-            pass_time(&flusher, SOON);
-            flushed.wait_for(times);
-        }
+        let (writer, flushed) = writing(&flusher, SOON).expect("not stopped");
+        pass_time(&flusher, SOON);
+        flushed.wait_for(1);
+        writer.written();
+        pass_time(&flusher, SOON);
+        flushed.wait_for(2);
         flusher.stop();
         assert_eq!(flushed.get(), 2, "not before its time");
+    });
+}
+
+#[test]
+fn what_is_written_during_a_flush_is_flushed_too() {
+    /// Writes, and those of them that a flush has shown.
+    #[derive(Default)]
+    struct Page(Mutex<(usize, usize)>, Condvar);
+
+    check(|| {
+        let flusher = OutputFlusher::default();
+        let page = Arc::<Page>::default();
+        let shown = Arc::clone(&page);
+        let flush = move || {
+            let mut page = lock(&shown.0);
+            page.1 = page.0;
+            drop(page);
+            shown.1.notify_all();
+            false
+        };
+        let writer = flusher.register(SOON, flush, never).expect("not stopped");
+        let (written, owner) = (Arc::clone(&page), Arc::clone(&writer));
+        let writing = spawn(move || {
+            for _ in 0..2 {
+                lock(&written.0).0 += 1;
+                owner.written();
+            }
+        });
+        pass_time(&flusher, SOON);
+        writing.join().expect("no panic");
+        pass_time(&flusher, SOON);
+        let mut guard = lock(&page.0);
+        while guard.1 < 2 {
+            guard = page.1.wait(guard).expect("no panic");
+        }
+        drop(guard);
+        flusher.stop();
+    });
+}
+
+#[test]
+fn a_writer_that_writes_nothing_has_no_entry() {
+    check(|| {
+        let flusher = OutputFlusher::default();
+        let (idle, flushed) = writing(&flusher, SOON).expect("not stopped");
+        pass_time(&flusher, SOON);
+        flushed.wait_for(1);
+        let (_next, of_next) = writing(&flusher, SOON).expect("not stopped");
+        pass_time(&flusher, SOON);
+        of_next.wait_for(1);
+        flusher.stop();
+        assert_eq!(flushed.get(), 1);
+        let state = lock(&flusher.shared.state);
+        assert!(state.entries.iter().all(|entry| entry.writer.as_ptr() != Arc::as_ptr(&idle)));
     });
 }
 
@@ -63,18 +128,16 @@ fn a_writer_is_flushed_each_time_it_is_due() {
 fn a_shorter_timeout_ends_the_wait_for_a_longer_one() {
     check(|| {
         let flusher = Arc::<OutputFlusher>::default();
-        let (slow, never) = counting();
-        flusher.register(&slow, LATE).expect("not stopped");
+        let (_slow, unflushed) = writing(&flusher, LATE).expect("not stopped");
         let other = Arc::clone(&flusher);
         let user = spawn(move || {
-            let (quick, flushed) = counting();
-            other.register(&quick, SOON).expect("not stopped");
+            let (_quick, flushed) = writing(&other, SOON).expect("not stopped");
             pass_time(&other, SOON);
             flushed.wait_for(1);
         });
         user.join().expect("no panic");
         flusher.stop();
-        assert_eq!(never.get(), 0);
+        assert_eq!(unflushed.get(), 0);
     });
 }
 
@@ -82,21 +145,20 @@ fn a_shorter_timeout_ends_the_wait_for_a_longer_one() {
 fn a_writer_is_dropped_while_it_is_flushed() {
     check(|| {
         let flusher = OutputFlusher::default();
-        let (writer, flushed) = counting();
+        let (writer, flushed) = writing(&flusher, SOON).expect("not stopped");
         let gone = Arc::downgrade(&writer);
-        flusher.register(&writer, SOON).expect("not stopped");
         let owner = spawn(move || drop(writer));
         pass_time(&flusher, SOON);
         owner.join().expect("no panic");
         // The next writer's turn removes the entry of the dropped one.
-        let (next, of_next) = counting();
-        flusher.register(&next, SOON).expect("not stopped");
+        let (_next, of_next) = writing(&flusher, SOON).expect("not stopped");
         pass_time(&flusher, SOON);
         of_next.wait_for(1);
         flusher.stop();
         assert!(flushed.get() <= 1, "a finished writer is flushed no more");
         assert!(gone.upgrade().is_none());
-        assert_eq!(lock(&flusher.shared.state).entries.len(), 1);
+        let state = lock(&flusher.shared.state);
+        assert!(state.entries.iter().all(|entry| entry.writer.strong_count() > 0));
     });
 }
 
@@ -107,18 +169,19 @@ fn a_failure_reaches_its_writer_and_no_other() {
         let calls = Arc::new(AtomicUsize::new(0));
         let reported = Arc::<Count>::default();
         let (tried, report) = (Arc::clone(&calls), Arc::clone(&reported));
-        let flush = move || {
+        let flush = move || -> bool {
             tried.fetch_add(1, Relaxed);
-            resume_unwind(Box::new("no good"));
+            resume_unwind(Box::new("no good"))
         };
-        let bad = Arc::new(TimedFlush::new(flush, move |_| report.add()));
-        let (good, flushed) = counting();
-        flusher.register(&bad, SOON).expect("not stopped");
-        flusher.register(&good, SOON).expect("not stopped");
+        let bad = flusher.register(SOON, flush, move |_| report.add()).expect("not stopped");
+        bad.written();
+        let (good, flushed) = writing(&flusher, SOON).expect("not stopped");
         pass_time(&flusher, SOON);
         reported.wait_for(1);
         assert!(matches!(bad.check(), Err(ExchangeError::Flush(_))));
         flushed.wait_for(1);
+        bad.written();
+        good.written();
         pass_time(&flusher, SOON);
         flushed.wait_for(2);
         flusher.stop();
@@ -131,22 +194,21 @@ fn a_failure_reaches_its_writer_and_no_other() {
 fn a_stop_races_with_a_register_and_a_flush() {
     check(|| {
         let flusher = Arc::<OutputFlusher>::default();
-        let (writer, flushed) = counting();
-        flusher.register(&writer, SOON).expect("not stopped");
+        let (writer, flushed) = writing(&flusher, SOON).expect("not stopped");
         let other = Arc::clone(&flusher);
         let late = spawn(move || {
-            let (writer, flushed) = counting();
-            if other.register(&writer, SOON).is_ok() {
+            let late = writing(&other, SOON);
+            if late.is_some() {
                 pass_time(&other, SOON);
             }
-            flushed
+            late.map_or(0, |(_, flushed)| flushed.get())
         });
         flusher.stop();
         let before = flushed.get();
-        let of_late = late.join().expect("no panic");
-        let (first, second) = (flushed.get(), of_late.get());
-        assert!(first == before && first <= 1 && second <= 1, "{first} of {before}, {second}");
+        assert!(late.join().expect("no panic") <= 1);
+        assert!(flushed.get() == before && before <= 1, "{before}");
         assert!(lock(&flusher.thread).is_none(), "nobody starts it again");
-        assert!(matches!(flusher.register(&writer, SOON), Err(ExchangeError::Closed(_))));
+        writer.written();
+        assert!(writing(&flusher, SOON).is_none());
     });
 }

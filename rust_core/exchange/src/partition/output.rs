@@ -225,7 +225,7 @@ impl Output {
         let _wait = self.shared.metrics.timer.wait(Activity::SoftBackPressured);
         let pause = || {
             self.shared.foreign.release();
-            interrupt()
+            interrupt.check()
         };
         let waited = self.consumers.wait_until(done, timeout, pause);
         waited.map_err(|failure| self.failed(failure))

@@ -15,6 +15,7 @@ use super::shared::Shared;
 use super::task_events::TaskEvents;
 use crate::config::BufferOptions;
 use crate::error::{ExchangeError, Interrupt, Result};
+use crate::gate::AvailabilityListener;
 use crate::spill::{KeptPartition, SpillManager};
 use crate::stats::PartitionStats;
 use crate::subpartition::Subpartition;
@@ -136,7 +137,8 @@ impl ResultPartition {
         self.segments.is_available()
     }
 
-    /// Waits until the partition [is available](Self::is_available); false on timeout.
+    /// Waits until the partition [is available](Self::is_available), or [`wake_up`](Self::wake_up) is
+    /// called; false then, and on timeout.
     ///
     /// # Errors
     /// Why the partition failed, or what the interrupt says.
@@ -146,6 +148,20 @@ impl ResultPartition {
         interrupt: Interrupt<'_>,
     ) -> Result<bool> {
         self.segments.wait_available(timeout, interrupt)
+    }
+
+    /// Waits until the partition [is available](Self::is_available).
+    ///
+    /// # Errors
+    /// As [`wait_available`](Self::wait_available).
+    pub(crate) fn wait_for_room(&self, interrupt: Interrupt<'_>) -> Result<()> {
+        self.segments.wait_for_room(interrupt)
+    }
+
+    /// Ends a wait of [`wait_available`](Self::wait_available), or the next one, at once. Any thread may
+    /// call it.
+    pub fn wake_up(&self) {
+        self.segments.wake_up();
     }
 
     /// Time that the writer has waited for segments, in ns, a current wait included.
@@ -225,6 +241,16 @@ impl ResultPartition {
             times: self.segments.times(),
             subpartitions: self.subpartitions().iter().map(|one| one.stats()).collect(),
         }
+    }
+}
+
+/// A listener of the input of the task that writes: priority events, such as unaligned barriers, end its
+/// wait for room.
+impl AvailabilityListener for ResultPartition {
+    fn data_available(&self) {}
+
+    fn priority_available(&self) {
+        self.wake_up();
     }
 }
 

@@ -115,7 +115,7 @@ impl Segments {
             if let Some(segment) = requested.map_err(refused)? {
                 return Ok(segment);
             }
-            interrupt()?;
+            interrupt.check()?;
         }
     }
 
@@ -145,7 +145,7 @@ impl Segments {
             }
             waits.get_or_insert_with(|| self.back_pressured(Activity::HardBackPressured));
             timeout = INTERRUPT_PERIOD;
-            interrupt()?;
+            interrupt.check()?;
         }
     }
 
@@ -156,8 +156,9 @@ impl Segments {
         self.output.has_room_on_disk() || self.pool.is_available()
     }
 
-    /// Waits until a record [can be begun](Self::is_available); false on timeout. A partition that
-    /// has reached its limit on disk waits for a free segment.
+    /// Waits until a record [can be begun](Self::is_available), or [`wake_up`](Self::wake_up) is called;
+    /// false then, and on timeout. A partition that has reached its limit on disk waits for a free
+    /// segment.
     ///
     /// # Errors
     /// Why the partition failed, or what the interrupt says.
@@ -165,6 +166,30 @@ impl Segments {
         &self,
         timeout: Option<Duration>,
         interrupt: Interrupt<'_>,
+    ) -> Result<bool> {
+        self.wait(timeout, interrupt, |left| self.pool.wait_available_or_woken(left))
+    }
+
+    /// Like [`wait_available`](Self::wait_available), but no wake-up ends it.
+    ///
+    /// # Errors
+    /// As [`wait_available`](Self::wait_available).
+    pub(crate) fn wait_for_room(&self, interrupt: Interrupt<'_>) -> Result<()> {
+        self.wait(None, interrupt, |left| Ok(self.pool.wait_available(left)?.then_some(true)))
+            .map(|_| ())
+    }
+
+    /// Ends a wait of [`wait_available`](Self::wait_available), or the next one, at once.
+    pub(crate) fn wake_up(&self) {
+        self.pool.wake_up();
+    }
+
+    /// Waits by calls of `wait_for_pool`, which returns `None` on timeout.
+    fn wait(
+        &self,
+        timeout: Option<Duration>,
+        interrupt: Interrupt<'_>,
+        wait_for_pool: impl Fn(Duration) -> std::result::Result<Option<bool>, RequestError>,
     ) -> Result<bool> {
         self.output.check()?;
         if self.is_available() {
@@ -176,13 +201,16 @@ impl Segments {
             let left = deadline.map_or(INTERRUPT_PERIOD, |deadline| {
                 deadline.saturating_duration_since(Instant::now()).min(INTERRUPT_PERIOD)
             });
-            let available = self.pool.wait_available(left).map_err(refused)?;
+            let available = wait_for_pool(left).map_err(refused)?;
             // A failure returns all segments, which makes the pool available.
             self.output.check()?;
-            if available || left < INTERRUPT_PERIOD {
+            if let Some(available) = available {
                 return Ok(available);
             }
-            interrupt()?;
+            if left < INTERRUPT_PERIOD {
+                return Ok(false);
+            }
+            interrupt.check()?;
         }
     }
 

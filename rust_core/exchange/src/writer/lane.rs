@@ -3,17 +3,30 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use headgate_record::Selection;
+
 use crate::partition::ResultPartition;
 use crate::subpartition::Subpartition;
 
 /// The subpartitions that a record or buffer goes to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lane {
+pub enum Lane {
+    /// One, by its index.
     One(usize),
+    /// Each.
     All,
 }
 
 impl Lane {
+    /// The lane of a selection, unless that names a subpartition for each row.
+    pub(super) fn of(selection: Selection) -> Option<Self> {
+        match selection {
+            Selection::All => Some(Self::All),
+            Selection::One(index) => Some(Self::One(index as usize)),
+            Selection::Rows => None,
+        }
+    }
+
     /// The subpartition whose limit counts the lane's segments; `None` for segments that all
     /// subpartitions share.
     pub(super) fn subpartition(self) -> Option<usize> {

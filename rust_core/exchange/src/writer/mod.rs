@@ -2,10 +2,10 @@
 //!
 //! | file | is |
 //! |---|---|
-//! | `arrow`, `bytes` | the two writers: of record batches, and of bytes |
-//! | `pages`, `lane` | the open pages of an [`ArrowWriter`]; the subpartitions of a page |
-//! | `stream` | the open buffers of records that may span buffers |
-//! | `timeout`, `state` | sending incomplete buffers by time; the writer's life up to its end |
+//! | `record_writer`, `records` | [`RecordWriter`], and what it asks of a kind of records |
+//! | `arrow`, `pages` | record batches, and their open pages |
+//! | `stream` | records of bytes, and their open buffers, which they may span |
+//! | `lane`, `timeout` | the subpartitions of a buffer; sending incomplete buffers by time |
 //! | `barriers` | barriers of checkpoints, and the data that they overtook |
 //! | `emitted` | a batch with the size of the memory that it keeps alive |
 //!
@@ -13,15 +13,14 @@
 
 mod arrow;
 mod barriers;
-mod bytes;
 mod emitted;
 mod lane;
 mod pages;
-mod state;
+mod record_writer;
+mod records;
 mod stream;
 mod timeout;
 
-pub use arrow::ArrowWriter;
-pub use bytes::BytesWriter;
 pub use emitted::Emitted;
+pub use record_writer::{ArrowWriter, BytesWriter, RecordWriter};
 pub use timeout::BufferTimeout;

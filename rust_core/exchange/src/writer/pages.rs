@@ -17,6 +17,7 @@ use super::lane::{Lane, buffer_size};
 use crate::copies::Copies;
 use crate::counters::Counters;
 use crate::error::{Interrupt, Result};
+use crate::flusher::TimedFlush;
 use crate::lock::lock;
 use crate::partition::{OpenBuffers, ResultPartition};
 
@@ -111,7 +112,7 @@ impl OpenPages {
     }
 
     /// Appends rows up to the first that is wider than a page. Returns that row and the rows after
-    /// it.
+    /// it. Tells `timed` of each page that it opens.
     ///
     /// # Errors
     /// The failure of the partition, or what the interrupt says.
@@ -121,6 +122,7 @@ impl OpenPages {
         source: &Source,
         mut rows: Rows<'a>,
         is_compacting: bool,
+        timed: Option<&Arc<TimedFlush>>,
         interrupt: Interrupt<'_>,
     ) -> Result<Rows<'a>> {
         let slot = lane.slot(&self.partition);
@@ -140,6 +142,9 @@ impl OpenPages {
                         let targets = &self.partition.subpartitions()[self.targets(slot)];
                         let wish = buffer_size(targets);
                         let builder = page.with_capacity(wish);
+                        if let Some(timed) = timed {
+                            timed.written();
+                        }
                         empty.insert(Page { builder, is_compacting })
                     }
                     (None, None) => break,
@@ -259,14 +264,15 @@ impl OpenPages {
 
     /// Sends the open pages of consumers that have nothing else queued. The page for a busy
     /// consumer stays open for more rows. Otherwise a slow consumer would get many small pages,
-    /// each in a segment of its own.
-    pub(super) fn flush_by_time(&self) {
+    /// each in a segment of its own. Returns true if a page stays open.
+    pub(super) fn flush_by_time(&self) -> bool {
         let mut state = lock(&self.state);
         for slot in 0..state.open.len() {
             if state.open[slot].is_some() && self.is_awaited(slot) {
                 self.send(&mut state, slot);
             }
         }
+        state.open.iter().any(Option::is_some)
     }
 
     fn is_awaited(&self, slot: usize) -> bool {

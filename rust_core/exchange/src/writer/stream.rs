@@ -7,13 +7,14 @@ use headgate_memory::{BufferBuilder, PooledSegment};
 use headgate_record::SpanningSerializer;
 
 use super::lane::{Lane, buffer_size};
+use super::records::{Destination, Records};
 use crate::copies::Copies;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::lock::lock;
 use crate::partition::{OpenBuffers, ResultPartition};
 
-/// Writes records into the open buffers of all lanes.
-pub(super) struct StreamWriter {
+/// Writes records of bytes, one behind the other, into the open buffers of all lanes.
+pub struct StreamWriter {
     serializer: SpanningSerializer,
     open: Arc<Open>,
 }
@@ -108,7 +109,7 @@ impl StreamWriter {
         let mut open = self.open.lock(partition)?;
         if waits && open[slot].is_none() {
             drop(open);
-            partition.wait_available(None, interrupt)?;
+            partition.wait_for_room(interrupt)?;
             open = self.open.lock(partition)?;
         }
         let mut completed = end_others(&mut open, partition, lane);
@@ -145,17 +146,66 @@ impl StreamWriter {
         Ok(completed)
     }
 
-    /// Ends all open buffers, so that an event can follow them. Returns how many this completed.
-    pub(super) fn end_all(&self, partition: &ResultPartition) -> u64 {
+    /// Ends all open buffers. Returns how many this completed.
+    pub(super) fn end_buffers(&self, partition: &ResultPartition) -> u64 {
         let mut open = lock(&self.open.0);
         let unicast = (0..partition.num_subpartitions()).map(Lane::One);
         unicast.chain([Lane::All]).map(|lane| end(&mut open, partition, lane)).sum()
     }
+}
 
-    pub(super) fn flush(partition: &ResultPartition) {
-        for subpartition in partition.subpartitions() {
-            subpartition.flush();
+impl Records for StreamWriter {
+    type Record<'a> = &'a Bytes;
+
+    fn emit(
+        &mut self,
+        to: &mut Destination,
+        lane: Option<Lane>,
+        record: &Bytes,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let lane = match lane {
+            Some(lane) => lane,
+            None => {
+                let selection = to.selector.select_record(to.num_subpartitions())?;
+                Lane::of(selection).expect("a record of bytes is one row")
+            }
+        };
+        let partition = &to.partition;
+        if !lane.is_wanted(partition) {
+            return partition.check();
         }
+        let (bytes, flush) = (record.len() as u64, to.flush_always);
+        let completed = self.write(partition, lane, record.clone(), true, flush, interrupt)?;
+        if let Some(timed) = &to.timed {
+            timed.written();
+        }
+        let targets = lane.targets(partition).len() as u64;
+        to.counters.add(targets, targets * bytes, completed);
+        Ok(())
+    }
+
+    fn end_all(&mut self, to: &Destination) {
+        let ended = self.end_buffers(&to.partition);
+        to.counters.add(0, 0, ended);
+    }
+
+    fn flush(&self, to: &Destination) {
+        flush(&to.partition);
+    }
+
+    fn timed_flush(&self, to: &Destination) -> Box<dyn Fn() -> bool + Send + Sync> {
+        let partition = Arc::clone(&to.partition);
+        Box::new(move || {
+            flush(&partition);
+            false
+        })
+    }
+}
+
+fn flush(partition: &ResultPartition) {
+    for subpartition in partition.subpartitions() {
+        subpartition.flush();
     }
 }
 
