@@ -160,6 +160,7 @@ LEAVES = {
     "headgate.observe": {
         "headgate.__version__",
         "headgate._closing",
+        "headgate._text",
         "headgate.control.descriptors",
         "headgate.control.newcomers",
         "headgate.errors",

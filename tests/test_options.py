@@ -340,6 +340,8 @@ def test_the_reference_page_is_current(monkeypatch):
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     assert script.PAGE.read_text(encoding="utf-8") == script.page()
-    monkeypatch.setitem(OPTIONS, "new", Option("new", "int", 1, ("exchange",), "New.", minimum=1))
+    monkeypatch.setitem(
+        OPTIONS, "new", Option("new", "int", 1, ("exchange",), minimum=1, doc="New.")
+    )
     assert "HEADGATE_NEW" in script.page()
     assert script.PAGE.read_text(encoding="utf-8") != script.page()

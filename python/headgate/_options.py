@@ -11,7 +11,8 @@ The value of an option comes from the first place that has one:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate._matches import close_matches
@@ -32,16 +33,24 @@ from headgate._values import parse_address, parse_bool, parse_directories, parse
 from headgate.errors import OptionError
 
 
-class Options(dict[str, Any]):
-    """The parsed values of all options of one call, in the order of the table: bytes for a size, seconds for a duration.
+@dataclass(frozen=True, slots=True, eq=False)
+class Options(Mapping[str, Any]):
+    """The parsed values of all options of one call, and the source of each value."""
 
-    Attributes:
-        sources: name of an option -> the source of its value.
-    """
+    values_by_name: Mapping[str, Any]
+    sources: Mapping[str, str]
 
-    def __init__(self, values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
-        super().__init__(values)
-        self.sources = sources
+    def __getitem__(self, name: str) -> Any:
+        """Return the parsed value: bytes for a size, seconds for a duration."""
+        return self.values_by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names, in the order of the table."""
+        return iter(self.values_by_name)
+
+    def __len__(self) -> int:
+        """Return the number of options."""
+        return len(self.values_by_name)
 
 
 def resolve(

@@ -120,10 +120,10 @@ class PerKey:
         *,
         each: bool,
     ) -> None:
-        self.keys = names("keys", keys)
+        self.keys = list(names("keys", keys))
         if not self.keys:
             raise OptionError("keys is empty", remedy="name a column")
-        self.sort = names("sort", sort)
+        self.sort = list(names("sort", sort))
         form = "def f(group): ..." if each else "def f(groups, offsets): ..."
         check_function(
             "function", function, 1 if each else 2, f"{form}, which returns a table or a DataFrame"
