@@ -86,8 +86,9 @@ WATCHED = {
 
 
 def folder_of(path):
-    """Return the folder of a test below tests/."""
-    return path.parent.relative_to(TESTS).as_posix()
+    """Return the folder of a test below tests/; empty for one elsewhere."""
+    folder = path.parent
+    return folder.relative_to(TESTS).as_posix() if folder.is_relative_to(TESTS) else ""
 
 
 @pytest.hookimpl(wrapper=True)

@@ -47,7 +47,7 @@ def test_options_have_their_values_in_a_users_words_and_their_sources():
     assert set(settings.versions) == {"headgate", "python", "pyarrow", "pyspark"}
     assert settings.versions["headgate"] == __version__
     by_conf_of_spark = settings_of(
-        type(options)(options, {**options.sources, "tls": "spark.authenticate"})
+        type(options)(options.values_by_name, {**options.sources, "tls": "spark.authenticate"})
     )
     assert by_conf_of_spark.options["tls"]["source"] == "conf"
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from headgate._options import Options
 from headgate.spark.confs import context_confs, is_connect, session_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from headgate._options import Options
 
 #: Confs by which a deployment says that its network is not trusted.
 _SECURED: Final = (
@@ -29,6 +31,6 @@ def with_tls(options: Options, session: SparkSession) -> Options:
         else context_confs(session.sparkContext)
     )
     conf = next((name for name in _SECURED if confs.get(name) == "true"), None)
-    values = {**options, "tls": "off" if conf is None else "require"}
+    values = {**options.values_by_name, "tls": "off" if conf is None else "require"}
     sources = {**options.sources, "tls": conf or options.sources["tls"]}
-    return Options(values, sources)
+    return replace(options, values_by_name=values, sources=sources)

@@ -40,7 +40,7 @@ def check_whole_groups(map_: Any, reduce: Any, by: Any, num_partitions: int | No
     if isinstance(map_, PerKey):
         raise OptionError(
             f"map is a function by {_names(map_.keys)}, and map gets the rows of a key in several partitions",
-            remedy=f"by={list(map_.keys)!r}, reduce=per_key(...) · map=lambda batches: f(batches) for what may see a part of a group",
+            remedy=f"by={map_.keys!r}, reduce=per_key(...) · map=lambda batches: f(batches) for what may see a part of a group",
         )
     if not isinstance(reduce, PerKey) or num_partitions == 1:
         return
@@ -48,9 +48,9 @@ def check_whole_groups(map_: Any, reduce: Any, by: Any, num_partitions: int | No
     if torn:
         raise OptionError(
             f"reduce is a function by {_names(reduce.keys)}, and {torn}, so that rows of one key are in several partitions",
-            asked=f"per_key({list(reduce.keys)!r})",
+            asked=f"per_key({reduce.keys!r})",
             have="no by" if by is None else f"by={by if isinstance(by, list) else kind_of(by)}",
-            remedy=f"by={list(reduce.keys)!r} · per_key by {list(reduce.keys)!r} and the columns of by · num_partitions=1",
+            remedy=f"by={reduce.keys!r} · per_key by {reduce.keys!r} and the columns of by · num_partitions=1",
         )
 
 
@@ -77,5 +77,5 @@ def _columns(by: Any) -> Iterable[str]:
     ]
 
 
-def _names(keys: tuple[str, ...]) -> str:
+def _names(keys: list[str]) -> str:
     return ", ".join(map(repr, keys))
