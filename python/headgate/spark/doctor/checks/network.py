@@ -100,8 +100,8 @@ def speed(context: Context) -> list[Finding]:
             f"{rate / typical:.2f} of the median {_rate(typical)}" if typical else "no rate at all"
         )
         summary = f"{len(measured)} pairs {_LINKS[link]}; the slowest, {slowest.name}, has {_rate(rate)}, {ratio}"
-        level, remedy = ("warn", _OF_SLOW) if is_slow else ("ok", "")
-        findings.append(Finding(SlowLink.code, level, check, summary, remedy))
+        remedy = _OF_SLOW if is_slow else ""
+        findings.append(Finding(SlowLink.code, "warn" if is_slow else "ok", check, summary, remedy))
     late = [pair for pair in crew.pairs if pair.rate is None and not pair.error]
     if late:
         summary = f"the speed of {len(late)} of {len(crew.pairs)} pairs is unknown: there was no time, such as for {late[0].name}"
