@@ -49,7 +49,7 @@ def task(made, number, **options):
     """Start a task of the doctor."""
     parsed = resolve("exchange", options)
     given = {name: parsed[name] for name in TASK_OPTIONS}
-    start(made, lambda: list(peer.run(peer.PeerTask(made.place, given, SCHEMA), [number])))
+    start(made, lambda: list(peer.run(peer.PeerTask(made.address, given, SCHEMA), [number])))
 
 
 def actor(made, number, answer, **here):
@@ -58,7 +58,7 @@ def actor(made, number, answer, **here):
     here = {"number": number, **address, **here}
 
     def play():
-        connection = WorkerConnection(made.place, Careless(CODEC.table, CODEC.max_message))
+        connection = WorkerConnection(made.address, Careless(CODEC.table, CODEC.max_message))
         with contextlib.closing(connection.sock), contextlib.suppress(errors.CoordinatorError):
             connection.send(Message("HERE", here))
             while True:

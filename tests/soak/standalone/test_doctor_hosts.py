@@ -42,7 +42,7 @@ def post(place, number, size, seconds):
     begin = time.monotonic()
     with Connections(address, address, 60.0, tls=False) as made:
         whole = place.with_suffix(".whole")
-        whole.write_bytes(pickle.dumps(made.place))
+        whole.write_bytes(pickle.dumps(made.address))
         whole.rename(place)
         names = {n: f"{n}" for n in range(number)}
         guests = Invited(names, names, is_alone=False, failed=dict)

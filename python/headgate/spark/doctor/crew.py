@@ -84,7 +84,7 @@ class Connections(Closing):
 
     Attributes:
         server: has them, on its own thread.
-        place: where the tasks connect.
+        address: where the tasks connect.
         gone: those that have ended.
 
     Raises:
@@ -97,7 +97,7 @@ class Connections(Closing):
         secret, name = os.urandom(32), os.urandom(16)
         keys = {name: control_key(secret, name, tls=tls)}
         self.server = ControlServer(bind_host, keys.get, CODEC, self, _LOG, handshake=handshake)
-        self.place = CoordinatorAddress(
+        self.address = CoordinatorAddress(
             host, self.server.port, name, secret, timeout=timeout, tls=tls
         )
         self.gone: set[Peer] = set()
@@ -191,7 +191,7 @@ def examine(
     rounds = _Rounds(connections, members, size, deadline)
     joined = {member.name: f"{member.host}:{member.port}" for member in members}
     crew = Crew(
-        driver=connections.place.host_port,
+        driver=connections.address.host_port,
         invited=tuple(names.values()),
         joined=joined,
         errors=errors,

@@ -195,7 +195,7 @@ class Examination:
             Connections(bind_host, host, _CONNECT, tls=is_encrypted) as connections,
         ):
             task = PeerTask(
-                connections.place,
+                connections.address,
                 {name: options[name] for name in TASK_OPTIONS},  # type: ignore[arg-type]
                 pa.schema([("value", pa.int64())]),
             )

@@ -45,12 +45,12 @@ class PeerTask:
     """A task of the doctor.
 
     Attributes:
-        place: where the doctor is.
+        address: where the doctor is.
         options: of the environments of an exchange.
         schema: of the rows.
     """
 
-    place: CoordinatorAddress
+    address: CoordinatorAddress
     options: EnvironmentOptions
     schema: pa.Schema
 
@@ -63,12 +63,12 @@ def run(task: PeerTask, numbers: Iterable[int]) -> Iterator[bytes]:
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
         return  # the driver knows that the first attempt has ended
-    connection = WorkerConnection(task.place, CODEC)
+    connection = WorkerConnection(task.address, CODEC)
     with contextlib.closing(connection.sock):
         # On the way to the driver, as tasks of an exchange listen.
         address = connection.sock.getsockname()[0]
         options: EnvironmentOptions = {**task.options, "listen": f"{address}:0"}
-        secret, exchange = task.place.secret, task.place.exchange_id
+        secret, exchange = task.address.secret, task.address.exchange_id
         with (
             hg.ShuffleEnvironment(secret=secret, exchange_id=exchange, **options) as environment,
             contextlib.suppress(CoordinatorError),  # the driver has closed it: it is done

@@ -81,7 +81,7 @@ class Application:
         Returns:
             The place where they ask, with a secret of its own.
         """
-        place = CoordinatorAddress(
+        address = CoordinatorAddress(
             host=self.host,
             port=self._host_lookup.server.port,
             exchange_id=bytes.fromhex(exchange),
@@ -89,8 +89,8 @@ class Application:
             timeout=options["consumer_timeout"],
             tls=options["tls"] == "require",
         )
-        self._host_lookup.register(place.exchange_id, place.key(), hosts, exchange)
-        return place
+        self._host_lookup.register(address.exchange_id, address.key(), hosts, exchange)
+        return address
 
     def agree_on_tls(self, options: dict[str, Any]) -> None:
         """Take these options of TLS for all hosts of the application, or check that they are the same.

@@ -115,12 +115,12 @@ class SparkWorkers:
         # It has the caller's pool of Spark's scheduler.
         self._thread = InheritableThread(target=self._run, name="headgate-stream-jobs", daemon=True)
 
-    def start(self, number: int, place: CoordinatorAddress) -> None:
+    def start(self, number: int, address: CoordinatorAddress) -> None:
         """Start a Spark job that is the worker; cancel the one before it."""
         with self._lock:
             self._serials[number] += 1
             self._ended.pop(number, None)
-            self._starts.put((number, self._serials[number], place))
+            self._starts.put((number, self._serials[number], address))
         if not self._is_started:
             self._is_started = True
             self._count(self.size)
@@ -165,13 +165,13 @@ class SparkWorkers:
                 self._note(start[0], start[1], self._cause_of(error))
         self._end()
 
-    def _launch(self, number: int, serial: int, place: CoordinatorAddress) -> None:
+    def _launch(self, number: int, serial: int, address: CoordinatorAddress) -> None:
         before = self._launches.pop(number, None)
         if before is not None:
             before.future.cancel(False)
             self._cancelled.append(before)
         if self._function is None:
-            self._function = portable(WorkerTask(place, self._job), _BODY, self._title)
+            self._function = portable(WorkerTask(address, self._job), _BODY, self._title)
         executor = self._least_loaded()
         rdd = row_on(self._context, number, executor)
         if self._profile is not None:

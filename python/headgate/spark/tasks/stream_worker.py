@@ -22,11 +22,11 @@ class WorkerTask:
     """A worker of a streaming job.
 
     Attributes:
-        place: where the coordinator is.
+        address: where the coordinator is.
         job: pickled: graph, name, options of the environment.
     """
 
-    place: CoordinatorAddress
+    address: CoordinatorAddress
     job: bytes
 
 
@@ -46,7 +46,7 @@ def run(task: WorkerTask, numbers: Iterable[int]) -> Iterator[bytes]:
 
     try:
         graph, name, options = unpickled(task.job)
-        StreamWorker(graph, name, number, task.place, options).run()
+        StreamWorker(graph, name, number, task.address, options).run()
     except Exception as error:  # noqa: BLE001 - the driver gets it
         me = this_task()
         where = f"worker {number} of partition {me.partition}, stage {me.stage}, task {me.attempt}"
