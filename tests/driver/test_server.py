@@ -195,7 +195,7 @@ def resident():
 class MuchToTell(KeptHosts):
     """Tells 13 MiB."""
 
-    def told(self, _):
+    def messages(self, _):
         return [{"hosts": [HOST], "producers": [], "is_last": False}] * 1500
 
 

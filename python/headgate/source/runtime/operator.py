@@ -86,6 +86,8 @@ class SourceOperator(Generic[T]):
         alignment = strategy.alignment
         self._allow_unaligned_splits = alignment is not None and alignment.allow_unaligned_splits
         self._reader: SourceReader[T, Any] | None = None
+        #: The first error of the source's code: nothing is read or stored after it.
+        self._error: Exception | None = None
         self._is_closed = False
 
     @property
@@ -138,6 +140,8 @@ class SourceOperator(Generic[T]):
                 with self._guard("close"):
                     self._reader.close()
         finally:
+            # It refers to the calls that it came through, and so to this operator.
+            self._error = None
             self._output.queue.clear()
 
     # Messages of the enumerator.
@@ -149,40 +153,42 @@ class SourceOperator(Generic[T]):
             version: the version of the split serializer that wrote the bytes.
             splits: ids and bytes.
         """
-        serializer = self._source.split_serializer
-        added = []
-        for split_id, data in splits:
-            with self._guard("deserialize", [split_id]):
-                split = serializer.deserialize(version, data)
-            if split.split_id != split_id:
-                raise SourceError(
-                    f"{self._source.name} deserialized split {split_id} as {split.split_id}",
-                    have="the split serializer has to keep a split's id",
-                )
-            # The split has to hold the watermark back even before its first record.
-            self._output.create_output_for_split(split_id)
-            added.append(split)
-        with self._guard("add_splits"):
-            self.reader.add_splits(added)
-        self._hold_unread()
-        self._availability.reset()
+        with self._last():
+            serializer = self._source.split_serializer
+            added = []
+            for split_id, data in splits:
+                with self._guard("deserialize", [split_id]):
+                    split = serializer.deserialize(version, data)
+                if split.split_id != split_id:
+                    raise SourceError(
+                        f"{self._source.name} deserialized split {split_id} as {split.split_id}",
+                        have="the split serializer has to keep a split's id",
+                    )
+                # The split has to hold the watermark back even before its first record.
+                self._output.create_output_for_split(split_id)
+                added.append(split)
+            with self._guard("add_splits"):
+                self.reader.add_splits(added)
+            self._hold_unread()
+            self._availability.reset()
 
     def no_more_splits(self) -> None:
         """Tell the reader that no split follows."""
-        with self._guard("notify_no_more_splits"):
+        with self._last(), self._guard("notify_no_more_splits"):
             self.reader.notify_no_more_splits()
         self._availability.reset()
 
     def source_event(self, event: SourceEvent) -> None:
         """Pass an event to the reader."""
-        with self._guard("handle_source_event"):
+        with self._last(), self._guard("handle_source_event"):
             self.reader.handle_source_event(event)
         self._availability.reset()
 
     def align(self, max_allowed_ms: int) -> None:
         """Set a new limit for the watermark."""
-        self._alignment.max_allowed = max_allowed_ms
-        self._align()
+        with self._last():
+            self._alignment.max_allowed = max_allowed_ms
+            self._align()
 
     # Called by the owner.
 
@@ -199,24 +205,32 @@ class SourceOperator(Generic[T]):
         """Return the next record, or None if there is none now; never block.
 
         After None check :attr:`is_finished`, and poll again after a wake-up or when :meth:`timeout` has passed.
+
+        Raises:
+            HeadgateError: the first error of this operator, now and in every later call.
         """
         self._check_open()
+        self._check_sound()
         queue = self._output.queue
-        for _ in range(_POLLS):
-            while queue:
-                item = queue.popleft()
-                if type(item) is not WatermarkMark:
-                    self._timers.record_handed_out()
-                    return item  # type: ignore[no-any-return]
-                self._output.current = item.timestamp
-            if not self._advance():
-                return None
+        try:
+            for _ in range(_POLLS):
+                while queue:
+                    item = queue.popleft()
+                    if type(item) is not WatermarkMark:
+                        self._timers.record_handed_out()
+                        return item  # type: ignore[no-any-return]
+                    self._output.current = item.timestamp
+                if not self._advance():
+                    return None
+        except Exception as error:
+            self._error = error
+            raise
         self._wake_up()
         return None
 
     def timeout(self) -> float | None:
         """Return the seconds until the next poll without a wake-up; None for never."""
-        if self.is_finished:
+        if self.is_finished or self._error is not None:
             return None
         due = self._timers.due
         retry_at = self._availability.retry_at
@@ -243,6 +257,7 @@ class SourceOperator(Generic[T]):
                 have=f"{self.pending} records of it are still to be handed out",
                 remedy="take them first, then the checkpoint · one record per element",
             )
+        self._check_sound()
         serializer = self._source.split_serializer
         with self._guard("snapshot_state"):
             splits = self.reader.snapshot_state(checkpoint_id)
@@ -276,6 +291,21 @@ class SourceOperator(Generic[T]):
             raise ClosedError(
                 f"the operator of {self._source.name} is closed", remedy="create a new one"
             )
+
+    @contextmanager
+    def _last(self) -> Iterator[None]:
+        """Let nothing follow an error."""
+        self._check_sound()
+        try:
+            yield
+        except Exception as error:
+            if self._reader is not None:
+                self._error = error
+            raise
+
+    def _check_sound(self) -> None:
+        if self._error is not None:
+            raise self._error
 
     def _stop(self, drain: bool) -> None:
         if self.mode not in _ENDED:
