@@ -124,10 +124,14 @@ class SourceOperator(Generic[T]):
         self._check_open()
         if self.mode is not OperatingMode.OUTPUTS_UNINITIALISED:
             return
-        with self._guard("create_reader"):
-            self._reader = self._source.create_reader(self._context)
-        with self._guard("start"):
-            self._reader.start()
+        try:
+            with self._guard("create_reader"):
+                self._reader = self._source.create_reader(self._context)
+            with self._guard("start"):
+                self._reader.start()
+        except Exception as error:
+            self._error = error
+            raise
         self.mode = OperatingMode.READING
 
     def close(self) -> None:
@@ -281,9 +285,7 @@ class SourceOperator(Generic[T]):
             ClosedError: the operator was not started.
         """
         if self._reader is None:
-            raise ClosedError(
-                f"the operator of {self._source.name} was not started", remedy="call start() first"
-            )
+            raise self._not_started()
         return self._reader
 
     def _check_open(self) -> None:
@@ -299,13 +301,18 @@ class SourceOperator(Generic[T]):
         try:
             yield
         except Exception as error:
-            if self._reader is not None:
-                self._error = error
+            self._error = error
             raise
 
     def _check_sound(self) -> None:
         if self._error is not None:
             raise self._error
+        if self._reader is None:
+            raise self._not_started()
+
+    def _not_started(self) -> ClosedError:
+        text = f"the operator of {self._source.name} was not started"
+        return ClosedError(text, remedy="call start() first")
 
     def _stop(self, drain: bool) -> None:
         if self.mode not in _ENDED:
