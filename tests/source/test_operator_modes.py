@@ -32,6 +32,32 @@ def test_spec_section_13_6_modes_from_start_to_end():
     assert rig.watermark == MAX_WATERMARK
 
 
+@pytest.mark.parametrize("failing", ["start", "add_splits", "handle_source_event"])
+def test_after_an_error_of_the_reader_nothing_is_read_or_stored(failing, monkeypatch):
+    rig = Rig(start=False)
+
+    def fail(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(rig.reader, failing, fail)
+    calls = {
+        "start": rig.operator.start,
+        "add_splits": lambda: rig.operator.add_splits(3, parts("a")),
+        "handle_source_event": lambda: rig.operator.source_event(None),
+    }
+    if failing != "start":
+        rig.operator.start()
+    with pytest.raises(SourceError) as first:
+        calls[failing]()
+    later = (calls[failing], rig.operator.poll, rig.operator.no_more_splits)
+    for call in (*later, lambda: rig.operator.snapshot(1)):
+        with pytest.raises(SourceError) as again:
+            call()
+        assert again.value is first.value
+    assert rig.operator.timeout() is None
+    rig.operator.close()
+
+
 def test_spec_section_13_6_nothing_reaches_a_reader_before_the_start():
     rig = Rig(start=False)
     for call in (

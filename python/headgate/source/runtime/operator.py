@@ -122,6 +122,8 @@ class SourceOperator(Generic[T]):
             SourceError: the reader failed. All methods below that call the reader raise it too.
         """
         self._check_open()
+        if self._error is not None:
+            raise self._error
         if self.mode is not OperatingMode.OUTPUTS_UNINITIALISED:
             return
         try:
