@@ -61,6 +61,7 @@ EXCHANGE = (
     "rust_core/protocol/*",
     "rust_core/record/*",
     "rust_core/exchange/*",
+    "rust_core/tls/*",
 )
 SPARK = ("python/headgate/spark/*", "rust_core/bindings/*", "tests/spark/*", "tests/faults/*")
 #: The tests of a folder of `make test` that it leaves out.
@@ -124,6 +125,7 @@ PARTS = (
             "python/headgate/source/*",
             "python/headgate/stream/*",
             "rust_core/exchange/*",
+            "rust_core/tls/*",
             "tests/data_plane/*",
             "tests/driver/*",
             "tests/sink/*",
@@ -150,7 +152,12 @@ PARTS = (
         "damaged, delayed and silent links between processes, in real time",
         pytest("tests/soak/network"),
         2,
-        ("rust_core/exchange/src/net/*", "tests/soak/network/*", "tests/faults/*"),
+        (
+            "rust_core/exchange/src/net/*",
+            "rust_core/tls/*",
+            "tests/soak/network/*",
+            "tests/faults/*",
+        ),
     ),
     Part(
         "exchanges",

@@ -1,6 +1,6 @@
 """Strangers that flood a listener which requires TLS, before there is a session: all are dropped.
 
-The bytes that such a stream may take are counted in ``rust_core/exchange/src/net/tls/stream.rs``.
+The bytes that such a stream may take are counted in ``rust_core/tls/src/stream.rs``.
 """
 
 import contextlib

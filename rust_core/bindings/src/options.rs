@@ -62,7 +62,7 @@ impl<'py> Options<'_, 'py> {
             }),
             None => Tls::ephemeral(),
         };
-        made.map(Some).map_err(|error| to_py(self.0.py(), &error))
+        made.map(Some).map_err(|error| to_py(self.0.py(), &error.into()))
     }
 
     fn buffer_debloat(&self) -> PyResult<Option<BufferDebloatOptions>> {

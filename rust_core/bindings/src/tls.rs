@@ -14,7 +14,7 @@ use crate::interrupt::released;
 /// Returns a certificate that its own key signs, and this key, both in PEM.
 #[pyfunction]
 pub(crate) fn self_signed_certificate(py: Python<'_>) -> PyResult<(String, String)> {
-    headgate_exchange::self_signed_certificate().map_err(|error| to_py(py, &error))
+    headgate_exchange::self_signed_certificate().map_err(|error| to_py(py, &error.into()))
 }
 
 #[pyclass(frozen, module = "headgate._native")]
@@ -26,7 +26,7 @@ pub(crate) struct TlsEndpoint {
 impl TlsEndpoint {
     #[new]
     fn new(py: Python<'_>) -> PyResult<Self> {
-        let inner = released(py, Tls::ephemeral).map_err(|error| to_py(py, &error))?;
+        let inner = released(py, Tls::ephemeral).map_err(|error| to_py(py, &error.into()))?;
         Ok(Self { inner })
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::net::Tls;
+use headgate_tls::Tls;
 
 /// Sizes, names and secrets of one environment.
 #[derive(Clone)]

@@ -9,6 +9,7 @@ use headgate_protocol::{PartitionId, Sequence};
 use headgate_record::{
     DecompressError, DeserializeError, PageError, SelectError, SourceError, SpanningError,
 };
+use headgate_tls::TlsOptionsError;
 
 use crate::limits;
 
@@ -101,8 +102,8 @@ pub enum ExchangeError {
         detail: String,
     },
     /// The options of TLS cannot be used.
-    #[error("TLS cannot be set up: {0}")]
-    TlsOptions(String),
+    #[error(transparent)]
+    TlsOptions(#[from] TlsOptionsError),
     /// The operating system refused memory.
     #[error("no memory for the {what}: {source} ({limits})")]
     Memory {

@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 
 use headgate_memory::Process;
 use headgate_protocol::{HEARTBEAT_INTERVAL, HeartbeatMonitor};
+use headgate_tls::{TlsSession, TlsStream};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use crate::descriptors;
 use crate::error::Result;
 use crate::lock::lock;
-use crate::net::{TlsSession, TlsStream};
 use crate::threads;
 
 const BEAT: [u8; 1] = [0];

@@ -77,7 +77,6 @@ pub use gate::{
 pub use heartbeat::HeartbeatManager;
 pub use kept::{KeptFile, SmallLimits, SmallSubpartition, keep_small};
 pub use metrics::{Passed, TaskTimes, Times};
-pub use net::{Tls, TlsFiles, TlsSession, self_signed_certificate};
 pub use partition::{PartitionKind, PartitionOptions, ResultPartition, TaskEvent, TaskEvents};
 pub use reader::{ChannelStates, CheckpointNotice, Record, RecordReader};
 pub use readiness::Readiness;
@@ -99,3 +98,4 @@ pub use headgate_protocol::{
 };
 pub use headgate_record::Codec;
 pub use headgate_record::event::Barrier;
+pub use headgate_tls::{Tls, TlsFiles, TlsSession, self_signed_certificate};

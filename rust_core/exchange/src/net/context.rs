@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headgate_protocol::{HandshakeConfig, Key};
+use headgate_tls::Tls;
 
 use crate::copies::Copies;
 use crate::manager::PartitionManager;
 use crate::metrics::WaitTimes;
 use crate::net::loans::Loans;
 use crate::net::mailbox::Mailbox;
-use crate::net::tls::Tls;
 use crate::net::traffic::Traffic;
 
 /// The state that all connections of an environment share; fixed when the I/O thread starts.

@@ -37,7 +37,6 @@ mod serve;
 mod sockets;
 mod task_event;
 mod tcp;
-mod tls;
 mod traffic;
 mod wire_error;
 
@@ -53,6 +52,4 @@ pub(crate) use mailbox::{Command, Mailbox};
 pub(crate) use network::Network;
 #[cfg(test)]
 pub(crate) use peers::Peers;
-pub(crate) use tls::TlsStream;
-pub use tls::{Tls, TlsFiles, TlsSession, self_signed_certificate};
 pub(crate) use traffic::Traffic;

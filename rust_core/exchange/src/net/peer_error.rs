@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use headgate_protocol::{FrameError, HandshakeError};
-use rustls::InvalidMessage;
+use headgate_tls::TlsFailure;
 
 use crate::error::ExchangeError;
 
@@ -53,8 +53,12 @@ pub(crate) fn ended(role: Role, peer: SocketAddr) -> ExchangeError {
 
 /// Returns the error for a stream that broke.
 pub(crate) fn broken(role: Role, peer: SocketAddr, error: &io::Error) -> ExchangeError {
-    if let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        return ExchangeError::Tls { peer, detail: tls_detail(role, tls) };
+    if let Some(TlsFailure { mut detail, is_no_tls }) = TlsFailure::of(error) {
+        if is_no_tls && matches!(role, Role::Dialed | Role::Unproved) {
+            "the peer does not speak TLS; give both processes the same tls option"
+                .clone_into(&mut detail);
+        }
+        return ExchangeError::Tls { peer, detail };
     }
     if role == Role::Dialed {
         return match error.kind() {
@@ -79,18 +83,6 @@ pub(crate) fn broken(role: Role, peer: SocketAddr, error: &io::Error) -> Exchang
         _ => error.to_string(),
     };
     ExchangeError::PeerLost { peer: name, detail }
-}
-
-fn tls_detail(role: Role, error: &rustls::Error) -> String {
-    match error {
-        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)
-            if matches!(role, Role::Dialed | Role::Unproved) =>
-        {
-            "the peer does not speak TLS; give both processes the same tls option".to_owned()
-        }
-        rustls::Error::General(text) => text.clone(),
-        _ => error.to_string(),
-    }
 }
 
 /// Returns the error for a peer whose host answers but whose process gives no sign of life.

@@ -6,6 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use headgate_memory::TcpTimes;
+use headgate_tls::{Tls, TlsStream};
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
@@ -15,7 +16,6 @@ use crate::net::lease::Lease;
 use crate::net::link::{Link, Stream};
 use crate::net::same_host::SameHost;
 use crate::net::tcp;
-use crate::net::tls::{Tls, TlsStream};
 
 /// Most reads that drain a connection before it is closed.
 const MAX_UNREAD: usize = 64;

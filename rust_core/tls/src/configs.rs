@@ -7,23 +7,23 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-use super::certificates::{self, TlsFiles, refused, unusable};
-use super::verifiers::PeerVerifier;
+use crate::certificates::{self, TlsFiles, refused, unusable};
 use crate::error::Result;
+use crate::verifiers::PeerVerifier;
 
 /// The configurations of rustls for both sides of a connection.
 #[derive(Clone)]
-pub(super) struct Configs {
-    pub(super) client: Arc<ClientConfig>,
-    pub(super) server: Arc<ServerConfig>,
+pub(crate) struct Configs {
+    pub(crate) client: Arc<ClientConfig>,
+    pub(crate) server: Arc<ServerConfig>,
 }
 
 impl Configs {
     /// A certificate of its own, and any from a peer.
     ///
     /// # Errors
-    /// [`ExchangeError::TlsOptions`](crate::ExchangeError::TlsOptions) if the system gives no random bytes.
-    pub(super) fn ephemeral() -> Result<Self> {
+    /// [`TlsOptionsError`](crate::TlsOptionsError) if the system gives no random bytes.
+    pub(crate) fn ephemeral() -> Result<Self> {
         let (chain, key) = certificates::ephemeral()?;
         let provider = Arc::new(ring::default_provider());
         let client = client(&provider)
@@ -37,8 +37,8 @@ impl Configs {
     /// The deployment's certificates.
     ///
     /// # Errors
-    /// [`ExchangeError::TlsOptions`](crate::ExchangeError::TlsOptions) names the file that cannot be used.
-    pub(super) fn from_files(files: &TlsFiles) -> Result<Self> {
+    /// [`TlsOptionsError`](crate::TlsOptionsError) names the file that cannot be used.
+    pub(crate) fn from_files(files: &TlsFiles) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         for one in certificates::read(&files.ca)? {
             roots.add(one).map_err(|error| unusable(&files.ca, &error))?;

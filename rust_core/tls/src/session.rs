@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
-use super::{Tls, TlsStream};
+use crate::endpoint::Tls;
+use crate::stream::TlsStream;
 
 /// One end of TLS without I/O: bytes in, bytes out.
 pub struct TlsSession(TlsStream<Carried>);
@@ -76,7 +77,7 @@ impl TlsSession {
     }
 
     /// Goes on over a socket of the peer, which must not block.
-    pub(crate) fn over(self, socket: TcpStream) -> TlsStream<TcpStream> {
+    pub fn over(self, socket: TcpStream) -> TlsStream<TcpStream> {
         self.0.over(socket)
     }
 }

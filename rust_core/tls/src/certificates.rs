@@ -7,7 +7,7 @@ use rcgen::{CertifiedKey, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::error::{ExchangeError, Result};
+use crate::error::{Result, TlsOptionsError};
 
 /// The name in certificates that are made here. Nobody checks it.
 const NAME: &str = "headgate";
@@ -24,7 +24,7 @@ pub struct TlsFiles {
 }
 
 /// The certificates that a process shows, its own one first, and the private key.
-pub(super) type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+pub(crate) type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 fn made() -> Result<CertifiedKey<KeyPair>> {
     rcgen::generate_simple_self_signed([NAME.to_owned()]).map_err(|error| refused(&error))
@@ -33,14 +33,14 @@ fn made() -> Result<CertifiedKey<KeyPair>> {
 /// Makes a key pair and a certificate that it signs itself; returns the certificate and the key in PEM.
 ///
 /// # Errors
-/// [`ExchangeError::TlsOptions`] if the system gives no random bytes.
+/// [`TlsOptionsError`] if the system gives no random bytes.
 pub fn self_signed_certificate() -> Result<(String, String)> {
     let CertifiedKey { cert, signing_key } = made()?;
     Ok((cert.pem(), signing_key.serialize_pem()))
 }
 
 /// Makes a key pair and a certificate that it signs itself.
-pub(super) fn ephemeral() -> Result<Identity> {
+pub(crate) fn ephemeral() -> Result<Identity> {
     let CertifiedKey { cert, signing_key } = made()?;
     let key = PrivateKeyDer::try_from(signing_key.serialize_der());
     Ok((vec![cert.into()], key.map_err(|error| refused(&error))?))
@@ -49,8 +49,8 @@ pub(super) fn ephemeral() -> Result<Identity> {
 /// Reads certificates.
 ///
 /// # Errors
-/// [`ExchangeError::TlsOptions`] if there are none, or the file cannot be read.
-pub(super) fn read(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
+/// [`TlsOptionsError`] if there are none, or the file cannot be read.
+pub(crate) fn read(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let found = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
     let found: Vec<_> = found.map_err(|error| unusable(file, &error))?;
     if found.is_empty() {
@@ -62,15 +62,15 @@ pub(super) fn read(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
 /// Reads a private key.
 ///
 /// # Errors
-/// [`ExchangeError::TlsOptions`] if there is none, or the file cannot be read.
-pub(super) fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>> {
+/// [`TlsOptionsError`] if there is none, or the file cannot be read.
+pub(crate) fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>> {
     PrivateKeyDer::from_pem_file(file).map_err(|error| unusable(file, &error))
 }
 
-pub(super) fn refused(error: &dyn fmt::Display) -> ExchangeError {
-    ExchangeError::TlsOptions(error.to_string())
+pub(crate) fn refused(error: &dyn fmt::Display) -> TlsOptionsError {
+    TlsOptionsError(error.to_string())
 }
 
-pub(super) fn unusable(file: &Path, error: &dyn fmt::Display) -> ExchangeError {
-    ExchangeError::TlsOptions(format!("{} cannot be used: {error}", file.display()))
+pub(crate) fn unusable(file: &Path, error: &dyn fmt::Display) -> TlsOptionsError {
+    TlsOptionsError(format!("{} cannot be used: {error}", file.display()))
 }

@@ -1,28 +1,12 @@
-//! TLS 1.3 for connections between hosts.
-//!
-//! Without certificates of the deployment, each environment makes a key pair and a certificate of its
-//! own that nobody checks. The handshake of the exchange covers the TLS session (its exporter, RFC 9266), so
-//! one who stands between two processes would have to know the exchange's secret.
-//!
-//! Decision: ADR 0031.
-
-mod certificates;
-mod configs;
-mod reloaded;
-mod session;
-mod stream;
-mod verifiers;
+//! `Tls`: the certificates that an environment shows and accepts.
 
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::{ExchangeError, Result};
-
-pub use certificates::{TlsFiles, self_signed_certificate};
-use configs::Configs;
-use reloaded::Reloaded;
-pub use session::TlsSession;
-pub(crate) use stream::TlsStream;
+use crate::certificates::TlsFiles;
+use crate::configs::Configs;
+use crate::error::{Result, TlsOptionsError};
+use crate::reloaded::Reloaded;
 
 /// How an environment speaks TLS, as the side that dials and as the side that accepts.
 #[derive(Clone)]
@@ -38,7 +22,7 @@ impl Tls {
     /// A certificate of its own, and any from a peer: the handshake of the exchange binds the session.
     ///
     /// # Errors
-    /// [`ExchangeError::TlsOptions`](crate::ExchangeError::TlsOptions) if the system gives no random bytes.
+    /// [`TlsOptionsError`](crate::TlsOptionsError) if the system gives no random bytes.
     pub fn ephemeral() -> Result<Self> {
         Ok(Self(Source::Ephemeral(Configs::ephemeral()?)))
     }
@@ -49,14 +33,14 @@ impl Tls {
     /// in use, and [`take_refusal`](Self::take_refusal) has the cause.
     ///
     /// # Errors
-    /// [`ExchangeError::TlsOptions`](crate::ExchangeError::TlsOptions) names the file that cannot be used.
+    /// [`TlsOptionsError`](crate::TlsOptionsError) names the file that cannot be used.
     pub fn from_files(files: &TlsFiles) -> Result<Self> {
         Ok(Self(Source::Files(Arc::new(Reloaded::new(files.clone())?))))
     }
 
     /// Returns why the files cannot be used now, once for each state of theirs; None if they can be, or there are none.
     #[must_use]
-    pub fn take_refusal(&self) -> Option<ExchangeError> {
+    pub fn take_refusal(&self) -> Option<TlsOptionsError> {
         match &self.0 {
             Source::Ephemeral(_) => None,
             Source::Files(files) => files.take_refusal(),
@@ -64,7 +48,7 @@ impl Tls {
     }
 
     /// Returns what a connection that begins now needs.
-    fn configs(&self) -> Configs {
+    pub(crate) fn configs(&self) -> Configs {
         match &self.0 {
             Source::Ephemeral(configs) => configs.clone(),
             Source::Files(files) => files.configs(),

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection, ServerConnection};
 
-use super::Tls;
+use crate::endpoint::Tls;
 
 /// Bytes of records that wait for the socket, at most, beyond one write.
 const UNSENT: usize = 256 << 10;
@@ -22,7 +22,7 @@ const OVERHEAD_OF_BYTE: usize = 32;
 const BINDING: &[u8] = b"EXPORTER-Channel-Binding";
 
 /// A stream under TLS, over a socket that returns [`ErrorKind::WouldBlock`] rather than wait.
-pub(crate) struct TlsStream<S> {
+pub struct TlsStream<S> {
     socket: BufReader<S>,
     session: Connection,
     /// Bytes taken in, less those that the content so far may take. The session alone would take tickets of
@@ -32,14 +32,20 @@ pub(crate) struct TlsStream<S> {
 
 impl<S: Read + Write> TlsStream<S> {
     /// The side that dialed.
-    pub(crate) fn dialed(socket: S, peer: SocketAddr, tls: &Tls) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// When the operating system gives no random bytes.
+    pub fn dialed(socket: S, peer: SocketAddr, tls: &Tls) -> io::Result<Self> {
         let name = ServerName::IpAddress(peer.ip().into());
         let session = ClientConnection::new(tls.configs().client, name);
         Ok(Self::new(socket, session.map_err(invalid)?.into()))
     }
 
     /// The side that accepted.
-    pub(crate) fn accepted(socket: S, tls: &Tls) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// When the operating system gives no random bytes.
+    pub fn accepted(socket: S, tls: &Tls) -> io::Result<Self> {
         let session = ServerConnection::new(tls.configs().server);
         Ok(Self::new(socket, session.map_err(invalid)?.into()))
     }
@@ -49,28 +55,30 @@ impl<S: Read + Write> TlsStream<S> {
         Self { socket: BufReader::with_capacity(READ_AHEAD, socket), session, overhead: 0 }
     }
 
-    pub(crate) fn socket(&self) -> &S {
+    /// Returns the socket.
+    pub fn socket(&self) -> &S {
         self.socket.get_ref()
     }
 
-    pub(crate) fn socket_mut(&mut self) -> &mut S {
+    /// Returns the socket. What is read off it, or written to it, is not TLS any more.
+    pub fn socket_mut(&mut self) -> &mut S {
         self.socket.get_mut()
     }
 
     /// Goes on over another socket, with nothing read ahead.
-    pub(super) fn over<T: Read>(self, socket: T) -> TlsStream<T> {
+    pub(crate) fn over<T: Read>(self, socket: T) -> TlsStream<T> {
         debug_assert!(self.socket.buffer().is_empty(), "bytes of the other socket are lost");
         let Self { session, overhead, .. } = self;
         TlsStream { socket: BufReader::with_capacity(READ_AHEAD, socket), session, overhead }
     }
 
     /// Returns bytes that only the two ends of this session know; None until its handshake is done.
-    pub(crate) fn binding(&self) -> Option<[u8; 32]> {
+    pub fn binding(&self) -> Option<[u8; 32]> {
         self.session.export_keying_material([0; 32], BINDING, None).ok()
     }
 
     /// Returns true if records wait for the socket.
-    pub(crate) fn has_unsent(&self) -> bool {
+    pub fn has_unsent(&self) -> bool {
         self.session.wants_write()
     }
 
@@ -84,7 +92,7 @@ impl<S: Read + Write> TlsStream<S> {
     }
 
     /// Tells the peer that nothing follows, so that it can tell this end from a cut.
-    pub(crate) fn say_end(&mut self) {
+    pub fn say_end(&mut self) {
         self.session.send_close_notify();
         // The socket may be full or broken, and the peer then sees a cut.
         let _ = self.flush();

@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::certificates::TlsFiles;
-use super::configs::Configs;
-use crate::error::{ExchangeError, Result};
+use crate::certificates::TlsFiles;
+use crate::configs::Configs;
+use crate::error::{Result, TlsOptionsError};
 
 /// Inode, length and time of the last change of each file; None while it is missing.
 type State = [Option<(u64, u64, i64, i64)>; 3];
@@ -25,19 +25,19 @@ struct Last {
     /// State in which the files could not be used when they were last read; None once they can be used again.
     refused: Option<State>,
     /// The reason why the files in `refused` cannot be used, until the caller of [`Reloaded::take_refusal`] has it.
-    refusal: Option<ExchangeError>,
+    refusal: Option<TlsOptionsError>,
 }
 
 /// The configurations of the last files that could be used.
-pub(super) struct Reloaded {
+pub(crate) struct Reloaded {
     files: TlsFiles,
     last: Mutex<Last>,
 }
 
 impl Reloaded {
     /// # Errors
-    /// [`ExchangeError::TlsOptions`](crate::ExchangeError::TlsOptions) names the file that cannot be used.
-    pub(super) fn new(files: TlsFiles) -> Result<Self> {
+    /// [`TlsOptionsError`](crate::TlsOptionsError) names the file that cannot be used.
+    pub(crate) fn new(files: TlsFiles) -> Result<Self> {
         // The state is older than what is read, so that a change between the two is seen the next time.
         let (state, configs) = (state(&files), Configs::from_files(&files)?);
         Ok(Self { files, last: Mutex::new(Last { state, configs, refused: None, refusal: None }) })
@@ -45,12 +45,12 @@ impl Reloaded {
 
     /// Returns what the files say now. While they cannot be used, as between the write of a certificate and that of
     /// its key, what they said before stays in use.
-    pub(super) fn configs(&self) -> Configs {
+    pub(crate) fn configs(&self) -> Configs {
         self.look().configs.clone()
     }
 
     /// Returns why the files cannot be used now, once for each state of theirs.
-    pub(super) fn take_refusal(&self) -> Option<ExchangeError> {
+    pub(crate) fn take_refusal(&self) -> Option<TlsOptionsError> {
         self.look().refusal.take()
     }
 

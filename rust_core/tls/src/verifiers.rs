@@ -14,7 +14,7 @@ use rustls::{
 
 /// Takes certificates whose key the peer has. The exchange's handshake tells who the peer is.
 #[derive(Debug)]
-pub(super) struct PeerVerifier {
+pub(crate) struct PeerVerifier {
     /// Checks that the deployment's authorities made the certificate; None takes any.
     authority: Option<Arc<WebPkiServerVerifier>>,
     algorithms: WebPkiSupportedAlgorithms,
@@ -22,13 +22,13 @@ pub(super) struct PeerVerifier {
 
 impl PeerVerifier {
     /// Takes any certificate.
-    pub(super) fn any(provider: &CryptoProvider) -> Self {
+    pub(crate) fn any(provider: &CryptoProvider) -> Self {
         Self { authority: None, algorithms: provider.signature_verification_algorithms }
     }
 
     /// Takes certificates of these authorities, whatever host they name: executors have addresses that no
     /// certificate knows.
-    pub(super) fn of(
+    pub(crate) fn of(
         roots: Arc<RootCertStore>,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Self, VerifierBuilderError> {
