@@ -192,9 +192,9 @@ CLIENTS = {
     "opentelemetry": ("headgate.observe.otel",),
     "prometheus_client": ("headgate.observe.prometheus",),
     "rich": ("headgate.observe.top.app",),
-    "starlette": ("headgate.observe.page",),
+    "starlette": ("headgate.observe.live_page",),
     "textual": ("headgate.observe.top.app",),
-    "uvicorn": ("headgate.observe.page",),
+    "uvicorn": ("headgate.observe.live_page",),
     # Below Spark's layer: the type of a session, and the pickler, if it is installed.
     "pyspark": ("headgate.stream.api.job", "headgate.stream.job.local"),
 }

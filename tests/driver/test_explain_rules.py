@@ -15,7 +15,8 @@ from tests.kit.plans import (
 )
 
 from headgate.spark.plan.facts import Placement
-from headgate.spark.plan.rules import choose, why_spark_reads
+from headgate.spark.plan.read_auto.decide import why_spark_reads
+from headgate.spark.plan.rules import choose
 
 SHORT = a_call()
 MAPPED = a_call(an_input(has_map=True))

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.spark.driver import lifetimes
+from headgate.spark.driver import plan_lifetimes
 from headgate.spark.driver.kept.hosts import KeptHosts
-from headgate.spark.driver.lifetimes import PlanLifetimes
+from headgate.spark.driver.plan_lifetimes import PlanLifetimes
 from headgate.spark.tasks.start_host import HostAddress
 
 
@@ -35,7 +35,7 @@ class Jvm:
 
 @pytest.fixture
 def jvm(monkeypatch):
-    monkeypatch.setattr(lifetimes, "_PERIOD", 0.0)
+    monkeypatch.setattr(plan_lifetimes, "_PERIOD", 0.0)
     return Jvm()
 
 
@@ -64,7 +64,7 @@ def test_what_is_garbage_is_told_of_once(plans, jvm):
 
 
 def test_the_jvm_is_asked_every_few_seconds_only(plans, jvm, monkeypatch):
-    monkeypatch.setattr(lifetimes, "_PERIOD", 1000.0)
+    monkeypatch.setattr(plan_lifetimes, "_PERIOD", 1000.0)
     plans.add(1, list)
     for _ in range(5):
         plans.look()

@@ -4,7 +4,7 @@ import asyncio
 
 from tests.kit.runs import state
 
-from headgate.observe.page.events import Events
+from headgate.observe.live_page.events import Events
 
 
 def scope(abort=lambda: None):

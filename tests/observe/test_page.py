@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import socket
+import sys
 import threading
 import warnings
 from http.cookiejar import CookieJar
@@ -17,13 +18,13 @@ from tests.kit.runs import FAILED, RUNNING, state
 
 from headgate import errors
 from headgate.observe import _extras
-from headgate.observe.page.events import MAX_CLIENTS
-from headgate.observe.page.guard import POLICY
-from headgate.observe.page.links import direct, link_to
-from headgate.observe.page.server import Page
+from headgate.observe.live_page.events import MAX_CLIENTS
+from headgate.observe.live_page.guard import POLICY
+from headgate.observe.live_page.links import direct, link_to
+from headgate.observe.live_page.server import Page
 from headgate.observe.report.page import embedded
 from headgate.observe.view import view
-from headgate.spark import live_page
+from headgate.spark.ui import ui
 
 PATHS = (
     "/",
@@ -277,18 +278,18 @@ def test_links_lead_through_the_proxy_of_a_notebook_server(monkeypatch):
 
 
 def test_a_second_call_returns_the_page_that_is_open(monkeypatch):
-    monkeypatch.setattr(live_page, "_pages", {})
-    with warnings.catch_warnings(), live_page.ui() as page:
+    monkeypatch.setattr(sys.modules[ui.__module__], "_pages", {})
+    with warnings.catch_warnings(), ui() as page:
         warnings.simplefilter("error")
-        assert live_page.ui() is page
+        assert ui() is page
         parts, address = urlsplit(page.url), urlsplit(page.address)
         assert (parts.netloc, parts.query) == (address.netloc, address.query)
         assert repr(page) == f"<headgate page at {page.url}>"
-    with live_page.ui() as again:
+    with ui() as again:
         assert again is not page
 
 
 def test_without_the_packages_the_error_names_the_extra(monkeypatch):
     monkeypatch.setattr(_extras, "_is_installed", lambda name: name != "uvicorn")
     with pytest.raises(errors.PackageNotFound, match=r"uvicorn[\s\S]*headgate\[ui\]"):
-        live_page.ui()
+        ui()

@@ -12,8 +12,8 @@ from tests.kit.waiting import wait_until
 from tests.observe.test_page import Client, event
 
 from headgate.control.newcomers import MAX_STRANGERS
-from headgate.observe.page import server
-from headgate.observe.page.server import Page
+from headgate.observe.live_page import server
+from headgate.observe.live_page.server import Page
 
 HALF_A_HEAD = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
 #: Connections that were accepted and not yet cut, beyond the limit: those of four turns of the event loop.

@@ -13,7 +13,7 @@ from textual.widgets import DataTable, Input, Static
 from headgate.__main__ import main
 from headgate.errors import OptionError
 from headgate.observe import _extras
-from headgate.observe.page.server import Page
+from headgate.observe.live_page.server import Page
 from headgate.observe.top import lines
 from headgate.observe.top.app import Top
 from headgate.observe.top.states import Unreachable, states

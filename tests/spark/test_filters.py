@@ -11,8 +11,8 @@ from pyarrow import acero
 
 from headgate.source import read
 from headgate.spark.filters import condition, pushed_expression
+from headgate.spark.plan.read_auto.decide import source_of
 from headgate.spark.plan.read_auto.scan import Unsure
-from headgate.spark.plan.read_auto.source import source_of
 
 NAN = float("nan")
 DAY, NOON = dt.date(2024, 2, 29), dt.datetime(2024, 2, 29, 12, 0, 0, 1)  # noqa: DTZ001 - it has no zone

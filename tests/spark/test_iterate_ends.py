@@ -12,7 +12,7 @@ from tests.kit.masters import PYSPARK
 from tests.kit.waiting import wait_until
 
 from headgate.spark import iterate, last_stats
-from headgate.spark.plan import rounds_in_parts
+from headgate.spark.plan import iterate_in_parts
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -67,15 +67,15 @@ def reported():
 
 @pytest.mark.parametrize("first", [1, 4])
 def test_rounds_run_until_nothing_changes(spark, monkeypatch, warnings, first):
-    monkeypatch.setattr(rounds_in_parts, "_FIRST", first)
+    monkeypatch.setattr(iterate_in_parts, "_FIRST", first)
     parts = []
-    checkpoint = rounds_in_parts._checkpoint
+    checkpoint = iterate_in_parts._checkpoint
 
     def counted(df):
         parts.append(last_stats() if parts else None)
         return checkpoint(df)
 
-    monkeypatch.setattr(rounds_in_parts, "_checkpoint", counted)
+    monkeypatch.setattr(iterate_in_parts, "_checkpoint", counted)
     out = walked(spark, rounds=1000, until="unchanged")
     assert out.columns == ["id", "n"]
     assert as_dict(out) == after(NODES)
@@ -91,7 +91,7 @@ def test_rounds_run_until_nothing_changes(spark, monkeypatch, warnings, first):
 
 @pytest.mark.parametrize("more", [{"until": "unchanged"}, {}])
 def test_too_few_rounds_are_said(spark, monkeypatch, warnings, more):
-    monkeypatch.setattr(rounds_in_parts, "_FIRST", 2)
+    monkeypatch.setattr(iterate_in_parts, "_FIRST", 2)
     out = walked(spark, rounds=5, **more)
     assert as_dict(out) == after(5)
     reported()
@@ -116,18 +116,18 @@ def checkpoints(spark, tmp_path):
 
 
 def test_more_rounds_than_a_plan_takes_run_in_parts(spark, monkeypatch):
-    monkeypatch.setattr(rounds_in_parts, "PART", 3)
+    monkeypatch.setattr(iterate_in_parts, "PART", 3)
     assert as_dict(walked(spark, rounds=7)) == after(7)
 
 
 def test_the_state_between_parts_is_in_the_folder_for_checkpoints(spark, monkeypatch, checkpoints):
-    monkeypatch.setattr(rounds_in_parts, "PART", 1)
+    monkeypatch.setattr(iterate_in_parts, "PART", 1)
     assert as_dict(walked(spark, rounds=2)) == after(2)
     assert list(checkpoints.rglob("part-*"))
 
 
 def test_rounds_in_parts_without_delta(spark, monkeypatch):
-    monkeypatch.setattr(rounds_in_parts, "PART", 2)
+    monkeypatch.setattr(iterate_in_parts, "PART", 2)
 
     def added(nodes, messages):
         rows, count = nodes.read_all(), messages.read_all().num_rows

@@ -418,6 +418,6 @@ def test_an_unexpected_failure_of_the_look_leaves_the_read_to_spark(
     def fail(*_):
         raise TypeError("map_() takes at least 2 positional arguments")
 
-    monkeypatch.setattr("headgate.spark.plan.read_auto.source.check", fail)
+    monkeypatch.setattr("headgate.spark.plan.read_auto.decide.check", fail)
     df = spark.read.parquet(f"{folder}/0.parquet").select("id")
     assert "the look at it failed with TypeError: map_() takes" in by_spark(df, said)

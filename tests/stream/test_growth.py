@@ -26,7 +26,7 @@ def folder():
 def test_files_of_few_large_values_are_no_more_than_a_few_times_the_state(
     kind, empty_first, monkeypatch
 ):
-    monkeypatch.setattr("headgate.stream.state.backend._FEW_BYTES", MIB, raising=False)
+    monkeypatch.setattr("headgate.stream.state.snapshot._FEW_BYTES", MIB)
     backend, store = KeyedStateBackend(KEYS), folder()
     retention = SnapshotRetention(store)
     state = backend.get_state(kind("large", pa.string()))
@@ -48,7 +48,7 @@ def test_files_of_few_large_values_are_no_more_than_a_few_times_the_state(
 
 
 def test_files_of_a_state_that_only_grows_are_not_written_anew(monkeypatch):
-    monkeypatch.setattr("headgate.stream.state.backend._FEW_BYTES", 1 << 16, raising=False)
+    monkeypatch.setattr("headgate.stream.state.snapshot._FEW_BYTES", 1 << 16)
     backend, store = KeyedStateBackend(KEYS), folder()
     state = backend.get_state(ValueStateDescriptor("text", pa.string()))
     rows = 0
@@ -164,7 +164,7 @@ def test_no_write_copies_all_values(monkeypatch):
 
 
 def test_files_of_many_small_snapshots_do_not_pile_up(monkeypatch):
-    monkeypatch.setattr("headgate.stream.state.backend._MOST_FILES", 4, raising=False)
+    monkeypatch.setattr("headgate.stream.state.snapshot._MOST_FILES", 4)
     backend, store = KeyedStateBackend(KEYS), folder()
     retention = SnapshotRetention(store)
     state = backend.get_state(ValueStateDescriptor("n", pa.int64()))

@@ -288,7 +288,7 @@ def test_values_that_are_compacted_meanwhile_are_those_of_the_snapshot():
 
 
 def test_files_that_an_unwritten_snapshot_builds_on_stay(monkeypatch):
-    monkeypatch.setattr("headgate.stream.state.backend._FEW_ROWS", 0)
+    monkeypatch.setattr("headgate.stream.state.snapshot._FEW_ROWS", 0)
     backend = KeyedStateBackend(LONGS)
     store = folder()
     retention = SnapshotRetention(store)

@@ -12,9 +12,9 @@ from headgate.spark.exchange import exchange, last_stats
 from headgate.spark.explained.explain import explain
 from headgate.spark.explained.explanation import Explanation
 from headgate.spark.iterate import iterate
-from headgate.spark.live_page import ui
 from headgate.spark.plan.request import Input
 from headgate.spark.report_file import report
+from headgate.spark.ui import ui
 from headgate.spark.write import write
 
 __all__ = [

@@ -128,8 +128,8 @@ def iterate(
     # Workers import this module, and need nothing that plans.
     from headgate.spark.plan.decide import decide  # noqa: PLC0415
     from headgate.spark.plan.facts import session_facts  # noqa: PLC0415
-    from headgate.spark.plan.rounds import Iteration, plan_rounds  # noqa: PLC0415
-    from headgate.spark.plan.rounds_in_parts import PART, run_in_parts  # noqa: PLC0415
+    from headgate.spark.plan.iterate_in_parts import PART, run_in_parts  # noqa: PLC0415
+    from headgate.spark.plan.iterate_rounds import Iteration, plan_rounds  # noqa: PLC0415
 
     _check_rounds(rounds, until, delta=delta)
     _check_function("send", send, ("state",) if links is None else ("state", "links"))
@@ -275,7 +275,7 @@ def _messages(state: Request, by: By, schema: Any) -> Request:
 def _check_plan(messages: Request, partitions: int, session: SessionFacts) -> None:
     """Refuse what Spark cannot plan."""
     from headgate.spark.plan.facts import placement  # noqa: PLC0415
-    from headgate.spark.plan.rounds import why_not_side_by_side  # noqa: PLC0415 - slow to import
+    from headgate.spark.plan.iterate_rounds import why_not_side_by_side  # noqa: PLC0415 - slow to import
     from headgate.spark.plan.rules import why_not_kept  # noqa: PLC0415
 
     why = why_not_side_by_side(messages.session, partitions)

@@ -40,13 +40,13 @@ from headgate.stream.state.snapshot import Snapshot
 from headgate.stream.state.states import ReducingState, ValueState
 from headgate.stream.state.timers import Timers
 from headgate.stream.windows.aggregates import Aggregate
+from headgate.stream.windows.fixed import WindowOperator
 from headgate.stream.windows.kinds import (
     SessionWindow,
     SlidingWindow,
     TumblingWindow,
     WindowOutput,
 )
-from headgate.stream.windows.operator import WindowOperator
 from headgate.stream.windows.sessions import SessionWindowOperator
 
 __all__ = [

@@ -34,7 +34,6 @@ mod heartbeat;
 mod ids;
 mod kept;
 mod kept_table;
-mod ledger;
 mod lent;
 mod mask;
 mod receive;
@@ -55,7 +54,7 @@ pub use checkpoint::{
     CheckpointOptions, InFlight, MAX_CHANNEL_STATES, MAX_CHECKPOINTS_TO_TRACK, Overtaken,
 };
 pub use crc32c::{Crc32c, crc32c};
-pub use credit::{CreditError, SendCredit};
+pub use credit::{BufferKind, CreditError, NoCredit, ReceiveLedger, SendCredit};
 pub use data_type::{DataType, UnknownDataType};
 pub use debloat::{BufferDebloater, BufferSizeEma, ThroughputCalculator};
 pub use decoder::{FrameDecoder, Limits};
@@ -74,7 +73,6 @@ pub use heartbeat::{HEARTBEAT_INTERVAL, HeartbeatMonitor};
 pub use ids::{ChannelId, CheckpointId, Generation, PartitionId, Sequence};
 pub use kept::{KeptBlock, KeptIndex, KeptIndexError};
 pub use kept_table::{KeptTable, KeptTableError};
-pub use ledger::{BufferKind, NoCredit, ReceiveLedger};
 pub use lent::LentBuffer;
 pub use mask::FrameMask;
 pub use receive::{ReceiveChannel, ReceiveError};

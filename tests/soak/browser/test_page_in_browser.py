@@ -10,7 +10,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 from tests.kit.runs import HOSTILE, slot, state, task, wide
 
-from headgate.observe.page.server import Page
+from headgate.observe.live_page.server import Page
 from headgate.observe.top.app import Top
 from headgate.observe.top.states import states
 from headgate.spark import exchange, report, ui

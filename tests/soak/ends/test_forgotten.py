@@ -11,7 +11,7 @@ from tests.kit.masters import in_executors
 from tests.kit.waiting import wait_until
 
 from headgate.spark import exchange
-from headgate.spark.driver import application, kept_watch, lifetimes
+from headgate.spark.driver import application, kept_watch, plan_lifetimes
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -75,7 +75,7 @@ class Tables:
 
 @pytest.fixture
 def owner(spark, monkeypatch):
-    monkeypatch.setattr(lifetimes, "_PERIOD", 0.1)
+    monkeypatch.setattr(plan_lifetimes, "_PERIOD", 0.1)
     return application.of(spark.sparkContext)
 
 

@@ -12,7 +12,7 @@ from headgate.stream.job.checkpoints import (
     FailJob,
     Trigger,
 )
-from headgate.stream.runtime.watermarks import StatusWatermarkValve
+from headgate.stream.runtime.watermark_valve import StatusWatermarkValve
 
 TASKS = ((0, 0), (0, 1), (1, 0))
 FIRST = 7

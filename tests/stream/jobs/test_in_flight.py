@@ -10,7 +10,7 @@ from tests.stream.jobs.test_unaligned import in_flight, start
 
 from headgate import errors
 from headgate.sink import FunctionSink
-from headgate.stream.job.metadata import in_flight as parts_of
+from headgate.stream.job.restoring import in_flight as parts_of
 from headgate.stream.job.store import CheckpointStore
 
 ROWS = 10_000

@@ -16,7 +16,7 @@ from headgate.spark.confs import context_confs, is_gone
 from headgate.spark.driver.blocks import close_to_others
 from headgate.spark.driver.host_lookup import HostLookup, replace_executor
 from headgate.spark.driver.interrupts import cancel_on_ctrl_c
-from headgate.spark.driver.lifetimes import PlanLifetimes
+from headgate.spark.driver.plan_lifetimes import PlanLifetimes
 from headgate.spark.driver.scheduler.shares import share_of_a_core
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from headgate.spark.driver.interrupts import cancel_on_ctrl_c
 from headgate.spark.driver.kept.run_record import record_of
 from headgate.spark.driver.kept.runs import KeptRuns
 from headgate.spark.driver.kept.spark_tasks import SparkTasks
-from headgate.spark.driver.lifetimes import PlanLifetimes
+from headgate.spark.driver.plan_lifetimes import PlanLifetimes
 from headgate.spark.driver.scheduler.task_sets import failed_tasks, running_tasks, stage_counts
 from headgate.spark.progress.display import PERIOD, PROGRESS, DrawnRun
 from headgate.spark.progress.surfaces import is_line, is_notebook

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.spark.explained.copies import enters_python
 from headgate.spark.explained.fields import Advice
-from headgate.spark.plan.rules import choose, why_spark_reads
+from headgate.spark.plan.read_auto.decide import why_spark_reads
+from headgate.spark.plan.rules import choose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import UnsupportedTypeError
+from headgate.spark.plan.read_auto.decide import source_of
 from headgate.spark.plan.read_auto.scan import Unsure
-from headgate.spark.plan.read_auto.source import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

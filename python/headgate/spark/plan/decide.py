@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headgate.errors import NotBuiltError
 from headgate.spark.plan.facts import CallFacts, InputFacts, placement, session_facts
 from headgate.spark.plan.keys import key_text
-from headgate.spark.plan.read_auto.scan import Unsure
-from headgate.spark.plan.rules import choose, why_spark_reads
-from headgate.spark.plan.sources import SourceInput
+from headgate.spark.plan.read_auto.decide import read_by_workers
+from headgate.spark.plan.rules import choose
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,10 +17,6 @@ if TYPE_CHECKING:
     from headgate.spark.plan.facts import SessionFacts
     from headgate.spark.plan.request import Request
     from headgate.spark.plan.rules import Plan
-
-_LOG: Final = logging.getLogger("headgate.spark")
-_SPARK_READS: Final = "exchange by %s: Spark reads the input: %s"
-_WORKERS_READ: Final = "exchange by %s: the workers read the input, %s"
 
 
 def decide(
@@ -54,11 +48,12 @@ def decide(
     if session is None:
         session = session_facts(first.session, by_order=call.is_by_order)
     if call.options["read"] == "auto":
-        each = [
-            _read_by_workers(request, facts, call, session)
+        read = [
+            read_by_workers(request, facts, call, on_connect=session.on_connect)
             for request, facts in zip(requests, call.inputs, strict=True)
         ]
-        requests, inputs = zip(*each, strict=True)
+        requests = tuple(request for request, _ in read)
+        inputs = tuple(replace(_input_facts(request), spark_reads=why) for request, why in read)
         call = replace(call, inputs=inputs)
     plan = choose(call, session)
     if plan.impossible:
@@ -91,29 +86,6 @@ def _not_built(plan: Plan) -> NotBuiltError:
         return NotBuiltError(text, asked=plan.impossible, remedy=plan.remedy)
     by_order = (n for n, facts in enumerate(plan.call.inputs) if facts.placement.is_by_order)
     return NotBuiltError(f"input {next(by_order)} cannot be one of several", asked=plan.impossible)
-
-
-def _read_by_workers(
-    request: Request, facts: InputFacts, call: CallFacts, session: SessionFacts
-) -> tuple[Request, InputFacts]:
-    """Have the workers read the files of a DataFrame, if its rows are the same for sure and go to a function."""
-    from headgate.spark.plan.read_auto.source import source_of  # noqa: PLC0415 - imports pyarrow
-
-    if request.df is None:
-        return request, facts
-    by = facts.placement.label
-    try:
-        why = why_spark_reads(call, facts, on_connect=session.on_connect)
-        if why:
-            raise Unsure(why)
-        source = source_of(request.df)
-    except Unsure as reason:
-        _LOG.info(_SPARK_READS, by, reason)
-        return request, replace(facts, spark_reads=str(reason))
-    _LOG.info(_WORKERS_READ, by, source.name)
-    read = SourceInput(source, "parquet", request.df.schema, source.schema)
-    request = replace(request, df=None, source=read)
-    return request, _input_facts(request)
 
 
 def _with_splits(

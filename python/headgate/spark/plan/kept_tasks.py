@@ -141,7 +141,7 @@ class KeptTasks:
         """Return the result of the exchange, which the driver forgets once its plan is garbage."""
         if self.listener is not None or self.registered:
             from headgate.spark.driver import application, kept_watch  # noqa: PLC0415
-            from headgate.spark.driver.lifetimes import function_of  # noqa: PLC0415
+            from headgate.spark.driver.plan_lifetimes import function_of  # noqa: PLC0415
 
             part = function_of(result)
             if self.listener is not None:

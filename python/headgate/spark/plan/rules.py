@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headgate.options import EnvironmentOptions
-    from headgate.spark.plan.facts import CallFacts, InputFacts, SessionFacts
+    from headgate.spark.plan.facts import CallFacts, SessionFacts
 
 #: How rows travel: by Spark's own repartition, or in files.
 Mode: TypeAlias = Literal["repartition", "kept"]
@@ -31,9 +31,6 @@ _INLINE: Final = (
     "executors may be on several hosts, and a Spark Connect session cannot tell which, so all pages "
     "would travel through Spark's shuffle"
 )
-_NO_PLAN: Final = "a client of Spark Connect does not see its plan"
-_NO_FUNCTION: Final = "no function gets its rows"
-_COMPUTED: Final = "Spark computes its keys"
 _BY_ORDER: Final = (
     "by may place rows by their order, which may differ if an executor is lost, and Spark "
     "would not notice: that takes Spark 4.1 and its spark.sql.shuffle.orderIndependentChecksum"
@@ -92,15 +89,6 @@ def why_not_kept(session: SessionFacts, *, is_by_order: bool) -> str:
     if is_by_order and not session.is_one_process and not session.compares_rows:
         return _BY_ORDER
     return ""
-
-
-def why_spark_reads(call: CallFacts, facts: InputFacts, *, on_connect: bool) -> str:
-    """Return why Spark reads a DataFrame of which the workers could read the files; empty if they do."""
-    if on_connect:
-        return _NO_PLAN
-    if call.mode == "auto" and call.is_shortest and not call.has_reduce:
-        return _NO_FUNCTION
-    return _COMPUTED if facts.has_computed_keys else ""
 
 
 def joined_bytes(options: Mapping[str, Any]) -> int:

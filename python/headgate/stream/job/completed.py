@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import CheckpointError, OptionError
 from headgate.stream.job.commits import SinkCommits
-from headgate.stream.job.metadata import check_restorable, metadata, names
+from headgate.stream.job.metadata import metadata, names
+from headgate.stream.job.restoring import check_restorable
 from headgate.stream.job.store import CheckpointStore, Completed, NotWrittenError
 from headgate.stream.state.locations import below
 

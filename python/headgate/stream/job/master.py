@@ -20,9 +20,9 @@ from headgate.errors import CheckpointError, HeadgateError, ProtocolError
 from headgate.observe.record import Failure
 from headgate.stream.job.attempt import Attempt
 from headgate.stream.job.checkpointing import Checkpointing
-from headgate.stream.job.metadata import restored_tasks
 from headgate.stream.job.notices import FAILED, Notices, remedy_after_restarts
 from headgate.stream.job.reports import READER_MESSAGES, check_report
+from headgate.stream.job.restoring import restored_tasks
 from headgate.stream.job.sources import JobSources
 from headgate.stream.job.status import JobState
 from headgate.stream.job.stop import Stop

@@ -15,13 +15,13 @@ from headgate.stream.operators.keyed import KeyedOperator
 from headgate.stream.operators.results import Results, calling, learned_schema
 from headgate.stream.state.timers import NO_WATERMARK
 from headgate.stream.state.types import no_rows
+from headgate.stream.windows.fixed import WindowOperator
 from headgate.stream.windows.kinds import SessionWindow, WindowOutput
-from headgate.stream.windows.operator import WindowOperator
 from headgate.stream.windows.sessions import SessionWindowOperator
 
 if TYPE_CHECKING:
     from headgate.stream.state.backend import KeyedStateBackend
-    from headgate.stream.windows.base import Windows
+    from headgate.stream.windows.closing import Windows
 
 #: Name of the side output of late rows.
 LATE: Final = "late"

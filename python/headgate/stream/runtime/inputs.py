@@ -19,7 +19,7 @@ from headgate.reader import Event, RecordReader
 from headgate.schema_cast import ExactCast
 from headgate.source.watermark.generator import MAX_WATERMARK, MIN_WATERMARK
 from headgate.stream.runtime.outputs import IDLE, WATERMARK, watermark_of
-from headgate.stream.runtime.watermarks import StatusWatermarkValve
+from headgate.stream.runtime.watermark_valve import StatusWatermarkValve
 
 if TYPE_CHECKING:
     import pyarrow as pa

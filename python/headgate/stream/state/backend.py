@@ -26,7 +26,7 @@ from headgate.stream.state.files import ChunkFile, Manifest, SnapshotFolder, Sta
 from headgate.stream.state.keys import KeySpace, Scope
 from headgate.stream.state.lists import ListState
 from headgate.stream.state.maps import MAP_KEY, MapState
-from headgate.stream.state.snapshot import Part, Snapshot, columns_of, files_in
+from headgate.stream.state.snapshot import Part, Snapshot, are_worn, columns_of, files_in
 from headgate.stream.state.states import ReducingState, ValueState
 from headgate.stream.state.timers import Timers
 
@@ -39,12 +39,6 @@ Marks: TypeAlias = "dict[bytes, bytes]"
 #: The reduction; and there if the state was declared before :meth:`KeyedStateBackend.opened`.
 _REDUCE: Final = b"reduce"
 _EARLY: Final = b"early"
-#: Rows of which fewer in files are not worth writing all anew.
-_FEW_ROWS: Final = 1 << 16
-#: Bytes of files of which fewer are not worth writing all anew.
-_FEW_BYTES: Final = 1 << 26
-#: Most files beside those of the oldest snapshot: each manifest names all, and a restore opens all.
-_MOST_FILES: Final = 256
 
 
 def wall_clock() -> int:
@@ -334,7 +328,7 @@ class KeyedStateBackend:
 
     def _part(self, state: State, number: int, *, savepoint: bool) -> Part:
         files = () if savepoint else self._base.get(state.name, ())
-        worn = _are_worn(files, int(state.present.sum()))
+        worn = are_worn(files, int(state.present.sum()))
         full = savepoint or state.name not in self._base or worn
         frozen = state.freeze(None if savepoint else number, full=full)
         types = state.types.with_metadata(self._marks.get(state.name))
@@ -364,22 +358,6 @@ class KeyedStateBackend:
                 rows = rows.filter(mine)
             if rows.num_rows:
                 _load_rows(state, rows.combine_chunks())
-
-
-def _are_worn(files: Sequence[ChunkFile], present: int) -> bool:
-    """Return True if the files have so much more than the rows that are there that all are to be written anew.
-
-    Every row of a file is read by a restore, also those that later files replace.
-    """
-    if sum(file.rows for file in files) > 2 * present + _FEW_ROWS:
-        return True
-    # Few rows may be large. Those of the oldest snapshot say how large: it had each row once.
-    oldest = [file for file in files if file.name.split("-")[0] == files[0].name.split("-")[0]]
-    if len(files) - len(oldest) >= _MOST_FILES:
-        return True
-    rows, size = sum(file.rows for file in oldest), sum(file.size for file in oldest)
-    live = size * present // max(1, rows)
-    return sum(file.size for file in files) > 2 * live + _FEW_BYTES
 
 
 def _load_rows(state: State, rows: pa.Table) -> None:

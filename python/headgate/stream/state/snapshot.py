@@ -24,6 +24,12 @@ _BATCH_ROWS: Final = 1 << 16
 _GROWTH: Final = 4
 #: Bytes of a batch, as far as its rows are as large as those before it: one of 2 GiB of strings cannot be made.
 _BATCH_BYTES: Final = 1 << 25
+#: Rows of which fewer in files are not worth writing all anew.
+_FEW_ROWS: Final = 1 << 16
+#: Bytes of files of which fewer are not worth writing all anew.
+_FEW_BYTES: Final = 1 << 26
+#: Most files beside those of the oldest snapshot: each manifest names all, and a restore opens all.
+_MOST_FILES: Final = 256
 
 
 class FrozenRows(Protocol):
@@ -195,3 +201,19 @@ def columns_of(rows: pa.Table) -> list[pa.Array]:
 def files_in(files: Sequence[ChunkFile], groups: range) -> list[ChunkFile]:
     """Return the files that may have rows of key groups."""
     return [f for f in files if f.first_group < groups.stop and f.last_group >= groups.start]
+
+
+def are_worn(files: Sequence[ChunkFile], present: int) -> bool:
+    """Return True if the files have so much more than the rows that are there that all are to be written anew.
+
+    Every row of a file is read by a restore, also those that later files replace.
+    """
+    if sum(file.rows for file in files) > 2 * present + _FEW_ROWS:
+        return True
+    # Few rows may be large. Those of the oldest snapshot say how large: it had each row once.
+    oldest = [file for file in files if file.name.split("-")[0] == files[0].name.split("-")[0]]
+    if len(files) - len(oldest) >= _MOST_FILES:
+        return True
+    rows, size = sum(file.rows for file in oldest), sum(file.size for file in oldest)
+    live = size * present // max(1, rows)
+    return sum(file.size for file in files) > 2 * live + _FEW_BYTES

@@ -12,7 +12,7 @@ import pyarrow as pa
 from headgate.stream.state.descriptors import MapStateDescriptor
 from headgate.stream.state.reducing import Reduction
 from headgate.stream.state.types import no_rows
-from headgate.stream.windows.base import ROWS, Windows
+from headgate.stream.windows.closing import ROWS, Windows
 from headgate.stream.windows.kinds import (
     SessionWindow,
     WindowOutput,

@@ -11,13 +11,13 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headgate.observe.page.events import dumps
-from headgate.observe.page.guard import Guard
+from headgate.observe.live_page.events import dumps
+from headgate.observe.live_page.guard import Guard
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from headgate.observe.page.events import Events
+    from headgate.observe.live_page.events import Events
     from headgate.observe.state import Source
 
 _FOLDER: Final = Path(__file__).parent / "static"

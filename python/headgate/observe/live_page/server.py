@@ -19,9 +19,9 @@ from headgate._closing import Closing
 from headgate.control.descriptors import log_shortage_once
 from headgate.control.newcomers import MAX_STRANGERS, Newcomers
 from headgate.errors import HeadgateWarning
-from headgate.observe.page.app import application
-from headgate.observe.page.events import Events
-from headgate.observe.page.links import direct, link_to
+from headgate.observe.live_page.app import application
+from headgate.observe.live_page.events import Events
+from headgate.observe.live_page.links import direct, link_to
 
 if TYPE_CHECKING:
     from headgate.observe.state import Source

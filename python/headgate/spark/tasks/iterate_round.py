@@ -53,7 +53,7 @@ _SENDING: Final = 7 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRoundTask:
+class IterateRoundTask:
     """A task of a round; or of the end, which has no ``sent`` and returns the state as its result.
 
     Attributes:
@@ -90,7 +90,7 @@ class KeptRoundTask:
     reports: Accumulator[Any] | None
 
 
-def run(task: KeptRoundTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run(task: IterateRoundTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield a row for each partition with messages, for the state and for the end; or the result."""
     sweep(local_directories())
     rows = _by_input(task, batches)
@@ -100,7 +100,7 @@ def run(task: KeptRoundTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.R
         yield from round_.result() if messages is None else round_.rows(messages)
 
 
-def _by_input(task: KeptRoundTask, batches: Iterable[pa.RecordBatch]) -> list[list[Row]]:
+def _by_input(task: IterateRoundTask, batches: Iterable[pa.RecordBatch]) -> list[list[Row]]:
     """Return the rows of producers by input.
 
     Raises:
@@ -137,7 +137,7 @@ class _Round:
         found: the rows of producers by input.
     """
 
-    def __init__(self, task: KeptRoundTask, reader: KeptReader, rows: list[list[Row]]) -> None:
+    def __init__(self, task: IterateRoundTask, reader: KeptReader, rows: list[list[Row]]) -> None:
         self._task = task
         self._reader = reader
         self._rows = rows

@@ -18,8 +18,8 @@ from headgate.selectors import GlobalSelector
 from headgate.spark.plan.kept import produced
 from headgate.spark.plan.kept_tasks import kept_tasks
 from headgate.spark.portable import portable
+from headgate.spark.tasks.iterate_round import CHANGED, LINKS, MESSAGES, STATE, IterateRoundTask
 from headgate.spark.tasks.kept_producer import ROWS
-from headgate.spark.tasks.kept_round import CHANGED, LINKS, MESSAGES, STATE, KeptRoundTask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headgate.spark.tasks.kept_reader import KeptInput
 
 _LOG: Final = logging.getLogger("headgate.spark")
-_BODY: Final = "headgate.spark.tasks.kept_round"
+_BODY: Final = "headgate.spark.tasks.iterate_round"
 _PLANNED: Final = "iteration %s by %s -> %d partitions, %d rounds: kept, %s"
 #: The column that says which rows changed.
 FLAG: Final = "headgate changed"
@@ -153,7 +153,7 @@ def _round(
     state: KeptInput,
     links: KeptInput | None,
     messages: KeptInput | None,
-) -> KeptRoundTask:
+) -> IterateRoundTask:
     """Return the task of a round; of the end if there is no such round."""
     is_end = number > call.rounds
     new_state = new_messages = None
@@ -168,7 +168,7 @@ def _round(
         import pyarrow as pa  # noqa: PLC0415 - slow to import
 
         result = result.append(pa.field(FLAG, pa.bool_(), nullable=False))
-    return KeptRoundTask(
+    return IterateRoundTask(
         state=state,
         links=links,
         messages=messages,

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from headgate.spark.confs import is_connect
-from headgate.spark.plan.rounds import FLAG
+from headgate.spark.plan.iterate_rounds import FLAG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

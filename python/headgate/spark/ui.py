@@ -10,7 +10,7 @@ from headgate.observe._extras import require
 from headgate.observe.runs import RUNS
 
 if TYPE_CHECKING:
-    from headgate.observe.page.server import Page
+    from headgate.observe.live_page.server import Page
 
 _LOCK: Final = threading.Lock()
 _pages: Final[dict[tuple[str, int], Page]] = {}
@@ -35,7 +35,7 @@ def ui(port: int = 0, host: str = "127.0.0.1") -> Page:
         PackageNotFound: the extra "ui" is not installed.
     """
     require("headgate.spark.ui()", "ui", "starlette", "uvicorn")
-    from headgate.observe.page.server import Page  # noqa: PLC0415 - an extra
+    from headgate.observe.live_page.server import Page  # noqa: PLC0415 - an extra
 
     with _LOCK:
         page = _pages.get((host, port))

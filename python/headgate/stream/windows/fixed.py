@@ -11,7 +11,7 @@ import pyarrow as pa
 from headgate.stream.state.descriptors import ListStateDescriptor, ReducingStateDescriptor
 from headgate.stream.state.types import no_rows
 from headgate.stream.windows.aggregates import WINDOW_END, WINDOW_START
-from headgate.stream.windows.base import ROWS, Windows
+from headgate.stream.windows.closing import ROWS, Windows
 from headgate.stream.windows.kinds import (
     SlidingWindow,
     TumblingWindow,
