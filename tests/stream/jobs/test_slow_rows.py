@@ -71,15 +71,16 @@ def test_functions_get_batches_within_their_limits(call):
 
 
 class SlowCount(stream_jobs.Count):
-    """Counts, slowly, and fails once when a checkpoint has rows of a batch of which some were counted."""
+    """Counts, slowly until it is to fail, once: when a checkpoint has rows of a batch of which some were counted."""
 
     failed = threading.Event()
     most = 0
 
     def process(self, batch, context):
         SlowCount.most = max(SlowCount.most, batch.num_rows)
-        time.sleep(0.002 * batch.num_rows)
-        if fail_now.is_set() and not self.failed.is_set():
+        if not fail_now.is_set():
+            time.sleep(0.002 * batch.num_rows)
+        elif not self.failed.is_set():
             self.failed.set()
             raise ValueError("planned")
         return super().process(batch, context)
@@ -108,7 +109,7 @@ def test_few_rows_are_before_an_aligned_barrier(tmp_path):
 def test_barriers_pass_within_a_batch_and_each_row_counts_once(tmp_path):
     SlowCount.failed.clear()
     fail_now.clear()
-    count = 3 * ROWS
+    count = 20 * ROWS
     rows = stream(NumberSequenceSource(0, count, splits=1, batch_size=count)).map(
         stream_jobs.with_key
     )
@@ -116,7 +117,7 @@ def test_barriers_pass_within_a_batch_and_each_row_counts_once(tmp_path):
     query = counted.sink(FileSink(str(tmp_path / "out"), mode="append")).start(
         checkpoint=str(tmp_path / "checkpoints"), interval="50ms", alignment="unaligned"
     )
-    # The rows are one batch of some seconds.
+    # The rows are one batch, which lasts until three of its checkpoints are there, however slow the machine is.
     wait_until(lambda: sum(one.in_flight > 0 for one in query.status.checkpoints) >= 3)
     is_within = query.state.is_over is False
     fail_now.set()
