@@ -79,14 +79,14 @@ class SlowCount(stream_jobs.Count):
     def process(self, batch, context):
         SlowCount.most = max(SlowCount.most, batch.num_rows)
         if not fail_now.is_set():
-            time.sleep(0.002 * batch.num_rows)
+            time.sleep((0.02 if slow_now.is_set() else 0.003) * batch.num_rows)
         elif not self.failed.is_set():
             self.failed.set()
             raise ValueError("planned")
         return super().process(batch, context)
 
 
-fail_now = threading.Event()
+slow_now, fail_now = threading.Event(), threading.Event()
 
 
 def test_few_rows_are_before_an_aligned_barrier(tmp_path):
@@ -108,8 +108,9 @@ def test_few_rows_are_before_an_aligned_barrier(tmp_path):
 
 def test_barriers_pass_within_a_batch_and_each_row_counts_once(tmp_path):
     SlowCount.failed.clear()
+    slow_now.clear()
     fail_now.clear()
-    count = 20 * ROWS
+    count = 3 * ROWS
     rows = stream(NumberSequenceSource(0, count, splits=1, batch_size=count)).map(
         stream_jobs.with_key
     )
@@ -117,8 +118,14 @@ def test_barriers_pass_within_a_batch_and_each_row_counts_once(tmp_path):
     query = counted.sink(FileSink(str(tmp_path / "out"), mode="append")).start(
         checkpoint=str(tmp_path / "checkpoints"), interval="50ms", alignment="unaligned"
     )
-    # The rows are one batch, which lasts until three of its checkpoints are there, however slow the machine is.
-    wait_until(lambda: sum(one.in_flight > 0 for one in query.status.checkpoints) >= 3)
+
+    def within():
+        return sum(checkpoint.in_flight > 0 for checkpoint in query.status.checkpoints)
+
+    # The rows are one batch. Once the source has sent all of it, the rest lasts for three checkpoints, however slow they are.
+    wait_until(within)
+    slow_now.set()
+    wait_until(lambda: within() >= 3)
     is_within = query.state.is_over is False
     fail_now.set()
     assert query.await_termination(60)
