@@ -84,8 +84,8 @@ def check_savepoint(folder, count, seed, check=None):
     source = fields["sources"]["ids"]
     # Behind four bytes with the version.
     enumerator = json.loads(base64.b64decode(source["enumerator"])[4:])
-    unread = set(range(enumerator["next"], count))
-    for start, end, position in enumerator["returned"]:
+    unread = set()
+    for start, end, position, _ in enumerator["splits"]:
         unread |= set(range(start + position, end))
     for _, body in source["splits"]:
         split = json.loads(base64.b64decode(body))
