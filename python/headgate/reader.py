@@ -300,7 +300,7 @@ class RecordReader(Pollable[Any]):
     def next_timer_ms(self) -> int | None:
         """Return when a poll is due although no data arrives, in ms since 1970; None for never.
 
-        Barriers with a timeout set the time. Iterating and :meth:`wait_available` heed it.
+        Barriers with a timeout set the time. Iterating and ``wait_available()`` heed it.
         """
         return self._native.next_timer_ms()
 

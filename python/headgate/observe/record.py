@@ -246,7 +246,7 @@ class Run:
         verdict: the stage that limits the run; None if none clearly does.
         stages: times of each stage, summed over its tasks, and its busiest task.
         tasks: state and times of each task.
-        edges: bytes from producers to consumers, see :func:`headgate.observe.edges.matrix`; of
+        edges: bytes from producers to consumers, see ``headgate.observe.edges.matrix()``; of
             producers that are done, and None before the first one is.
         checkpoints: the last 100 checkpoints of a streaming job, the oldest first.
         workers: the workers of a streaming job that are connected.

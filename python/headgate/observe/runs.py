@@ -125,7 +125,7 @@ class Runs:
         return run
 
     def look(self, key: RunKey) -> dict[str, Any] | None:
-        """Return a run so far, as :meth:`Run.plain` does; None if it is not in the record.
+        """Return a run so far, as ``Run.plain()`` does; None if it is not in the record.
 
         Once the run has ended, what it was then is kept, and everything else of it is dropped.
         """

@@ -12,8 +12,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::{Env, RECORD_LIMIT, batch, config, drain, nothing, page_schema, writer};
 use headgate_exchange::{
-    AvailabilityListener, BufferOptions, BytesWriter, DataInput, DataType, ExchangeError,
-    ResultPartition,
+    ArrowWriter, AvailabilityListener, BufferOptions, BytesWriter, DataInput, DataType,
+    ExchangeError, ResultPartition,
 };
 use headgate_record::{Event, Selector};
 
@@ -24,6 +24,19 @@ fn env(segments: usize, buffers: BufferOptions) -> Env {
 /// An interrupt that ends the first wait.
 fn stop() -> Result<(), ExchangeError> {
     Err(ExchangeError::Interrupted("the test".to_owned()))
+}
+
+/// A partition without room, and its writer.
+fn full() -> (Env, Arc<ResultPartition>, ArrowWriter) {
+    let buffers = BufferOptions { max_buffers_per_channel: 1, ..BufferOptions::default() };
+    let env = env(32, buffers);
+    let partition = env.partition(1);
+    let mut writer = writer(&partition);
+    for _ in 0..2 {
+        writer.emit(&batch(0, 10, 8), &nothing).unwrap();
+        writer.flush().unwrap();
+    }
+    (env, partition, writer)
 }
 
 #[test]
@@ -110,14 +123,7 @@ fn a_batch_is_not_begun_while_one_subpartition_has_too_many_queued() {
 
 #[test]
 fn a_wake_up_and_a_priority_event_of_the_input_end_the_wait_and_no_emit() {
-    let buffers = BufferOptions { max_buffers_per_channel: 1, ..BufferOptions::default() };
-    let env = env(32, buffers);
-    let partition = env.partition(1);
-    let mut writer = writer(&partition);
-    for _ in 0..2 {
-        writer.emit(&batch(0, 10, 8), &nothing).unwrap();
-        writer.flush().unwrap();
-    }
+    let (env, partition, mut writer) = full();
     partition.wake_up();
     assert!(matches!(writer.emit(&batch(0, 10, 8), &stop), Err(ExchangeError::Interrupted(_))));
     assert!(!partition.wait_available(None, &nothing).unwrap(), "it was woken");
@@ -138,14 +144,7 @@ fn a_wake_up_and_a_priority_event_of_the_input_end_the_wait_and_no_emit() {
 
 #[test]
 fn a_wait_ends_with_the_failure_of_the_partition() {
-    let buffers = BufferOptions { max_buffers_per_channel: 1, ..BufferOptions::default() };
-    let env = env(32, buffers);
-    let partition = env.partition(1);
-    let mut writer = writer(&partition);
-    for _ in 0..2 {
-        writer.emit(&batch(0, 10, 8), &nothing).unwrap();
-        writer.flush().unwrap();
-    }
+    let (_env, partition, _writer) = full();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| partition.wait_available(None, &nothing));
         partition.fail(&ExchangeError::Aborted("disk on fire".to_owned()));

@@ -47,7 +47,7 @@ class WindowOperator(Windows[TumblingWindow | SlidingWindow]):
             self._rows = self.backend.get_state(ListStateDescriptor(ROWS, self._row_type))
 
     def process(self, batch: pa.RecordBatch) -> WindowOutput:
-        """Add the rows of a batch to their windows; see :meth:`Windows.process`."""
+        """Add the rows of a batch to their windows; see ``Windows.process()``."""
         times = self._times_of(batch)
         size = max(1, _PAIRS // windows_per_row(self._window))
         closed, late = [], []

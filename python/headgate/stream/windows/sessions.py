@@ -74,7 +74,7 @@ class SessionWindowOperator(Windows[SessionWindow]):
         )
 
     def process(self, batch: pa.RecordBatch) -> WindowOutput:
-        """Add the rows of a batch to their sessions; see :meth:`Windows.process`."""
+        """Add the rows of a batch to their sessions; see ``Windows.process()``."""
         times = self._times_of(batch)
         self.backend.set_keys(self._keys_of(batch))
         keys, rows = self.backend.keys, self.backend.rows.to_numpy()
