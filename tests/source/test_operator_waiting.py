@@ -73,7 +73,8 @@ class Reading:
                 action()
             record = operator.poll()
             if record is None:
-                self.mailbox.wait(DEADLINE if operator.timeout() is None else operator.timeout())
+                if not operator.is_finished:
+                    self.mailbox.wait(operator.timeout())
                 continue
             with self.got:
                 self.records.append(record)

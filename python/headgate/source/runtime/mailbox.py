@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,8 +11,10 @@ from typing import Final
 
 Action = Callable[[], None]
 
-#: Longest sleep in seconds; see :meth:`Mailbox.wait`.
+#: Longest sleep of the main thread in seconds: Python handles signals, such as Ctrl-C, there, and when it wakes.
 _NAP: Final = 0.5
+#: Longest sleep of other threads in seconds: timers are due by the wall clock, which may be set.
+_SLEEP: Final = 60.0
 
 
 class Mailbox:
@@ -65,9 +68,7 @@ class Mailbox:
         self._wake_ups = ()
 
     def wait(self, timeout: float | None) -> None:
-        """Wait for a signal, at most ``timeout`` seconds, and never longer than half a second; called by the owner.
-
-        Python handles a signal of the system, such as Ctrl-C, only when the thread wakes, so it wakes regularly.
-        """
+        """Wait for a signal, at most ``timeout`` seconds; called by the owner. It may return earlier."""
+        most = _NAP if threading.current_thread() is threading.main_thread() else _SLEEP
         with suppress(queue.Empty):
-            self._signals.get(timeout=_NAP if timeout is None else min(timeout, _NAP))
+            self._signals.get(timeout=most if timeout is None else min(timeout, most))
