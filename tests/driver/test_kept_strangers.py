@@ -7,7 +7,7 @@ import pytest
 from tests.driver.test_host import PLAN, leave
 
 from headgate.errors import SpillError
-from headgate.spark.tasks import kept_files
+from headgate.spark.tasks import kept_files, kept_lifetime
 from headgate.spark.tasks.start_host import ensure, revive
 
 OTHER = 65534
@@ -53,7 +53,7 @@ def test_what_is_not_ours_is_neither_found_nor_swept(executors, foreign):
     foreign(planted.parent)
     assert kept_files.find_indexes("ab12", (own,)) == {1: {10: mine}}
     assert list(kept_files.index_files(kept_files.folders_of([other]))) == []
-    assert kept_files._sweep(planted.parent, [other], {99}) is False
+    assert kept_lifetime._sweep(planted.parent, [other], {99}) is False
     assert planted.exists()
 
 

@@ -9,7 +9,7 @@ from headgate import ChannelAddress
 from headgate.errors import IntegrityError, PartitionNotFoundError
 from headgate.kept import read_index, write_indexes
 from headgate.partition import KeptSubpartition
-from headgate.spark.tasks import kept_files, kept_locations
+from headgate.spark.tasks import kept_files, kept_lifetime, kept_locations
 from headgate.spark.tasks.kept_consumer import _Partitions
 from headgate.spark.tasks.kept_locations import KeptLocations
 
@@ -85,7 +85,7 @@ def executor(tmp_path, monkeypatch):
     for directory in directories:
         (directory / "0f").mkdir(parents=True)
     monkeypatch.setenv("SPARK_LOCAL_DIRS", ",".join(map(str, directories)))
-    monkeypatch.setattr(kept_files, "_PERIOD", 0.0)
+    monkeypatch.setattr(kept_lifetime, "_PERIOD", 0.0)
     return directories
 
 
@@ -109,40 +109,40 @@ def test_files_are_in_the_local_directories_in_turn(executor):
 def test_a_file_lives_as_long_as_sparks_map_output(executor):
     kept, shuffle = kept_file(10), commit(executor[1], 10)
     for _ in range(2):
-        kept_files.sweep(executor)
+        kept_lifetime.sweep(executor)
         assert kept.exists()
     shuffle.unlink()
-    kept_files.sweep(executor)
+    kept_lifetime.sweep(executor)
     assert not kept.exists()
 
 
 def test_a_file_that_was_read_goes_with_sparks_map_output(executor):
     kept, shuffle = kept_file(10), commit(executor[1], 10)
-    kept_files.mark_committed(str(kept))
+    kept_lifetime.mark_committed(str(kept))
     shuffle.unlink()
-    kept_files.sweep(executor)
+    kept_lifetime.sweep(executor)
     assert not kept.exists()
 
 
 def test_a_file_without_map_output_is_deleted_once_it_is_old(executor, monkeypatch):
     kept = kept_file(10)
     commit(executor[0], 11)
-    kept_files.sweep(executor)
+    kept_lifetime.sweep(executor)
     assert kept.exists(), "its task may not have written its map output yet"
-    monkeypatch.setattr(kept_files, "_ABANDONED", -1.0)
-    kept_files.sweep(executor)
+    monkeypatch.setattr(kept_lifetime, "_ABANDONED", -1.0)
+    kept_lifetime.sweep(executor)
     assert not kept.exists()
 
 
 def test_a_file_of_a_task_that_succeeded_goes_although_no_sweep_saw_its_map_output(executor):
     kept, shuffle = kept_file(10), commit(executor[1], 10)
-    kept_files.sweep(executor, {10})
+    kept_lifetime.sweep(executor, {10})
     assert kept.exists()
     os.utime(kept)  # as if no sweep had seen it
     shuffle.unlink()
-    kept_files.sweep(executor, {9, 11})
+    kept_lifetime.sweep(executor, {9, 11})
     assert kept.exists()
-    kept_files.sweep(executor, {10})
+    kept_lifetime.sweep(executor, {10})
     assert not kept.exists()
 
 
@@ -156,31 +156,31 @@ def test_other_files_are_left_alone(executor):
     for other in others:
         other.touch()
         os.utime(other, (1, 1))
-    kept_files.sweep(executor)
+    kept_lifetime.sweep(executor)
     assert all(other.exists() for other in others)
 
 
 def test_a_sweep_is_not_repeated_at_once(executor, monkeypatch):
-    monkeypatch.setattr(kept_files, "_PERIOD", 1000.0)
+    monkeypatch.setattr(kept_lifetime, "_PERIOD", 1000.0)
     kept, shuffle = kept_file(10), commit(executor[0], 10)
-    kept_files.sweep(executor)
+    kept_lifetime.sweep(executor)
     shuffle.unlink()
-    kept_files.sweep(executor)
+    kept_lifetime.sweep(executor)
     assert kept.exists()
 
 
 def test_nothing_is_swept_where_nothing_was_kept(executor):
-    assert not kept_files.sweep(executor)
+    assert not kept_lifetime.sweep(executor)
     assert [path.name for path in executor[0].iterdir()] == ["0f"]
-    assert not kept_files.sweep(["/nonexistent"])
+    assert not kept_lifetime.sweep(["/nonexistent"])
 
 
 def test_a_sweep_says_whether_files_are_left(executor):
     _, shuffle = kept_file(10), commit(executor[1], 10)
-    assert kept_files.sweep(executor)
+    assert kept_lifetime.sweep(executor)
     shuffle.unlink()
-    assert kept_files.sweep(executor), "it has just deleted the last one"
-    assert not kept_files.sweep(executor)
+    assert kept_lifetime.sweep(executor), "it has just deleted the last one"
+    assert not kept_lifetime.sweep(executor)
 
 
 def test_a_process_without_local_directories_cannot_keep(monkeypatch):
@@ -232,7 +232,7 @@ def test_on_several_hosts_the_attempt_that_succeeded_is_read(executor, monkeypat
 
 
 def test_indexes_of_other_executors_of_a_standalone_cluster_are_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept_files, "_PERIOD", 0.0)
+    monkeypatch.setattr(kept_lifetime, "_PERIOD", 0.0)
     mine = tmp_path / "spark-1" / "executor-1" / "blockmgr-1"
     for place in (
         "spark-1/executor-1/blockmgr-1",
@@ -260,9 +260,9 @@ def test_indexes_that_are_cut_off_are_refused(executor, size):
 def test_indexes_are_swept_with_their_pages(executor):
     pages, shuffle = kept_file(10), commit(executor[1], 10)
     write_indexes(pages, [kept(2, b"two", str(pages))])
-    assert kept_files.sweep(executor)
+    assert kept_lifetime.sweep(executor)
     shuffle.unlink()
-    kept_files.sweep(executor)
+    kept_lifetime.sweep(executor)
     assert not list(pages.parent.glob("kept-*"))
 
 

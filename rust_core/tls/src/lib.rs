@@ -10,15 +10,15 @@
 
 mod certificates;
 mod configs;
+mod control_session;
 mod endpoint;
 mod error;
 mod reloaded;
-mod session;
 mod stream;
 mod verifiers;
 
 pub use certificates::{TlsFiles, self_signed_certificate};
+pub use control_session::TlsSession;
 pub use endpoint::Tls;
 pub use error::{TlsFailure, TlsOptionsError};
-pub use session::TlsSession;
 pub use stream::TlsStream;

@@ -4,10 +4,10 @@ Decision: ADR 0008.
 """
 
 from headgate.source.coordination.alignment import AlignmentGroups, WatermarkAggregator
+from headgate.source.coordination.assignment import SplitAssignmentTracker
 from headgate.source.coordination.context import Gateway
 from headgate.source.coordination.coordinator import SourceCoordinator
 from headgate.source.coordination.thread import CoordinatorThread, EnumeratorExecutor
-from headgate.source.coordination.tracker import SplitAssignmentTracker
 
 __all__ = [
     "AlignmentGroups",

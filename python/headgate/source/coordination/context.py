@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from headgate.errors import HeadgateError, SourceError
 from headgate.source.api.enumerator import ReaderInfo, SplitEnumeratorContext
 from headgate.source.api.split import SourceSplit
-from headgate.source.coordination.tracker import SplitAssignmentTracker
+from headgate.source.coordination.assignment import SplitAssignmentTracker
 from headgate.source.runtime.context import check_event
 
 if TYPE_CHECKING:

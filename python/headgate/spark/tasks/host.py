@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.spark.tasks.kept_files import folders_of, give_up_attempts, index_files, sweep
+from headgate.spark.tasks.kept_files import folders_of, index_files
+from headgate.spark.tasks.kept_lifetime import give_up_attempts, sweep
 
 if TYPE_CHECKING:
     from headgate import _native

@@ -19,7 +19,7 @@ from headgate.schema_cast import same_on_the_wire
 from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.tasks.identity import this_task
 from headgate.spark.tasks.kept_consumer import Counts
-from headgate.spark.tasks.kept_files import discard, sweep
+from headgate.spark.tasks.kept_lifetime import discard, sweep
 from headgate.spark.tasks.kept_locations import KeptLocations
 from headgate.spark.tasks.kept_output import KeptPartition
 from headgate.spark.tasks.kept_producer import keep, keep_copy, rows_of

@@ -12,7 +12,8 @@ from headgate.control.messages import Message
 from headgate.errors import IntegrityError, PartitionNotFoundError
 from headgate.kept import read_index
 from headgate.partition import KeptSubpartition
-from headgate.spark.tasks.kept_files import find_indexes, give_up, mark_committed, partition_id
+from headgate.spark.tasks.kept_files import find_indexes, partition_id
+from headgate.spark.tasks.kept_lifetime import give_up, mark_committed
 from headgate.spark.wire import CODEC
 
 if TYPE_CHECKING:

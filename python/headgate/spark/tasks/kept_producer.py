@@ -15,7 +15,8 @@ from headgate.schema_cast import same_on_the_wire
 from headgate.selectors import GlobalSelector
 from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.tasks.identity import numbers_in, this_task
-from headgate.spark.tasks.kept_files import folder_for, path_in, sweep
+from headgate.spark.tasks.kept_files import folder_for, path_in
+from headgate.spark.tasks.kept_lifetime import sweep
 from headgate.spark.tasks.kept_output import KeptOutput, KeptPartition
 from headgate.spark.tasks.notice import tell_start
 from headgate.spark.tasks.report import report, run_of

@@ -18,7 +18,7 @@ from headgate.errors import (
     SpillError,
 )
 from headgate.partition import KeptSubpartition
-from headgate.spark.tasks.kept_files import give_up, mark_committed
+from headgate.spark.tasks.kept_lifetime import give_up, mark_committed
 from headgate.spark.tasks.kept_locations import KeptLocations
 from headgate.spark.tasks.start_host import refuses, revive
 

@@ -19,7 +19,7 @@ from pyspark.accumulators import Accumulator, AddingAccumulatorParam
 from headgate.spark.driver.kept.hosts import KeptHosts
 from headgate.spark.driver.kept.outcome import DONE, RUNNING, Outcome, failed
 from headgate.spark.driver.kept.stages import RunStages
-from headgate.spark.tasks.kept_files import sweep
+from headgate.spark.tasks.kept_lifetime import sweep
 from headgate.spark.tasks.report import host, run_of
 
 if TYPE_CHECKING:
