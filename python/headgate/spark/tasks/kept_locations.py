@@ -72,6 +72,7 @@ class KeptLocations:
                 asked=f"subpartition {number} of producer {producer}",
                 have=f"{len(self._indexes)} producers of exchange {self._exchange[:4]} on this host, "
                 f"{len(self._served or {})} on others",
+                remedy="nothing: Spark makes it again · a larger spark.task.maxFailures, if that ends the job",
             ) from cause
         return location
 
