@@ -13,15 +13,15 @@
 #![forbid(unsafe_code)]
 
 #[macro_use]
-mod failpoint_macro;
+extern crate headgate_failpoint;
 
 mod address;
 mod aligned;
 mod cgroup;
 mod channel_state;
-mod checksum;
 mod clock;
 mod config;
+mod connection_error;
 mod control;
 mod copies;
 mod counters;
@@ -29,8 +29,6 @@ mod descriptors;
 mod environment;
 mod error;
 mod event;
-#[cfg(feature = "failpoints")]
-pub mod failpoint;
 mod flink;
 mod flusher;
 mod gate;
@@ -48,6 +46,7 @@ mod partition;
 mod random;
 mod reader;
 mod readiness;
+mod serving;
 mod spanning;
 mod spill;
 mod spill_dirs;
@@ -77,6 +76,7 @@ pub use gate::{
 pub use heartbeat::HeartbeatManager;
 pub use kept::{KeptFile, SmallLimits, SmallSubpartition, keep_small};
 pub use metrics::{Passed, TaskTimes, Times};
+pub use net::{Connections, LentStats};
 pub use partition::{PartitionKind, PartitionOptions, ResultPartition, TaskEvent, TaskEvents};
 pub use reader::{ChannelStates, CheckpointNotice, Record, RecordReader};
 pub use readiness::Readiness;
@@ -84,11 +84,13 @@ pub use spanning::SpanningOptions;
 pub use spill::KeptPartition;
 pub use spill_dirs::SpillDirectories;
 pub use stats::{
-    ChannelStats, Connections, DebloatStats, GateStats, LentStats, Metric, Metrics, Origin,
-    PartitionStats, Queued, SpillStats, Stats, SubpartitionStats, Usage, Waits,
+    ChannelStats, DebloatStats, GateStats, Metric, Metrics, Origin, PartitionStats, Queued,
+    SpillStats, Stats, SubpartitionStats, Usage, Waits,
 };
 pub use writer::{ArrowWriter, BufferTimeout, BytesWriter, Emitted, RecordWriter};
 
+#[cfg(feature = "failpoints")]
+pub use ::headgate_failpoint as failpoint;
 pub use headgate_memory::{
     Buffer, PoolStats, Unmapped, after_fork_in_child, after_fork_in_parent, before_fork,
 };

@@ -14,8 +14,9 @@ use crate::config::Config;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
+use crate::net::Polled;
 use crate::partition::{PartitionKind, PartitionOptions, ResultPartition};
-use crate::view::{DataListener, Polled, ReadablePartition, SubpartitionView};
+use crate::view::{DataListener, ReadablePartition, SubpartitionView};
 use crate::writer::BytesWriter;
 
 const SEGMENT: usize = 4096;

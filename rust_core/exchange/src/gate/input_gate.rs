@@ -11,7 +11,7 @@ use headgate_protocol::DataType;
 use headgate_record::Event;
 
 use crate::error::{ExchangeError, Interrupt, Result};
-use crate::gate::channel::{InputChannel, More, Taken, UpstreamMessage};
+use crate::gate::channel::{InputChannel, More, Taken};
 use crate::gate::checkpointing::{
     CheckpointedChannel, CheckpointedChannels, CheckpointedInput, Checkpointing,
 };
@@ -23,6 +23,7 @@ use crate::gate::queue::{GateQueue, State, Turn};
 use crate::gate::slot::Slot;
 use crate::gate::wait::{wait_for, wait_until};
 use crate::metrics::{Idle, TaskIoMetrics, Timer};
+use crate::net::UpstreamMessage;
 use crate::stats::{ChannelStats, GateStats, Usage};
 
 /// The name in snapshots of a channel whose producer is not known.
@@ -103,7 +104,7 @@ impl InputGate {
         place: Place,
         make: impl FnOnce(usize) -> Result<Arc<C>>,
     ) -> Result<Option<(usize, Arc<C>)>> {
-        fail_point!("channel.added", error => return Err(error));
+        fail_point!("channel.added", text => return Err(ExchangeError::Aborted(text)));
         let mut state = self.queue.lock();
         let index = match place {
             Place::New => state.check_addable()?,

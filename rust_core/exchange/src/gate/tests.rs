@@ -17,6 +17,7 @@ use headgate_record::{Event, StopMode};
 
 use super::*;
 use crate::config::BufferOptions;
+use crate::net::{Channel, CreditSink, UpstreamMessage};
 use crate::partition::{PartitionOptions, ResultPartition, Shared};
 use crate::spill::SpillManager;
 use crate::spill_dirs::SpillDirectories;
@@ -24,13 +25,13 @@ use crate::spill_dirs::SpillDirectories;
 pub(super) struct NoSink;
 
 impl CreditSink for NoSink {
-    fn credit_available(&self, _channel: Arc<RemoteChannel>) {}
+    fn credit_available(&self, _channel: Arc<dyn Channel>) {}
 
-    fn cancel(&self, _channel: Arc<RemoteChannel>) {}
+    fn cancel(&self, _channel: Arc<dyn Channel>) {}
 
-    fn resume(&self, _channel: Arc<RemoteChannel>) {}
+    fn resume(&self, _channel: Arc<dyn Channel>) {}
 
-    fn tell(&self, _channel: Arc<RemoteChannel>, _message: UpstreamMessage) {}
+    fn tell(&self, _channel: Arc<dyn Channel>, _message: UpstreamMessage) {}
 }
 
 pub(crate) fn pool() -> GlobalPool {

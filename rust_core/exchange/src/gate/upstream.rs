@@ -7,8 +7,9 @@ use bytes::Bytes;
 use headgate_record::Event;
 
 use crate::error::{ExchangeError, Result};
-use crate::gate::channel::{InputChannel, UpstreamMessage};
+use crate::gate::channel::InputChannel;
 use crate::lock::lock;
+use crate::net::UpstreamMessage;
 
 /// Task events that are kept for channels to come.
 const MAX_KEPT: usize = 1024;

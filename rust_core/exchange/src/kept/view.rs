@@ -6,7 +6,8 @@ use super::damage::DamageReport;
 use super::reading::Reading;
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
-use crate::view::{Polled, SubpartitionView, ViewState};
+use crate::net::Polled;
+use crate::view::{SubpartitionView, ViewState};
 
 struct State {
     reading: Reading,

@@ -10,9 +10,9 @@ use headgate_memory::{Buffer, PeerRegion, PooledSegment};
 use headgate_protocol::LentBuffer;
 use rustix::system::sysinfo;
 
-use crate::copies::Copies;
 use crate::net::context::Context;
 use crate::net::mailbox::{Command, Mailbox};
+use crate::net::traffic::Traffic;
 
 /// Most regions of one peer; a pool has far fewer.
 const MAX_REGIONS: usize = 1024;
@@ -27,7 +27,7 @@ fn memory_of_host() -> u64 {
 pub(crate) struct Borrowing {
     mailbox: Weak<Mailbox>,
     connection: usize,
-    copies: Arc<Copies>,
+    traffic: Arc<Traffic>,
     lease: Option<Arc<OwnedFd>>,
     regions: HashMap<u32, Arc<PeerRegion>>,
     /// Bytes of all regions.
@@ -55,8 +55,8 @@ impl Drop for Loan {
 impl Borrowing {
     pub(crate) fn new(connection: usize, context: &Context) -> Self {
         let mailbox = Arc::downgrade(&context.mailbox);
-        let copies = Arc::clone(&context.copies);
-        Self { mailbox, connection, copies, lease: None, regions: HashMap::new(), bytes: 0 }
+        let traffic = Arc::clone(&context.traffic);
+        Self { mailbox, connection, traffic, lease: None, regions: HashMap::new(), bytes: 0 }
     }
 
     /// Takes the lease, which stays open as long as any buffer is on loan.
@@ -108,7 +108,7 @@ impl Borrowing {
         let borrowed = Buffer::borrow(region, offset, size as usize, segment, Box::new(loan));
         let buffer = borrowed.map_err(|error| format!("a buffer lent in region {id}: {error}"))?;
         if !buffer.is_borrowed() {
-            Copies::count(&self.copies.unmapped, buffer.len());
+            self.traffic.add_copied_unmapped(buffer.len());
         }
         Ok(buffer)
     }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use headgate_protocol::{Frame, PartitionRequest};
 
-use crate::error::ExchangeError;
-use crate::gate::{RemoteChannel, UpstreamMessage};
 use crate::net::borrowing::Borrowing;
+use crate::net::channel::{Channel, UpstreamMessage};
+use crate::net::error::ConnectionError;
 use crate::net::fetch::Fetch;
 use crate::net::outbox::{Message, Outbox};
 
@@ -34,7 +34,7 @@ impl PartitionRequestClient {
     /// Requests a subpartition for a channel.
     pub(crate) fn open(
         &mut self,
-        channel: Arc<RemoteChannel>,
+        channel: Arc<dyn Channel>,
         request: PartitionRequest,
         outbox: &mut Outbox,
     ) {
@@ -43,7 +43,7 @@ impl PartitionRequestClient {
     }
 
     /// Announces all credit that the channel has gathered.
-    pub(crate) fn announce(&mut self, channel: &RemoteChannel, outbox: &mut Outbox) {
+    pub(crate) fn announce(&mut self, channel: &dyn Channel, outbox: &mut Outbox) {
         if let Some(credit) = channel.take_credit() {
             let frame = Frame::AddCredit { credit, channel: channel.id() };
             self.send(Message::Frame(frame), outbox);
@@ -51,7 +51,7 @@ impl PartitionRequestClient {
     }
 
     /// Closes a channel and tells its producer, unless the channel has ended already.
-    pub(crate) fn cancel(&mut self, channel: &RemoteChannel, outbox: &mut Outbox) {
+    pub(crate) fn cancel(&mut self, channel: &dyn Channel, outbox: &mut Outbox) {
         let channel = channel.id();
         if self.fetch.close(channel) {
             self.send(Message::Frame(Frame::CancelPartitionRequest { channel }), outbox);
@@ -59,7 +59,7 @@ impl PartitionRequestClient {
     }
 
     /// Lets the producer send what follows a barrier.
-    pub(crate) fn resume(&mut self, channel: &RemoteChannel, outbox: &mut Outbox) {
+    pub(crate) fn resume(&mut self, channel: &dyn Channel, outbox: &mut Outbox) {
         if self.fetch.contains(channel.id()) {
             let frame = Frame::ResumeConsumption { channel: channel.id() };
             self.send(Message::Frame(frame), outbox);
@@ -71,7 +71,7 @@ impl PartitionRequestClient {
     /// Sends a message to the producer of a channel, unless the channel has ended.
     pub(crate) fn tell(
         &mut self,
-        channel: &RemoteChannel,
+        channel: &dyn Channel,
         message: UpstreamMessage,
         outbox: &mut Outbox,
     ) {
@@ -83,7 +83,7 @@ impl PartitionRequestClient {
             UpstreamMessage::TaskEvent(_) if outbox.is_congested() => {
                 let name = channel.name();
                 let detail = format!("cannot send a task event: the producer of {name} reads none");
-                channel.fail(ExchangeError::TaskEvent(detail));
+                channel.fail(ConnectionError::TaskEvent(detail));
                 return;
             }
             UpstreamMessage::TaskEvent(payload) => Message::TaskEvent { channel: id, payload },

@@ -8,7 +8,6 @@ use mio::event::Event;
 use mio::net::{TcpListener, UnixListener};
 use mio::{Events, Interest, Poll, Token};
 
-use crate::net::connection::Connection;
 use crate::net::context::Context;
 use crate::net::listeners::Listeners;
 use crate::net::mailbox::{Command, LISTENER, SAME_HOST_LISTENER, WAKER};
@@ -78,12 +77,11 @@ impl Driver {
                 match event.token() {
                     WAKER => {}
                     LISTENER | SAME_HOST_LISTENER => self.accept(now),
-                    Token(token) => match self.peers.connection(token) {
-                        Some(connection) => report(connection, event),
-                        None => {
+                    Token(token) => {
+                        if !report(&mut self.peers, event) {
                             self.peers.check_lease(token);
                         }
-                    },
+                    }
                 }
             }
             if self.accept_again.is_some() {
@@ -93,7 +91,7 @@ impl Driver {
             for command in commands.drain(..) {
                 match command {
                     Command::Shutdown => {
-                        self.peers.context.waits.note_io();
+                        self.peers.context.waits.io_worked();
                         return self.shut_down(&mut events);
                     }
                     Command::Listen(listeners) => {
@@ -105,7 +103,7 @@ impl Driver {
             self.peers.serve_all(now);
             self.peers.expire(now);
             if self.peers.beat(now) {
-                self.peers.context.waits.note_io();
+                self.peers.context.waits.io_worked();
             }
         }
     }
@@ -175,9 +173,8 @@ impl Driver {
             }
             let now = Instant::now();
             for event in &*events {
-                let Token(token) = event.token();
-                if let Some(connection) = self.peers.connection(token) {
-                    report(connection, event);
+                if report(&mut self.peers, event) {
+                    let Token(token) = event.token();
                     self.peers.read_last(token, now);
                 }
             }
@@ -199,15 +196,11 @@ fn accept_some<T>(accept: impl Fn() -> io::Result<T>, mut take: impl FnMut(T)) -
     Some(Duration::ZERO)
 }
 
-/// Passes an event of a socket on to its connection.
-fn report(connection: &mut Connection<Socket>, event: &Event) {
+/// Passes an event of a socket on to its connection; returns false if that has ended.
+fn report(peers: &mut Peers<Sockets>, event: &Event) -> bool {
     let ended = event.is_read_closed() || event.is_error();
-    if event.is_readable() || ended {
-        connection.transport.can_read(ended);
-    }
-    if event.is_writable() {
-        connection.transport.can_write();
-    }
+    let Token(token) = event.token();
+    peers.report(token, event.is_readable(), ended, event.is_writable())
 }
 
 #[cfg(test)]
@@ -218,14 +211,12 @@ mod tests {
     use mio::net::{TcpStream, UnixStream};
 
     use super::*;
-    use crate::config::Config;
-    use crate::environment::ShuffleEnvironment;
     use crate::net::mailbox::Mailbox;
+    use crate::net::testing::context;
 
     struct Rounds {
         poll: Poll,
         peers: Peers<Sockets>,
-        _env: ShuffleEnvironment,
     }
 
     impl Rounds {
@@ -233,9 +224,9 @@ mod tests {
             let poll = Poll::new().expect("descriptors");
             let registry = poll.registry().try_clone().expect("a descriptor");
             let mailbox = Arc::new(Mailbox::new(&registry).expect("a descriptor"));
-            let env = ShuffleEnvironment::new(Config::of_segments(4, 1024)).expect("memory");
-            let peers = env.drive_by_hand(Sockets::new(registry, false, None), UNNAMED, mailbox);
-            Self { poll, peers, _env: env }
+            let link = Sockets::new(registry, false, None);
+            let peers = Peers::new(link, context(mailbox, &Arc::default()));
+            Self { poll, peers }
         }
 
         fn accept(&mut self, socket: Socket) {
@@ -248,8 +239,7 @@ mod tests {
             self.poll.poll(&mut events, Some(Duration::from_secs(60))).expect("epoll answers");
             assert!(!events.is_empty(), "no socket reports an event");
             for event in &events {
-                let Token(token) = event.token();
-                report(self.peers.connection(token).expect("is open"), event);
+                assert!(report(&mut self.peers, event), "is open");
             }
             self.peers.serve_all(Instant::now());
         }

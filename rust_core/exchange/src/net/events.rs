@@ -8,7 +8,7 @@ use bytes::Bytes;
 use headgate_memory::Buffer;
 use headgate_protocol::{BufferHeader, DataType};
 
-use crate::error::Result;
+use crate::net::error::Result;
 use crate::net::peer_error;
 
 /// Most bytes of unread events of one connection.

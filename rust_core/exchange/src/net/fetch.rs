@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use headgate_memory::Buffer;
 use headgate_protocol::{BufferHeader, ChannelId, DataType, Frame, LentBuffer};
-use headgate_record::compression::plain_len;
 
-use crate::checksum::Checksum;
-use crate::error::{ExchangeError, Result};
-use crate::gate::{RemoteChannel, Target};
 use crate::net::borrowing::Borrowing;
+use crate::net::channel::{Channel, Target};
+use crate::net::checksum::Checksum;
+use crate::net::error::{ConnectionError, Result};
 use crate::net::events::UnreadEvents;
 use crate::net::outbox::Outbox;
 use crate::net::wire_error;
@@ -33,7 +32,7 @@ impl Incoming {
 
 #[derive(Default)]
 pub(crate) struct Fetch {
-    channels: HashMap<ChannelId, Arc<RemoteChannel>>,
+    channels: HashMap<ChannelId, Arc<dyn Channel>>,
     incoming: Option<Incoming>,
     events: UnreadEvents,
     /// The memory that the producer lends, if it is on this host.
@@ -41,7 +40,7 @@ pub(crate) struct Fetch {
 }
 
 impl Fetch {
-    pub(crate) fn open(&mut self, channel: Arc<RemoteChannel>) {
+    pub(crate) fn open(&mut self, channel: Arc<dyn Channel>) {
         self.channels.insert(channel.id(), channel);
     }
 
@@ -111,7 +110,7 @@ impl Fetch {
     /// Borrows a buffer; returns it at once if its channel does not read any more.
     fn borrow(&self, lent: &LentBuffer, peer: SocketAddr, outbox: &mut Outbox) -> Result<()> {
         let header = lent.header();
-        fail_point!("buffer.lent", error => return Err(error));
+        fail_point!("buffer.lent", text => return Err(ConnectionError::Aborted(text)));
         let found = self.channels.get(&header.channel);
         let target = found.map_or(Ok(Target::Discard), |channel| channel.begin(&header))?;
         let (Some(channel), Target::Segment(segment)) = (found, target) else {
@@ -120,12 +119,12 @@ impl Fetch {
         };
         let borrowing = self.borrowing.as_ref().expect("checked by the caller");
         let buffer = borrowing.borrow(lent, segment).map_err(|detail| refused(peer, detail))?;
-        fail_point!("buffer.borrowed", error => return Err(error));
+        fail_point!("buffer.borrowed", text => return Err(ConnectionError::Aborted(text)));
         channel.deliver(buffer, header.data_type, header.sequence)
     }
 
     fn begin(&mut self, header: BufferHeader, peer: SocketAddr) -> Result<()> {
-        fail_point!("page.announced", error => return Err(error));
+        fail_point!("page.announced", text => return Err(ConnectionError::Aborted(text)));
         let target = match self.channels.get(&header.channel) {
             // The channel was released here, and the producer has not learned of it yet.
             None => Target::Discard,
@@ -208,7 +207,7 @@ impl Fetch {
                 || format!("channel {}", header.channel),
                 |channel| channel.name().to_owned(),
             );
-            return Err(ExchangeError::Integrity {
+            return Err(ConnectionError::Integrity {
                 channel: name,
                 detail: format!("checksum of buffer {} is wrong", header.sequence),
             });
@@ -219,24 +218,20 @@ impl Fetch {
         let size = header.size as usize;
         let buffer = match incoming.target {
             Target::Segment(segment) if header.compressed => {
-                match plain_len(&segment[..size], segment.len()) {
-                    Ok(plain_len) => Buffer::freeze_compressed(segment, size, plain_len),
-                    Err(error) => {
-                        // The frame itself is intact, so the other channels go on.
-                        let cause = ExchangeError::damaged(channel.name(), header.sequence, &error);
-                        channel.fail(cause);
-                        return Ok(());
-                    }
+                match channel.freeze_compressed(segment, size, header.sequence) {
+                    Some(buffer) => buffer,
+                    // The frame itself is intact, so the other channels go on.
+                    None => return Ok(()),
                 }
             }
             Target::Segment(segment) => Buffer::freeze(segment, size),
             Target::Event(bytes) => self.events.count(bytes, &header),
             Target::Discard => return Ok(()),
         };
-        fail_point!("page.received", error => return Err(error));
+        fail_point!("page.received", text => return Err(ConnectionError::Aborted(text)));
         channel.deliver(buffer, header.data_type, header.sequence)?;
         if header.data_type == DataType::EndOfPartition {
-            fail_point!("end.received", error => return Err(error));
+            fail_point!("end.received", text => return Err(ConnectionError::Aborted(text)));
             self.channels.remove(&header.channel);
             outbox.push_frame(&Frame::CancelPartitionRequest { channel: header.channel });
         }
@@ -245,13 +240,15 @@ impl Fetch {
 
     /// Fails every open channel with this cause. A channel whose own bytes were right names itself,
     /// and says which one's were not.
-    pub(crate) fn disconnected(&mut self, cause: &ExchangeError) {
+    pub(crate) fn disconnected(&mut self, cause: &ConnectionError) {
         self.incoming = None;
         for (_, channel) in self.channels.drain() {
             channel.fail(match cause {
-                ExchangeError::Integrity { channel: damaged, .. } if damaged != channel.name() => {
+                ConnectionError::Integrity { channel: damaged, .. }
+                    if damaged != channel.name() =>
+                {
                     let detail = format!("its connection ended: {cause}");
-                    ExchangeError::Integrity { channel: channel.name().to_owned(), detail }
+                    ConnectionError::Integrity { channel: channel.name().to_owned(), detail }
                 }
                 cause => cause.clone(),
             });
@@ -263,6 +260,6 @@ impl Fetch {
     }
 }
 
-fn refused(peer: SocketAddr, detail: String) -> ExchangeError {
-    ExchangeError::Protocol { peer: format!("producer {peer}"), detail }
+fn refused(peer: SocketAddr, detail: String) -> ConnectionError {
+    ConnectionError::Protocol { peer: format!("producer {peer}"), detail }
 }

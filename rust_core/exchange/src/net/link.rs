@@ -6,7 +6,6 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use headgate_memory::TcpTimes;
 
-use crate::error::Result;
 use crate::net::lease::Lease;
 
 /// The byte stream of one connection, in both directions; never blocks.
@@ -56,12 +55,15 @@ pub(crate) trait Link {
 
     /// Opens a stream to this peer that reports its events under `token`: one within the host if
     /// `tries_same_host`, and the peer is there.
+    ///
+    /// # Errors
+    /// The operating system's.
     fn dial(
         &mut self,
         peer: SocketAddr,
         token: usize,
         tries_same_host: bool,
-    ) -> Result<Self::Stream>;
+    ) -> io::Result<Self::Stream>;
 
     /// Makes an accepted stream report its events under `token`.
     fn register(&mut self, stream: &mut Self::Stream, token: usize) -> io::Result<()>;

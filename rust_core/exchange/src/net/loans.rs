@@ -8,14 +8,24 @@ use std::sync::{Arc, Mutex};
 use headgate_memory::Buffer;
 use headgate_protocol::Frame;
 
-use crate::lock::lock;
 use crate::net::lease::Lease;
+use crate::net::lock::lock;
 use crate::net::outbox::{Descriptor, Outbox};
-use crate::stats::LentStats;
 
 /// Smallest buffer that is lent. Smaller ones are sent, since a copy costs less than returning the
 /// buffer, which wakes the I/O threads of both ends.
 const LEAST_LENT: usize = 16 << 10;
+
+/// Buffers lent to processes of the same host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LentStats {
+    /// Buffers on loan now.
+    pub now: usize,
+    /// Buffers lent since the environment was created.
+    pub buffers: u64,
+    /// Bytes of those buffers.
+    pub bytes: u64,
+}
 
 /// All buffers that an environment has lent.
 ///

@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use headgate_protocol::{ChannelId, PartitionId, PartitionRequest};
+use headgate_protocol::{ChannelId, PartitionRequest};
 use mio::{Registry, Token, Waker};
 
-use crate::gate::{CreditSink, LocalRequest, RemoteChannel, UpstreamMessage};
-use crate::lock::lock;
+use crate::net::channel::{Channel, CreditSink, UpstreamMessage};
 use crate::net::listeners::Listeners;
-use crate::view::DataListener;
+use crate::net::lock::lock;
 
 /// The token of the mailbox's waker. Tokens of connections begin at [`FIRST_CONNECTION`].
 pub(crate) const WAKER: Token = Token(0);
@@ -25,21 +24,21 @@ pub(crate) enum Command {
     Open {
         peer: SocketAddr,
         process: [u8; 16],
-        channel: Arc<RemoteChannel>,
+        channel: Arc<dyn Channel>,
         request: PartitionRequest,
     },
     /// Announce the channel's new credit.
-    Credit(Arc<RemoteChannel>),
+    Credit(Arc<dyn Channel>),
     /// Close the channel.
-    Cancel(Arc<RemoteChannel>),
+    Cancel(Arc<dyn Channel>),
     /// Send a message to the channel's producer.
-    Tell(Arc<RemoteChannel>, UpstreamMessage),
+    Tell(Arc<dyn Channel>, UpstreamMessage),
     /// Resume a channel that a barrier blocks.
-    Resume(Arc<RemoteChannel>),
+    Resume(Arc<dyn Channel>),
     /// Open a remote consumer's channel, whose partition now exists.
     PartitionCreated { connection: usize, channel: ChannelId },
-    /// Fail a local channel's request unless its partition appears within the timeout.
-    AwaitPartition { timeout: Duration, id: PartitionId, request: Arc<LocalRequest> },
+    /// Call this once the timeout has passed.
+    After { timeout: Duration, call: Box<dyn FnOnce() + Send> },
     /// Send from a subpartition that has data, or report its failure.
     Data { connection: usize, channel: ChannelId },
     /// Return a buffer that was borrowed over this connection.
@@ -76,6 +75,22 @@ impl Mailbox {
         }
     }
 
+    /// Requests a subpartition of the process at `peer` for this channel.
+    pub fn open(
+        &self,
+        peer: SocketAddr,
+        process: [u8; 16],
+        channel: Arc<dyn Channel>,
+        request: PartitionRequest,
+    ) {
+        self.post(Command::Open { peer, process, channel, request });
+    }
+
+    /// Calls a function on the I/O thread once the timeout has passed.
+    pub fn call_after(&self, timeout: Duration, call: impl FnOnce() + Send + 'static) {
+        self.post(Command::After { timeout, call: Box::new(call) });
+    }
+
     /// Moves all commands to `into`.
     pub(crate) fn drain(&self, into: &mut Vec<Command>) {
         into.append(&mut lock(&self.queue));
@@ -97,39 +112,19 @@ impl Mailbox {
 }
 
 impl CreditSink for Mailbox {
-    fn credit_available(&self, channel: Arc<RemoteChannel>) {
+    fn credit_available(&self, channel: Arc<dyn Channel>) {
         self.post(Command::Credit(channel));
     }
 
-    fn cancel(&self, channel: Arc<RemoteChannel>) {
+    fn cancel(&self, channel: Arc<dyn Channel>) {
         self.post(Command::Cancel(channel));
     }
 
-    fn resume(&self, channel: Arc<RemoteChannel>) {
+    fn resume(&self, channel: Arc<dyn Channel>) {
         self.post(Command::Resume(channel));
     }
 
-    fn tell(&self, channel: Arc<RemoteChannel>, message: UpstreamMessage) {
+    fn tell(&self, channel: Arc<dyn Channel>, message: UpstreamMessage) {
         self.post(Command::Tell(channel, message));
-    }
-}
-
-/// Notifies the I/O thread of data in a subpartition that it serves.
-pub(crate) struct ToMailbox {
-    pub(crate) mailbox: Arc<Mailbox>,
-    pub(crate) connection: usize,
-    pub(crate) channel: ChannelId,
-    /// True if buffers are lent to the peer, which takes none in pieces.
-    pub(crate) lends: bool,
-}
-
-impl DataListener for ToMailbox {
-    fn takes_pieces(&self) -> bool {
-        !self.lends
-    }
-
-    fn data_available(&self) {
-        let (connection, channel) = (self.connection, self.channel);
-        self.mailbox.post(Command::Data { connection, channel });
     }
 }

@@ -12,10 +12,13 @@
 //! Decisions: ADRs 0019 and 0031.
 
 mod borrowing;
+mod channel;
+mod checksum;
 mod client;
 mod connection;
 mod context;
 mod driver;
+mod error;
 mod events;
 mod fetch;
 mod lease;
@@ -23,10 +26,13 @@ mod limits;
 mod link;
 mod listeners;
 mod loans;
+mod lock;
 mod mailbox;
 mod network;
 mod newcomers;
+mod notifiers;
 mod outbox;
+mod partitions;
 mod peer_error;
 mod peers;
 mod redial;
@@ -38,18 +44,28 @@ mod sockets;
 mod task_event;
 mod tcp;
 mod traffic;
+mod waits;
 mod wire_error;
 
 #[cfg(test)]
 mod simulator;
+#[cfg(test)]
+mod testing;
 
+pub(crate) use channel::{Channel, CreditSink, Target, UpstreamMessage};
 pub(crate) use context::Context;
+pub use error::ConnectionError;
 #[cfg(test)]
 pub(crate) use link::Link;
 pub(crate) use listeners::Listeners;
+pub use loans::LentStats;
 pub(crate) use loans::Loans;
-pub(crate) use mailbox::{Command, Mailbox};
-pub(crate) use network::Network;
+pub(crate) use mailbox::Mailbox;
+pub(crate) use network::{Network, StartError};
+pub(crate) use notifiers::{DataNotifier, PartitionNotifier};
+pub(crate) use partitions::{Available, Partitions, Polled, Reason, Refusal, View};
 #[cfg(test)]
 pub(crate) use peers::Peers;
+pub use traffic::Connections;
 pub(crate) use traffic::Traffic;
+pub(crate) use waits::NetworkWaits;

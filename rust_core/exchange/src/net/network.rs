@@ -1,17 +1,15 @@
 //! The I/O thread: its start, its panic and its end.
 
+use std::any::Any;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crate::descriptors;
-use crate::error::{ExchangeError, Result};
 use crate::net::context::Context;
 use crate::net::driver::Driver;
 use crate::net::listeners::Listeners;
 use crate::net::mailbox::{Command, Mailbox};
-use crate::panic_text::panic_text;
-use crate::threads;
 
 /// The I/O thread of an environment, and its mailbox.
 pub(crate) struct Network {
@@ -20,30 +18,42 @@ pub(crate) struct Network {
     thread: Option<JoinHandle<()>>,
 }
 
+/// The operating system does not let the I/O thread start.
+#[derive(Debug)]
+pub enum StartError {
+    /// It refused a descriptor that the thread needs.
+    Descriptors(io::Error),
+    /// It refused the thread.
+    Thread(io::Error),
+}
+
 impl Network {
-    /// Starts the I/O thread, with listeners if peers are to connect.
+    /// Starts the I/O thread, with listeners if peers are to connect. A panic ends the thread, and is handed to
+    /// `on_panic`.
+    ///
+    /// # Errors
+    /// The operating system's.
     pub(crate) fn start(
         listeners: Option<Listeners>,
         make: impl FnOnce(Arc<Mailbox>) -> Context,
-        on_panic: impl FnOnce(ExchangeError) + Send + 'static,
-    ) -> Result<Self> {
+        on_panic: impl FnOnce(&(dyn Any + Send)) + Send + 'static,
+    ) -> Result<Self, StartError> {
         let address = listeners.as_ref().and_then(|listeners| listeners.tcp.local_addr().ok());
-        let io = |error| descriptors::refused("cannot start the I/O thread", error);
-        let poll = mio::Poll::new().map_err(io)?;
-        let mailbox = Arc::new(Mailbox::new(poll.registry()).map_err(io)?);
+        let poll = mio::Poll::new().map_err(StartError::Descriptors)?;
+        let mailbox = Mailbox::new(poll.registry()).map_err(StartError::Descriptors)?;
+        let mailbox = Arc::new(mailbox);
         let context = make(Arc::clone(&mailbox));
-        let driver = Driver::new(poll, listeners, context).map_err(io)?;
+        let driver = Driver::new(poll, listeners, context).map_err(StartError::Descriptors)?;
         let thread = std::thread::Builder::new()
             .name("headgate-io".to_owned())
             .stack_size(512 * 1024)
             .spawn(move || {
                 let body = std::panic::AssertUnwindSafe(move || driver.run());
                 if let Err(panic) = std::panic::catch_unwind(body) {
-                    let text = panic_text(&*panic);
-                    on_panic(ExchangeError::Internal(format!("the I/O thread panicked: {text}")));
+                    on_panic(&*panic);
                 }
             })
-            .map_err(|error| threads::refused("I/O thread headgate-io", error))?;
+            .map_err(StartError::Thread)?;
         Ok(Self { mailbox, address, thread: Some(thread) })
     }
 

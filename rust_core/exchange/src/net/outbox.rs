@@ -8,7 +8,7 @@ use bytes::Bytes;
 use headgate_memory::{Buffer, Chunks, RegionFile};
 use headgate_protocol::{ChannelId, Frame, FrameMask, TaskEventHeader};
 
-use crate::checksum;
+use crate::net::checksum;
 use crate::net::link::Stream;
 
 /// Most slices of one vectored write.

@@ -3,12 +3,13 @@
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use headgate_protocol::{FrameError, HandshakeError};
 use headgate_tls::TlsFailure;
 
-use crate::error::ExchangeError;
+use crate::net::error::ConnectionError;
 
 /// The role of the process at the other end.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,32 +34,30 @@ impl Role {
 }
 
 /// Returns true if the error says no more than that the connection has ended.
-pub(crate) fn is_end(error: &ExchangeError) -> bool {
-    use ExchangeError::{Connect, LinkLost, PeerLost};
+pub(crate) fn is_end(error: &ConnectionError) -> bool {
+    use ConnectionError::{Connect, LinkLost, PeerLost};
     matches!(error, Connect { .. } | LinkLost { .. } | PeerLost { .. })
 }
 
 /// Returns the error for a peer that closed the stream.
-pub(crate) fn ended(role: Role, peer: SocketAddr) -> ExchangeError {
+pub(crate) fn ended(role: Role, peer: SocketAddr) -> ConnectionError {
     match role {
-        Role::Dialed | Role::Unproved => ExchangeError::Handshake {
+        Role::Dialed | Role::Unproved => ConnectionError::Handshake {
             peer,
             detail: "the peer closed the connection before the handshake was done".to_owned(),
         },
-        Role::Consumer | Role::Producer => {
-            broken(role, peer, &io::Error::from(ErrorKind::UnexpectedEof))
-        }
+        Role::Consumer | Role::Producer => broken(role, peer, ErrorKind::UnexpectedEof.into()),
     }
 }
 
 /// Returns the error for a stream that broke.
-pub(crate) fn broken(role: Role, peer: SocketAddr, error: &io::Error) -> ExchangeError {
-    if let Some(TlsFailure { mut detail, is_no_tls }) = TlsFailure::of(error) {
+pub(crate) fn broken(role: Role, peer: SocketAddr, error: io::Error) -> ConnectionError {
+    if let Some(TlsFailure { mut detail, is_no_tls }) = TlsFailure::of(&error) {
         if is_no_tls && matches!(role, Role::Dialed | Role::Unproved) {
             "the peer does not speak TLS; give both processes the same tls option"
                 .clone_into(&mut detail);
         }
-        return ExchangeError::Tls { peer, detail };
+        return ConnectionError::Tls { peer, detail };
     }
     if role == Role::Dialed {
         return match error.kind() {
@@ -66,7 +65,7 @@ pub(crate) fn broken(role: Role, peer: SocketAddr, error: &io::Error) -> Exchang
             | ErrorKind::BrokenPipe
             | ErrorKind::ConnectionAborted
             | ErrorKind::ConnectionReset => ended(role, peer),
-            _ => ExchangeError::Connect { peer, detail: error.to_string() },
+            _ => ConnectionError::Connect { peer, source: Arc::new(error) },
         };
     }
     let name = format!("{} {peer}", role.name());
@@ -75,44 +74,44 @@ pub(crate) fn broken(role: Role, peer: SocketAddr, error: &io::Error) -> Exchang
         | ErrorKind::NetworkDown
         | ErrorKind::NetworkUnreachable
         | ErrorKind::TimedOut => {
-            return ExchangeError::LinkLost { peer: name, detail: error.to_string() };
+            return ConnectionError::LinkLost { peer: name, detail: error.to_string() };
         }
         ErrorKind::UnexpectedEof => {
             "the process closed the connection without a goodbye".to_owned()
         }
         _ => error.to_string(),
     };
-    ExchangeError::PeerLost { peer: name, detail }
+    ConnectionError::PeerLost { peer: name, detail }
 }
 
 /// Returns the error for a peer whose host answers but whose process gives no sign of life.
-pub(crate) fn silent(role: Role, peer: SocketAddr, silence: Duration) -> ExchangeError {
+pub(crate) fn silent(role: Role, peer: SocketAddr, silence: Duration) -> ConnectionError {
     let peer = format!("{} {peer}", role.name());
     let detail = format!("no sign of life for {} s", silence.as_secs());
-    ExchangeError::PeerLost { peer, detail }
+    ConnectionError::PeerLost { peer, detail }
 }
 
 /// Returns the error for a peer that broke the protocol.
-pub(crate) fn protocol(error: &dyn Display, peer: SocketAddr) -> ExchangeError {
-    ExchangeError::Protocol { peer: peer.to_string(), detail: error.to_string() }
+pub(crate) fn protocol(error: &dyn Display, peer: SocketAddr) -> ConnectionError {
+    ConnectionError::Protocol { peer: peer.to_string(), detail: error.to_string() }
 }
 
 /// Returns the error for a frame that is malformed or was altered on its way.
-pub(crate) fn frame(error: &FrameError, peer: SocketAddr) -> ExchangeError {
+pub(crate) fn frame(error: &FrameError, peer: SocketAddr) -> ConnectionError {
     match error {
         FrameError::Checksum { .. } => {
-            ExchangeError::Integrity { channel: peer.to_string(), detail: error.to_string() }
+            ConnectionError::Integrity { channel: peer.to_string(), detail: error.to_string() }
         }
         _ => protocol(error, peer),
     }
 }
 
 /// Returns the error for a handshake that failed.
-pub(crate) fn refused(error: &HandshakeError, peer: SocketAddr) -> ExchangeError {
+pub(crate) fn refused(error: &HandshakeError, peer: SocketAddr) -> ConnectionError {
     let detail = error.to_string();
     match error {
-        HandshakeError::Encrypted => ExchangeError::Tls { peer, detail },
-        HandshakeError::Version { .. } => ExchangeError::Version { peer, detail },
-        _ => ExchangeError::Handshake { peer, detail },
+        HandshakeError::Encrypted => ConnectionError::Tls { peer, detail },
+        HandshakeError::Version { .. } => ConnectionError::Version { peer, detail },
+        _ => ConnectionError::Handshake { peer, detail },
     }
 }

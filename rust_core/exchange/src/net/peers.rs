@@ -10,14 +10,12 @@ use std::time::Instant;
 
 use mio::net::TcpStream;
 
-use headgate_protocol::{ChannelId, Frame, HEARTBEAT_INTERVAL, HeartbeatMonitor, PartitionId};
+use headgate_protocol::{ChannelId, Frame, HEARTBEAT_INTERVAL, HeartbeatMonitor};
 
-use crate::error::{ExchangeError, Result};
-use crate::gate::LocalRequest;
-use crate::manager::PartitionListener;
 use crate::net::client::PartitionRequestClient;
 use crate::net::connection::Connection;
 use crate::net::context::Context;
+use crate::net::error::{ConnectionError, Result};
 use crate::net::link::{Link, Stream};
 use crate::net::loans::Outstanding;
 use crate::net::mailbox::{Command, FIRST_CONNECTION};
@@ -47,8 +45,8 @@ pub(crate) struct Peers<L: Link> {
     dialed: HashMap<SocketAddr, usize>,
     /// The connection each channel is read on.
     channels: HashMap<ChannelId, usize>,
-    /// Local channels that wait for their partition, each with its deadline.
-    local_requests: Vec<(Instant, PartitionId, Arc<LocalRequest>)>,
+    /// Functions to call, each at its time.
+    calls: Vec<(Instant, Box<dyn FnOnce() + Send>)>,
     /// Counts the silent rounds of the connections that have channels.
     monitor: HeartbeatMonitor,
     /// End of the current round of heartbeats; `None` while no connection is watched.
@@ -57,7 +55,7 @@ pub(crate) struct Peers<L: Link> {
 }
 
 /// Returns the error for the peer that has the most of what waits for all.
-fn does_not_read(own: usize, kept: usize, peer: SocketAddr) -> ExchangeError {
+fn does_not_read(own: usize, kept: usize, peer: SocketAddr) -> ConnectionError {
     let detail = format!(
         "it does not read: of {kept} bytes of frames and task events that wait for peers, {own} wait for it, and all \
          together may have {KEPT_LIMIT}"
@@ -76,15 +74,30 @@ impl<L: Link> Peers<L> {
             redials: BTreeMap::new(),
             dialed: HashMap::new(),
             channels: HashMap::new(),
-            local_requests: Vec::new(),
+            calls: Vec::new(),
             monitor: HeartbeatMonitor::default(),
             round: None,
             context,
         }
     }
 
-    pub(crate) fn connection(&mut self, token: usize) -> Option<&mut Connection<L::Stream>> {
-        self.connections.get_mut(&token)
+    /// Records what an event says of a connection: that there may be bytes to read, that nothing follows them, that
+    /// there may be room to write. Returns false if the connection has ended.
+    pub(crate) fn report(
+        &mut self,
+        token: usize,
+        readable: bool,
+        ended: bool,
+        writable: bool,
+    ) -> bool {
+        let Some(connection) = self.connections.get_mut(&token) else { return false };
+        if readable || ended {
+            connection.transport.can_read(ended);
+        }
+        if writable {
+            connection.transport.can_write();
+        }
+        true
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -103,11 +116,11 @@ impl<L: Link> Peers<L> {
 
     /// Returns the time at which [`expire`](Self::expire) or [`beat`](Self::beat) is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let local = self.local_requests.iter().map(|(deadline, ..)| *deadline);
+        let calls = self.calls.iter().map(|(at, _)| *at);
         self.connections
             .values()
             .filter_map(Connection::deadline)
-            .chain(local)
+            .chain(calls)
             .chain(self.next_redial())
             .chain(self.round)
             .min()
@@ -128,23 +141,23 @@ impl<L: Link> Peers<L> {
             }
             Command::Credit(channel) => {
                 if let Some((client, outbox)) = self.client_of(channel.id()) {
-                    client.announce(&channel, outbox);
+                    client.announce(&*channel, outbox);
                 }
             }
             Command::Cancel(channel) => {
                 if let Some((client, outbox)) = self.client_of(channel.id()) {
-                    client.cancel(&channel, outbox);
+                    client.cancel(&*channel, outbox);
                 }
                 self.channels.remove(&channel.id());
             }
             Command::Tell(channel, message) => {
                 if let Some((client, outbox)) = self.client_of(channel.id()) {
-                    client.tell(&channel, message, outbox);
+                    client.tell(&*channel, message, outbox);
                 }
             }
             Command::Resume(channel) => {
                 if let Some((client, outbox)) = self.client_of(channel.id()) {
-                    client.resume(&channel, outbox);
+                    client.resume(&*channel, outbox);
                 }
             }
             Command::Return { connection, loan } => {
@@ -165,9 +178,7 @@ impl<L: Link> Peers<L> {
                     serve.on_created(channel, &self.context, now, outbox);
                 }
             }
-            Command::AwaitPartition { timeout, id, request } => {
-                self.local_requests.push((now + timeout, id, request));
-            }
+            Command::After { timeout, call } => self.calls.push((now + timeout, call)),
             Command::Listen(_) | Command::Shutdown => unreachable!("handled by the driver"),
         }
     }
@@ -206,7 +217,9 @@ impl<L: Link> Peers<L> {
         dial: Dial,
         client: &mut PartitionRequestClient,
     ) -> Result<()> {
-        let stream = self.link.dial(dial.peer, token, dial.tries_same_host)?;
+        let peer = dial.peer;
+        let failed = |error| ConnectionError::Connect { peer, source: Arc::new(error) };
+        let stream = self.link.dial(peer, token, dial.tries_same_host).map_err(failed)?;
         let connection = Connection::dial(token, stream, dial, client, &self.context)?;
         self.connections.insert(token, connection);
         Ok(())
@@ -306,8 +319,8 @@ impl<L: Link> Peers<L> {
         kept
     }
 
-    /// Ends handshakes that took too long, and requests whose partition has not appeared in time. Dials
-    /// again what is due.
+    /// Ends handshakes that took too long, and requests whose partition has not appeared in time. Dials again and
+    /// calls what is due.
     pub(crate) fn expire(&mut self, now: Instant) {
         let expired =
             |c: &Connection<L::Stream>| c.deadline().is_some_and(|deadline| deadline <= now);
@@ -321,10 +334,8 @@ impl<L: Link> Peers<L> {
             self.disconnect(token, &cause, now);
         }
         self.redial(now);
-        for (_, id, request) in self.local_requests.extract_if(.., |(at, ..)| *at <= now) {
-            let listener: Arc<dyn PartitionListener> = Arc::<LocalRequest>::clone(&request);
-            self.context.partitions.forget(id, &listener);
-            request.timed_out();
+        for (_, call) in self.calls.extract_if(.., |(at, _)| *at <= now) {
+            call();
         }
     }
 
@@ -346,7 +357,7 @@ impl<L: Link> Peers<L> {
                 _ => {}
             }
             if ends {
-                self.context.waits.note_link(connection.transport.network_limited());
+                self.context.waits.network_limited(connection.transport.network_limited());
                 if connection.end_round(quiet) {
                     self.monitor.heard(name);
                 }
@@ -375,7 +386,7 @@ impl<L: Link> Peers<L> {
         }
     }
 
-    fn disconnect(&mut self, token: usize, cause: &ExchangeError, now: Instant) {
+    fn disconnect(&mut self, token: usize, cause: &ConnectionError, now: Instant) {
         let Some(mut connection) = self.connections.remove(&token) else {
             return;
         };
@@ -393,7 +404,7 @@ impl<L: Link> Peers<L> {
     }
 
     fn close(&self, connection: &mut Connection<L::Stream>) {
-        self.context.waits.note_link(connection.transport.network_limited());
+        self.context.waits.network_limited(connection.transport.network_limited());
         L::close(connection.transport.stream_mut());
     }
 

@@ -6,8 +6,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::error::ExchangeError;
 use crate::net::client::PartitionRequestClient;
+use crate::net::error::ConnectionError;
 use crate::net::outbox::Outbox;
 
 /// Time in which a peer must prove itself, however many connections it takes. It exceeds the time for which a
@@ -30,7 +30,7 @@ pub(crate) struct Dial {
     /// Attempts that have failed.
     failures: u32,
     /// The end of the last one, which tells more than the silence of another at the deadline.
-    pub(crate) failure: Option<ExchangeError>,
+    pub(crate) failure: Option<ConnectionError>,
 }
 
 impl Dial {
@@ -43,7 +43,7 @@ impl Dial {
     /// deadline comes first.
     pub(crate) fn again(
         &self,
-        failure: &ExchangeError,
+        failure: &ConnectionError,
         was_same_host: bool,
         now: Instant,
     ) -> Option<(Self, Instant)> {
@@ -82,8 +82,8 @@ mod tests {
 
     use super::*;
 
-    fn ended() -> ExchangeError {
-        ExchangeError::Aborted("the peer closed the connection".to_owned())
+    fn ended() -> ConnectionError {
+        ConnectionError::Aborted("the peer closed the connection".to_owned())
     }
 
     fn dial(now: Instant) -> Dial {

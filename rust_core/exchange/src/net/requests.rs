@@ -8,9 +8,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use headgate_protocol::{ChannelId, PartitionRequest};
 
-use crate::manager::{PartitionListener, PartitionManager};
-use crate::net::mailbox::{Command, Mailbox};
-use crate::view::ReadablePartition;
+use crate::net::notifiers::PartitionNotifier;
+use crate::net::partitions::Partitions;
 
 /// Most waiting requests of one connection; further ones are refused.
 const MAX_WAITING: usize = 16_384;
@@ -19,25 +18,11 @@ const MAX_EVENTS: usize = 64;
 /// Most bytes of the task events that all waiting channels of one connection keep.
 const MAX_EVENT_BYTES: usize = 4 << 20;
 
-/// Notifies the I/O thread once the partition of a request is created.
-pub(super) struct RequestListener {
-    pub(super) mailbox: Arc<Mailbox>,
-    pub(super) connection: usize,
-    pub(super) channel: ChannelId,
-}
-
-impl PartitionListener for RequestListener {
-    fn partition_created(&self, _partition: &Arc<dyn ReadablePartition>) {
-        let (connection, channel) = (self.connection, self.channel);
-        self.mailbox.post(Command::PartitionCreated { connection, channel });
-    }
-}
-
 /// A waiting request, and the messages that its channel sent meanwhile.
 pub(super) struct WaitingRequest {
     pub(super) request: PartitionRequest,
     pub(super) deadline: Instant,
-    pub(super) listener: Arc<dyn PartitionListener>,
+    pub(super) appears: Arc<PartitionNotifier>,
     pub(super) events: Vec<Bytes>,
     pub(super) buffer_size: Option<NonZeroU32>,
 }
@@ -47,11 +32,11 @@ pub(super) struct WaitingRequests {
     requests: BTreeMap<ChannelId, WaitingRequest>,
     /// Bytes of the task events in `requests`.
     event_bytes: usize,
-    partitions: Arc<PartitionManager>,
+    partitions: Arc<dyn Partitions>,
 }
 
 impl WaitingRequests {
-    pub(super) fn new(partitions: Arc<PartitionManager>) -> Self {
+    pub(super) fn new(partitions: Arc<dyn Partitions>) -> Self {
         Self { requests: BTreeMap::new(), event_bytes: 0, partitions }
     }
 
@@ -67,16 +52,16 @@ impl WaitingRequests {
         self.requests.len() >= MAX_WAITING
     }
 
-    /// Adds a request whose listener is registered.
+    /// Adds a request whose notifier is registered.
     pub(super) fn add(&mut self, waiting: WaitingRequest) {
         self.requests.insert(waiting.request.channel, waiting);
     }
 
-    /// Removes a request and unregisters its listener.
+    /// Removes a request and unregisters its notifier.
     pub(super) fn remove(&mut self, channel: ChannelId) -> Option<WaitingRequest> {
         let waiting = self.requests.remove(&channel)?;
         self.event_bytes -= waiting.events.iter().map(Bytes::len).sum::<usize>();
-        self.partitions.forget(waiting.request.partition, &waiting.listener);
+        self.partitions.forget(waiting.request.partition, &waiting.appears);
         Some(waiting)
     }
 
@@ -123,7 +108,7 @@ impl WaitingRequests {
     pub(super) fn clear(&mut self) {
         self.event_bytes = 0;
         for waiting in std::mem::take(&mut self.requests).into_values() {
-            self.partitions.forget(waiting.request.partition, &waiting.listener);
+            self.partitions.forget(waiting.request.partition, &waiting.appears);
         }
     }
 }

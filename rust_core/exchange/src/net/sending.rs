@@ -2,10 +2,10 @@
 
 use headgate_protocol::{BufferHeader, ChannelId, Frame, Generation, LentBuffer};
 
-use crate::checksum;
+use crate::net::checksum;
 use crate::net::loans::{Lending, Place};
 use crate::net::outbox::Outbox;
-use crate::view::Polled;
+use crate::net::partitions::Polled;
 
 /// Adds a buffer to the outbox, lent if `lending` takes it.
 pub(crate) fn push_buffer(

@@ -7,23 +7,22 @@ use std::time::Instant;
 use bytes::Bytes;
 use headgate_protocol::{ChannelId, Frame, Generation, Next, PartitionRequest, SendQueue};
 
-use crate::error::{ExchangeError, Result};
-use crate::manager::{Lookup, PartitionListener};
 use crate::net::context::Context;
+use crate::net::error::{ConnectionError, Result};
 use crate::net::loans::{Lending, Outstanding};
-use crate::net::mailbox::ToMailbox;
+use crate::net::notifiers::{DataNotifier, PartitionNotifier};
 use crate::net::outbox::Outbox;
-use crate::net::requests::{RequestListener, WaitingRequest, WaitingRequests};
+use crate::net::partitions::{Available, Reason, Refusal, View};
+use crate::net::requests::{WaitingRequest, WaitingRequests};
 use crate::net::sending::push_buffer;
 use crate::net::task_event::IncomingEvent;
 use crate::net::wire_error;
-use crate::view::{ReadablePartition, SubpartitionView, ViewState};
 
 /// Most open channels of one connection; further ones are refused.
 const MAX_OPEN: usize = 16_384;
 
 struct Reader {
-    view: Arc<dyn SubpartitionView>,
+    view: Arc<dyn View>,
     generation: Generation,
 }
 
@@ -81,12 +80,12 @@ impl Serve {
             // The channel ended while the event was on its way.
             Ok(())
         } else {
-            let detail = "too many task events wait for a partition to appear";
-            Err(ExchangeError::TaskEvent(detail.to_owned()))
+            let text = "too many task events wait for a partition to appear".to_owned();
+            Err(Refusal { reason: Reason::TaskEvent, text })
         };
         if let Err(refusal) = taken {
             // The consumer fails its channel and cancels it, and is served until then.
-            outbox.push_frame(&wire_error::encode(channel, &refusal));
+            outbox.push_frame(&wire_error::encode(channel, refusal));
         }
     }
 
@@ -105,12 +104,12 @@ impl Serve {
                 let Some(reader) = self.queue.view(channel) else {
                     return Ok(());
                 };
-                fail_point!("credit.granted", error => return Err(error.to_string()));
-                let next = reader.view.availability();
+                fail_point!("credit.granted", text => return Err(text));
+                let Available { next, .. } = reader.view.look().unwrap_or(Available::NOTHING);
                 self.queue.grant(channel, credit, next).map_err(|error| error.to_string())?;
             }
             Frame::CancelPartitionRequest { channel } => {
-                fail_point!("end.acknowledged", error => return Err(error.to_string()));
+                fail_point!("end.acknowledged", text => return Err(text));
                 self.waiting.remove(channel);
                 if let Some(reader) = self.queue.cancel(channel) {
                     reader.view.consumed();
@@ -122,7 +121,7 @@ impl Serve {
                 };
                 reader.view.resume().map_err(|error| format!("channel {channel}: {error}"))?;
                 // The subpartition did not notify of data that arrived while it was blocked.
-                let (next, backlog) = reader.view.look().next_and_backlog();
+                let Available { next, backlog } = reader.view.look().unwrap_or(Available::NOTHING);
                 self.queue.resume(channel, next).map_err(|error| error.to_string())?;
                 self.announce_backlog(channel, next, backlog, outbox);
             }
@@ -178,7 +177,7 @@ impl Serve {
             self.find(request, context, now)
         };
         if let Some(reader) = self.queue.view(channel) {
-            let (next, backlog) = reader.view.look().next_and_backlog();
+            let Available { next, backlog } = reader.view.look().unwrap_or(Available::NOTHING);
             self.announce_backlog(channel, next, backlog, outbox);
         }
         if let Err(refusal) = opened {
@@ -193,30 +192,39 @@ impl Serve {
         now: Instant,
     ) -> Result<(), Frame> {
         let channel = request.channel;
-        fail_point!("partition.requested", error => return Err(wire_error::encode(channel, &error)));
-        let listener: Arc<dyn PartitionListener> = Arc::new(RequestListener {
-            mailbox: Arc::clone(&context.mailbox),
-            connection: self.connection,
-            channel,
-        });
+        fail_point!("partition.requested", text => return Err(wire_error::encode(channel, failed(text))));
+        let (mailbox, connection) = (&context.mailbox, self.connection);
+        let lends = self.lending.is_some();
+        let data = DataNotifier { mailbox: Arc::clone(mailbox), connection, channel, lends };
+        let appears = PartitionNotifier { mailbox: Arc::clone(mailbox), connection, channel };
+        let appears = Arc::new(appears);
+        let opened = context.partitions.open(&request, data, &appears);
         let timeout = context.partition_request_timeout;
-        match context.partitions.find_or_wait(request.partition, &listener) {
-            Lookup::Found(partition) => self.open(&request, &partition, context),
-            Lookup::Gone => {
-                Err(not_found(channel, format!("partition {} was released", request.partition)))
-            }
-            Lookup::Waiting if timeout.is_zero() || self.waiting.is_full() => {
-                context.partitions.forget(request.partition, &listener);
+        match opened.map_err(|refusal| wire_error::encode(channel, refusal))? {
+            Some(view) => self.open(&request, view),
+            None if timeout.is_zero() || self.waiting.is_full() => {
+                context.partitions.forget(request.partition, &appears);
                 Err(not_found(channel, format!("partition {} is not here", request.partition)))
             }
-            Lookup::Waiting => {
+            None => {
                 let deadline = now + timeout;
                 let (events, buffer_size) = (Vec::new(), None);
-                let waiting = WaitingRequest { request, deadline, listener, events, buffer_size };
+                let waiting = WaitingRequest { request, deadline, appears, events, buffer_size };
                 self.waiting.add(waiting);
                 Ok(())
             }
         }
+    }
+
+    fn open(&mut self, request: &PartitionRequest, view: Arc<dyn View>) -> Result<(), Frame> {
+        let channel = request.channel;
+        let Available { next, .. } = view.look().unwrap_or(Available::NOTHING);
+        let reader = Reader { view, generation: request.generation };
+        if self.queue.open(channel, request.initial_credit, reader).is_err() {
+            return Err(not_found(channel, format!("channel {channel} is open already")));
+        }
+        self.queue.notify(channel, next);
+        Ok(())
     }
 
     /// Opens the channel of a waiting request, whose partition now exists.
@@ -256,57 +264,21 @@ impl Serve {
         }
     }
 
-    fn open(
-        &mut self,
-        request: &PartitionRequest,
-        partition: &Arc<dyn ReadablePartition>,
-        context: &Context,
-    ) -> Result<(), Frame> {
-        let channel = request.channel;
-        let expected = (request.schema_hash != [0; 32]).then_some(request.schema_hash);
-        if let (Some(written), Some(expected)) = (partition.schema_hash(), expected)
-            && written != expected
-        {
-            return Err(wire_error::schema_mismatch(channel));
-        }
-        let listener = ToMailbox {
-            mailbox: Arc::clone(&context.mailbox),
-            connection: self.connection,
-            channel,
-            lends: self.lending.is_some(),
-        };
-        fail_point!("partition.found", error => return Err(wire_error::encode(channel, &error)));
-        let view = partition
-            .create_view(request.subpartition as usize, Arc::new(listener))
-            .map_err(|error| wire_error::encode(channel, &error))?;
-        if request.initial_credit == 0 {
-            view.give_empty_buffers();
-        }
-        let next = view.availability();
-        let reader = Reader { view, generation: request.generation };
-        if self.queue.open(channel, request.initial_credit, reader).is_err() {
-            return Err(not_found(channel, format!("channel {channel} is open already")));
-        }
-        self.queue.notify(channel, next);
-        Ok(())
-    }
-
     /// Handles the notification of a subpartition that has data or failed.
     pub(crate) fn on_data(&mut self, channel: ChannelId, outbox: &mut Outbox) {
         let Some(Reader { view, .. }) = self.queue.view(channel) else {
             return;
         };
-        let cause = match view.look() {
-            ViewState::Open { next, backlog } => {
+        match view.look() {
+            Ok(Available { next, backlog }) => {
                 self.queue.notify(channel, next);
                 self.announce_backlog(channel, next, backlog, outbox);
-                return;
             }
-            ViewState::Released => closed_early(),
-            ViewState::Failed(cause) => cause,
-        };
-        outbox.push_frame(&wire_error::encode(channel, &cause));
-        self.queue.cancel(channel);
+            Err(refusal) => {
+                outbox.push_frame(&wire_error::encode(channel, refusal));
+                self.queue.cancel(channel);
+            }
+        }
     }
 
     /// Announces the backlog to a consumer whose channel has no buffers of its own.
@@ -329,8 +301,8 @@ impl Serve {
             match view.poll() {
                 Ok(Some(polled)) if polled.buffer.plain_len() > self.max_segment => {
                     let (size, limit) = (polled.buffer.plain_len(), self.max_segment);
-                    let cause = ExchangeError::BufferTooLarge { size, limit };
-                    outbox.push_frame(&wire_error::encode(channel, &cause));
+                    let cause = ConnectionError::BufferTooLarge { size, limit };
+                    outbox.push_frame(&wire_error::encode(channel, failed(cause.to_string())));
                     // The consumer drops the channel without cancelling it, so its loss is reported here.
                     if let Some(reader) = self.queue.cancel(channel) {
                         reader.view.consumer_lost(&cause);
@@ -353,8 +325,8 @@ impl Serve {
                         .not_sent(channel, Next::None)
                         .expect("polled channels are open and in turn");
                 }
-                Err(cause) => {
-                    outbox.push_frame(&wire_error::encode(channel, &cause));
+                Err(refusal) => {
+                    outbox.push_frame(&wire_error::encode(channel, refusal));
                     self.queue.cancel(channel);
                 }
             }
@@ -362,7 +334,7 @@ impl Serve {
     }
 
     /// Ends all channels: their consumer is done after a goodbye, and lost without one.
-    pub(crate) fn disconnected(&mut self, cause: &ExchangeError) {
+    pub(crate) fn disconnected(&mut self, cause: &ConnectionError) {
         self.waiting.clear();
         for (_, Reader { view, .. }) in self.queue.drain() {
             if self.goodbye {
@@ -394,12 +366,11 @@ impl Serve {
     }
 }
 
-fn not_found(channel: ChannelId, detail: String) -> Frame {
+fn not_found(channel: ChannelId, text: String) -> Frame {
     fail_point!("partition.not_found");
-    let peer = String::new();
-    wire_error::encode(channel, &ExchangeError::PartitionNotFound { peer, detail })
+    wire_error::encode(channel, Refusal { reason: Reason::PartitionNotFound, text })
 }
 
-fn closed_early() -> ExchangeError {
-    ExchangeError::Aborted("the producer closed its partition before the end".to_owned())
+fn failed(text: String) -> Refusal {
+    Refusal { reason: Reason::ProducerFailed, text }
 }

@@ -10,8 +10,6 @@ use headgate_tls::{Tls, TlsStream};
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
-use crate::descriptors;
-use crate::error::{ExchangeError, Result};
 use crate::net::lease::Lease;
 use crate::net::link::{Link, Stream};
 use crate::net::same_host::SameHost;
@@ -66,27 +64,27 @@ impl Sockets {
 impl Link for Sockets {
     type Stream = Socket;
 
-    fn dial(&mut self, peer: SocketAddr, token: usize, tries_same_host: bool) -> Result<Socket> {
-        let failed = |error: io::Error| {
-            let exhausted =
-                descriptors::exhausted(format_args!("cannot connect to {peer}"), &error);
-            exhausted.unwrap_or_else(|| ExchangeError::Connect { peer, detail: error.to_string() })
-        };
+    fn dial(
+        &mut self,
+        peer: SocketAddr,
+        token: usize,
+        tries_same_host: bool,
+    ) -> io::Result<Socket> {
         let near = self.same_host && tries_same_host;
         let near = if near { SameHost::connect(peer) } else { None };
         let mut socket = match near {
             Some(near) => Socket::SameHost(near),
             None => {
-                let socket = TcpStream::connect(peer).map_err(failed)?;
-                self.dialed(socket, peer).map_err(failed)?
+                let socket = TcpStream::connect(peer)?;
+                self.dialed(socket, peer)?
             }
         };
-        self.register(&mut socket, token).map_err(failed)?;
+        self.register(&mut socket, token)?;
         Ok(socket)
     }
 
     fn register(&mut self, socket: &mut Socket, token: usize) -> io::Result<()> {
-        fail_point!("connection.registered", error => return Err(io::Error::other(error.to_string())));
+        fail_point!("connection.registered", text => return Err(io::Error::other(text)));
         match socket {
             Socket::Tcp(socket) => self.register_tcp(socket, token),
             Socket::Tls(stream) => self.register_tcp(stream.socket_mut(), token),

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use headgate_protocol::{ChannelId, FrameMask, TaskEventHeader};
 
-use crate::checksum;
-use crate::error::{ExchangeError, Result};
+use crate::net::checksum;
+use crate::net::error::{ConnectionError, Result};
 
 /// A task event whose header arrived and whose payload is still arriving.
 pub(super) struct IncomingEvent {
@@ -31,7 +31,7 @@ impl IncomingEvent {
     pub(super) fn finish(self, mask: FrameMask) -> Result<(ChannelId, Bytes)> {
         let channel = self.header.channel;
         if mask.apply(checksum::of_task_event(&self.header, &self.payload)) != self.header.crc {
-            return Err(ExchangeError::Integrity {
+            return Err(ConnectionError::Integrity {
                 channel: format!("channel {channel}"),
                 detail: "checksum of a task event is wrong".to_owned(),
             });

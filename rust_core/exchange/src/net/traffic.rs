@@ -3,13 +3,22 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::stats::Connections;
+/// Open connections, by the link they run over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// Connections over TCP.
+    pub tcp: usize,
+    /// Connections within the host, which share memory.
+    pub same_host: usize,
+}
 
-/// Bytes sent and received, frames included, and the connections past their handshake.
+/// Bytes sent, received and copied, and the connections past their handshake.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     sent: AtomicU64,
     received: AtomicU64,
+    /// Bytes of lent buffers that were copied, since their memory could not be mapped.
+    copied_unmapped: AtomicU64,
     tcp: AtomicUsize,
     same_host: AtomicUsize,
 }
@@ -29,11 +38,21 @@ impl Traffic {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Returns the bytes sent and the bytes received.
+    pub(crate) fn add_copied_unmapped(&self, bytes: usize) {
+        self.copied_unmapped.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes of lent buffers that were copied, since their memory could not be mapped.
+    pub fn copied_unmapped(&self) -> u64 {
+        self.copied_unmapped.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes sent and the bytes received, frames included.
     pub(crate) fn totals(&self) -> (u64, u64) {
         (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
     }
 
+    /// Returns the open connections.
     pub(crate) fn connections(&self) -> Connections {
         let [tcp, same_host] = [false, true].map(|near| self.count(near).load(Ordering::Relaxed));
         Connections { tcp, same_host }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::error::{ExchangeError, Result};
+use crate::net::Polled;
 use crate::subpartition::Subpartition;
-use crate::view::{Polled, SubpartitionView, ViewState, ViewedPartition};
+use crate::view::{SubpartitionView, ViewState, ViewedPartition};
 
 /// Reads one subpartition and reports to its partition.
 pub(super) struct PipelinedView {

@@ -25,7 +25,8 @@ use crate::config::Config;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Result};
 use crate::gate::tests::NoSink;
-use crate::gate::{DataInput, InputGate, Place, RemoteChannel, Target};
+use crate::gate::{DataInput, InputGate, Place, RemoteChannel};
+use crate::net::{Channel, Target};
 use crate::partition::{PartitionOptions, ResultPartition};
 use crate::writer::ArrowWriter;
 

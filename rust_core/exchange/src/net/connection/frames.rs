@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use headgate_protocol::{Budget, BudgetLimits, Frame, FrameDecoder};
 
-use crate::error::Result;
 use crate::net::connection::pulse::Pulse;
+use crate::net::error::Result;
 use crate::net::peer_error;
 
 const WINDOW: Duration = Duration::from_secs(1);

@@ -1,16 +1,16 @@
 //! The handshake of a connection, on the side that dialed and on the side that accepted.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use headgate_protocol::{ClientHandshake, HandshakeError, Peer, ServerHandshake, Step};
 
-use crate::error::{ExchangeError, Result};
 use crate::net::context::Context;
+use crate::net::error::{ConnectionError, Result};
 use crate::net::outbox::Outbox;
 use crate::net::peer_error;
 use crate::net::redial::Dial;
-use crate::random::random;
 
 /// The handshake of a connection that this process dialed.
 pub(super) struct Dialing {
@@ -22,9 +22,9 @@ pub(super) struct Dialing {
 
 impl Dialing {
     pub(super) fn start(dial: Dial, context: &Context, outbox: &mut Outbox) -> Result<Self> {
-        fail_point!("handshake.dialed", error => return Err(error));
+        fail_point!("handshake.dialed", text => return Err(ConnectionError::Aborted(text)));
         let (handshake, hello) =
-            ClientHandshake::start(context.key.clone(), context.handshake, random()?);
+            ClientHandshake::start(context.key.clone(), context.handshake, nonce(context)?);
         outbox.push(hello);
         Ok(Self { handshake, dial, is_refused: false })
     }
@@ -47,7 +47,7 @@ impl Dialing {
         if proved.is_some_and(|proved| proved.process != self.dial.process) {
             self.is_refused = true;
             let detail = "another process answers at this address".to_owned();
-            return Err(ExchangeError::Handshake { peer, detail });
+            return Err(ConnectionError::Handshake { peer, detail });
         }
         Ok(proved)
     }
@@ -55,11 +55,11 @@ impl Dialing {
     /// Returns the next attempt and its time, after the connection has ended for this cause.
     pub(super) fn again(
         &self,
-        cause: &ExchangeError,
+        cause: &ConnectionError,
         was_same_host: bool,
         now: Instant,
     ) -> Option<(Dial, Instant)> {
-        use ExchangeError::{Handshake, Tls, Version};
+        use ConnectionError::{Handshake, Tls, Version};
         // All other causes are the kernel's, or of this process; but TCP may do where a Unix socket fails.
         let is_of_peer = matches!(cause, Handshake { .. } | Tls { .. } | Version { .. });
         if self.is_refused || !(is_of_peer || was_same_host) {
@@ -78,8 +78,9 @@ pub(super) struct Answering {
 
 impl Answering {
     pub(super) fn new(context: &Context) -> Result<Self> {
-        fail_point!("handshake.accepted", error => return Err(error));
-        let handshake = ServerHandshake::new(context.key.clone(), context.handshake, random()?);
+        fail_point!("handshake.accepted", text => return Err(ConnectionError::Aborted(text)));
+        let handshake =
+            ServerHandshake::new(context.key.clone(), context.handshake, nonce(context)?);
         Ok(Self { handshake, is_named: false })
     }
 
@@ -110,6 +111,10 @@ impl Answering {
             peer_error::refused(&error, peer)
         })
     }
+}
+
+fn nonce(context: &Context) -> Result<[u8; 32]> {
+    (context.random)().map_err(|error| ConnectionError::Random(Arc::new(error)))
 }
 
 fn advance(

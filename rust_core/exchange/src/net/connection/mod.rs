@@ -15,11 +15,10 @@ use std::time::{Duration, Instant};
 
 use headgate_protocol::{Frame, FrameDecoder, Limits, MAX_HANDSHAKE_LEN, Peer, Side};
 
-use crate::error::{ExchangeError, Result};
-use crate::metrics::HoldUp;
 use crate::net::borrowing::Borrowing;
 use crate::net::client::PartitionRequestClient;
 use crate::net::context::Context;
+use crate::net::error::{ConnectionError, Result};
 use crate::net::link::Stream;
 use crate::net::loans::Outstanding;
 use crate::net::newcomers::Standing;
@@ -28,6 +27,7 @@ use crate::net::peer_error;
 use crate::net::redial::{Dial, HANDSHAKE_TIMEOUT, Redial};
 use crate::net::serve::Serve;
 use crate::net::traffic::Counted;
+use crate::net::waits::HoldUp;
 use crate::net::wire_error;
 
 use frames::FrameReader;
@@ -160,7 +160,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Returns the error for a peer that gave no sign of life for this long.
-    pub(crate) fn silent(&self, silence: Duration) -> ExchangeError {
+    pub(crate) fn silent(&self, silence: Duration) -> ConnectionError {
         peer_error::silent(self.phase.role(), self.peer, silence)
     }
 
@@ -181,7 +181,7 @@ impl<S: Stream> Connection<S> {
 
     /// Reads until nothing is left or the quota is used up; the end of the stream is an error.
     pub(crate) fn read(&mut self, context: &Context, now: Instant) -> Result<()> {
-        fail_point!("connection.reads", error => return Err(error));
+        fail_point!("connection.reads", text => return Err(ConnectionError::Aborted(text)));
         if let Some(frames) = self.phase.frames_mut() {
             frames.tick(now);
         }
@@ -210,7 +210,7 @@ impl<S: Stream> Connection<S> {
             {
                 return Ok(0);
             }
-            Err(error) => return Err(self.broken(&error)),
+            Err(error) => return Err(self.broken(error)),
         };
         context.traffic.add_received(count);
         self.pulse.heard();
@@ -298,7 +298,7 @@ impl<S: Stream> Connection<S> {
 
     /// The peer has proved itself: frames follow, in the direction the connection was dialed for.
     fn proved(&mut self, peer: &Peer, context: &Context, now: Instant) -> Result<()> {
-        fail_point!("handshake.proved", error => return Err(error));
+        fail_point!("handshake.proved", text => return Err(ConnectionError::Aborted(text)));
         let is_same_host = self.transport.stream_mut().is_same_host();
         self.outbox.mask = peer.mask;
         self.counted = Some(Counted::new(&context.traffic, is_same_host));
@@ -335,13 +335,13 @@ impl<S: Stream> Connection<S> {
         let is_held_up =
             self.phase.serve_mut().is_some_and(|serve| is_full || serve.lacks_credit());
         if is_held_up != self.held_up.is_some() {
-            self.held_up = is_held_up.then(|| context.waits.hold_up());
+            self.held_up = is_held_up.then(|| HoldUp::begin(&context.waits));
         }
     }
 
     /// Reads what has arrived on a connection that cannot be written to any more. Returns the error that it
     /// ends with, unless that is only the end of the connection.
-    fn last_word(&mut self, context: &Context, now: Instant) -> Option<ExchangeError> {
+    fn last_word(&mut self, context: &Context, now: Instant) -> Option<ConnectionError> {
         self.transport.can_read(false);
         for _ in 0..LAST_READS {
             match self.read(context, now) {
@@ -362,8 +362,8 @@ impl<S: Stream> Connection<S> {
             if is_done || !self.transport.is_writable() {
                 return Ok(());
             }
-            fail_point!("connection.writes", error => return Err(error));
-            let written = self.transport.write(&mut self.outbox).map_err(|e| self.broken(&e))?;
+            fail_point!("connection.writes", text => return Err(ConnectionError::Aborted(text)));
+            let written = self.transport.write(&mut self.outbox).map_err(|e| self.broken(e))?;
             context.traffic.add_sent(written);
             if written > 0 {
                 self.pulse.sent();
@@ -375,7 +375,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Returns the error; a consumer is told of it.
-    pub(crate) fn refuse(&mut self, error: ExchangeError, context: &Context) -> ExchangeError {
+    pub(crate) fn refuse(&mut self, error: ConnectionError, context: &Context) -> ConnectionError {
         if let Phase::Serving(..) = self.phase {
             self.outbox.push_frame(&wire_error::farewell(&error));
         }
@@ -383,7 +383,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Returns the error once the peer was told of it by what is in the outbox.
-    fn told(&mut self, error: ExchangeError, context: &Context) -> ExchangeError {
+    fn told(&mut self, error: ConnectionError, context: &Context) -> ConnectionError {
         // A peer that cannot be told any more is not what went wrong.
         let _ = self.write(context);
         error
@@ -406,12 +406,12 @@ impl<S: Stream> Connection<S> {
         };
         let seconds = HANDSHAKE_TIMEOUT.as_secs();
         let detail = format!("no proof within {seconds} s");
-        Err(earlier.unwrap_or(ExchangeError::Handshake { peer: self.peer, detail }))
+        Err(earlier.unwrap_or(ConnectionError::Handshake { peer: self.peer, detail }))
     }
 
     /// Returns the dial that takes the place of this connection, which has ended for this cause before
     /// its peer proved itself; `None` if the cause is final.
-    pub(crate) fn redial(&mut self, cause: &ExchangeError, now: Instant) -> Option<Redial> {
+    pub(crate) fn redial(&mut self, cause: &ConnectionError, now: Instant) -> Option<Redial> {
         let Phase::Dialing(dialing, client) = &mut self.phase else { return None };
         let was_same_host = self.transport.stream_mut().is_same_host();
         let (dial, at) = dialing.again(cause, was_same_host, now)?;
@@ -419,11 +419,11 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Ends all channels with this cause; returns the buffers that the peer may still read.
-    pub(crate) fn disconnected(&mut self, cause: &ExchangeError) -> Option<Outstanding> {
+    pub(crate) fn disconnected(&mut self, cause: &ConnectionError) -> Option<Outstanding> {
         self.phase.disconnected(cause)
     }
 
-    fn broken(&self, error: &io::Error) -> ExchangeError {
+    fn broken(&self, error: io::Error) -> ConnectionError {
         peer_error::broken(self.phase.role(), self.peer, error)
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use crate::error::ExchangeError;
 use crate::net::client::PartitionRequestClient;
 use crate::net::connection::frames::FrameReader;
 use crate::net::connection::handshake::{Answering, Dialing};
+use crate::net::error::ConnectionError;
 use crate::net::loans::Outstanding;
 use crate::net::newcomers::Standing;
 use crate::net::peer_error::Role;
@@ -104,7 +104,7 @@ impl Phase {
     }
 
     /// Ends all channels with this cause; returns the buffers that the peer may still read.
-    pub(super) fn disconnected(&mut self, cause: &ExchangeError) -> Option<Outstanding> {
+    pub(super) fn disconnected(&mut self, cause: &ConnectionError) -> Option<Outstanding> {
         match self {
             Self::Dialing(_, client) | Self::Fetching(client, _) => {
                 client.fetch.disconnected(cause);

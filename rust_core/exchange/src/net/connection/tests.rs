@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headgate_protocol::{
-    ChannelId, ClientHandshake, ErrorFrame, FrameMask, Generation, PartitionRequest,
+    ChannelId, ClientHandshake, ErrorFrame, FrameMask, Generation, PartitionId, PartitionRequest,
     ServerHandshake, Step,
 };
 use mio::net::{TcpStream, UnixStream};
@@ -15,13 +15,10 @@ use mio::{Events, Interest, Poll, Token};
 use socket2::SockRef;
 
 use super::*;
-use crate::config::Config;
-use crate::environment::ShuffleEnvironment;
 use crate::net::mailbox::Mailbox;
-use crate::net::peers::Peers;
 use crate::net::same_host::SameHost;
-use crate::net::sockets::{Socket, Sockets};
-use crate::partition::{PartitionOptions, ResultPartition};
+use crate::net::sockets::Socket;
+use crate::net::testing::{Consumer, context};
 
 const PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7);
 const CHANNEL: ChannelId = ChannelId(5);
@@ -40,8 +37,8 @@ impl<T: Read + Write + AsFd> Theirs for T {}
 
 /// A connection of this process, whose readiness the test reports.
 struct Scene {
-    env: ShuffleEnvironment,
-    peers: Peers<Sockets>,
+    context: Context,
+    consumer: Arc<Consumer>,
     poll: Poll,
     ours: Option<Socket>,
     theirs: Option<Box<dyn Theirs>>,
@@ -68,8 +65,8 @@ impl Scene {
         let poll = Poll::new().expect("a descriptor");
         let registry = || poll.registry().try_clone().expect("a descriptor");
         let mailbox = Arc::new(Mailbox::new(&registry()).expect("a descriptor"));
-        let env = ShuffleEnvironment::new(Config::of_segments(8, 1024)).expect("memory");
-        let peers = env.drive_by_hand(Sockets::new(registry(), false, None), PEER, mailbox);
+        let consumer = Arc::default();
+        let context = context(mailbox, &consumer);
         match &mut ours {
             Socket::SameHost(near) => {
                 near.register(&Arc::new(registry()), Token(1)).expect("is open")
@@ -80,7 +77,7 @@ impl Scene {
             Socket::Tls(_) => unreachable!("not made above"),
         }
         let (ours, theirs) = (Some(ours), Some(theirs));
-        Self { env, peers, poll, ours, theirs, mask: FrameMask::default() }
+        Self { context, consumer, poll, ours, theirs, mask: FrameMask::default() }
     }
 
     fn theirs(&mut self) -> &mut dyn Theirs {
@@ -120,14 +117,14 @@ impl Scene {
         let dial = Dial::new(PEER, [9; 16], Instant::now());
         let ours = self.ours.take().expect("once");
         let mut client = PartitionRequestClient::default();
-        Connection::dial(1, ours, dial, &mut client, &self.peers.context).expect("random numbers")
+        Connection::dial(1, ours, dial, &mut client, &self.context).expect("random numbers")
     }
 
     /// A connection that this process reads from.
     fn fetching(&mut self) -> Connection<Socket> {
         let mut connection = self.dial();
         self.turn(&mut connection, false).expect("writes the HELLO");
-        let context = &self.peers.context;
+        let context = &self.context;
         let config = headgate_protocol::HandshakeConfig { process: [9; 16], ..context.handshake };
         let mut server = ServerHandshake::new(context.key.clone(), config, [3; 32]);
         for len in [HELLO, PROOF] {
@@ -146,10 +143,9 @@ impl Scene {
     }
 
     /// A connection on which the peer reads a partition, which it has no credit for.
-    fn serving(&mut self) -> (Connection<Socket>, Arc<ResultPartition>) {
-        let partition = self.env.create_result_partition(&PartitionOptions::all(1)).expect("fits");
+    fn serving(&mut self) -> Connection<Socket> {
         let ours = self.ours.take().expect("once");
-        let context = &self.peers.context;
+        let context = &self.context;
         let accepted = Connection::accept(1, ours, PEER, context, Instant::now());
         let mut connection = accepted.expect("random numbers");
         let config = headgate_protocol::HandshakeConfig { process: [9; 16], ..context.handshake };
@@ -165,7 +161,7 @@ impl Scene {
             }
         }
         self.say_frame(&Frame::PartitionRequest(PartitionRequest {
-            partition: partition.id(),
+            partition: PartitionId([4; 16]),
             subpartition: 0,
             channel: CHANNEL,
             generation: Generation(0),
@@ -173,7 +169,8 @@ impl Scene {
             schema_hash: [0; 32],
         }));
         self.turn(&mut connection, true).expect("the peer is honest");
-        (connection, partition)
+        assert!(self.consumer.end().is_none(), "it reads");
+        connection
     }
 
     /// Lets the connection read, if bytes are reported to it, and write.
@@ -182,12 +179,7 @@ impl Scene {
             connection.transport.can_read(false);
         }
         connection.transport.can_write();
-        connection.turn(&self.peers.context, Instant::now())
-    }
-
-    fn end(self) {
-        self.env.close();
-        assert_eq!(self.env.stats().pool.held, 0);
+        connection.turn(&self.context, Instant::now())
     }
 }
 
@@ -199,19 +191,17 @@ fn beat(connection: &mut Connection<Socket>) {
 #[test]
 fn a_producer_that_finds_damage_reports_it_although_it_cannot_tell_its_consumer() {
     for mut scene in Scene::all() {
-        let (mut connection, partition) = scene.serving();
+        let mut connection = scene.serving();
         let mut bytes = Vec::new();
         Frame::CancelPartitionRequest { channel: CHANNEL }.encode(scene.mask, &mut bytes);
         *bytes.last_mut().expect("a checksum") ^= 1;
         scene.say(&bytes);
         scene.reset();
         let error = scene.turn(&mut connection, true).expect_err("a checksum is wrong");
-        assert!(matches!(error, ExchangeError::Integrity { .. }), "{error:?}");
+        assert!(matches!(error, ConnectionError::Integrity { .. }), "{error:?}");
         connection.disconnected(&error);
-        let failed = partition.check().expect_err("its consumer is lost").to_string();
-        assert!(failed.contains("ends with CRC"), "{failed}");
-        drop((connection, partition));
-        scene.end();
+        let lost = scene.consumer.end().expect("it has ended").expect_err("it is lost").to_string();
+        assert!(lost.contains("ends with CRC"), "{lost}");
     }
 }
 
@@ -228,9 +218,7 @@ fn a_consumer_that_finds_damage_reports_it_although_it_cannot_write() {
             scene.say(&bytes);
             scene.reset();
             let error = scene.turn(&mut connection, reported).expect_err("a checksum is wrong");
-            assert!(matches!(error, ExchangeError::Integrity { .. }), "{error:?}");
-            drop(connection);
-            scene.end();
+            assert!(matches!(error, ConnectionError::Integrity { .. }), "{error:?}");
         }
     }
 }
@@ -239,7 +227,7 @@ fn a_consumer_that_finds_damage_reports_it_although_it_cannot_write() {
 fn a_refusal_that_cannot_be_written_is_still_the_cause() {
     for mut scene in Scene::all() {
         let ours = scene.ours.take().expect("once");
-        let context = &scene.peers.context;
+        let context = &scene.context;
         let accepted = Connection::accept(1, ours, PEER, context, Instant::now());
         let mut connection = accepted.expect("random numbers");
         let versions = headgate_protocol::VersionRange { min: 7, max: 9 };
@@ -248,9 +236,7 @@ fn a_refusal_that_cannot_be_written_is_still_the_cause() {
         scene.say(&hello);
         scene.reset();
         let error = scene.turn(&mut connection, true).expect_err("no common version");
-        assert!(matches!(error, ExchangeError::Version { .. }), "{error:?}");
-        drop(connection);
-        scene.end();
+        assert!(matches!(error, ConnectionError::Version { .. }), "{error:?}");
     }
 }
 
@@ -262,10 +248,8 @@ fn what_a_peer_said_before_it_closed_the_connection_is_reported_by_a_failed_writ
         scene.say_frame(&Frame::Error(ErrorFrame::new(None, 3004, "you broke a rule")));
         scene.reset();
         let error = scene.turn(&mut connection, false).expect_err("the peer is gone");
-        assert!(matches!(error, ExchangeError::Protocol { .. }), "{error:?}");
+        assert!(matches!(error, ConnectionError::Protocol { .. }), "{error:?}");
         assert!(error.to_string().contains("you broke a rule"), "{error}");
-        drop(connection);
-        scene.end();
     }
 }
 
@@ -276,24 +260,20 @@ fn a_refusal_that_was_not_read_is_reported_by_a_failed_write() {
         scene.say(VERSIONS);
         scene.reset();
         let error = scene.turn(&mut connection, false).expect_err("the peer is gone");
-        assert!(matches!(error, ExchangeError::Version { .. }), "{error:?}");
-        drop(connection);
-        scene.end();
+        assert!(matches!(error, ConnectionError::Version { .. }), "{error:?}");
     }
 }
 
 #[test]
 fn a_goodbye_that_was_not_read_counts_when_a_write_fails() {
     for mut scene in Scene::all() {
-        let (mut connection, partition) = scene.serving();
+        let mut connection = scene.serving();
         beat(&mut connection);
         scene.say_frame(&Frame::CloseRequest);
         scene.reset();
         let error = scene.turn(&mut connection, false).expect_err("the peer is gone");
         connection.disconnected(&error);
-        partition.check().expect("its consumer wanted nothing more");
-        drop((connection, partition));
-        scene.end();
+        scene.consumer.end().expect("it has ended").expect("it wanted nothing more");
     }
 }
 
@@ -304,9 +284,7 @@ fn a_peer_that_said_nothing_is_lost_by_the_error_of_the_write() {
         beat(&mut connection);
         scene.reset();
         let error = scene.turn(&mut connection, false).expect_err("the peer is gone");
-        let ExchangeError::PeerLost { detail, .. } = error else { panic!("{error:?}") };
+        let ConnectionError::PeerLost { detail, .. } = error else { panic!("{error:?}") };
         assert!(detail.contains("os error"), "{detail}");
-        drop(connection);
-        scene.end();
     }
 }

@@ -12,7 +12,7 @@ use crate::config::{BufferOptions, Config};
 use crate::environment::ShuffleEnvironment;
 use crate::net::mailbox::{Command, Mailbox};
 use crate::net::peers::Peers;
-use crate::net::simulator::wire::{Net, SimLink, address_of};
+use crate::net::simulator::wire::{Event, Net, SimLink, address_of};
 
 pub(super) struct Process {
     pub(super) env: ShuffleEnvironment,
@@ -58,14 +58,8 @@ impl Process {
         }
         let events = self.link.take_events();
         for event in events {
-            let Some(connection) = peers.connection(event.token) else { continue };
-            if event.readable {
-                connection.transport.can_read(event.ended);
-            }
-            if event.writable {
-                connection.transport.can_write();
-            }
-            worked = true;
+            let Event { token, readable, ended, writable } = event;
+            worked |= peers.report(token, readable, readable && ended, writable);
         }
         for token in self.link.watched() {
             worked |= peers.check_lease(token);

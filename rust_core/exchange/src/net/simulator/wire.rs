@@ -7,7 +7,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
-use crate::error::Result;
 use crate::net::lease::Lease;
 use crate::net::link::{Link, Stream};
 use crate::net::same_host::MOST_DESCRIPTORS;
@@ -256,7 +255,12 @@ impl SimLink {
 impl Link for SimLink {
     type Stream = SimStream;
 
-    fn dial(&mut self, peer: SocketAddr, token: usize, tries_same_host: bool) -> Result<SimStream> {
+    fn dial(
+        &mut self,
+        peer: SocketAddr,
+        token: usize,
+        tries_same_host: bool,
+    ) -> io::Result<SimStream> {
         let mut net = self.net.borrow_mut();
         let same_host = net.same_host && tries_same_host;
         let to = process_at(peer);

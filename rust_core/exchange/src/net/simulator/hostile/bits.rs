@@ -13,10 +13,10 @@ use headgate_record::compression::{Codec, Compressor};
 use headgate_record::event::{Barrier, Event, StopMode};
 use proptest::test_runner::TestRng;
 
-use crate::checksum;
 use crate::error::ExchangeError;
 use crate::event::data_type_of;
 use crate::gate::{CheckpointedInput, DataInput};
+use crate::net::checksum;
 use crate::net::link::Link;
 use crate::net::simulator::hostile::peer::Hostile;
 use crate::net::simulator::hostile::scene::{Scene, VICTIM};

@@ -16,9 +16,9 @@ use proptest::test_runner::TestRng;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::pwrite;
 
-use crate::checksum::Checksum;
 use crate::error::ExchangeError;
 use crate::gate::DataInput;
+use crate::net::checksum::Checksum;
 use crate::net::simulator::hostile::peer::Hostile;
 use crate::net::simulator::hostile::scene::{
     Beside, HONEST, SEGMENT, Scene, Tally, VICTIM, share_of_lies,

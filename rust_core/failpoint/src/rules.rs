@@ -1,5 +1,4 @@
-//! Failpoints: places at changes of state where tests inject faults. Only with the feature
-//! `failpoints`.
+//! The rules that say which failpoint does what, and the passes of each.
 //!
 //! Rules come from the environment variable `HEADGATE_FAILPOINTS` or from [`configure`]:
 //! `NAME=ACTION[@FIRST][*TIMES][?CHANCE]`, separated by `;`, and `seed=NUMBER` for the chances.
@@ -9,13 +8,10 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{LazyLock, Mutex};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
-
-use crate::error::ExchangeError;
-use crate::lock::lock;
 
 /// Environment variable with the rules, unless [`configure`] sets them.
 pub const VARIABLE: &str = "HEADGATE_FAILPOINTS";
@@ -50,19 +46,24 @@ static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
     Mutex::new(State { rules, seed, ..State::default() })
 });
 
+/// Takes the lock, also after a panic of its holder: nothing panics between two changes.
+fn lock() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Replaces all rules and clears all hits. An empty text removes all rules.
 ///
 /// # Errors
 /// The part of the text that cannot be parsed.
 pub fn configure(text: &str) -> Result<(), String> {
     let (rules, seed) = parse(text)?;
-    *lock(&STATE) = State { rules, seed, ..State::default() };
+    *lock() = State { rules, seed, ..State::default() };
     Ok(())
 }
 
 /// Returns the points that were passed since the last [`configure`], with their numbers of passes.
 pub fn hits() -> Vec<(&'static str, u64)> {
-    lock(&STATE).hits.iter().map(|(name, count)| (*name, *count)).collect()
+    lock().hits.iter().map(|(name, count)| (*name, *count)).collect()
 }
 
 fn parse(text: &str) -> Result<(Vec<Rule>, u64), String> {
@@ -106,7 +107,7 @@ fn parse(text: &str) -> Result<(Vec<Rule>, u64), String> {
 
 /// Counts a pass. Returns the action to take, if a rule asks for one.
 fn due(name: &'static str) -> Option<Action> {
-    let mut state = lock(&STATE);
+    let mut state = lock();
     let count = state.hits.entry(name).or_default();
     *count += 1;
     let count = *count;
@@ -119,11 +120,11 @@ fn due(name: &'static str) -> Option<Action> {
     (is_due && draw < rule.chance).then_some(rule.action)
 }
 
-/// Passes a point. Returns the error to fail with, if a rule asks for one.
-pub(crate) fn hit(name: &'static str) -> Option<ExchangeError> {
+/// Passes a point. Returns the text of the error to fail with, if a rule asks for one.
+pub fn hit(name: &'static str) -> Option<String> {
     // `due` has released the lock: other threads pass while this one sleeps.
     match due(name)? {
-        Action::Error => Some(ExchangeError::Aborted(format!("failpoint {name}"))),
+        Action::Error => Some(format!("failpoint {name}")),
         Action::Panic => panic!("failpoint {name}"),
         Action::Kill => {
             let _ = kill_process(getpid(), Signal::KILL);
@@ -138,6 +139,6 @@ pub(crate) fn hit(name: &'static str) -> Option<ExchangeError> {
 }
 
 /// Passes a point that cannot fail. Ignores an error.
-pub(crate) fn pass(name: &'static str) {
+pub fn pass(name: &'static str) {
     let _ = hit(name);
 }
