@@ -1,10 +1,13 @@
 //! Errors that cross connections: those of a connection here, and the reasons of ours for a consumer elsewhere.
+//!
+//! Decision: ADR 0046.
 
 use std::io::ErrorKind;
 
+use headgate_net::{ConnectionError, Reason, Refusal};
+
 use crate::descriptors;
 use crate::error::ExchangeError;
-use crate::net::{ConnectionError, Reason, Refusal};
 use crate::random;
 
 impl From<ConnectionError> for ExchangeError {

@@ -1,14 +1,15 @@
-//! The exchange layer: partitions, gates, channels, connections and the I/O thread.
+//! The exchange layer: partitions, gates and channels.
 //!
 //! ```text
 //!   ArrowWriter -> ResultPartition -> Subpartition --(local)--> LocalChannel  \
-//!                                        \-- net: one connection -->           InputGate -> RecordReader
-//!                                            per pair of processes  RemoteChannel /
+//!                                        \-- headgate_net ---------->           InputGate -> RecordReader
+//!                                                                   RemoteChannel /
 //! ```
 //!
 //! A [`ShuffleEnvironment`] owns all of these in one process. `writer` routes rows to
 //! subpartitions, `partition` and `subpartition` queue their buffers, `spill` keeps them on disk,
-//! `net` moves them between processes, and `gate` and `reader` read them.
+//! and `gate` and `reader` read them. The crate `headgate_net` moves them between processes: `serving`
+//! is what it sees of partitions, and `gate::RemoteChannel` what it sees of gates.
 
 #![forbid(unsafe_code)]
 
@@ -40,13 +41,14 @@ mod limits;
 mod lock;
 mod manager;
 mod metrics;
-mod net;
 mod panic_text;
 mod partition;
 mod random;
 mod reader;
 mod readiness;
 mod serving;
+#[cfg(test)]
+mod simulator;
 mod spanning;
 mod spill;
 mod spill_dirs;
@@ -76,7 +78,6 @@ pub use gate::{
 pub use heartbeat::HeartbeatManager;
 pub use kept::{KeptFile, SmallLimits, SmallSubpartition, keep_small};
 pub use metrics::{Passed, TaskTimes, Times};
-pub use net::{Connections, LentStats};
 pub use partition::{PartitionKind, PartitionOptions, ResultPartition, TaskEvent, TaskEvents};
 pub use reader::{ChannelStates, CheckpointNotice, Record, RecordReader};
 pub use readiness::Readiness;
@@ -94,6 +95,7 @@ pub use ::headgate_failpoint as failpoint;
 pub use headgate_memory::{
     Buffer, PoolStats, Unmapped, after_fork_in_child, after_fork_in_parent, before_fork,
 };
+pub use headgate_net::{Connections, LentStats};
 pub use headgate_protocol::{
     Alignment, CheckpointId, CheckpointOptions, DataType, HandshakeError, Key, PartitionId,
     Sequence,

@@ -1,15 +1,17 @@
 //! Partitions served to other processes: what a connection asks of the [`PartitionManager`] and of a view.
+//!
+//! Decision: ADR 0046.
 
 use std::sync::Arc;
 
+use headgate_net::{
+    Available, ConnectionError, DataNotifier, PartitionNotifier, Partitions, Polled, Reason,
+    Refusal, View,
+};
 use headgate_protocol::{PartitionId, PartitionRequest};
 
 use crate::connection_error::refusal_of;
 use crate::manager::{Lookup, PartitionListener, PartitionManager};
-use crate::net::{
-    Available, ConnectionError, DataNotifier, PartitionNotifier, Partitions, Polled, Reason,
-    Refusal, View,
-};
 use crate::view::{DataListener, ReadablePartition, SubpartitionView, ViewState};
 
 impl DataListener for DataNotifier {

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use headgate_memory::PoolStats;
+use headgate_net::{Connections, LentStats};
 use headgate_protocol::PartitionId;
 
 use crate::metrics::{Passed, TaskTimes, Times};
-use crate::net::{Connections, LentStats};
 
 use Metric::{Count, Share};
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use headgate_net::Polled;
 use headgate_protocol::{Next, Sequence};
 
 use crate::error::{ExchangeError, Result};
-use crate::net::Polled;
 
 /// Notified that a reader that found nothing should look again. Called outside every lock of the
 /// partition.

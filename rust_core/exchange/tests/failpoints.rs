@@ -31,7 +31,8 @@ fn alone() -> MutexGuard<'static, ()> {
 /// Returns all names in the sources, and true for those that can raise an error.
 fn names() -> BTreeMap<String, bool> {
     let mut found = BTreeMap::new();
-    let mut folders = vec![std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src")];
+    let crates = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut folders = ["exchange", "net"].map(|name| crates.join(name).join("src")).to_vec();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use headgate_memory::GlobalPool;
+use headgate_net::{Context, Listeners, Loans, Mailbox, Network, StartError, Traffic};
 use headgate_protocol::{HandshakeConfig, Key, VersionRange};
 
 use super::gates::Gates;
@@ -14,7 +15,6 @@ use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
 use crate::manager::PartitionManager;
 use crate::metrics::WaitTimes;
-use crate::net::{Context, Listeners, Loans, Mailbox, Network, StartError, Traffic};
 use crate::panic_text::panic_text;
 use crate::random::bytes;
 use crate::threads;
@@ -180,16 +180,16 @@ impl LazyNetwork {
 
     /// The connections that the I/O thread would drive, over this link, for a test to drive.
     #[cfg(test)]
-    pub(super) fn drive_by_hand<L: crate::net::Link>(
+    pub(super) fn drive_by_hand<L: headgate_net::simulation::Link>(
         &self,
         link: L,
         address: SocketAddr,
         mailbox: Arc<Mailbox>,
-    ) -> crate::net::Peers<L> {
+    ) -> headgate_net::simulation::Peers<L> {
         if self.config.same_host_link {
             self.pool.share();
         }
-        let peers = crate::net::Peers::new(link, self.context(Arc::clone(&mailbox)));
+        let peers = headgate_net::simulation::Peers::new(link, self.context(Arc::clone(&mailbox)));
         *lock(&self.network) = Some(Network::by_hand(mailbox, address));
         peers
     }

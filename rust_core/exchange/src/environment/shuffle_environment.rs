@@ -361,12 +361,12 @@ impl ShuffleEnvironment {
 #[cfg(test)]
 impl ShuffleEnvironment {
     /// The connections that the I/O thread would drive, over this link.
-    pub(crate) fn drive_by_hand<L: crate::net::Link>(
+    pub(crate) fn drive_by_hand<L: headgate_net::simulation::Link>(
         &self,
         link: L,
         address: SocketAddr,
-        mailbox: Arc<crate::net::Mailbox>,
-    ) -> crate::net::Peers<L> {
+        mailbox: Arc<headgate_net::Mailbox>,
+    ) -> headgate_net::simulation::Peers<L> {
         self.network.drive_by_hand(link, address, mailbox)
     }
 

@@ -3,12 +3,12 @@
 use std::fmt::Display;
 
 use headgate_memory::Buffer;
+use headgate_net::UpstreamMessage;
 use headgate_protocol::{
     ChannelStateBuilder, CheckpointId, DataType, Sequence, Totals, TotalsError,
 };
 
 use crate::error::{ExchangeError, Result};
-use crate::net::UpstreamMessage;
 use crate::stats::ChannelStats;
 
 /// The consumer's end of one subpartition.

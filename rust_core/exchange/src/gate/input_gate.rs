@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use headgate_memory::Process;
+use headgate_net::UpstreamMessage;
 use headgate_protocol::DataType;
 use headgate_record::Event;
 
@@ -23,7 +24,6 @@ use crate::gate::queue::{GateQueue, State, Turn};
 use crate::gate::slot::Slot;
 use crate::gate::wait::{wait_for, wait_until};
 use crate::metrics::{Idle, TaskIoMetrics, Timer};
-use crate::net::UpstreamMessage;
 use crate::stats::{ChannelStats, GateStats, Usage};
 
 /// The name in snapshots of a channel whose producer is not known.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use headgate_net::UpstreamMessage;
 use headgate_protocol::{ChannelStateBuilder, CheckpointId, DataType, Sequence, Totals};
 
 use crate::error::{ExchangeError, Result};
@@ -16,7 +17,6 @@ use crate::gate::queue::GateQueue;
 use crate::kept::Reading;
 use crate::lock::lock;
 use crate::metrics::{Passed, WaitTimes};
-use crate::net::UpstreamMessage;
 use crate::stats::{ChannelStats, Origin, Queued};
 
 struct State {

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use headgate_net::UpstreamMessage;
 use headgate_protocol::{
     ChannelStateBuilder, CheckpointId, DataType, Next, PartitionId, Sequence, Totals,
 };
@@ -15,7 +16,6 @@ use crate::gate::queue::GateQueue;
 use crate::lock::lock;
 use crate::manager::PartitionListener;
 use crate::metrics::Passed;
-use crate::net::UpstreamMessage;
 use crate::stats::{ChannelStats, Origin, Queued};
 use crate::view::{DataListener, ReadablePartition, SubpartitionView};
 

@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use headgate_memory::{Buffer, PooledSegment};
+use headgate_net::{Channel, ConnectionError, CreditSink, Target, UpstreamMessage};
 use headgate_protocol::{
     BufferHeader, BufferKind, ChannelId, ChannelStateBuilder, CheckpointId, DataType,
     PrioritizedDeque, QueuedFor, ReceiveChannel, Sequence,
@@ -21,7 +22,6 @@ use crate::gate::pool::{GatePool, SegmentConsumer};
 use crate::gate::queue::GateQueue;
 use crate::lock::lock;
 use crate::metrics::Passed;
-use crate::net::{Channel, ConnectionError, CreditSink, Target, UpstreamMessage};
 use crate::stats::{ChannelStats, Origin, Queued, Usage};
 
 /// The consumer's end of a subpartition of another process.

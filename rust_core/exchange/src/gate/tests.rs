@@ -10,6 +10,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use headgate_memory::{Buffer, GlobalPool};
+use headgate_net::{Channel, CreditSink, UpstreamMessage};
 use headgate_protocol::{
     ChannelId, DataType, Generation, PartitionId, ReceiveChannel, ReceiveLedger, Sequence,
 };
@@ -17,7 +18,6 @@ use headgate_record::{Event, StopMode};
 
 use super::*;
 use crate::config::BufferOptions;
-use crate::net::{Channel, CreditSink, UpstreamMessage};
 use crate::partition::{PartitionOptions, ResultPartition, Shared};
 use crate::spill::SpillManager;
 use crate::spill_dirs::SpillDirectories;

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use headgate_net::NetworkWaits;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::passed::COUNTS;
-use crate::net::NetworkWaits;
 use crate::stats::Waits;
 
 /// Adds up the waits of an environment.

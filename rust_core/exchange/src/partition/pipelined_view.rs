@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use headgate_net::Polled;
+
 use crate::error::{ExchangeError, Result};
-use crate::net::Polled;
 use crate::subpartition::Subpartition;
 use crate::view::{SubpartitionView, ViewState, ViewedPartition};
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
 use headgate_memory::{Buffer, SEGMENT_ALIGNMENT};
+use headgate_net::Polled;
 use headgate_protocol::{Next, Sequence, crc32c};
 
 use super::index::{Block, Index, Place};
@@ -13,7 +14,6 @@ use super::store::{Lane, READ_AHEAD, Store, StoreReader};
 use super::target::{self, Target};
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
-use crate::net::Polled;
 use crate::view::{DataListener, SubpartitionView, ViewState, ViewedPartition};
 
 struct State {

@@ -13,6 +13,7 @@ use arrow_array::{Int64Array, RecordBatch};
 use arrow_schema::{DataType as Type, Field, Schema};
 use bytes::Bytes;
 use headgate_memory::Buffer;
+use headgate_net::{Channel, Target};
 use headgate_protocol::{
     BufferHeader, ChannelId, DataType, Generation, ReceiveChannel, ReceiveLedger, Sequence,
 };
@@ -26,7 +27,6 @@ use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Result};
 use crate::gate::tests::NoSink;
 use crate::gate::{DataInput, InputGate, Place, RemoteChannel};
-use crate::net::{Channel, Target};
 use crate::partition::{PartitionOptions, ResultPartition};
 use crate::writer::ArrowWriter;
 

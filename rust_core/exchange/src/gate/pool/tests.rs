@@ -8,6 +8,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use headgate_memory::{Buffer, GlobalPool, LocalPool, PooledSegment};
+use headgate_net::{Channel, CreditSink, Target, UpstreamMessage};
 use headgate_protocol::{
     BufferHeader, ChannelId, DataType, Generation, ReceiveChannel, ReceiveLedger, Sequence, Totals,
 };
@@ -17,7 +18,6 @@ use super::*;
 use crate::gate::channel::InputChannel;
 use crate::gate::checkpointing::CheckpointedInput;
 use crate::gate::{DataInput, InputGate, Place, RemoteChannel};
-use crate::net::{Channel, CreditSink, Target, UpstreamMessage};
 use crate::subpartition::end_of_partition;
 use model::Model;
 
