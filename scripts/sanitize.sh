@@ -7,7 +7,7 @@ host="$(rustc -vV | sed -n 's/^host: //p')"
 # -Z flags are closed on stable. `--cfg asan` lets the crate memory mark its idle segments.
 export RUSTC_BOOTSTRAP=1
 export RUSTFLAGS="-Zsanitizer=address --cfg asan"
-for package in headgate-memory headgate-record headgate-exchange; do
+for package in headgate-memory headgate-record headgate-net headgate-exchange; do
     say "cargo test under AddressSanitizer: $package"
     cargo test --locked --target "$host" --target-dir "$CARGO_TARGET_DIR/asan" --package "$package" --lib --tests
 done

@@ -61,6 +61,7 @@ EXCHANGE = (
     "rust_core/protocol/*",
     "rust_core/record/*",
     "rust_core/exchange/*",
+    "rust_core/net/*",
     "rust_core/tls/*",
 )
 SPARK = ("python/headgate/spark/*", "rust_core/bindings/*", "tests/spark/*", "tests/kit/*")
@@ -81,7 +82,12 @@ PARTS = (
         "unsafe code that reads or writes what it must not",
         ("scripts/sanitize.sh",),
         6,
-        ("rust_core/memory/*", "rust_core/record/src/*", "rust_core/exchange/src/*"),
+        (
+            "rust_core/memory/*",
+            "rust_core/record/src/*",
+            "rust_core/net/src/*",
+            "rust_core/exchange/src/*",
+        ),
     ),
     Part(
         "deny",
@@ -125,6 +131,7 @@ PARTS = (
             "python/headgate/source/*",
             "python/headgate/stream/*",
             "rust_core/exchange/*",
+            "rust_core/net/*",
             "rust_core/tls/*",
             "tests/data_plane/*",
             "tests/driver/*",
@@ -153,7 +160,7 @@ PARTS = (
         pytest("tests/soak/network"),
         2,
         (
-            "rust_core/exchange/src/net/*",
+            "rust_core/net/src/*",
             "rust_core/tls/*",
             "tests/soak/network/*",
             "tests/faults/*",
@@ -175,7 +182,7 @@ PARTS = (
         (
             "rust_core/protocol/src/handshake/*",
             "rust_core/protocol/tests/forged.rs",
-            "rust_core/exchange/src/net/*",
+            "rust_core/net/src/*",
             "scripts/forged.sh",
             "tests/data_plane/test_forged.py",
         ),

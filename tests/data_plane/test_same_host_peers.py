@@ -124,7 +124,7 @@ def lent(**wrong):
     return part
 
 
-#: One lie of each sort; all others are in rust_core/exchange/src/net/simulator/hostile.
+#: One lie of each sort; all others are in rust_core/exchange/src/simulator/hostile.
 LIES = {
     "no lease": (no_lease, "without a lease"),
     "too many regions": (too_many_regions, "more than 1024 regions"),

@@ -1,4 +1,4 @@
-//! Failpoints for tests; see `headgate_exchange::failpoint`.
+//! Failpoints for tests; see `headgate_failpoint`.
 
 use headgate_exchange::failpoint;
 use pyo3::exceptions::PyValueError;

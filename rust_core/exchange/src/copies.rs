@@ -18,8 +18,6 @@ pub struct Copies {
     pub spilled: AtomicU64,
     /// Records that span buffers, split by the writer or assembled by the reader.
     pub spanning: AtomicU64,
-    /// Buffers lent by another process whose memory could not be mapped.
-    pub unmapped: AtomicU64,
 }
 
 impl Copies {

@@ -72,7 +72,7 @@ impl TimedFlush {
         }
         self.progress.store(WATCHED, relaxed);
         let flushed = catch_unwind(AssertUnwindSafe(|| {
-            fail_point!("flusher.flush", error => return Err(error));
+            fail_point!("flusher.flush", text => return Err(ExchangeError::Aborted(text)));
             Ok((self.flush)())
         }));
         let failed = match flushed {

@@ -1,27 +1,28 @@
-//! The exchange layer: partitions, gates, channels, connections and the I/O thread.
+//! The exchange layer: partitions, gates and channels.
 //!
 //! ```text
 //!   ArrowWriter -> ResultPartition -> Subpartition --(local)--> LocalChannel  \
-//!                                        \-- net: one connection -->           InputGate -> RecordReader
-//!                                            per pair of processes  RemoteChannel /
+//!                                        \-- headgate_net ---------->           InputGate -> RecordReader
+//!                                                                   RemoteChannel /
 //! ```
 //!
 //! A [`ShuffleEnvironment`] owns all of these in one process. `writer` routes rows to
 //! subpartitions, `partition` and `subpartition` queue their buffers, `spill` keeps them on disk,
-//! `net` moves them between processes, and `gate` and `reader` read them.
+//! and `gate` and `reader` read them. The crate `headgate_net` moves them between processes: `serving`
+//! is what it sees of partitions, and `gate::RemoteChannel` what it sees of gates.
 
 #![forbid(unsafe_code)]
 
 #[macro_use]
-mod failpoint_macro;
+extern crate headgate_failpoint;
 
 mod address;
 mod aligned;
 mod cgroup;
 mod channel_state;
-mod checksum;
 mod clock;
 mod config;
+mod connection_error;
 mod control;
 mod copies;
 mod counters;
@@ -29,8 +30,6 @@ mod descriptors;
 mod environment;
 mod error;
 mod event;
-#[cfg(feature = "failpoints")]
-pub mod failpoint;
 mod flink;
 mod flusher;
 mod gate;
@@ -42,12 +41,14 @@ mod limits;
 mod lock;
 mod manager;
 mod metrics;
-mod net;
 mod panic_text;
 mod partition;
 mod random;
 mod reader;
 mod readiness;
+mod serving;
+#[cfg(test)]
+mod simulator;
 mod spanning;
 mod spill;
 mod spill_dirs;
@@ -84,14 +85,17 @@ pub use spanning::SpanningOptions;
 pub use spill::KeptPartition;
 pub use spill_dirs::SpillDirectories;
 pub use stats::{
-    ChannelStats, Connections, DebloatStats, GateStats, LentStats, Metric, Metrics, Origin,
-    PartitionStats, Queued, SpillStats, Stats, SubpartitionStats, Usage, Waits,
+    ChannelStats, DebloatStats, GateStats, Metric, Metrics, Origin, PartitionStats, Queued,
+    SpillStats, Stats, SubpartitionStats, Usage, Waits,
 };
 pub use writer::{ArrowWriter, BufferTimeout, BytesWriter, Emitted, RecordWriter};
 
+#[cfg(feature = "failpoints")]
+pub use ::headgate_failpoint as failpoint;
 pub use headgate_memory::{
     Buffer, PoolStats, Unmapped, after_fork_in_child, after_fork_in_parent, before_fork,
 };
+pub use headgate_net::{Connections, LentStats};
 pub use headgate_protocol::{
     Alignment, CheckpointId, CheckpointOptions, DataType, HandshakeError, Key, PartitionId,
     Sequence,

@@ -1,5 +1,6 @@
 //! Random names and nonces from the operating system. Nobody must be able to predict them.
 
+use std::io;
 use std::sync::Arc;
 
 use crate::error::{ExchangeError, Result};
@@ -9,18 +10,26 @@ use crate::error::{ExchangeError, Result};
 /// # Errors
 /// When the operating system has none.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
+    bytes().map_err(|error| refused(Arc::new(error)))
+}
+
+/// Returns random bytes.
+///
+/// # Errors
+/// When the operating system has none.
+pub(crate) fn bytes<const N: usize>() -> io::Result<[u8; N]> {
     #[cfg(test)]
     if let Some(bytes) = seeded::next() {
         return Ok(bytes);
     }
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|error| refused(std::io::Error::other(error)))?;
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(bytes)
 }
 
-fn refused(error: std::io::Error) -> ExchangeError {
-    let doing = "the operating system gave no random bytes";
-    ExchangeError::System { doing, source: Arc::new(error) }
+/// Returns the error of an operating system without random bytes.
+pub(crate) fn refused(source: Arc<io::Error>) -> ExchangeError {
+    ExchangeError::System { doing: "the operating system gave no random bytes", source }
 }
 
 /// Random bytes of a simulated schedule. They come from its seed, so that the schedule can be
@@ -54,10 +63,12 @@ pub(crate) mod seeded {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     #[test]
     fn a_refused_call_is_not_reported_as_a_lack_of_memory() {
         let cause = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
-        let error = super::refused(cause).to_string();
+        let error = super::refused(Arc::new(cause)).to_string();
         assert_eq!(error, "the operating system gave no random bytes: permission denied");
     }
 }

@@ -64,12 +64,12 @@ impl SpillStore for RecordFiles {
     type Error = ExchangeError;
 
     fn create(&self) -> Result<RecordFile> {
-        fail_point!("record.spill_file", error => return Err(error));
+        fail_point!("record.spill_file", text => return Err(ExchangeError::Aborted(text)));
         Ok(RecordFile { file: self.directories.create()?, pieces: Vec::new() })
     }
 
     fn write(&self, file: &mut RecordFile, offset: usize, bytes: &[u8]) -> Result<()> {
-        fail_point!("record.spill", error => return Err(error));
+        fail_point!("record.spill", text => return Err(ExchangeError::Aborted(text)));
         file.file.write_all_at(bytes, offset as u64).map_err(failed("write a spill file"))?;
         file.written(offset, bytes);
         Copies::count(&self.copies.spilled, bytes.len());
@@ -78,7 +78,7 @@ impl SpillStore for RecordFiles {
 
     /// Reads into aligned memory, so that a page is read in place.
     fn read(&self, file: &RecordFile, offset: usize, length: usize) -> Result<Bytes> {
-        fail_point!("record.read_back", error => return Err(error));
+        fail_point!("record.read_back", text => return Err(ExchangeError::Aborted(text)));
         let (start, pieces) = file.covering(offset, length);
         let end = pieces.last().map_or(start, |piece| piece.end);
         let mut memory = MutableBuffer::from_len_zeroed(end - start);

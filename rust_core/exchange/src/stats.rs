@@ -4,31 +4,12 @@
 use std::time::Duration;
 
 use headgate_memory::PoolStats;
+use headgate_net::{Connections, LentStats};
 use headgate_protocol::PartitionId;
 
 use crate::metrics::{Passed, TaskTimes, Times};
 
 use Metric::{Count, Share};
-
-/// Open connections, by the link they run over.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Connections {
-    /// Connections over TCP.
-    pub tcp: usize,
-    /// Connections within the host, which share memory.
-    pub same_host: usize,
-}
-
-/// Buffers lent to processes of the same host.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LentStats {
-    /// Buffers on loan now.
-    pub now: usize,
-    /// Buffers lent since the environment was created.
-    pub buffers: u64,
-    /// Bytes of those buffers.
-    pub bytes: u64,
-}
 
 /// Buffers that wait in a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use headgate_memory::{Buffer, BufferConsumer};
+use headgate_net::Polled;
 use headgate_protocol::{CheckpointId, DataType, Next, Sequence, Totals};
 
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
 use crate::stats::SubpartitionStats;
-use crate::view::{DataListener, Polled, ViewState};
+use crate::view::{DataListener, ViewState};
 
 use state::{Item, State};
 pub(crate) use state::{Overtaken, end_of_partition};
@@ -232,7 +233,7 @@ impl Subpartition {
     /// # Errors
     /// When there was a reader before, or the partition failed.
     pub(crate) fn attach(&self, listener: Arc<dyn DataListener>) -> Result<Next> {
-        fail_point!("subpartition.attached", error => return Err(error));
+        fail_point!("subpartition.attached", text => return Err(ExchangeError::Aborted(text)));
         let mut state = self.lock();
         if let Some(failure) = &state.failure {
             return Err(failure.clone());

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use headgate_memory::Buffer;
-use headgate_protocol::{DataType, Next, Sequence};
+use headgate_net::Polled;
+use headgate_protocol::{Next, Sequence};
 
 use crate::error::{ExchangeError, Result};
 
@@ -29,21 +29,6 @@ pub(crate) trait DataListener: Send + Sync {
     fn priority_event(&self, _sequence: Sequence) {
         self.data_available();
     }
-}
-
-/// A buffer or event that was polled.
-#[derive(Debug)]
-pub(crate) struct Polled {
-    /// The bytes.
-    pub(crate) buffer: Buffer,
-    /// The kind of buffer or event.
-    pub(crate) data_type: DataType,
-    /// Data buffers queued behind this one.
-    pub(crate) backlog: u32,
-    /// Its number, counted at the poll: a priority event gets the next number too.
-    pub(crate) sequence: Sequence,
-    /// The kind of buffer that another poll would return.
-    pub(crate) next: Next,
 }
 
 /// The state of a subpartition as its reader sees it, read under one lock.

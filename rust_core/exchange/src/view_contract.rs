@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
+use headgate_net::Polled;
 use headgate_protocol::{DataType, Next};
 use headgate_record::{Event, Selector};
 
@@ -15,7 +16,7 @@ use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
 use crate::partition::{PartitionKind, PartitionOptions, ResultPartition};
-use crate::view::{DataListener, Polled, ReadablePartition, SubpartitionView};
+use crate::view::{DataListener, ReadablePartition, SubpartitionView};
 use crate::writer::BytesWriter;
 
 const SEGMENT: usize = 4096;

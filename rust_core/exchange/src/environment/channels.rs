@@ -14,7 +14,6 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::gate::{InputGate, KeptChannel, LocalChannel, LocalRequest, Place, RemoteChannel};
 use crate::manager::{Lookup, PartitionListener, PartitionManager};
-use crate::net::Command;
 
 /// Connects the channels of gates to the subpartitions that they read.
 pub(super) struct Channels {
@@ -105,7 +104,11 @@ impl Channels {
                 Err(local.not_found("is not here"))
             }
             Lookup::Waiting => {
-                network.mailbox()?.post(Command::AwaitPartition { timeout, id, request });
+                let partitions = Arc::clone(&self.partitions);
+                network.mailbox()?.call_after(timeout, move || {
+                    partitions.forget(id, &listener);
+                    request.timed_out();
+                });
                 Ok(())
             }
         }
@@ -149,7 +152,7 @@ impl Channels {
             schema_hash,
         };
         let process = address.process;
-        mailbox.post(Command::Open { peer, process, channel: Arc::clone(&channel), request });
+        mailbox.open(peer, process, Arc::<RemoteChannel>::clone(&channel), request);
         channel.ask_for_segments();
         gate.queue().upstream.requested(channel);
         Ok(Some(at))

@@ -1,20 +1,23 @@
 //! The I/O thread of an environment, started when it is first needed.
 
+use std::any::Any;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use headgate_memory::GlobalPool;
+use headgate_net::{Context, Listeners, Loans, Mailbox, Network, StartError, Traffic};
 use headgate_protocol::{HandshakeConfig, Key, VersionRange};
 
 use super::gates::Gates;
 use crate::config::Config;
-use crate::copies::Copies;
 use crate::descriptors;
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
 use crate::manager::PartitionManager;
 use crate::metrics::WaitTimes;
-use crate::net::{Context, Listeners, Loans, Mailbox, Network, Traffic};
+use crate::panic_text::panic_text;
+use crate::random::bytes;
+use crate::threads;
 
 /// Starts the I/O thread, and has what the thread needs.
 pub(super) struct LazyNetwork {
@@ -27,7 +30,6 @@ pub(super) struct LazyNetwork {
     pool: GlobalPool,
     partitions: Arc<PartitionManager>,
     gates: Arc<Gates>,
-    copies: Arc<Copies>,
     waits: Arc<WaitTimes>,
     traffic: Arc<Traffic>,
     loans: Arc<Loans>,
@@ -42,7 +44,6 @@ impl LazyNetwork {
         pool: GlobalPool,
         partitions: Arc<PartitionManager>,
         gates: Arc<Gates>,
-        copies: Arc<Copies>,
         waits: Arc<WaitTimes>,
     ) -> Self {
         Self {
@@ -53,7 +54,6 @@ impl LazyNetwork {
             pool,
             partitions,
             gates,
-            copies,
             waits,
             traffic: Arc::default(),
             loans: Arc::default(),
@@ -122,12 +122,20 @@ impl LazyNetwork {
     fn start(&self, listeners: Option<Listeners>) -> Result<Network> {
         let (gates, partitions) = (Arc::clone(&self.gates), Arc::clone(&self.partitions));
         let broken = Arc::clone(&self.broken);
-        let on_panic = move |cause: ExchangeError| {
+        let on_panic = move |panic: &(dyn Any + Send)| {
+            let text = panic_text(panic);
+            let cause = ExchangeError::Internal(format!("the I/O thread panicked: {text}"));
             broken.get_or_init(|| cause.clone());
             gates.fail_all(&cause);
             partitions.fail_all(&cause);
         };
-        Network::start(listeners, |mailbox| self.context(mailbox), on_panic)
+        let started = Network::start(listeners, |mailbox| self.context(mailbox), on_panic);
+        started.map_err(|error| match error {
+            StartError::Descriptors(error) => {
+                descriptors::refused("cannot start the I/O thread", error)
+            }
+            StartError::Thread(error) => threads::refused("I/O thread headgate-io", error),
+        })
     }
 
     fn context(&self, mailbox: Arc<Mailbox>) -> Context {
@@ -142,14 +150,14 @@ impl LazyNetwork {
                 max_segment: segment,
                 versions: VersionRange::SUPPORTED,
             },
-            partitions: Arc::clone(&self.partitions),
+            partitions: Arc::<PartitionManager>::clone(&self.partitions),
             partition_request_timeout: self.config.partition_request_timeout,
             idle_timeout: self.config.idle_timeout,
             same_host_link: self.config.same_host_link,
             tls: self.config.tls.clone(),
             traffic: Arc::clone(&self.traffic),
-            copies: Arc::clone(&self.copies),
-            waits: Arc::clone(&self.waits),
+            waits: Arc::<WaitTimes>::clone(&self.waits),
+            random: bytes,
             loans: Arc::clone(&self.loans),
             mailbox,
         }
@@ -172,16 +180,16 @@ impl LazyNetwork {
 
     /// The connections that the I/O thread would drive, over this link, for a test to drive.
     #[cfg(test)]
-    pub(super) fn drive_by_hand<L: crate::net::Link>(
+    pub(super) fn drive_by_hand<L: headgate_net::simulation::Link>(
         &self,
         link: L,
         address: SocketAddr,
         mailbox: Arc<Mailbox>,
-    ) -> crate::net::Peers<L> {
+    ) -> headgate_net::simulation::Peers<L> {
         if self.config.same_host_link {
             self.pool.share();
         }
-        let peers = crate::net::Peers::new(link, self.context(Arc::clone(&mailbox)));
+        let peers = headgate_net::simulation::Peers::new(link, self.context(Arc::clone(&mailbox)));
         *lock(&self.network) = Some(Network::by_hand(mailbox, address));
         peers
     }

@@ -63,7 +63,6 @@ impl ShuffleEnvironment {
             pool.clone(),
             Arc::clone(&partitions),
             Arc::clone(&gates),
-            Arc::clone(&shared.copies),
             Arc::clone(&shared.metrics.waits),
         );
         let waits = Arc::clone(&shared.metrics.waits);
@@ -166,7 +165,7 @@ impl ShuffleEnvironment {
         let shared = self.shared.clone();
         shared.metrics.timer.begin();
         let partition = ResultPartition::new(id, options, buffers, pool, disk, shared)?;
-        fail_point!("partition.registered", error => return Err(error));
+        fail_point!("partition.registered", text => return Err(ExchangeError::Aborted(text)));
         self.partitions.register(&partition)?;
         // Again: a panic of the I/O thread fails only the partitions that are registered by then.
         self.check()?;
@@ -340,7 +339,7 @@ impl ShuffleEnvironment {
             copied_scatter: self.shared.copies.scatter.load(Ordering::Relaxed),
             copied_coalesced: self.shared.copies.coalesced.load(Ordering::Relaxed),
             copied_pool_low: self.shared.copies.pool_low.load(Ordering::Relaxed),
-            copied_unmapped: self.shared.copies.unmapped.load(Ordering::Relaxed),
+            copied_unmapped: traffic.copied_unmapped(),
             copied_compacted: self.shared.copies.compacted.load(Ordering::Relaxed),
             copied_joined: self.shared.foreign.joined(),
             copied_spilled: self.shared.copies.spilled.load(Ordering::Relaxed),
@@ -362,12 +361,12 @@ impl ShuffleEnvironment {
 #[cfg(test)]
 impl ShuffleEnvironment {
     /// The connections that the I/O thread would drive, over this link.
-    pub(crate) fn drive_by_hand<L: crate::net::Link>(
+    pub(crate) fn drive_by_hand<L: headgate_net::simulation::Link>(
         &self,
         link: L,
         address: SocketAddr,
-        mailbox: Arc<crate::net::Mailbox>,
-    ) -> crate::net::Peers<L> {
+        mailbox: Arc<headgate_net::Mailbox>,
+    ) -> headgate_net::simulation::Peers<L> {
         self.network.drive_by_hand(link, address, mailbox)
     }
 

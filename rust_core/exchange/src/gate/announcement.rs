@@ -5,8 +5,6 @@ use headgate_memory::Buffer;
 use headgate_protocol::{DataType, PrioritizedDeque, Sequence};
 use headgate_record::{Event, EventError};
 
-use crate::error::{ExchangeError, Result};
-
 /// A buffer that waits for the reader.
 pub(super) struct Arrived {
     pub(super) buffer: Buffer,
@@ -25,13 +23,12 @@ impl Arrived {
     /// Returns the priority event that announces this barrier, with the barrier's number.
     ///
     /// # Errors
-    /// [`ExchangeError::Event`]: the bytes are no event that can be announced.
-    pub(super) fn announcement(&self) -> Result<Self> {
-        let unreadable = |error: EventError| ExchangeError::Event(error.to_string());
-        let announced = Box::new(Event::decode(self.buffer.as_slice()).map_err(unreadable)?);
+    /// The bytes are no event that can be announced.
+    pub(super) fn announcement(&self) -> Result<Self, EventError> {
+        let announced = Box::new(Event::decode(self.buffer.as_slice())?);
         let sequence_number = self.sequence.0.cast_signed();
         let event = Event::EventAnnouncement { sequence_number, announced };
-        let buffer = Buffer::from(event.encode().map_err(unreadable)?);
+        let buffer = Buffer::from(event.encode()?);
         Ok(Self::new(buffer, DataType::PrioritizedEventBuffer, self.sequence))
     }
 }

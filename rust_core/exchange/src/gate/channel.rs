@@ -1,10 +1,12 @@
 //! The interface of a gate's channels, local and remote.
 
-use std::num::NonZeroU32;
+use std::fmt::Display;
 
-use bytes::Bytes;
 use headgate_memory::Buffer;
-use headgate_protocol::{ChannelStateBuilder, CheckpointId, DataType, Sequence, Totals};
+use headgate_net::UpstreamMessage;
+use headgate_protocol::{
+    ChannelStateBuilder, CheckpointId, DataType, Sequence, Totals, TotalsError,
+};
 
 use crate::error::{ExchangeError, Result};
 use crate::stats::ChannelStats;
@@ -79,22 +81,12 @@ pub(crate) enum More {
     PriorityEvent,
 }
 
-/// A message from a channel to its producer, other than credit.
-#[derive(Debug, Clone)]
-pub(crate) enum UpstreamMessage {
-    /// An encoded event for the producing task.
-    TaskEvent(Bytes),
-    /// All records up to the end of data are processed.
-    Acknowledge,
-    /// The bytes a buffer should hold from now on.
-    BufferSize(NonZeroU32),
+/// Decodes the producer's totals, which follow the four bytes that say EndOfPartition.
+pub(super) fn totals_of(event: &[u8]) -> Result<Totals, TotalsError> {
+    Totals::decode(event.get(4..).unwrap_or_default())
 }
 
-/// Decodes the producer's totals, which follow the four bytes that say EndOfPartition.
-pub(super) fn totals_of(event: &[u8], channel: &str) -> Result<Totals> {
-    let body = event.get(4..).unwrap_or_default();
-    Totals::decode(body).map_err(|error| ExchangeError::Integrity {
-        channel: channel.to_owned(),
-        detail: error.to_string(),
-    })
+/// Returns the error of a channel whose bytes or counts differ from those that were sent.
+pub(super) fn integrity(channel: &str, detail: &dyn Display) -> ExchangeError {
+    ExchangeError::Integrity { channel: channel.to_owned(), detail: detail.to_string() }
 }

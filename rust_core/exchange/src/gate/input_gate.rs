@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use headgate_memory::Process;
+use headgate_net::UpstreamMessage;
 use headgate_protocol::DataType;
 use headgate_record::Event;
 
 use crate::error::{ExchangeError, Interrupt, Result};
-use crate::gate::channel::{InputChannel, More, Taken, UpstreamMessage};
+use crate::gate::channel::{InputChannel, More, Taken};
 use crate::gate::checkpointing::{
     CheckpointedChannel, CheckpointedChannels, CheckpointedInput, Checkpointing,
 };
@@ -103,7 +104,7 @@ impl InputGate {
         place: Place,
         make: impl FnOnce(usize) -> Result<Arc<C>>,
     ) -> Result<Option<(usize, Arc<C>)>> {
-        fail_point!("channel.added", error => return Err(error));
+        fail_point!("channel.added", text => return Err(ExchangeError::Aborted(text)));
         let mut state = self.queue.lock();
         let index = match place {
             Place::New => state.check_addable()?,

@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use headgate_net::UpstreamMessage;
 use headgate_protocol::{ChannelStateBuilder, CheckpointId, DataType, Sequence, Totals};
 
 use crate::error::{ExchangeError, Result};
-use crate::gate::channel::{InputChannel, More, Taken, UpstreamMessage, totals_of};
+use crate::gate::channel::{InputChannel, More, Taken, integrity, totals_of};
 use crate::gate::local::compare_totals;
 use crate::gate::queue::GateQueue;
 use crate::kept::Reading;
@@ -100,16 +101,14 @@ impl InputChannel for KeptChannel {
         let read = state.reading.read()?;
         drop(reads);
         let Some(read) = read else {
-            let (channel, detail) =
-                (self.name.clone(), "the index ends before the subpartition does");
-            return Err(ExchangeError::Integrity { channel, detail: detail.to_owned() });
+            return Err(integrity(&self.name, &"the index ends before the subpartition does"));
         };
         let mut totals = None;
         if read.data_type.is_buffer() {
             let plain_len = u32::try_from(read.buffer.plain_len()).expect("limited by the index");
             state.taken.add_buffer(plain_len);
         } else if read.data_type == DataType::EndOfPartition {
-            let sent = totals_of(&read.bytes, &self.name)?;
+            let sent = totals_of(&read.bytes).map_err(|error| integrity(&self.name, &error))?;
             compare_totals(&state.taken, &sent, &self.name)?;
             totals = Some(sent);
         }

@@ -4,12 +4,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use headgate_net::UpstreamMessage;
 use headgate_protocol::{
     ChannelStateBuilder, CheckpointId, DataType, Next, PartitionId, Sequence, Totals,
 };
 
 use crate::error::{ExchangeError, Result};
-use crate::gate::channel::{InputChannel, More, Taken, UpstreamMessage, totals_of};
+use crate::gate::channel::{InputChannel, More, Taken, integrity, totals_of};
 use crate::gate::persisting::Persisting;
 use crate::gate::queue::GateQueue;
 use crate::lock::lock;
@@ -125,7 +126,7 @@ impl LocalChannel {
     /// # Errors
     /// Another schema than expected, no such subpartition, or one that another channel reads.
     pub(crate) fn attach(self: &Arc<Self>, partition: &dyn ReadablePartition) -> Result<()> {
-        fail_point!("local.attached", error => return Err(error));
+        fail_point!("local.attached", text => return Err(ExchangeError::Aborted(text)));
         let written = partition.schema_hash();
         if self.schema_hash != [0; 32] && written.is_some_and(|it| it != self.schema_hash) {
             return Err(ExchangeError::SchemaRefused {
@@ -185,16 +186,14 @@ impl InputChannel for LocalChannel {
             ExchangeError::Aborted(text) => ExchangeError::ProducerFailed(text),
             other => other,
         })?;
-        fail_point!("local.taken", error => return Err(error));
+        fail_point!("local.taken", text => return Err(ExchangeError::Aborted(text)));
         let Some(polled) = polled else {
             if let Some(failure) = self.failure.get() {
                 return Err(failure.clone());
             }
             return if view.is_released() && !self.released.load(Ordering::Acquire) {
-                Err(ExchangeError::PeerLost {
-                    peer: self.name.clone(),
-                    detail: "the partition was closed before its end".to_owned(),
-                })
+                let detail = "the partition was closed before its end".to_owned();
+                Err(ExchangeError::PeerLost { peer: self.name.clone(), detail })
             } else {
                 Ok(None)
             };
@@ -206,7 +205,8 @@ impl InputChannel for LocalChannel {
             received.totals.add_buffer(plain_len);
             received.persisting.on_data(&polled.buffer, polled.data_type);
         } else if polled.data_type == DataType::EndOfPartition {
-            let sent = totals_of(polled.buffer.as_slice(), &self.name)?;
+            let sent = totals_of(polled.buffer.as_slice())
+                .map_err(|error| integrity(&self.name, &error))?;
             compare_totals(&received.totals, &sent, &self.name)?;
             totals = Some(sent);
         } else {
@@ -298,11 +298,9 @@ pub(super) fn compare_totals(received: &Totals, sent: &Totals, channel: &str) ->
     if (received.bytes, received.buffers) == (sent.bytes, sent.buffers) {
         return Ok(());
     }
-    Err(ExchangeError::Integrity {
-        channel: channel.to_owned(),
-        detail: format!(
-            "{} bytes in {} buffers arrived, {} bytes in {} buffers were sent",
-            received.bytes, received.buffers, sent.bytes, sent.buffers
-        ),
-    })
+    let detail = format_args!(
+        "{} bytes in {} buffers arrived, {} bytes in {} buffers were sent",
+        received.bytes, received.buffers, sent.bytes, sent.buffers
+    );
+    Err(integrity(channel, &detail))
 }

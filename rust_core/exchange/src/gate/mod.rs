@@ -28,7 +28,6 @@ mod upstream;
 mod wait;
 mod wake;
 
-pub(crate) use channel::UpstreamMessage;
 pub use checkpointing::{
     CheckpointedChannel, CheckpointedChannels, CheckpointedInput, Checkpointing,
 };
@@ -39,7 +38,7 @@ pub(crate) use input_gate::Place;
 pub(crate) use kept::KeptChannel;
 pub(crate) use local::{LocalChannel, LocalRequest};
 pub(crate) use pool::GatePool;
-pub(crate) use remote::{CreditSink, RemoteChannel, Target};
+pub(crate) use remote::RemoteChannel;
 pub(crate) use wait::{wait_for, wait_until};
 pub(crate) use wake::{Listeners, Wake};
 

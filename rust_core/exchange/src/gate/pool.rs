@@ -87,7 +87,7 @@ impl GatePool {
     fn collect(&self, count: usize) -> Result<Vec<PooledSegment>> {
         let mut segments = Vec::with_capacity(count);
         while segments.len() < count {
-            fail_point!("pool.exclusive", error => return Err(error));
+            fail_point!("pool.exclusive", text => return Err(ExchangeError::Aborted(text)));
             let queue = lock(&self.queue);
             if queue.misses_exclusive() {
                 break;
@@ -102,7 +102,7 @@ impl GatePool {
     }
 
     fn promise(&self) -> Result<usize> {
-        fail_point!("pool.promised", error => return Err(error));
+        fail_point!("pool.promised", text => return Err(ExchangeError::Aborted(text)));
         let mut promised = lock(&self.promised);
         let mut refused = None;
         for exclusive in (1..=self.exclusive).rev() {

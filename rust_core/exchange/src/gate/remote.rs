@@ -1,36 +1,28 @@
 //! A channel from another process: segments with credit, received pages, and credit announced again
 //! (spec 8.7).
 
+use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use headgate_memory::{Buffer, PooledSegment};
+use headgate_net::{Channel, ConnectionError, CreditSink, Target, UpstreamMessage};
 use headgate_protocol::{
     BufferHeader, BufferKind, ChannelId, ChannelStateBuilder, CheckpointId, DataType,
     PrioritizedDeque, QueuedFor, ReceiveChannel, Sequence,
 };
+use headgate_record::EventError;
+use headgate_record::compression::plain_len;
 
 use crate::error::{ExchangeError, Result};
 use crate::gate::announcement::{Arrived, prioritize};
-use crate::gate::channel::{InputChannel, More, Taken, UpstreamMessage, totals_of};
+use crate::gate::channel::{InputChannel, More, Taken, totals_of};
 use crate::gate::persisting::Persisting;
 use crate::gate::pool::{GatePool, SegmentConsumer};
 use crate::gate::queue::GateQueue;
 use crate::lock::lock;
 use crate::metrics::Passed;
 use crate::stats::{ChannelStats, Origin, Queued, Usage};
-
-/// Takes a channel's messages to its producer; the I/O thread's mailbox.
-pub(crate) trait CreditSink: Send + Sync {
-    /// Announces the channel's credit.
-    fn credit_available(&self, channel: Arc<RemoteChannel>);
-    /// Cancels the partition request.
-    fn cancel(&self, channel: Arc<RemoteChannel>);
-    /// Lets the producer continue behind a barrier.
-    fn resume(&self, channel: Arc<RemoteChannel>);
-    /// Sends any other message.
-    fn tell(&self, channel: Arc<RemoteChannel>, message: UpstreamMessage);
-}
 
 /// The consumer's end of a subpartition of another process.
 pub(crate) struct RemoteChannel {
@@ -59,16 +51,6 @@ struct State {
     released: bool,
     /// True from a barrier that the reader took until it resumes the channel.
     blocked: bool,
-}
-
-/// The memory for the payload of an arriving buffer.
-pub(crate) enum Target {
-    /// A segment that was announced as credit.
-    Segment(PooledSegment),
-    /// Ordinary memory of the exact size, for an event. The decoder limits the size.
-    Event(Vec<u8>),
-    /// None: the channel is released or failed.
-    Discard,
 }
 
 impl RemoteChannel {
@@ -113,16 +95,49 @@ impl RemoteChannel {
         self.this.upgrade().expect("called through an Arc")
     }
 
-    pub(crate) fn id(&self) -> ChannelId {
+    /// Fails the channel. Buffers that arrived before are still read.
+    fn end(&self, cause: ExchangeError) {
+        let mut state = self.lock();
+        if state.receive.declared().is_none() && !state.released {
+            state.failure.get_or_insert(cause);
+            state.receive.ledger_mut().stop();
+        }
+        drop(state);
+        self.queue.notify_non_empty(self.index);
+    }
+
+    /// Returns true if no message to the producer has an effect any more.
+    fn is_over(&self) -> bool {
+        let state = self.lock();
+        state.released || state.receive.declared().is_some() || state.failure.is_some()
+    }
+
+    /// Asks the gate's pool for a segment if the channel wants one.
+    pub(crate) fn ask_for_segments(&self) {
+        if self.wants().is_some() {
+            self.pool.ask(&self.consumer());
+        }
+    }
+
+    fn consumer(&self) -> Arc<dyn SegmentConsumer> {
+        self.me()
+    }
+
+    fn integrity(&self, error: &dyn Display) -> ConnectionError {
+        ConnectionError::Integrity { channel: self.name.clone(), detail: error.to_string() }
+    }
+}
+
+impl Channel for RemoteChannel {
+    fn id(&self) -> ChannelId {
         self.id
     }
 
-    pub(crate) fn name(&self) -> &str {
+    fn name(&self) -> &str {
         &self.name
     }
 
-    /// Accepts the header of a buffer: spends its credit and returns the memory for its payload.
-    pub(crate) fn begin(&self, header: &BufferHeader) -> Result<Target> {
+    fn begin(&self, header: &BufferHeader) -> Result<Target, ConnectionError> {
         let mut state = self.lock();
         if state.released || state.failure.is_some() {
             return Ok(Target::Discard);
@@ -149,14 +164,29 @@ impl RemoteChannel {
         Ok(Target::Segment(segment))
     }
 
-    /// Queues a complete buffer for the reader. A barrier with a timeout is announced ahead of the
+    fn freeze_compressed(
+        &self,
+        payload: PooledSegment,
+        size: usize,
+        sequence: Sequence,
+    ) -> Option<Buffer> {
+        match plain_len(&payload[..size], payload.len()) {
+            Ok(plain_len) => Some(Buffer::freeze_compressed(payload, size, plain_len)),
+            Err(error) => {
+                self.end(ExchangeError::damaged(&self.name, sequence, &error));
+                None
+            }
+        }
+    }
+
+    /// A barrier with a timeout is announced ahead of the
     /// buffers that arrived before it.
-    pub(crate) fn deliver(
+    fn deliver(
         &self,
         buffer: Buffer,
         data_type: DataType,
         sequence: Sequence,
-    ) -> Result<()> {
+    ) -> Result<(), ConnectionError> {
         let mut state = self.lock();
         if state.released {
             return Ok(());
@@ -166,7 +196,7 @@ impl RemoteChannel {
             state.receive.on_compressed(plain_len);
         }
         if data_type == DataType::EndOfPartition {
-            let totals = totals_of(buffer.as_slice(), &self.name)?;
+            let totals = totals_of(buffer.as_slice()).map_err(|error| self.integrity(&error))?;
             state.receive.on_end(totals).map_err(|error| self.integrity(&error))?;
         }
         if data_type.is_buffer() {
@@ -178,7 +208,9 @@ impl RemoteChannel {
         let announced = data_type.requires_announcement();
         let priority = announced || data_type.has_priority();
         if announced {
-            state.received.add_priority(arrived.announcement()?);
+            let announcement = arrived.announcement();
+            let unreadable = |error: EventError| ConnectionError::Event(error.to_string());
+            state.received.add_priority(announcement.map_err(unreadable)?);
         }
         if data_type.has_priority() {
             state.received.add_priority(arrived);
@@ -195,8 +227,7 @@ impl RemoteChannel {
         Ok(())
     }
 
-    /// Records the announced backlog of a channel that has no credit, so that no header could carry it.
-    pub(crate) fn on_backlog(&self, backlog: NonZeroU32) {
+    fn on_backlog(&self, backlog: NonZeroU32) {
         let mut state = self.lock();
         if !state.released && state.failure.is_none() {
             state.receive.ledger_mut().on_backlog(backlog.get());
@@ -205,47 +236,17 @@ impl RemoteChannel {
         self.ask_for_segments();
     }
 
-    /// Takes the credit to announce.
-    pub(crate) fn take_credit(&self) -> Option<NonZeroU32> {
+    fn take_credit(&self) -> Option<NonZeroU32> {
         fail_point!("credit.announced");
         self.lock().receive.ledger_mut().take_unannounced()
     }
 
-    /// Fails the channel. Buffers that arrived before are still read.
-    pub(crate) fn fail(&self, cause: ExchangeError) {
-        let mut state = self.lock();
-        if state.receive.declared().is_none() && !state.released {
-            state.failure.get_or_insert(cause);
-            state.receive.ledger_mut().stop();
-        }
-        drop(state);
-        self.queue.notify_non_empty(self.index);
-    }
-
-    /// Records that the resume is sent: credit announced from now on arrives after it.
-    pub(crate) fn resumed(&self) {
+    fn resumed(&self) {
         self.lock().receive.ledger_mut().on_resumed();
     }
 
-    /// Returns true if no message to the producer has an effect any more.
-    fn is_over(&self) -> bool {
-        let state = self.lock();
-        state.released || state.receive.declared().is_some() || state.failure.is_some()
-    }
-
-    /// Asks the gate's pool for a segment if the channel wants one.
-    pub(crate) fn ask_for_segments(&self) {
-        if self.wants().is_some() {
-            self.pool.ask(&self.consumer());
-        }
-    }
-
-    fn consumer(&self) -> Arc<dyn SegmentConsumer> {
-        self.me()
-    }
-
-    fn integrity(&self, error: &dyn std::fmt::Display) -> ExchangeError {
-        ExchangeError::Integrity { channel: self.name.clone(), detail: error.to_string() }
+    fn fail(&self, cause: ConnectionError) {
+        self.end(cause.into());
     }
 }
 
@@ -390,6 +391,6 @@ impl SegmentConsumer for RemoteChannel {
     }
 
     fn fail(&self, cause: ExchangeError) {
-        self.fail(cause);
+        self.end(cause);
     }
 }

@@ -10,6 +10,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use headgate_memory::{Buffer, GlobalPool};
+use headgate_net::{Channel, CreditSink, UpstreamMessage};
 use headgate_protocol::{
     ChannelId, DataType, Generation, PartitionId, ReceiveChannel, ReceiveLedger, Sequence,
 };
@@ -24,13 +25,13 @@ use crate::spill_dirs::SpillDirectories;
 pub(super) struct NoSink;
 
 impl CreditSink for NoSink {
-    fn credit_available(&self, _channel: Arc<RemoteChannel>) {}
+    fn credit_available(&self, _channel: Arc<dyn Channel>) {}
 
-    fn cancel(&self, _channel: Arc<RemoteChannel>) {}
+    fn cancel(&self, _channel: Arc<dyn Channel>) {}
 
-    fn resume(&self, _channel: Arc<RemoteChannel>) {}
+    fn resume(&self, _channel: Arc<dyn Channel>) {}
 
-    fn tell(&self, _channel: Arc<RemoteChannel>, _message: UpstreamMessage) {}
+    fn tell(&self, _channel: Arc<dyn Channel>, _message: UpstreamMessage) {}
 }
 
 pub(crate) fn pool() -> GlobalPool {

@@ -4,10 +4,11 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use headgate_net::UpstreamMessage;
 use headgate_record::Event;
 
 use crate::error::{ExchangeError, Result};
-use crate::gate::channel::{InputChannel, UpstreamMessage};
+use crate::gate::channel::InputChannel;
 use crate::lock::lock;
 
 /// Task events that are kept for channels to come.

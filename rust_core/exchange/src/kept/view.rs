@@ -2,11 +2,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use headgate_net::Polled;
+
 use super::damage::DamageReport;
 use super::reading::Reading;
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
-use crate::view::{Polled, SubpartitionView, ViewState};
+use crate::view::{SubpartitionView, ViewState};
 
 struct State {
     reading: Reading,

@@ -17,4 +17,4 @@ pub(crate) use idle::Idle;
 pub use passed::Passed;
 pub(crate) use task_io::TaskIoMetrics;
 pub(crate) use timer::{Timer, Wait};
-pub(crate) use waits::{DiskWait, HoldUp, MemoryWait, WaitTimes};
+pub(crate) use waits::{DiskWait, MemoryWait, WaitTimes};

@@ -1,9 +1,9 @@
 //! Times that an environment waits: for files, memory, connections, its I/O thread.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use headgate_net::NetworkWaits;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::passed::COUNTS;
@@ -38,10 +38,6 @@ pub(crate) struct MemoryWait<'a> {
     hold_ups: Option<u64>,
 }
 
-/// Counts a connection as held up until it is dropped.
-#[derive(Debug)]
-pub(crate) struct HoldUp(Arc<WaitTimes>);
-
 impl WaitTimes {
     /// Counts the use of a file, without the processor time of this thread: a disk is slow if threads
     /// sleep.
@@ -52,24 +48,6 @@ impl WaitTimes {
     /// Counts a wait for a segment if no connection is held up from its beginning to its end.
     pub(crate) fn memory(&self) -> MemoryWait<'_> {
         MemoryWait { waits: self, began: Instant::now(), hold_ups: self.without_hold_up() }
-    }
-
-    /// Counts a connection as held up.
-    pub(crate) fn hold_up(self: &Arc<Self>) -> HoldUp {
-        // In this order: a wait that sees no connection held up sees the new number at its end.
-        self.held_up.fetch_add(1, Ordering::SeqCst);
-        self.hold_ups.fetch_add(1, Ordering::SeqCst);
-        HoldUp(Arc::clone(self))
-    }
-
-    /// Notes the time for which the network has limited one connection.
-    pub(crate) fn note_link(&self, limited: Duration) {
-        self.link.fetch_max(nanoseconds(limited), Ordering::Relaxed);
-    }
-
-    /// Notes the processor time of the I/O thread, which calls this.
-    pub(crate) fn note_io(&self) {
-        self.io.store(nanoseconds(thread_time()), Ordering::Relaxed);
     }
 
     /// All times so far.
@@ -102,9 +80,24 @@ impl Drop for MemoryWait<'_> {
     }
 }
 
-impl Drop for HoldUp {
-    fn drop(&mut self) {
-        self.0.held_up.fetch_sub(1, Ordering::SeqCst);
+impl NetworkWaits for WaitTimes {
+    fn hold_up_began(&self) {
+        // In this order: a wait that sees no connection held up sees the new number at its end.
+        self.held_up.fetch_add(1, Ordering::SeqCst);
+        self.hold_ups.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn hold_up_ended(&self) {
+        self.held_up.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn network_limited(&self, time: Duration) {
+        self.link.fetch_max(nanoseconds(time), Ordering::Relaxed);
+    }
+
+    /// Notes the processor time of the I/O thread.
+    fn io_worked(&self) {
+        self.io.store(nanoseconds(thread_time()), Ordering::Relaxed);
     }
 }
 
@@ -154,8 +147,8 @@ mod tests {
     #[test]
     fn the_connection_that_the_network_limits_most_counts() {
         let waits = WaitTimes::default();
-        waits.note_link(5 * MS);
-        waits.note_link(3 * MS);
+        waits.network_limited(5 * MS);
+        waits.network_limited(3 * MS);
         assert_eq!(waits.totals().link_ns, 5_000_000);
     }
 
@@ -165,13 +158,13 @@ mod tests {
         fn a_wait_counts_only_if_no_connection_is_held_up_during_it(
             steps in prop::collection::vec(0_usize..5, 1..60),
         ) {
-            let waits = Arc::<WaitTimes>::default();
-            let mut held = [const { None }; 3];
+            let waits = WaitTimes::default();
+            let mut held = [false; 3];
             let (mut waiting, mut was_held) = (None::<MemoryWait<'_>>, false);
             for step in steps {
                 match step {
                     0 => {
-                        was_held = held.iter().any(Option::is_some);
+                        was_held = held.contains(&true);
                         waiting = Some(waits.memory());
                     }
                     1 => {
@@ -185,8 +178,9 @@ mod tests {
                     }
                     connection => {
                         let held = &mut held[connection - 2];
-                        *held = if held.is_some() { None } else { Some(waits.hold_up()) };
-                        was_held |= held.is_some();
+                        *held = !*held;
+                        if *held { waits.hold_up_began() } else { waits.hold_up_ended() }
+                        was_held |= *held;
                     }
                 }
             }

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use headgate_net::Polled;
+
 use crate::error::{ExchangeError, Result};
 use crate::subpartition::Subpartition;
-use crate::view::{Polled, SubpartitionView, ViewState, ViewedPartition};
+use crate::view::{SubpartitionView, ViewState, ViewedPartition};
 
 /// Reads one subpartition and reports to its partition.
 pub(super) struct PipelinedView {

@@ -87,7 +87,7 @@ impl Segments {
     /// Why the partition failed.
     pub(crate) fn try_request(&self, subpartition: Option<usize>) -> Result<Option<PooledSegment>> {
         self.output.check()?;
-        fail_point!("pool.requested", error => return Err(error));
+        fail_point!("pool.requested", text => return Err(ExchangeError::Aborted(text)));
         self.pool.try_request_for(subpartition).map_err(refused)
     }
 

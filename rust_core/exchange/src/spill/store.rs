@@ -182,7 +182,7 @@ impl Store {
             };
         }
         let used = file.used();
-        fail_point!("spill.writes", error => return Err(error));
+        fail_point!("spill.writes", text => return Err(ExchangeError::Aborted(text)));
         *region = file.write(*region, &pieces).map_err(|error| self.io("write", bytes, error))?;
         drop(used);
         for ((lane, number, _), extent) in batch.iter().zip(extents) {

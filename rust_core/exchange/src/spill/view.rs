@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
 use headgate_memory::{Buffer, SEGMENT_ALIGNMENT};
+use headgate_net::Polled;
 use headgate_protocol::{Next, Sequence, crc32c};
 
 use super::index::{Block, Index, Place};
@@ -13,7 +14,7 @@ use super::store::{Lane, READ_AHEAD, Store, StoreReader};
 use super::target::{self, Target};
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
-use crate::view::{DataListener, Polled, SubpartitionView, ViewState, ViewedPartition};
+use crate::view::{DataListener, SubpartitionView, ViewState, ViewedPartition};
 
 struct State {
     /// Number of the block that the next poll takes.
@@ -216,7 +217,7 @@ impl Fill for StoredView {
         };
         let this: Weak<dyn Fill> = Weak::<Self>::clone(&self.this);
         let read = target::of_plan(&plan, &self.store, &this).and_then(|mut targets| {
-            fail_point!("spill.reads", error => return Err(error));
+            fail_point!("spill.reads", text => return Err(ExchangeError::Aborted(text)));
             let mut padding = [[0; SEGMENT_ALIGNMENT]; READ_AHEAD];
             let mut slices: Vec<&mut [u8]> = Vec::with_capacity(2 * READ_AHEAD);
             for (number, (target, padding)) in targets.iter_mut().zip(&mut padding).enumerate() {

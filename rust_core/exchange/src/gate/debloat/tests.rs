@@ -13,6 +13,7 @@ use arrow_array::{Int64Array, RecordBatch};
 use arrow_schema::{DataType as Type, Field, Schema};
 use bytes::Bytes;
 use headgate_memory::Buffer;
+use headgate_net::{Channel, Target};
 use headgate_protocol::{
     BufferHeader, ChannelId, DataType, Generation, ReceiveChannel, ReceiveLedger, Sequence,
 };
@@ -25,7 +26,7 @@ use crate::config::Config;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Result};
 use crate::gate::tests::NoSink;
-use crate::gate::{DataInput, InputGate, Place, RemoteChannel, Target};
+use crate::gate::{DataInput, InputGate, Place, RemoteChannel};
 use crate::partition::{PartitionOptions, ResultPartition};
 use crate::writer::ArrowWriter;
 

@@ -8,6 +8,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use headgate_memory::{Buffer, GlobalPool, LocalPool, PooledSegment};
+use headgate_net::{Channel, CreditSink, Target, UpstreamMessage};
 use headgate_protocol::{
     BufferHeader, ChannelId, DataType, Generation, ReceiveChannel, ReceiveLedger, Sequence, Totals,
 };
@@ -16,9 +17,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::gate::channel::InputChannel;
 use crate::gate::checkpointing::CheckpointedInput;
-use crate::gate::{
-    CreditSink, DataInput, InputGate, Place, RemoteChannel, Target, UpstreamMessage,
-};
+use crate::gate::{DataInput, InputGate, Place, RemoteChannel};
 use crate::subpartition::end_of_partition;
 use model::Model;
 
@@ -70,21 +69,21 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Keeps the channels that have credit to announce, as the I/O thread's mailbox does.
 #[derive(Default)]
-struct Mailbox(Mutex<Vec<Arc<RemoteChannel>>>);
+struct Mailbox(Mutex<Vec<Arc<dyn Channel>>>);
 
 impl CreditSink for Mailbox {
-    fn credit_available(&self, channel: Arc<RemoteChannel>) {
+    fn credit_available(&self, channel: Arc<dyn Channel>) {
         lock(&self.0).push(channel);
     }
 
-    fn cancel(&self, _channel: Arc<RemoteChannel>) {}
+    fn cancel(&self, _channel: Arc<dyn Channel>) {}
 
-    fn resume(&self, channel: Arc<RemoteChannel>) {
+    fn resume(&self, channel: Arc<dyn Channel>) {
         channel.resumed();
         lock(&self.0).push(channel);
     }
 
-    fn tell(&self, _channel: Arc<RemoteChannel>, _message: UpstreamMessage) {}
+    fn tell(&self, _channel: Arc<dyn Channel>, _message: UpstreamMessage) {}
 }
 
 /// One channel, and what its producer knows.
