@@ -61,6 +61,12 @@ mod view;
 mod view_contract;
 mod writer;
 
+/// The failpoints of this process, for tests.
+#[cfg(feature = "failpoints")]
+pub mod failpoint {
+    pub use headgate_failpoint::{VARIABLE, configure, hits};
+}
+
 pub use address::Address;
 pub use channel_state::{ChannelRecord, decode_channel_state};
 pub use config::{BufferDebloatOptions, BufferOptions, Config};
@@ -90,8 +96,6 @@ pub use stats::{
 };
 pub use writer::{ArrowWriter, BufferTimeout, BytesWriter, Emitted, RecordWriter};
 
-#[cfg(feature = "failpoints")]
-pub use ::headgate_failpoint as failpoint;
 pub use headgate_memory::{
     Buffer, PoolStats, Unmapped, after_fork_in_child, after_fork_in_parent, before_fork,
 };
