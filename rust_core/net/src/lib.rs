@@ -17,7 +17,7 @@
 //! | [`Partitions`], [`View`] | the subpartitions that this process serves, and one consumer's position |
 //! | [`NetworkWaits`] | told of what limits the connections |
 //!
-//! Decisions: ADRs 0019, 0031 and 0046.
+//! Decisions: ADR 0019, ADR 0031 and ADR 0046.
 
 #![forbid(unsafe_code)]
 // Without simulations nobody reaches the connections themselves.
