@@ -188,7 +188,7 @@ def test_files_are_deleted_once_the_plan_is_garbage(spark, wide):
         spark.sparkContext._jvm.System.gc()
         return not mine & set(files(spark))
 
-    wait_until(are_gone, "the files of a plan that is garbage are gone", 60)
+    wait_until(are_gone, "the files of a plan that is garbage are gone", 180)
 
 
 def test_statistics_tell_of_both_stages(numbers, wide):
