@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import pickle
 import tempfile
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from pyarrow import feather
 from tests.kit.contexts import enumerated, read_all, table_of
 
+from headgate.errors import OptionError
 from headgate.source import FileSource, read
 
 UTC = dt.UTC
@@ -187,6 +189,29 @@ def test_a_filter_may_use_columns_that_are_not_given(grouped):
     source = FileSource(grouped).with_columns(["text"]).with_filter(pc.field("key") == 7)
     with read(source) as records:
         assert [batch.to_pylist() for batch in records] == [[{"text": "row 7"}]]
+
+
+def test_columns_that_are_computed_are_those_of_a_dataset(grouped):
+    columns = {
+        "text": pc.field("key"),
+        "twice": pc.field("key") * 2,
+        "all": pc.scalar("x"),
+        "key": pc.starts_with(pc.field("text"), pattern="row 1"),
+    }
+    row_filter = pc.field("text") != "row 7"
+    source = pickle.loads(pickle.dumps(FileSource(grouped, columns=columns, filter=row_filter)))
+    wanted = ds.dataset(grouped).to_table(columns=columns, filter=row_filter)
+    assert source.schema == wanted.schema
+    assert table_of(source, read_all(source, enumerated(source))) == wanted
+    fewer = source.with_columns(["key", "all"])
+    assert table_of(fewer, read_all(fewer, enumerated(fewer))) == wanted.select(["key", "all"])
+    only = FileSource(grouped, columns={"all": pc.scalar(1)})
+    assert (
+        table_of(only, read_all(only, enumerated(only))).num_rows
+        == ds.dataset(grouped).count_rows()
+    )
+    with pytest.raises(OptionError, match="a computed column does not fit the columns"):
+        FileSource(grouped, columns={"x": pc.field("text") + 1}).schema  # noqa: B018 - raises
 
 
 def test_filters_add_up(grouped):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import pickle
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +15,7 @@ import pytest
 from pyarrow import feather
 from tests.kit.contexts import enumerated, read_all, table_of
 
-from headgate.errors import OptionError, SchemaMismatchError
+from headgate.errors import OptionError, SchemaMismatchError, SourceError
 from headgate.source import FileSource
 from headgate.source.files.partitions import folder_values, with_folder_columns
 
@@ -144,6 +146,43 @@ def test_texts_that_are_integers(number):
 def test_another_way_of_partitioning():
     with pytest.raises(OptionError, match="partitioning='directory'"):
         FileSource("/data", partitioning="directory")
+
+
+def two_files(tmp_path):
+    """Return two files, values of columns for each, and the schema of all columns."""
+    paths = [str(tmp_path / name) for name in ("a.parquet", "b.parquet")]
+    for first, path in enumerate(paths):
+        pq.write_table(pa.table({"id": [2 * first, 2 * first + 1], "k": ["own", "own"]}), path)
+    values = {paths[0]: {"k": "x", "day": dt.date(2026, 1, 31)}, paths[1]: {"k": None, "day": None}}
+    return values, pa.schema([("id", pa.int64()), ("k", pa.string()), ("day", pa.date32())])
+
+
+def test_values_that_are_given_for_each_file(tmp_path):
+    values, schema = two_files(tmp_path)
+    wanted = [
+        {"id": 2 * place + n, **columns}
+        for place, columns in enumerate(values.values())
+        for n in (0, 1)
+    ]
+    source = FileSource(list(values), schema=schema, partitioning=values)
+    travelled = pickle.loads(pickle.dumps(source))
+    assert rows(travelled) == (sorted(map(repr, wanted)), 2)
+    less = FileSource(
+        list(values), schema=schema, partitioning=values, filter=pc.field("k").is_null()
+    )
+    assert rows(less) == (sorted(map(repr, wanted[2:])), 1)
+
+
+def test_values_that_are_wrong_or_missing(tmp_path):
+    values, schema = two_files(tmp_path)
+    first, *_ = values
+    with pytest.raises(OptionError, match="has columns without a type"):
+        FileSource(list(values), schema=schema.remove(2), partitioning=values)
+    with pytest.raises(SchemaMismatchError, match=f"the value 'x' of day for {first} is no date32"):
+        FileSource(list(values), schema=schema, partitioning={first: {"day": "x"}})
+    source = FileSource(list(values), schema=schema, partitioning={first: values[first]})
+    with pytest.raises(SourceError, match=r"partitioning has no values for .*b.parquet"):
+        enumerated(source)
 
 
 def test_it_is_an_option(tmp_path):

@@ -125,7 +125,7 @@ class RowFilter:
     def __init__(self, expression: pc.Expression, schema: pa.Schema) -> None:
         self._expression = expression
         try:
-            kind = self._evaluate(schema.empty_table()).type
+            kind = evaluated([expression], schema.empty_table()).column(0).type
         except (pa.ArrowException, ValueError, TypeError, KeyError) as error:
             raise OptionError(
                 f"filter {expression} does not fit the columns: {error}",
@@ -142,21 +142,85 @@ class RowFilter:
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows for which the expression is true; the batch itself if that is all."""
-        mask = self._evaluate(pa.Table.from_batches([batch])).combine_chunks()
+        table = evaluated([self._expression], pa.Table.from_batches([batch]))
+        mask = table.column(0).combine_chunks()
         if mask.true_count == batch.num_rows:
             return batch
         return batch.filter(mask)
 
-    def _evaluate(self, table: pa.Table) -> pa.ChunkedArray:
-        from pyarrow import acero  # noqa: PLC0415 - slow to import, and only filters need it
 
-        plan = acero.Declaration.from_sequence(
-            [
-                acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
-                acero.Declaration("project", acero.ProjectNodeOptions([self._expression], ["it"])),
-            ]
+class Projection:
+    """Computes columns.
+
+    Args:
+        columns: names of the columns of the result, in order.
+        computed: those of them that are computed -> their expressions.
+        schema: the schema of the batches.
+
+    Raises:
+        OptionError: an expression does not fit the schema.
+    """
+
+    def __init__(
+        self, columns: Sequence[str], computed: Mapping[str, pc.Expression], schema: pa.Schema
+    ) -> None:
+        import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
+
+        fields = {name: pc.field(name) for name in schema.names}
+        #: Name of a column -> the column of the batches that it is.
+        self._renamed = {name: name for name in columns if name not in computed}
+        self._expressions: dict[str, pc.Expression] = {}
+        for name, expression in computed.items():
+            same = [field for field, it in fields.items() if expression.equals(it)]
+            if same:
+                self._renamed[name] = same[0]
+            else:
+                self._expressions[name] = expression
+        try:
+            kinds = evaluated(list(self._expressions.values()), schema.empty_table()).schema
+        except (pa.ArrowException, ValueError, TypeError, KeyError) as error:
+            raise OptionError(
+                f"a computed column does not fit the columns: {error}",
+                asked=", ".join(f"{name}={it}" for name, it in self._expressions.items()),
+                have=", ".join(f"{field.name} {field.type}" for field in schema),
+                remedy="expressions of columns of the source, with values of their types",
+            ) from error
+        types = dict(zip(self._expressions, kinds.types, strict=True))
+        #: The schema of the result.
+        self.schema = pa.schema(
+            schema.field(self._renamed[name]).with_name(name)
+            if name in self._renamed
+            else pa.field(name, types[name])
+            for name in columns
         )
-        return plan.to_table(use_threads=False).column(0)
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns of the result for the rows of a batch."""
+        table = evaluated(list(self._expressions.values()), pa.Table.from_batches([batch]))
+        computed = dict(zip(self._expressions, table.columns, strict=True))
+        columns = [
+            batch.column(self._renamed[name])
+            if name in self._renamed
+            else computed[name].combine_chunks()
+            for name in self.schema.names
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def evaluated(expressions: Sequence[pc.Expression], table: pa.Table) -> pa.Table:
+    """Return a table with the values of expressions, in their order."""
+    if not expressions:
+        return pa.table({})
+    from pyarrow import acero  # noqa: PLC0415 - slow to import, and only expressions need it
+
+    names = [str(number) for number in range(len(expressions))]
+    plan = acero.Declaration.from_sequence(
+        [
+            acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
+            acero.Declaration("project", acero.ProjectNodeOptions(list(expressions), names)),
+        ]
+    )
+    return plan.to_table(use_threads=False)
 
 
 def filter_columns(expression: pc.Expression, schema: pa.Schema) -> list[str]:

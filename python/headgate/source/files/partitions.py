@@ -1,19 +1,19 @@
-"""Columns in the names of folders, as Hive and Spark write them: ``/data/day=2026-01-31/``.
+"""Columns with one value in a whole file: given, or in the names of folders, such as ``/data/day=2026-01-31/``.
 
 ADR 0001 says which part ``pyarrow.dataset`` does, and why the rest is here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
 
-from headgate.errors import SchemaMismatchError
+from headgate.errors import SchemaMismatchError, SourceError
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -22,6 +22,66 @@ if TYPE_CHECKING:
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 Values = Mapping[str, str | None]
+
+
+class FolderPartitions:
+    """The columns in the names of the folders of files.
+
+    Args:
+        values_of: returns these columns of a file, as texts.
+    """
+
+    def __init__(self, values_of: Callable[[str], Values]) -> None:
+        self._values_of = values_of
+
+    def group(self, path: str) -> Hashable:
+        """Return a key that is equal only for files with the same values."""
+        return path.rpartition("/")[0]
+
+    def fixed(self, path: str, schema: pa.Schema) -> dict[str, pa.Scalar]:
+        """Return the values of a file for the columns of a schema, in its types."""
+        return constants(self._values_of(path), schema, path)
+
+
+class GivenPartitions:
+    """The columns whose values are given for each file.
+
+    Args:
+        values: path of a file -> column -> value.
+        schema: has a type for each of these columns.
+
+    Raises:
+        SchemaMismatchError: a value does not fit its column.
+    """
+
+    def __init__(self, values: Mapping[str, Mapping[str, Any]], schema: pa.Schema) -> None:
+        #: Files of one partition share a mapping, which is converted, and pickled, once.
+        converted: dict[int, dict[str, pa.Scalar]] = {}
+        self._values = {
+            path: converted.get(id(columns))
+            or converted.setdefault(id(columns), _scalars(columns, schema, path))
+            for path, columns in values.items()
+        }
+
+    def group(self, path: str) -> Hashable:
+        """Return a key that is equal only for files with the same values."""
+        return id(self._values.get(path))
+
+    def fixed(self, path: str, schema: pa.Schema) -> dict[str, pa.Scalar]:
+        """Return the values of a file for the columns of a schema.
+
+        Raises:
+            SourceError: none are given for the file.
+        """
+        values = self._values.get(path)
+        if values is None:
+            raise SourceError(
+                f"partitioning has no values for {path}",
+                asked=path,
+                remedy="values for each file that the paths name",
+                details={"path": path},
+            )
+        return {name: value for name, value in values.items() if name in schema.names}
 
 
 def folder_values(path: str, roots: Sequence[str]) -> dict[str, str | None]:
@@ -110,6 +170,24 @@ def may_match(expression: pc.Expression, fixed: Mapping[str, pa.Scalar], schema:
     fragment = kind.make_fragment("/", nowhere, partition_expression=partition)
     dataset = ds.FileSystemDataset([fragment], schema, kind, nowhere)
     return any(True for _ in dataset.get_fragments(expression))
+
+
+def _scalars(values: Mapping[str, Any], schema: pa.Schema, path: str) -> dict[str, pa.Scalar]:
+    scalars = {}
+    for name, value in values.items():
+        places = schema.get_all_field_indices(name)
+        kind = schema.field(places[0]).type if places else None
+        try:
+            scalars[name] = pa.scalar(value, kind)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise SchemaMismatchError(
+                f"the value {value!r} of {name} for {path} is no {kind}",
+                asked=f"{name} {kind}",
+                have=repr(value),
+                remedy="a value of this type · a schema with another type",
+                details={"path": path, "column": name},
+            ) from error
+    return scalars
 
 
 def _type_of(texts: Sequence[str]) -> pa.DataType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
@@ -10,16 +10,23 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from headgate.errors import HeadgateError, SchemaMismatchError, SourceError
-from headgate.source.files.conform import RowFilter, conformer, filter_columns, plain_schema
+from headgate.source.files.conform import (
+    Projection,
+    RowFilter,
+    conformer,
+    filter_columns,
+    plain_schema,
+)
 from headgate.source.files.format import SplitRead
 from headgate.source.files.listing import RENAMED, failed
-from headgate.source.files.partitions import constants, with_folder_columns
+from headgate.source.files.partitions import with_folder_columns
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
     from headgate.source.files.format import FileFormat
     from headgate.source.files.listing import Files
+    from headgate.source.files.partitions import FolderPartitions, GivenPartitions
     from headgate.source.files.split import FileSplit
     from headgate.source.sequential import Positioned
 
@@ -44,10 +51,11 @@ class SplitOpener:
         files: the files of the source.
         kind: the format of the files.
         schema: the source's schema, with all columns.
-        columns: names of the columns to read, in order.
+        columns: names of the columns of the result, in order.
+        computed: those of them that are computed -> their expressions, which see the rows that are kept.
         row_filter: rows for which it is not true are dropped; None for all rows.
         batch_rows: rows in a batch before the filter, at most; None for about 4 MiB.
-        by_folders: True if the names of folders contain columns.
+        partitions: the columns with one value in a whole file; None if there are none.
         guessed_from: the file from whose beginning the schema was inferred; None if it was given.
     """
 
@@ -60,17 +68,19 @@ class SplitOpener:
         row_filter: pc.Expression | None,
         batch_rows: int | None,
         *,
-        by_folders: bool = False,
+        computed: Mapping[str, pc.Expression] | None = None,
+        partitions: FolderPartitions | GivenPartitions | None = None,
         guessed_from: str | None = None,
     ) -> None:
         self._guessed = schema if guessed_from is not None else None
         self._guessed_from = guessed_from
-        self._by_folders = by_folders
+        self._partitions = partitions
         self._files, self._kind, self._batch_rows = files, kind, batch_rows
         self._columns, self._names = list(columns), schema.names
         self._read = pa.schema(
-            [schema.field(name) for name in columns_to_read(schema, columns, row_filter)]
+            [schema.field(name) for name in columns_to_read(schema, columns, row_filter, computed)]
         )
+        self._projection = None if computed is None else Projection(columns, computed, self._read)
         self._headers: dict[str, list[str]] = {}
         self._filter = None if row_filter is None else RowFilter(row_filter, self._read)
 
@@ -128,8 +138,9 @@ class SplitOpener:
     def _batches(self, split: FileSplit) -> Iterator[Positioned]:
         self._files.check(split)
         position = split.position
-        values = self._files.folder_values(split.path) if self._by_folders else {}
-        fixed = constants(values, self._read, split.path)
+        fixed = {}
+        if self._partitions is not None:
+            fixed = self._partitions.fixed(split.path, self._read)
         stored = pa.schema([field for field in self._read if field.name not in fixed])
         guessed = None
         if self._guessed is not None:
@@ -152,7 +163,9 @@ class SplitOpener:
             rows = conform(batch)
             if self._filter is not None:
                 rows = self._filter.apply(rows)
-            if rows.schema.names != self._columns:
+            if self._projection is not None:
+                rows = self._projection.apply(rows)
+            elif rows.schema.names != self._columns:
                 rows = rows.select(self._columns)
             yield rows, position
 
@@ -174,13 +187,18 @@ class SplitOpener:
 
 
 def columns_to_read(
-    schema: pa.Schema, columns: Sequence[str], row_filter: pc.Expression | None
+    schema: pa.Schema,
+    columns: Sequence[str],
+    row_filter: pc.Expression | None,
+    computed: Mapping[str, pc.Expression] | None = None,
 ) -> list[str]:
-    """Return the given columns, then those that only the filter uses."""
-    if row_filter is None:
-        return list(columns)
-    also = [name for name in filter_columns(row_filter, schema) if name not in columns]
-    return [*columns, *also]
+    """Return the given columns that files have, then those that only the filter and expressions use."""
+    expressions = [*(computed or {}).values(), *([] if row_filter is None else [row_filter])]
+    used = [name for name in columns if name not in (computed or {})]
+    for expression in expressions:
+        used += filter_columns(expression, schema)
+    # A batch without any column would have no number of rows.
+    return list(dict.fromkeys(used)) or schema.names[:1]
 
 
 def first_schema(files: Files, kind: FileFormat, *, by_folders: bool) -> tuple[pa.Schema, str]:

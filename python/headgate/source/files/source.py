@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,14 +25,14 @@ from headgate.source.api import (
     SplitEnumeratorContext,
 )
 from headgate.source.arguments import duration, refuse, size, whole_number
-from headgate.source.files.conform import RowFilter, plain_schema, select
+from headgate.source.files.conform import Projection, RowFilter, plain_schema, select
 from headgate.source.files.csv_options import CsvOptions
 from headgate.source.files.enumerator import FileEnumerator, FileWork
 from headgate.source.files.format import FileFormat, Planning
 from headgate.source.files.listing import RENAMED, Files
 from headgate.source.files.options import arguments_of
 from headgate.source.files.order import ORDERS, Order
-from headgate.source.files.partitions import constants, may_match
+from headgate.source.files.partitions import FolderPartitions, GivenPartitions, may_match
 from headgate.source.files.reading import SplitOpener, columns_to_read, first_schema
 from headgate.source.files.split import (
     FileCheckpoint,
@@ -72,7 +72,9 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
     Args:
         paths: files, folders, patterns (``*``, ``?``, ``**``) or URIs.
         format: ``"parquet"``, ``"arrow"``, ``"csv"`` or ``"json"`` (lines).
-        columns: names of the columns to read, in order; by default all.
+        columns: names of the columns to read, in order; by default all. Or a mapping of names to expressions over
+            all columns, such as ``{"id": pc.field("number"), "half": pc.field("n") * 0.5}``, as
+            ``pyarrow.dataset`` takes.
         filter: every row for which it is not true is dropped; it may use columns that are not in
             ``columns``.
         filesystem: a ``pyarrow.fs.FileSystem``, or the URI of a folder that the paths are below;
@@ -86,7 +88,8 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         partitioning: ``"hive"`` if the names of folders below the paths contain columns, such as
             ``day=2026-01-31``. They replace a file's own columns with the same names, and are
             64-bit integers or strings unless ``schema`` has another type. A filter on them skips
-            whole files.
+            whole files. Or a mapping of the path of each file to a mapping of columns, which ``schema``
+            has, to their values in the file.
         hosts: a function from a path to the hosts on which reading it is cheap; readers on these
             hosts get its splits first, in the order ``"size"``.
         order: the order of the splits: ``"name"`` of the files, with numbers by their values, so that ``part-9``
@@ -103,21 +106,25 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         paths: Paths,
         format: str = "parquet",  # noqa: A002 - as Spark and pyarrow call it
         *,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | Mapping[str, pc.Expression] | None = None,
         filter: pc.Expression | None = None,  # noqa: A002 - as pyarrow calls it
         filesystem: pafs.FileSystem | str | None = None,
         schema: pa.Schema | None = None,
         split_size: str | int = "64m",
         batch_rows: int | None = None,
         discovery_interval: str | float | None = None,
-        partitioning: str | None = None,
+        partitioning: str | Mapping[str, Mapping[str, Any]] | None = None,
         hosts: Callable[[str], Sequence[str]] | None = None,
         order: Order | None = None,
         csv: CsvOptions | None = None,
     ) -> None:
         self._files = Files(paths, filesystem)
         self._format = _format(format, csv)
-        self._columns = None if columns is None else _names(columns)
+        self._columns = None if columns is None else _names(list(columns))
+        #: Names of computed columns -> their expressions; None if no column is computed.
+        self._computed: dict[str, pc.Expression] | None = None
+        if isinstance(columns, Mapping):
+            self._computed = {name: _expression(it, "columns") for name, it in columns.items()}
         if self._columns == ():
             raise refuse("columns", columns, "is empty", "one name or more")
         self._filter = None if filter is None else _expression(filter)
@@ -135,9 +142,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         self._interval: float | None = None
         if discovery_interval is not None:
             self._interval = duration("discovery_interval", discovery_interval, 0.001)
-        if partitioning is not None:
-            one_of("hive")("partitioning", partitioning)
-        self._by_folders = partitioning is not None
+        self._partitions = self._partitions_of(partitioning)
         if hosts is not None:
             function("hosts", hosts, 1, "def hosts(path): ..., which returns names of hosts")
         self._hosts = hosts
@@ -191,7 +196,11 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             OptionError: the filter does not fit the columns.
         """
         base = self._all_columns()
-        return base if self._columns is None else self._selected(base, self._columns)
+        if self._columns is None:
+            return base
+        if self._computed is None:
+            return self._selected(base, self._columns)
+        return Projection(self._columns, self._computed, base).schema
 
     def would_list(self, filesystem: pafs.FileSystem, file: str) -> bool:
         """Return True if the file is in one of the folders, or fits one of the patterns."""
@@ -226,7 +235,8 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             self.schema.names,
             self._filter,
             self._batch_rows,
-            by_folders=self._by_folders,
+            computed=self._computed,
+            partitions=self._partitions,
             guessed_from=self._guessed_from,
         )
 
@@ -248,7 +258,8 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         """
         names = _names(columns)
         self._selected(self.schema, names)
-        return self._changed(_columns=names) if names else None
+        computed = self._computed and {name: self._computed[name] for name in names}
+        return self._changed(_columns=names, _computed=computed) if names else None
 
     def with_schema(self, schema: pa.Schema) -> FileSource | None:
         """Return this source with these columns; None if it was made with a schema.
@@ -304,12 +315,25 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         with self._lock:
             if self._declared is None:
                 self._declared, self._guessed_from = first_schema(
-                    self._files, self._format, by_folders=self._by_folders
+                    self._files, self._format, by_folders=self._partitions is not None
                 )
             schema = self._declared
         if self._filter is not None:
             RowFilter(self._filter, schema)
         return schema
+
+    def _partitions_of(self, partitioning: Any) -> FolderPartitions | GivenPartitions | None:
+        if partitioning is None:
+            return None
+        if not isinstance(partitioning, Mapping):
+            one_of("hive")("partitioning", partitioning)
+            return FolderPartitions(self._files.folder_values)
+        named = {name for values in partitioning.values() for name in values}
+        missing = sorted(named - set(self._declared.names if self._declared else ()))
+        if missing:
+            takes = f"a schema with {', '.join(missing)}"
+            raise refuse("partitioning", partitioning, "has columns without a type", takes)
+        return GivenPartitions(partitioning, self._declared)
 
     def _list(self) -> list[ListedFile]:
         files = self._files.listed(missing_ok=self._interval is not None or self._until_now)
@@ -325,19 +349,19 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
 
     def _plan(self, files: Sequence[ListedFile], share: float) -> list[FileSplit]:
         schema = self._all_columns()
-        columns = columns_to_read(schema, self.schema.names, self._filter)
+        columns = columns_to_read(schema, self.schema.names, self._filter, self._computed)
         planning = Planning(columns, schema, self._filter, self._split_size, share)
         splits: list[FileSplit] = []
-        plannings: dict[str, Planning | None] = {}
+        plannings: dict[Hashable, Planning | None] = {}
         for file in files:
-            folder = file.path.rpartition("/")[0]
             try:
-                if folder not in plannings:
-                    plannings[folder] = self._planning_of(file, planning)
-                folder_planning = plannings[folder]
+                group = None if self._partitions is None else self._partitions.group(file.path)
+                if group not in plannings:
+                    plannings[group] = self._planning_of(file, planning)
+                group_planning = plannings[group]
                 planned: list[FileSplit] = []
-                if folder_planning is not None:
-                    planned = self._format.plan(self._files, file, folder_planning)
+                if group_planning is not None:
+                    planned = self._format.plan(self._files, file, group_planning)
                 hosts = tuple(self._hosts(file.path)) if self._hosts and planned else ()
             except HeadgateError:
                 raise
@@ -353,10 +377,10 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         return splits
 
     def _planning_of(self, file: ListedFile, planning: Planning) -> Planning | None:
-        """Return the parameters for a file's folder; None if no row in it can pass the filter."""
-        if not self._by_folders:
+        """Return the parameters for files with a file's values; None if no row of them can pass the filter."""
+        if self._partitions is None:
             return planning
-        fixed = constants(self._files.folder_values(file.path), planning.schema, file.path)
+        fixed = self._partitions.fixed(file.path, planning.schema)
         if planning.filter is not None and not may_match(planning.filter, fixed, planning.schema):
             return None
         return replace(planning, fixed=fixed)
@@ -396,12 +420,12 @@ def _format(name: str, csv: CsvOptions | None) -> FileFormat:
             raise refuse("format", name, "is not a format of files", takes)
 
 
-def _expression(value: Any) -> pc.Expression:
+def _expression(value: Any, argument: str = "filter") -> pc.Expression:
     import pyarrow.compute as pc  # noqa: PLC0415 - slow, and only filters need it
 
     if not isinstance(value, pc.Expression):
         takes = 'an expression such as pyarrow.compute.field("n") > 5'
-        raise refuse("filter", value, f"is {kind_of(value)}, not an Arrow expression", takes)
+        raise refuse(argument, value, f"is {kind_of(value)}, not an Arrow expression", takes)
     return value
 
 
