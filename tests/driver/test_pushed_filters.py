@@ -29,6 +29,7 @@ from pyspark.sql.datasource import (  # noqa: E402 - after the check
 
 from headgate.spark.filters import pushed_expression  # noqa: E402
 
+NAN = float("nan")
 TABLE = pa.table(
     {
         "n": pa.array([1, 2, None, -3, 2], pa.int64()),
@@ -69,6 +70,15 @@ def kept(pushed):
         (EqualTo(("d",), dt.date(2024, 1, 4)), [-3]),
         (GreaterThan(("m",), Decimal("1.50")), [2]),
         (EqualTo(("b",), True), [1, -3]),
+        # Spark's NaN equals itself and is the largest number.
+        (EqualTo(("x",), 0.0), [-3, 2]),
+        (EqualTo(("x",), NAN), [2]),
+        (EqualNullSafe(("x",), NAN), [2]),
+        (GreaterThan(("x",), 0.5), [1, 2]),
+        (Not(GreaterThan(("x",), 1.0)), [1, -3, 2]),
+        (LessThan(("x",), NAN), [1, -3, 2]),
+        (LessThanOrEqual(("x",), NAN), [1, 2, -3, 2]),
+        (In(("x",), (-0.0, NAN)), [2, -3, 2]),
     ],
     ids=str,
 )
@@ -79,12 +89,11 @@ def test_the_rows_that_the_filter_is_true_for(pushed, rows):
 @pytest.mark.parametrize(
     "pushed",
     [
-        EqualTo(("x",), 1.0),  # NaN and -0.0 compare differently in Spark
         EqualTo(("n", "inner"), 1),
         EqualTo(("nowhere",), 1),
         EqualTo(("n",), "text"),
         EqualTo(("n",), 1 << 70),
-        Not(GreaterThan(("x",), 1.0)),
+        EqualTo(("x",), 1),
     ],
     ids=str,
 )

@@ -16,6 +16,7 @@ from headgate.spark.plan.read_auto.scan import Unsure
 
 NAN = float("nan")
 DAY, NOON = dt.date(2024, 2, 29), dt.datetime(2024, 2, 29, 12, 0, 0, 1)  # noqa: DTZ001 - it has no zone
+AT = NOON.replace(tzinfo=dt.UTC)
 #: Column -> its type, its values, and how SQL writes one.
 COLUMNS = {
     "flag": (pa.bool_(), [True, False], str),
@@ -25,6 +26,7 @@ COLUMNS = {
     "text": (pa.string(), ["", "a", "ab", "b%", "Zürich", "\U0001f30a", "NaN"], "'{}'".format),
     "day": (pa.date32(), [dt.date(1, 1, 1), DAY, dt.date(9999, 12, 31)], "date'{}'".format),
     "at": (pa.timestamp("us"), [NOON, NOON.replace(year=1904)], "timestamp_ntz'{}'".format),
+    "moment": (pa.timestamp("us", "UTC"), [AT, AT.replace(year=1904)], "timestamp'{}'".format),
     "real": (pa.float64(), [NAN, -0.0, 0.0, 1.5, float("-inf")], "double('{}')".format),
     "single": (pa.float32(), [NAN, -0.0, 0.0, 1.5], "float('{}')".format),
 }
@@ -37,7 +39,6 @@ SIGNS = {
     "LessThanOrEqual": "<=",
 }
 MATCHES = {"StringStartsWith": "{}%", "StringEndsWith": "%{}", "StringContains": "%{}%"}
-FLOATS = {"real", "single"}
 TYPES = {name: about[0] for name, about in COLUMNS.items()}
 
 
@@ -122,14 +123,10 @@ def test_each_condition_is_true_false_and_null_where_sparks_is(spark, folder):
     chosen, rows = random.Random(2), table()
     leaves = [leaf(chosen) for _ in range(150)]
     said = answers(spark, folder, [text for *_, text in leaves])
-    left = set()
     for (kind, name, value, text), spark_says in zip(leaves, said, strict=True):
         expression = condition(kind, name, TYPES[name], value)
-        if expression is None:
-            left.add(name)
-            continue
+        assert expression is not None, text
         assert evaluated(expression, rows) == spark_says, text
-    assert left == FLOATS
 
 
 def test_a_filter_that_spark_pushes_and_its_negation(spark, folder):
@@ -166,4 +163,7 @@ def test_workers_read_the_rows_that_sparks_filter_keeps(spark, folder):
         with read(source) as batches:
             ids = sorted(n for batch in batches for n in batch["id"].to_pylist())
         assert ids == [n for n, keeps in enumerate(spark_says) if keeps], text
-    assert translated > 20, left
+    assert translated > 25
+    # Spark did not write the files, and it computes some filters ahead.
+    reasons = ("Gregorian", "LocalRelation", "Spark may skip")
+    assert all(any(text in why for text in reasons) for why in left), left

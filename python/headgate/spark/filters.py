@@ -1,11 +1,13 @@
 """Spark's filters as Arrow expressions: one translation for scans that workers read and for the data source.
 
 An expression is null where Spark's filter is null, so it stays right below NOT, AND and OR, which follow
-Kleene's logic in Arrow as in SQL.
+Kleene's logic in Arrow as in SQL. For floats, Spark's NaN equals NaN and is larger than all other numbers.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -16,10 +18,26 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
 #: Filter of text -> Arrow's function.
-_MATCHES: Final = {
+MATCHES: Final = {
     "StringStartsWith": "starts_with",
     "StringEndsWith": "ends_with",
     "StringContains": "match_substring",
+}
+#: Comparison -> the one with its sides exchanged.
+MIRRORED: Final = {
+    "EqualTo": "EqualTo",
+    "EqualNullSafe": "EqualNullSafe",
+    "LessThan": "GreaterThan",
+    "LessThanOrEqual": "GreaterThanOrEqual",
+    "GreaterThan": "LessThan",
+    "GreaterThanOrEqual": "LessThanOrEqual",
+}
+_OPERATORS: Final = {
+    "EqualTo": operator.eq,
+    "LessThan": operator.lt,
+    "LessThanOrEqual": operator.le,
+    "GreaterThan": operator.gt,
+    "GreaterThanOrEqual": operator.ge,
 }
 
 
@@ -45,9 +63,8 @@ def pushed_expression(pushed: Filter, schema: pa.Schema) -> pc.Expression | None
 def condition(kind: str, name: str, type_: pa.DataType, value: Any) -> pc.Expression | None:
     """Return the Arrow expression that is true, false or null for the same rows as a filter of Spark.
 
-    Returns None if there is none: for a type with another order or equality in Arrow (for floats,
-    Spark's NaN equals NaN and is the largest value), for a value that the type cannot hold, and for an
-    unknown filter.
+    Returns None if there is none: for a type that Arrow compares otherwise, for a value that the type
+    cannot hold, and for an unknown filter.
 
     Args:
         kind: name of a filter of ``pyspark.sql.datasource`` that has a column and at most one value.
@@ -60,78 +77,132 @@ def condition(kind: str, name: str, type_: pa.DataType, value: Any) -> pc.Expres
     field = pc.field(name)
     if kind in {"IsNull", "IsNotNull"}:
         return field.is_null() if kind == "IsNull" else field.is_valid()
-    if not _agrees(type_):
+    if kind in MATCHES:
+        fits = is_text(type_) and isinstance(value, str)
+        return getattr(pc, MATCHES[kind])(field, pattern=value) if fits else None
+    if not is_comparable(type_) or kind not in {*MIRRORED, "In"}:
         return None
-    if kind in _MATCHES:
-        fits = _is_text(type_) and isinstance(value, str)
-        return getattr(pc, _MATCHES[kind])(field, pattern=value) if fits else None
-    scalars = [_scalar(item, type_) for item in (value if kind == "In" else [value])]
-    exact = [scalar for scalar in scalars if scalar is not None]
+    scalars = [scalar(item, type_) for item in (value if kind == "In" else [value])]
+    exact = [item for item in scalars if item is not None]
     if len(exact) < len(scalars):
         return None
-    return _in(field, exact, type_) if kind == "In" else _comparison(kind, field, exact[0])
+    return listed(field, exact, type_) if kind == "In" else compared(kind, field, exact[0], type_)
 
 
-def _comparison(kind: str, field: pc.Expression, value: pa.Scalar) -> pc.Expression | None:
+def compared(
+    kind: str, left: pc.Expression, right: pc.Expression | pa.Scalar, type_: pa.DataType
+) -> pc.Expression:
+    """Return a comparison, which has a name of :data:`MIRRORED`.
+
+    Args:
+        kind: its name.
+        left: an expression.
+        right: an expression or a value.
+        type_: the type of both, for which :func:`is_comparable` is true.
+    """
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
-    compare = {
-        "EqualTo": field == value,
-        "GreaterThan": field > value,
-        "GreaterThanOrEqual": field >= value,
-        "LessThan": field < value,
-        "LessThanOrEqual": field <= value,
-    }
-    if kind != "EqualNullSafe":
-        return compare.get(kind)
-    if not value.is_valid:
-        return field.is_null()
-    # A null on one side alone is false, not null.
-    return pc.if_else(field.is_valid(), field == value, pa.scalar(value=False))
+    if kind == "EqualNullSafe":
+        other = pc.scalar(right) if isinstance(right, pa.Scalar) else right
+        both = left.is_valid() & other.is_valid()
+        return pc.if_else(
+            both, compared("EqualTo", left, right, type_), left.is_null() & other.is_null()
+        )
+    if not pa.types.is_floating(type_):
+        return _OPERATORS[kind](left, right)
+    if isinstance(right, pa.Scalar):
+        return _with_float(kind, left, right)
+    if kind == "EqualTo":
+        return (left == right) | (pc.is_nan(left) & pc.is_nan(right))
+    first, second = (right, left) if kind.startswith("GreaterThan") else (left, right)
+    if kind.endswith("OrEqual"):
+        return ~_less(second, first)
+    return _less(first, second)
 
 
-def _in(field: pc.Expression, values: Sequence[pa.Scalar], type_: pa.DataType) -> pc.Expression:
-    """Return SQL's IN: null, not false, if no value matches and the list or the row has a null."""
+def _less(left: pc.Expression, right: pc.Expression) -> pc.Expression:
+    """Return True for floats of which the first is less than the second, as Spark orders them."""
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    return (left < right) | (~pc.is_nan(left) & pc.is_nan(right))
+
+
+def _with_float(kind: str, left: pc.Expression, value: pa.Scalar) -> pc.Expression:
+    """Return the comparison of a float with a value: simple ones let statistics rule out row groups."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    number = value.as_py()
+    if number is None or number == number:  # noqa: PLR0124 - false for NaN
+        plain: pc.Expression = _OPERATORS[kind](left, value)
+        return plain | pc.is_nan(left) if kind.startswith("GreaterThan") else plain
+    always = {"LessThanOrEqual": True, "GreaterThan": False}.get(kind)
+    if always is not None:
+        unknown = pa.scalar(None, pa.bool_())
+        return pc.if_else(left.is_valid(), pa.scalar(always), unknown)
+    return ~pc.is_nan(left) if kind == "LessThan" else pc.is_nan(left)
+
+
+def listed(field: pc.Expression, values: Sequence[pa.Scalar], type_: pa.DataType) -> pc.Expression:
+    """Return SQL's IN: null, not false, if no value matches and the list or the row has a null.
+
+    Args:
+        field: an expression.
+        values: the list.
+        type_: the type of all, for which :func:`is_comparable` is true.
+    """
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
     unknown = pa.scalar(None, pa.bool_())
-    listed = pa.array([value.as_py() for value in values if value.is_valid], type_)
-    missing = unknown if len(listed) < len(values) else pa.scalar(value=False)
-    matches = pc.if_else(field.isin(listed), pa.scalar(value=True), missing)
+    valid = [value for value in values if value.is_valid]
+    if pa.types.is_floating(type_):
+        # Arrow's own list tells -0.0 from 0.0.
+        each = [compared("EqualTo", field, value, type_) for value in valid]
+        is_listed = functools.reduce(operator.or_, each, pc.scalar(value=False))
+    else:
+        is_listed = field.isin(pa.array([value.as_py() for value in valid], type_))
+    missing = unknown if len(valid) < len(values) else pa.scalar(value=False)
+    matches = pc.if_else(is_listed, pa.scalar(value=True), missing)
     return pc.if_else(field.is_valid(), matches, unknown)
 
 
-def _scalar(value: Any, type_: pa.DataType) -> pa.Scalar | None:
+def scalar(value: Any, type_: pa.DataType) -> pa.Scalar | None:
     """Return a value as a scalar of the type; None if the type cannot hold it without a change."""
     import pyarrow as pa  # noqa: PLC0415
 
     try:
-        scalar = pa.scalar(value, type_)
+        exact = pa.scalar(value, type_)
+        # Arrow cuts the fraction of a number, and the time of a day, without an error.
+        back = exact.as_py()
     except (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError):
         return None
-    # Arrow cuts the fraction of a number, and the time of a day, without an error.
-    back = scalar.as_py()
-    return scalar if back is None or (isinstance(back, type(value)) and back == value) else None
+    if back is None or (isinstance(back, type(value)) and back == value):
+        return exact
+    both_nan = isinstance(value, float) and value != value and back != back  # noqa: PLR0124
+    return exact if both_nan else None
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Return True if values of the type are text."""
     import pyarrow as pa  # noqa: PLC0415
 
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _agrees(kind: pa.DataType) -> bool:
-    """Return True if Arrow compares values of the type as Spark does."""
+def is_comparable(kind: pa.DataType) -> bool:
+    """Return True if :func:`compared` compares values of the type as Spark does."""
     import pyarrow as pa  # noqa: PLC0415
 
     types = pa.types
-    return _is_text(kind) or any(
+    return is_text(kind) or any(
         is_kind(kind)
         for is_kind in (
             types.is_boolean,
             types.is_signed_integer,
+            types.is_float32,
+            types.is_float64,
             types.is_date,
             types.is_timestamp,
             types.is_decimal,

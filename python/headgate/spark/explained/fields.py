@@ -139,7 +139,8 @@ class InputExplained:
         placed: a sentence about it.
         sort_within: the columns by which the rows of a partition are sorted.
         bytes: of its rows, as Spark estimates them; None if unknown.
-        spark_reads: why Spark reads it although ``read="auto"``; empty if that is not so.
+        spark_reads: why Spark reads it although ``read="auto"``, and what would change that; empty if that
+            is not so.
     """
 
     number: int

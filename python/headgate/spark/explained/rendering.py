@@ -113,7 +113,7 @@ def _input(input_: InputExplained, *, several: bool) -> Iterator[tuple[str, str]
     )
     yield label, f"{what}, {amount}"
     if input_.spark_reads:
-        yield label, f"Spark reads it, although read is auto: {input_.spark_reads}"
+        yield label, f"Spark reads it: {input_.spark_reads}"
     yield label, f"{_number(input_.producers.number)} producers: {input_.producers.why}"
     yield label, f"placed {input_.placed}"
     if input_.sort_within:

@@ -76,7 +76,8 @@ class InputFacts:
         source: name of the source; empty for a DataFrame that Spark reads.
         placement: of its rows.
         sort_within: the columns by which the rows of a partition are sorted.
-        spark_reads: why Spark reads it although ``read="auto"``; empty if that is not so.
+        spark_reads: why Spark reads it although ``read="auto"``, and what would change that; empty if that
+            is not so.
         has_map: True if Python makes the rows that are sent.
         has_computed_keys: True if only Spark can compute a key.
         map_input: schema of the rows that ``map`` gets.

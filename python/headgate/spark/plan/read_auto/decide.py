@@ -5,22 +5,39 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import UnsupportedTypeError
+from headgate.spark.plan.read_auto.expressions import Translator
 from headgate.spark.plan.read_auto.files import check, local_paths
+from headgate.spark.plan.read_auto.folders import files_by_folder, files_of
 from headgate.spark.plan.read_auto.relation import check_confs, check_relation
-from headgate.spark.plan.read_auto.scan import Unsure, scan_of
+from headgate.spark.plan.read_auto.scan import (
+    Columns,
+    Unsure,
+    kind_of,
+    more_than_a_scan,
+    no_scan,
+    scan_of,
+)
+from headgate.spark.plan.read_auto.skipping import check_writers
+from headgate.spark.plan.read_auto.values import column
 from headgate.spark.plan.sources import SourceInput
 from headgate.spark.schema import arrow_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Mapping, Sequence
+
     import pyarrow as pa
+    import pyarrow.compute as pc
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from headgate.source.files import FileSource
     from headgate.spark.plan.facts import CallFacts, InputFacts
+    from headgate.spark.plan.read_auto.scan import Node, Scan
+    from headgate.spark.plan.read_auto.values import Value
     from headgate.spark.plan.request import Request
 
 _LOG: Final = logging.getLogger("headgate.spark")
@@ -31,6 +48,8 @@ _NO_FUNCTION: Final = "no function gets its rows"
 _COMPUTED: Final = "Spark computes its keys"
 #: Conf with the most rows in a batch that Spark gives to Python; 0 or less for no limit.
 _BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+#: Nodes that may be above the files in a plan that is only a scan.
+_ABOVE_FILES: Final = {"Project", "Filter", "SubqueryAlias", "View"}
 #: Collation of text that is compared byte by byte.
 _BYTEWISE: Final = "UTF8_BINARY"
 
@@ -52,8 +71,8 @@ def read_by_workers(
             raise Unsure(why)
         source = source_of(request.df)
     except Unsure as reason:
-        _LOG.info(_SPARK_READS, by, reason)
-        return request, str(reason)
+        _LOG.info(_SPARK_READS, by, reason.sentence)
+        return request, reason.sentence
     _LOG.info(_WORKERS_READ, by, source.name)
     read = SourceInput(source, "parquet", request.df.schema, source.schema)
     return replace(request, df=None, source=read), ""
@@ -85,47 +104,161 @@ def source_of(df: DataFrame) -> FileSource:
 
 
 def _source_of(df: DataFrame) -> FileSource:
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
     from pyspark.sql.types import StructType  # noqa: PLC0415 - pyspark only where Spark is
 
     from headgate.source.files import FileSource  # noqa: PLC0415 - imports pyarrow
 
     session = df.sparkSession
-    plan: Any = df._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - no public way
-    leaves = plan.collectLeaves()
-    if int(leaves.size()) != 1:
-        raise Unsure("it reads more than one table")
-    leaf = leaves.apply(0)
-    table = StructType.fromJson(json.loads(leaf.schema().json()))
+    analyzed: Any = df._jdf.queryExecution().analyzed()  # noqa: SLF001 - no public way
+    _refuse_early(analyzed)
+    sql: Any = session._jvm.org.apache.spark.sql  # type: ignore[union-attr]  # noqa: SLF001
+    # Spark looks for cached rows once per plan, and the caller may have cached it since.
+    dataset = sql.classic.Dataset.ofRows(session._jsparkSession, analyzed)  # noqa: SLF001
+    plan = dataset.queryExecution().optimizedPlan()
+    leaf = plan.collectLeaves().apply(0)
     zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
-    scan = scan_of(json.loads(plan.toJSON()), table.names, _types(table, zone))
-    read = {*scan.columns, *scan.filtered}
-    check_relation(leaf, read)
+    nodes = json.loads(plan.toJSON())
+    chain = _chain(plan, len(nodes))
+    table = StructType.fromJson(json.loads(leaf.schema().json()))
+    of_folders = _names_of_folders(leaf)
+    columns = _columns(nodes[-1], table, of_folders, zone)
+    translator = partial(_translated, type_of=partial(_type_of, zone=zone))
+    scan = scan_of(nodes, chain, columns, translator)
+    if not scan.used:
+        raise Unsure("it has no column of its files")
+    check_relation(leaf, scan.used)
     check_confs(session)
-    schema = arrow_schema(StructType([f for f in table.fields if f.name in read]), zone)
-    paths = local_paths(str(uri) for uri in leaf.relation().location().inputFiles())
-    check(paths, schema)
+    schema = arrow_schema(StructType([f for f in table.fields if f.name in scan.used]), zone)
+    folder_schema = pa.schema([f for f in schema if f.name in of_folders])
+    values = None
+    if scan.folders or folder_schema.names:
+        by_uri = files_by_folder(leaf.relation(), scan.folders, folder_schema, session)
+        paths = local_paths(by_uri)
+        values = dict(zip(paths, by_uri.values(), strict=True)) if folder_schema.names else None
+    else:
+        paths = local_paths(files_of(leaf.relation().location(), session))
+    check(paths, pa.schema([f for f in schema if f.name not in of_folders]))
+    check_writers(paths, scan.risks)
     most = int(str(session.conf.get(_BATCH_ROWS, "10000")))
-    return FileSource(
+    source = FileSource(
         paths,
-        columns=scan.columns,
+        columns=_read_columns(scan),
         filter=scan.filter,
         schema=schema,
+        partitioning=values,
         # Functions may need memory for each row of a batch, as they do in Spark's mapInArrow.
         batch_rows=most if most > 0 else None,
     )
+    for have, want in zip(source.schema, arrow_schema(df.schema, zone), strict=True):
+        if not have.type.equals(want.type):
+            raise Unsure(f"its column {want.name!r} is {want.type}, and would be {have.type}")
+    return source
 
 
-def _types(table: StructType, zone: str) -> dict[str, pa.DataType]:
-    """Return the columns that can be sent, and are compared byte by byte if they are text -> their types."""
-    from pyspark.sql.types import StringType, StructType  # noqa: PLC0415
+def _refuse_early(plan: Any) -> None:
+    """Refuse a plan that is more than a scan, before Spark takes the time to optimize it.
 
-    types = {}
-    for field in table.fields:
-        kind = field.dataType
-        if isinstance(kind, StringType) and getattr(kind, "collation", _BYTEWISE) != _BYTEWISE:
-            continue
-        try:
-            types[field.name] = arrow_schema(StructType([field]), zone).field(0).type
-        except UnsupportedTypeError:
-            continue
-    return types
+    Raises:
+        Unsure: It is.
+    """
+    leaves = plan.collectLeaves()
+    if int(leaves.size()) != 1:
+        raise Unsure("it reads more than one table", "a list of inputs, one for each table")
+    while (kind := str(plan.getClass().getSimpleName())) in _ABOVE_FILES:
+        plan = plan.children().apply(0)
+    if kind == "LogicalRelation":
+        return
+    raise more_than_a_scan(kind) if int(plan.children().size()) else no_scan(kind)
+
+
+def _read_columns(scan: Scan) -> Sequence[str] | Mapping[str, pc.Expression]:
+    """Return the columns as a source takes them."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
+
+    expressions = {name: value.expression for name, value in scan.columns.items()}
+    if all(expression.equals(pc.field(name)) for name, expression in expressions.items()):
+        return list(expressions)
+    return expressions
+
+
+def _chain(plan: Any, length: int) -> list[Any]:
+    """Return the nodes of a plan without branches in the JVM, from its root on."""
+    plans = [plan]
+    while len(plans) < length:
+        below = plans[-1].children()
+        if int(below.size()) != 1:
+            raise Unsure("its plan has branches")
+        plans.append(below.apply(0))
+    return plans
+
+
+def _names_of_folders(leaf: Any) -> frozenset[str]:
+    """Return the names of the columns in the names of folders, if the leaf reads files."""
+    if leaf.getClass().getSimpleName() != "LogicalRelation":
+        return frozenset()
+    schema = getattr(leaf.relation(), "partitionSchema", None)
+    if leaf.relation().getClass().getSimpleName() != "HadoopFsRelation" or schema is None:
+        return frozenset()
+    return frozenset(field["name"] for field in json.loads(schema().json())["fields"])
+
+
+def _columns(leaf: Node, table: StructType, of_folders: Container[str], zone: str) -> Columns:
+    """Return the columns of a leaf that can be sent."""
+    if kind_of(leaf) != "LogicalRelation":
+        return Columns({}, {}, frozenset())
+    ids = [int(output[0]["exprId"]["id"]) for output in leaf["output"]]
+    names = dict(zip(ids, table.names, strict=True))
+    values = {}
+    for id_, field in zip(ids, table.fields, strict=True):
+        type_ = _arrow_type(field.dataType, zone)
+        if type_ is not None:
+            values[id_] = column(field.name, type_, is_bytewise=_is_bytewise(field.dataType))
+    return Columns(values, names, frozenset(id_ for id_ in ids if names[id_] in of_folders))
+
+
+def _translated(
+    nodes: Sequence[Node],
+    columns: Mapping[int, Value],
+    in_spark: Callable[[int], Any],
+    whose: str,
+    *,
+    type_of: Callable[[Any], pa.DataType | None],
+) -> Value:
+    return Translator(nodes, columns, type_of, in_spark, whose).value()
+
+
+def _type_of(type_: Any, *, zone: str) -> pa.DataType | None:
+    """Return the Arrow type of a type of Spark in JSON; None if there is none."""
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - pyspark only where Spark is
+
+    field = {"name": "it", "type": type_, "nullable": True, "metadata": {}}
+    try:
+        return _arrow_type(StructType.fromJson({"fields": [field]}).fields[0].dataType, zone)
+    except (ValueError, KeyError, TypeError):  # pyspark does not know the type
+        return None
+
+
+def _arrow_type(kind: DataType, zone: str) -> pa.DataType | None:
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
+
+    try:
+        return arrow_schema(StructType([StructField("it", kind)]), zone).field(0).type
+    except UnsupportedTypeError:
+        return None
+
+
+def _is_bytewise(kind: DataType) -> bool:
+    """Return True if all texts in a type are compared byte by byte."""
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType  # noqa: PLC0415
+
+    match kind:
+        case StringType():
+            return bool(getattr(kind, "collation", _BYTEWISE) == _BYTEWISE)
+        case ArrayType():
+            return _is_bytewise(kind.elementType)
+        case MapType():
+            return _is_bytewise(kind.keyType) and _is_bytewise(kind.valueType)
+        case StructType():
+            return all(_is_bytewise(field.dataType) for field in kind.fields)
+    return True

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _SOURCES: Final = "org.apache.spark.sql.execution.datasources"
 _HIVE: Final = "Some(org.apache.hadoop.hive.ql.io.parquet"
+#: Lists of files of which Spark's own scan reads all.
+_LISTS: Final = {f"{_SOURCES}.InMemoryFileIndex", f"{_SOURCES}.CatalogFileIndex"}
 #: Values that change no row, as text; None if all do not, or if they are looked at elsewhere.
 _Values = frozenset[str] | None
 #: Field of ``LogicalRelation`` -> its values.
@@ -31,7 +33,7 @@ _PLAN: Final[dict[str, _Values]] = {
 #: Field of ``HadoopFsRelation`` -> its values.
 _RELATION: Final[dict[str, _Values]] = {
     "location": None,
-    "partitionSchema": frozenset({"StructType()"}),
+    "partitionSchema": None,
     "dataSchema": None,
     "bucketSpec": frozenset({"None"}),
     "fileFormat": None,
@@ -44,7 +46,7 @@ _TABLE: Final[dict[str, _Values]] = {
     **dict.fromkeys(("stats", "viewText", "viewOriginalText", "comment")),
     **dict.fromkeys(("tracksPartitionsInCatalog", "schemaPreservesCase")),
     "provider": frozenset({"Some(parquet)", "Some(PARQUET)"}),
-    "partitionColumnNames": frozenset({"List()", "ArraySeq()"}),
+    "partitionColumnNames": None,
     "bucketSpec": frozenset({"None"}),
     "collation": frozenset({"None"}),
     "unsupportedFeatures": frozenset({"List()", "ArraySeq()"}),
@@ -58,7 +60,7 @@ _STORAGE: Final[dict[str, _Values]] = {
     "serde": frozenset({"None", f"{_HIVE}.serde.ParquetHiveSerDe)"}),
 }
 #: Options of ``spark.read`` and of tables that only say where the files are and which columns they have.
-_OPTIONS: Final = frozenset({"path", "paths", "mergeschema", "serialization.format"})
+_OPTIONS: Final = frozenset({"path", "paths", "basepath", "mergeschema", "serialization.format"})
 _PROPERTIES: Final = frozenset({"comment", "transient_lastDdlTime", "parquet.compression"})
 _METADATA: Final = frozenset({"comment"})
 #: Confs that change what is read have these prefixes.
@@ -113,16 +115,19 @@ def check_relation(leaf: Any, columns: Iterable[str]) -> None:
     form = relation.fileFormat().getClass()
     if form.getName() != f"{_SOURCES}.parquet.ParquetFileFormat":
         raise Unsure(f"it reads files by {form.getSimpleName()}, not Parquet")
-    if int(relation.partitionSchema().size()):
-        raise Unsure("the names of its folders have columns")
     location = relation.location().getClass()
-    if location.getName() != f"{_SOURCES}.InMemoryFileIndex":
+    if location.getName() not in _LISTS:
         raise Unsure(f"its files are listed by {location.getSimpleName()}")
     _check_fields("its plan", leaf, _PLAN)
     _check_fields("its relation", relation, _RELATION)
     _check_names("spark.read has the option", relation.options(), _OPTIONS)
     for schema in (leaf.schema(), relation.schema()):
         _check_metadata(json.loads(schema.json()), set(columns))
+    missing = sorted(
+        set(columns) - {field["name"] for field in json.loads(schema.json())["fields"]}
+    )
+    if missing:
+        raise Unsure(f"its files have no column {missing[0]!r}")
     if leaf.catalogTable().isDefined():
         table = leaf.catalogTable().get()
         _check_fields("its table", table, _TABLE)

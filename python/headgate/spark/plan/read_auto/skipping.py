@@ -1,0 +1,76 @@
+"""Filters on floats by which Spark's reader of Parquet may drop rows for which they are true.
+
+It drops row groups by their statistics, which other writers keep without NaN, and by their dictionaries, in which
+-0.0 is not 0.0. Its answer then depends on the files, so it may differ from that of the filter.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from headgate.spark.plan.read_auto.scan import Unsure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow as pa
+
+    from headgate.spark.plan.read_auto.values import Risk
+
+#: Comparisons that are false for NaN.
+_FALSE_FOR_NAN: Final = {"EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual"}
+#: Comparisons with which -0.0 and 0.0 are alike, whichever is meant.
+_ALIKE_FOR_ZERO: Final = {"LessThan", "GreaterThan"}
+#: Writer whose statistics count for nothing if there is a NaN.
+_COUNTS_NAN: Final = "parquet-mr"
+_THREADS: Final = 8
+
+
+def risks_of(kind: str, column: str, values: Sequence[pa.Scalar]) -> frozenset[Risk]:
+    """Return the risks of a comparison of a column of floats with each of some values."""
+    numbers = [value.as_py() for value in values if value.is_valid]
+    is_odd = any(
+        number != number or (number == 0 and kind not in _ALIKE_FOR_ZERO)  # noqa: PLR0124
+        for number in numbers
+    )
+    if is_odd:
+        return frozenset({(column, "always")})
+    return frozenset({(column, "negated" if kind in _FALSE_FOR_NAN else "nan")})
+
+
+def negated(risks: Iterable[Risk]) -> frozenset[Risk]:
+    """Return the risks of a condition whose negation has these."""
+    return frozenset((column, "nan" if when == "negated" else when) for column, when in risks)
+
+
+def check_writers(paths: Sequence[str], risks: Iterable[Risk]) -> None:
+    """Return if Spark's reader drops no row of files for which a filter with these risks is true.
+
+    Raises:
+        Unsure: It may.
+    """
+    sorted_risks = sorted(risks)
+    always = next((column for column, when in sorted_risks if when == "always"), None)
+    if always is not None:
+        raise Unsure(
+            f"its filter compares {always!r} with NaN or 0.0, by which Spark may skip rows that match",
+            "isnan(), or a filter in map",
+        )
+    at_nan = next((column for column, when in sorted_risks if when == "nan"), None)
+    if at_nan is None:
+        return
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for path, writer in zip(paths, pool.map(_writer, paths), strict=True):
+            if not writer.startswith(_COUNTS_NAN):
+                raise Unsure(
+                    f"its filter on {at_nan!r} is true for NaN, which Spark may skip in {path}, a file by "
+                    f"{writer.partition(' version')[0] or 'an unknown writer'}",
+                    "a filter in map, or files that Spark has written",
+                )
+
+
+def _writer(path: str) -> str:
+    from headgate.source.files.footer import Footer  # noqa: PLC0415 - imports pyarrow
+
+    return str(Footer.at(path).metadata.created_by or "")
