@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import UnsupportedTypeError
-from headgate.spark.plan.read_auto.files import check, local_paths
-from headgate.spark.plan.read_auto.relation import check_confs, check_relation
+from headgate.spark.plan.read_auto.files import checked, listed_uris, local_paths
+from headgate.spark.plan.read_auto.relation import check_confs, check_relation, unmarked_files
 from headgate.spark.plan.read_auto.scan import Unsure, scan_of
 from headgate.spark.plan.sources import SourceInput
 from headgate.spark.schema import arrow_schema
@@ -102,11 +102,14 @@ def _source_of(df: DataFrame) -> FileSource:
     check_relation(leaf, read)
     check_confs(session)
     schema = arrow_schema(StructType([f for f in table.fields if f.name in read]), zone)
-    paths = local_paths(str(uri) for uri in leaf.relation().location().inputFiles())
-    check(paths, schema)
+    files = checked(
+        local_paths(listed_uris(leaf.relation().location(), session)),
+        schema,
+        unmarked_files(session),
+    )
     most = int(str(session.conf.get(_BATCH_ROWS, "10000")))
     return FileSource(
-        paths,
+        files,
         columns=scan.columns,
         filter=scan.filter,
         schema=schema,
