@@ -242,6 +242,19 @@ PARTS = (
         ),
     ),
     Part(
+        "scans",
+        "two thousand random scans of random tables, read by workers and by Spark",
+        (".venv/bin/python", "-m", "tests.soak.scans.run_scans"),
+        5,
+        (
+            "python/headgate/source/files/*",
+            "python/headgate/spark/filters.py",
+            "python/headgate/spark/plan/read_auto/*",
+            "tests/kit/random_*.py",
+            "tests/soak/scans/*",
+        ),
+    ),
+    Part(
         "standalone",
         "a cluster of several hosts, Headgate in an archive, hosts that are killed",
         pytest("tests/soak/standalone"),

@@ -77,35 +77,60 @@ class TestInt96:
         assert table_of(source, list(read(source)))["id"].to_pylist() == [1, 2]
 
 
+DAY, TIME = pa.date32(), pa.timestamp("us", "UTC")
+#: Notes of files whose dates, or whose times of 96 bits, are of the old calendar.
+DATES = {"org.apache.spark.version": "3.5.0", "org.apache.spark.legacyDateTime": ""}
+OF_96_BITS = {"org.apache.spark.version": "4.0.0", "org.apache.spark.legacyINT96": ""}
+
+
 class TestOldCalendar:
     """Spark 2 wrote days before 1582 by another calendar."""
 
     OLD = dt.datetime(1500, 1, 1, tzinfo=UTC)
 
     @pytest.mark.parametrize(
-        "said",
+        ("said", "kind", "is_int96", "is_refused"),
         [
-            {"org.apache.spark.version": "2.4.8"},
-            {"org.apache.spark.version": "3.5.0", "org.apache.spark.legacyDateTime": ""},
-            {"org.apache.spark.version": "4.0.0", "org.apache.spark.legacyINT96": ""},
+            ({"org.apache.spark.version": "2.4.8"}, DAY, False, True),
+            ({"org.apache.spark.version": "2.4.8"}, TIME, False, True),
+            ({"org.apache.spark.version": "2.4.8"}, TIME, True, True),
+            ({"org.apache.spark.version": "3.0.1"}, DAY, False, False),
+            ({"org.apache.spark.version": "3.0.1"}, TIME, True, True),
+            (DATES, DAY, False, True),
+            (DATES, pa.list_(DAY), False, True),
+            (DATES, pa.map_(pa.string(), DAY), False, True),
+            (DATES, pa.struct([("a", pa.struct([("at", TIME)]))]), False, True),
+            (DATES, TIME, True, False),
+            (OF_96_BITS, DAY, False, False),
+            (OF_96_BITS, TIME, False, False),
+            (OF_96_BITS, pa.list_(TIME), True, True),
+            # Spark takes times without a zone as they are.
+            ({"org.apache.spark.version": "2.4.8"}, pa.timestamp("us"), False, False),
         ],
     )
-    @pytest.mark.parametrize(
-        "kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")], ids=str
-    )
-    def test_old_values_are_refused(self, said, kind, tmp_path):
-        for name, values in (("new", TIMES[1:]), ("old", [self.OLD, None])):
-            plain = (
-                values
-                if kind != pa.timestamp("us")
-                else [t and t.replace(tzinfo=None) for t in values]
-            )
-            table = pa.table({"at": pa.array(plain, kind)})
-            pq.write_table(table.replace_schema_metadata(said), tmp_path / name)
+    def test_old_values_are_refused(self, said, kind, is_int96, is_refused, tmp_path):
+        for name, times in (("new", [*TIMES[1:], None]), ("old", [self.OLD, None])):
+            table = pa.table({"at": self._column(times, kind)}).replace_schema_metadata(said)
+            pq.write_table(table, tmp_path / name, use_deprecated_int96_timestamps=is_int96)
         new = FileSource(tmp_path / "new")
-        assert table_of(new, read_all(new, enumerated(new))).num_rows == 3
-        with pytest.raises(SchemaMismatchError, match="in the calendar of Spark 2"):
-            list(read(FileSource(tmp_path / "old")))
+        assert table_of(new, read_all(new, enumerated(new))).num_rows == len(TIMES)
+        if is_refused:
+            with pytest.raises(SchemaMismatchError, match="in the calendar of Spark 2"):
+                list(read(FileSource(tmp_path / "old")))
+        else:
+            assert sum(b.num_rows for b in read(FileSource(tmp_path / "old"))) == 2
+
+    @staticmethod
+    def _column(times, kind):
+        """Return a column with the times somewhere inside."""
+        days = pa.array(times, pa.timestamp("us", "UTC"))
+        if pa.types.is_list(kind):
+            return pa.array([[day] for day in days.cast(kind.value_type).to_pylist()], kind)
+        if pa.types.is_map(kind):
+            return pa.array([[("k", day)] for day in days.cast(kind.item_type).to_pylist()], kind)
+        if pa.types.is_struct(kind):
+            return pa.array([{"a": {"at": day}} for day in times], kind)
+        return days.cast(kind)
 
     @pytest.mark.parametrize("said", [{}, {"org.apache.spark.version": "3.1.0"}])
     def test_files_of_other_programs_are_read(self, said, tmp_path):

@@ -6,11 +6,12 @@ import dataclasses
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from headgate.errors import StateVersionError
 
 T = TypeVar("T")
+_JSON: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 Upgrade = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -51,6 +52,7 @@ class JsonSerializer(SimpleVersionedSerializer[T]):
         if not dataclasses.is_dataclass(kind):
             raise TypeError(f"{kind.__name__} is no dataclass")
         self._kind = kind
+        self._names = tuple(field.name for field in dataclasses.fields(kind))
         self._version = version
         self._upgrades = dict(upgrades or {})
 
@@ -61,8 +63,7 @@ class JsonSerializer(SimpleVersionedSerializer[T]):
 
     def serialize(self, value: T) -> bytes:
         """Return the fields as JSON."""
-        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(self._kind)}  # type: ignore[arg-type]
-        return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+        return _JSON.encode({name: getattr(value, name) for name in self._names}).encode()
 
     def deserialize(self, version: int, data: bytes) -> T:
         """Return the value, with fields of an older version upgraded one version at a time.

@@ -86,7 +86,8 @@ def conformer(
 
     A column that the file lacks is all null if it is nullable, and an error otherwise. A column of
     another type is cast within its group (a wider integer, another unit of time), or to one that holds
-    each of its values, as long as no value changes.
+    each of its values, as long as no value changes. The fields of structs are columns in this sense, but
+    one of them must be there.
 
     Args:
         file: the schema of the file's batches.
@@ -248,9 +249,30 @@ def _is_view(kind: Any, of: str) -> bool:
 
 def _castable(kind: pa.DataType, wanted: pa.DataType) -> bool:
     kind = plain(kind)
-    return is_lossless(kind, wanted) or any(
+    return _keeps_values(kind, wanted) or any(
         belongs(kind) and belongs(wanted) for belongs in _FAMILIES
     )
+
+
+def _keeps_values(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return True if a cast keeps the values, also those in structs, whose fields are found by their names."""
+    if pt.is_struct(kind) and pt.is_struct(wanted):
+        have = {field.name: field.type for field in kind}
+        both = [field for field in wanted if field.name in have]
+        names = {field.name for field in wanted}
+        return (
+            bool(both)
+            and (len(have), len(names)) == (kind.num_fields, wanted.num_fields)
+            and all(field.nullable or field.name in have for field in wanted)
+            and all(_keeps_values(have[field.name], field.type) for field in both)
+        )
+    if pt.is_map(kind) and pt.is_map(wanted):
+        return _keeps_values(kind.key_type, wanted.key_type) and _keeps_values(
+            kind.item_type, wanted.item_type
+        )
+    if (pt.is_list(kind) or pt.is_large_list(kind)) and pt.is_list(wanted):
+        return _keeps_values(kind.value_type, wanted.value_type)
+    return is_lossless(kind, wanted)
 
 
 def _column(file: pa.Schema, wanted: pa.Field, path: str) -> Callable[[pa.RecordBatch], pa.Array]:

@@ -17,7 +17,7 @@ import pyarrow.types as pt
 from headgate._nested import with_inner
 
 if TYPE_CHECKING:
-    from headgate.source.files.listing import Files
+    import pyarrow.fs as pafs
 
 _MAGIC: Final = b"PAR1"
 #: Bytes read from the end of a file at first: enough for most footers.
@@ -26,6 +26,7 @@ _TAIL: Final = 64 * 1024
 INT96: Final[dict[str, Any]] = {"coerce_int96_timestamp_unit": "us"}
 
 #: Ids of fields in parquet.thrift: FileMetaData, RowGroup, ColumnChunk, ColumnMetaData, SizeStatistics.
+_SCHEMA: Final = 2
 _ROW_GROUPS: Final = 4
 _COLUMNS: Final = 1
 _META_DATA: Final = 3
@@ -64,29 +65,38 @@ class Footer:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        parquet = pq.ParquetFile(pa.BufferReader(data), **INT96)
-        self.metadata = parquet.metadata
-        self.schema = with_instants(parquet)
+        self._parquet = pq.ParquetFile(pa.BufferReader(data), **INT96)
+        self.metadata = self._parquet.metadata
 
     @classmethod
-    def of(cls, files: Files, path: str, size: int) -> Footer:
+    def read(cls, filesystem: pafs.FileSystem, path: str, size: int) -> Footer:
         """Read the footer of a file of ``size`` bytes."""
-        with files.filesystem.open_input_file(path) as opened:
-            return cls._read(opened, size)
-
-    @classmethod
-    def at(cls, path: str) -> Footer:
-        """Read the footer of a file on the local file system."""
-        with pa.OSFile(path) as opened:
-            return cls._read(opened, opened.size())
-
-    @classmethod
-    def _read(cls, opened: pa.NativeFile, size: int) -> Footer:
-        data = opened.read_at(min(size, _TAIL), max(0, size - _TAIL))
-        whole = int.from_bytes(data[-8:-4], "little") + 8
-        if len(data) < whole <= size and data.endswith(_MAGIC):
-            data = opened.read_at(whole, size - whole)
+        with filesystem.open_input_file(path) as opened:
+            data = opened.read_at(min(size, _TAIL), max(0, size - _TAIL))
+            whole = int.from_bytes(data[-8:-4], "little") + 8
+            if len(data) < whole <= size and data.endswith(_MAGIC):
+                data = opened.read_at(whole, size - whole)
         return cls(data)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Arrow's schema of the file; INT96 columns are timestamps in UTC."""
+        return with_instants(self._parquet)
+
+    @cached_property
+    def beginning(self) -> bytes:
+        """The bytes of the footer up to the end of Parquet's schema; all bytes if it is not at the begin."""
+        start, end = self._limits
+        try:
+            reader = _Compact(self._data, start, end)
+            reader.struct(_SCHEMA)
+        except (ValueError, LookupError, RecursionError):
+            return self._data[start:end]
+        return self._data[start : reader.at]
+
+    def begins_with(self, beginning: bytes) -> bool:
+        """Return True if another footer's beginning is this footer's, so both have the same schema."""
+        return self._data.startswith(beginning, self._limits[0])
 
     def reader(self) -> pa.BufferReader:
         """Return a file with this footer and no rows, for pyarrow's statistics."""
@@ -104,8 +114,7 @@ class Footer:
 
     @cached_property
     def _check_columns(self) -> None:
-        end = len(self._data) - 8
-        start = end - int.from_bytes(self._data[end : end + 4], "little")
+        start, end = self._limits
         leaves = [self.metadata.schema.column(place) for place in range(self.metadata.num_columns)]
         names = dict(enumerate(_TYPES))
         shapes = [
@@ -126,6 +135,12 @@ class Footer:
                         raise ValueError(f"the metadata of column {path} in row group {number}")
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"the footer is damaged: {error}") from error
+
+    @cached_property
+    def _limits(self) -> tuple[int, int]:
+        """Begin and end of the footer's struct."""
+        end = len(self._data) - 8
+        return end - int.from_bytes(self._data[end : end + 4], "little"), end
 
 
 def with_instants(parquet: pq.ParquetFile) -> pa.Schema:
@@ -173,7 +188,9 @@ class _Compact:
     """Reads values of Thrift's compact protocol as dicts by field, lists, bytes and numbers."""
 
     def __init__(self, data: bytes, at: int, end: int) -> None:
-        self._data, self._at, self._end = data, at, end
+        #: The next byte.
+        self.at = at
+        self._data, self._end = data, end
         byte, number = partial(self._bytes, 1), self._signed
         #: Kind of a value -> its reader: booleans and a byte, three sizes of integers, and so on.
         self._readers: dict[int, Callable[[], Any]] = {
@@ -186,19 +203,25 @@ class _Compact:
             12: self.struct,
         }
 
-    def struct(self) -> dict[int, Any]:
-        """Return the fields of a struct by their ids."""
+    def struct(self, last: int = 0) -> dict[int, Any]:
+        """Return the fields of a struct by their ids.
+
+        Args:
+            last: id of the field after which to stop, if the fields are in the order of their ids; 0 for none.
+        """
         data, field = self._data, 0
         fields: dict[int, Any] = {}
         while True:
-            head = data[self._at]
-            self._at += 1
+            head = data[self.at]
+            self.at += 1
             kind = head & 15
             if kind == 0:
                 return fields
             field = field + (head >> 4) if head >> 4 else self._signed()
             # A boolean field has its value as its kind.
             fields[field] = kind == 1 if kind <= 2 else self._value(kind)
+            if field == last:
+                return fields
 
     def _value(self, kind: int) -> Any:
         read = self._readers.get(kind)
@@ -211,7 +234,7 @@ class _Compact:
         size = head >> 4
         if size == 15:
             size = self._varint()
-        if size > self._end - self._at:
+        if size > self._end - self.at:
             raise ValueError("a list that is longer than the footer")
         return [self._value(head & 15) for _ in range(size)]
 
@@ -225,11 +248,11 @@ class _Compact:
             self._value(kinds & 15)
 
     def _bytes(self, size: int) -> bytes:
-        at = self._at
-        self._at = at + size
-        if self._at > self._end:
+        at = self.at
+        self.at = at + size
+        if self.at > self._end:
             raise ValueError("a value that is longer than the footer")
-        return self._data[at : self._at]
+        return self._data[at : self.at]
 
     def _signed(self) -> int:
         number = self._varint()
@@ -238,8 +261,8 @@ class _Compact:
     def _varint(self) -> int:
         data, number, shift = self._data, 0, 0
         while True:
-            byte = data[self._at]
-            self._at += 1
+            byte = data[self.at]
+            self.at += 1
             number |= (byte & 127) << shift
             if byte < 128:
                 return number

@@ -153,6 +153,41 @@ class Files:
         ]
 
 
+class KnownFiles(Files):
+    """Files that were listed before.
+
+    Args:
+        filesystem: of the files.
+        files: in any order.
+    """
+
+    def __init__(self, filesystem: pafs.FileSystem, files: Sequence[ListedFile]) -> None:
+        self.filesystem, self.paths = filesystem, [file.path for file in files]
+        self._listed, self._roots = sorted(files, key=lambda file: file.path), []
+
+    def listed(self, *, missing_ok: bool) -> list[ListedFile]:  # noqa: ARG002 - they were there
+        """Return the files, sorted by path."""
+        return self._listed
+
+    def would_list(self, filesystem: pafs.FileSystem, file: str) -> bool:  # noqa: ARG002 - no new file
+        """Return False."""
+        return False
+
+
+def listed(filesystem: pafs.FileSystem, paths: Sequence[str]) -> list[ListedFile]:
+    """Return files with their sizes and times, in the order of their paths.
+
+    Raises:
+        FileNotFoundError: one is missing.
+    """
+    files = []
+    for info in filesystem.get_file_info(list(paths)):
+        if info.type != pafs.FileType.File:
+            raise FileNotFoundError(info.path)
+        files.append(ListedFile(info.path, info.size, _modified(info)))
+    return files
+
+
 def _path_of(info: Any, start: int) -> str | None:
     """Return the path of a listed file; None if it is ignored and not UTF-8.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from headgate.source.files.calendar import is_old, refuse_old_times
+from headgate.source.files.calendar import OldTimes
 from headgate.source.files.conform import filter_columns
 from headgate.source.files.footer import INT96, Footer, with_instants
 from headgate.source.files.format import (
@@ -47,11 +48,13 @@ class ParquetFormat(FileFormat):
 
     def schema(self, files: Files, file: ListedFile) -> pa.Schema:
         """Return the schema in the footer; INT96 columns are timestamps in UTC."""
-        return Footer.of(files, file.path, file.size).schema
+        return Footer.read(files.filesystem, file.path, file.size).schema
 
     def plan(self, files: Files, file: ListedFile, planning: Planning) -> list[FileSplit]:
         """Return splits of adjacent row groups."""
-        footer = Footer.of(files, file.path, file.size)
+        if file.parts is not None and planning.filter is None and file.size <= planning.limit():
+            return [split_of(file, self.name, 0, file.parts, file.size)]
+        footer = Footer.read(files.filesystem, file.path, file.size)
         weights = _weights(footer, planning.columns, file.size)
         possible = _possible_row_groups(footer, planning)
         groups = map(footer.metadata.row_group, range(len(weights)))
@@ -81,7 +84,8 @@ class ParquetFormat(FileFormat):
             types = [plain(field.type) for field in fields]
             rows = batch_rows or _even_rows(footer, groups, schema, types)
             varies = any(map(_varies, types))
-            columns = list(dict.fromkeys(field.name for field in fields))
+            leaves = (parquet.schema.column(place).path for place in range(len(parquet.schema)))
+            columns = list(_leaves_to_read(schema, read.wanted, fields, leaves))
             stored = dict(zip(parquet.schema_arrow.names, parquet.schema_arrow.types, strict=True))
             casts = {
                 field.name: kind
@@ -89,15 +93,62 @@ class ParquetFormat(FileFormat):
                 if not kind.equals(stored[field.name])
             }
 
-            is_from_spark_2 = is_old(footer.metadata)
+            old = OldTimes.of(footer)
 
             def decoded(rows: int) -> Iterator[pa.RecordBatch]:
                 for batch in parquet.iter_batches(rows, groups, columns, use_threads=False):
                     typed = with_types(batch, casts)
-                    yield refuse_old_times(typed, split.path) if is_from_spark_2 else typed
+                    yield old.refuse(typed, split.path) if old.days or old.times else typed
 
             batches = _bounded(decoded, min(rows, _ROWS_OF_TEXTS) if varies else rows, skip)
             yield from batches if batch_rows else _joined(batches, rows)
+
+
+def _leaves_to_read(
+    schema: pa.Schema, wanted: pa.Schema, fields: Sequence[pa.Field], leaves: Iterator[str]
+) -> Iterator[str]:
+    """Yield the paths of the leaves of some columns, without those of fields of structs that are not wanted.
+
+    Args:
+        schema: schema of the file.
+        wanted: columns to read.
+        fields: columns of the file to read.
+        leaves: the paths of all leaves of the file.
+    """
+    for field in schema:
+        inside = list(islice(leaves, _width(field.type)))
+        places = wanted.get_all_field_indices(field.name)
+        kind = wanted.field(places[0]).type if len(places) == 1 else field.type
+        if field in fields:
+            yield from _wanted_leaves(field.type, kind, iter(inside)) or inside
+
+
+def _wanted_leaves(kind: Any, wanted: Any, leaves: Iterator[str]) -> list[str]:
+    """Take the leaves of a type, and return those that a wanted type has."""
+    if pt.is_struct(kind) and pt.is_struct(wanted):
+        types = {field.name: field.type for field in wanted}
+        paths = []
+        for field in kind:
+            inside = list(islice(leaves, _width(field.type)))
+            if field.name in types:
+                paths += _wanted_leaves(field.type, types[field.name], iter(inside))
+        return paths
+    if pt.is_list(kind) and pt.is_list(wanted):
+        return _wanted_leaves(kind.value_type, wanted.value_type, leaves)
+    if pt.is_map(kind) and pt.is_map(wanted):
+        keys = list(islice(leaves, _width(kind.key_type)))
+        values = list(leaves)
+        return keys + (_wanted_leaves(kind.item_type, wanted.item_type, iter(values)) or values)
+    return list(leaves)
+
+
+def _width(kind: Any) -> int:
+    """Return the number of leaves of a type."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if not pt.is_nested(kind):
+        return 1
+    return sum(_width(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def _bounded(

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.fs as pafs
 
+_SPLITS: Final = JsonSerializer(FileSplit)
+
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -70,7 +72,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
     A folder of a Delta, Iceberg or Hudi table is refused, as the files of its deleted rows are there too.
 
     Args:
-        paths: files, folders, patterns (``*``, ``?``, ``**``) or URIs.
+        paths: files, folders, patterns (``*``, ``?``, ``**``) or URIs; or files that were listed before.
         format: ``"parquet"``, ``"arrow"``, ``"csv"`` or ``"json"`` (lines).
         columns: names of the columns to read, in order; by default all. Or a mapping of names to expressions over
             all columns, such as ``{"id": pc.field("number"), "half": pc.field("n") * 0.5}``, as
@@ -103,7 +105,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
 
     def __init__(
         self,
-        paths: Paths,
+        paths: Paths | Files,
         format: str = "parquet",  # noqa: A002 - as Spark and pyarrow call it
         *,
         columns: Sequence[str] | Mapping[str, pc.Expression] | None = None,
@@ -118,7 +120,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         order: Order | None = None,
         csv: CsvOptions | None = None,
     ) -> None:
-        self._files = Files(paths, filesystem)
+        self._files = paths if isinstance(paths, Files) else Files(paths, filesystem)
         self._format = _format(format, csv)
         self._columns = None if columns is None else _names(list(columns))
         #: Names of computed columns -> their expressions; None if no column is computed.
@@ -243,7 +245,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
     @property
     def split_serializer(self) -> SimpleVersionedSerializer[FileSplit]:
         """JSON."""
-        return JsonSerializer(FileSplit)
+        return _SPLITS
 
     @property
     def enumerator_checkpoint_serializer(self) -> SimpleVersionedSerializer[FileCheckpoint]:

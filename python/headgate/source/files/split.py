@@ -24,11 +24,13 @@ class ListedFile:
         path: within its file system.
         size: in bytes; -1 if it is not known, as in checkpoints of version 1.
         modified: modification time, ns since 1970; None if the file system does not have it.
+        parts: number of its parts, such as row groups, if the file need not be opened to cut it; else None.
     """
 
     path: str
     size: int
     modified: int | None
+    parts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

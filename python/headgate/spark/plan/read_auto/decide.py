@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import UnsupportedTypeError
 from headgate.spark.plan.read_auto.expressions import Translator
-from headgate.spark.plan.read_auto.files import check, local_paths
+from headgate.spark.plan.read_auto.files import checked, local_paths
 from headgate.spark.plan.read_auto.folders import files_by_folder, files_of
-from headgate.spark.plan.read_auto.relation import check_confs, check_relation
+from headgate.spark.plan.read_auto.relation import check_confs, check_relation, unmarked_files
 from headgate.spark.plan.read_auto.scan import (
     Columns,
     Unsure,
@@ -21,7 +21,7 @@ from headgate.spark.plan.read_auto.scan import (
     no_scan,
     scan_of,
 )
-from headgate.spark.plan.read_auto.skipping import check_writers
+from headgate.spark.plan.read_auto.skipping import column_with_nan
 from headgate.spark.plan.read_auto.values import column
 from headgate.spark.plan.sources import SourceInput
 from headgate.spark.schema import arrow_schema
@@ -129,6 +129,7 @@ def _source_of(df: DataFrame) -> FileSource:
         raise Unsure("it has no column of its files")
     check_relation(leaf, scan.used)
     check_confs(session)
+    nan_column = column_with_nan(scan.risks)
     schema = arrow_schema(StructType([f for f in table.fields if f.name in scan.used]), zone)
     folder_schema = pa.schema([f for f in schema if f.name in of_folders])
     values = None
@@ -138,11 +139,11 @@ def _source_of(df: DataFrame) -> FileSource:
         values = dict(zip(paths, by_uri.values(), strict=True)) if folder_schema.names else None
     else:
         paths = local_paths(files_of(leaf.relation().location(), session))
-    check(paths, pa.schema([f for f in schema if f.name not in of_folders]))
-    check_writers(paths, scan.risks)
+    in_files = pa.schema([f for f in schema if f.name not in of_folders])
+    files = checked(paths, in_files, unmarked_files(session), nan_column)
     most = int(str(session.conf.get(_BATCH_ROWS, "10000")))
     source = FileSource(
-        paths,
+        files,
         columns=_read_columns(scan),
         filter=scan.filter,
         schema=schema,

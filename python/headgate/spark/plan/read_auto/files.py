@@ -1,135 +1,223 @@
-"""Looks into the footers of Parquet files: does pyarrow read from them what Spark reads?"""
+"""Looks into the footers of Parquet files: does pyarrow read from them what Spark reads?
+
+Files of one writer have the same columns and notes, so a table of many thousands has few layouts. Each is compared
+with Spark's columns once. A footer is remembered for as long as size and time of the file are the same.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
+from headgate.spark.plan.read_auto.columns import Layout
 from headgate.spark.plan.read_auto.scan import Unsure
+from headgate.spark.plan.read_auto.skipping import check_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Hashable, Iterable, Sequence
 
     import pyarrow as pa
+    import pyarrow.fs as pafs
 
     from headgate.source.files.footer import Footer
+    from headgate.source.files.listing import KnownFiles
+    from headgate.source.files.split import ListedFile
+    from headgate.spark.plan.read_auto.columns import Leaf, Unmarked
 
-#: Most files whose footers are read while the plan is made.
-_MOST: Final = 1_000
+#: Most files whose footers are read while the plan is made: about 50 microseconds each.
+_MOST: Final = 100_000
+#: Most files with days and times that have to be looked at: up to a millisecond each.
+_MOST_OLD: Final = 2_000
 _THREADS: Final = 8
-#: Before these, files that Spark has not written may count their days in the Julian calendar.
-_FIRST_DAY: Final = dt.date(1582, 10, 15)
-_FIRST_TIME: Final = dt.datetime(1900, 1, 1, tzinfo=dt.UTC)
-_SPARK: Final = b"org.apache.spark.version"
-_LEGACY: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+#: Files that a thread reads at once.
+_AT_ONCE: Final = 64
+#: Beginnings of footers with which a footer is compared.
+_MOST_BEGINNINGS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A footer that was read.
+
+    Attributes:
+        layout: columns and notes, one object for all files that have the same.
+        row_groups: number of row groups.
+        recent: numbers of leaves that are known to have no old days.
+    """
+
+    layout: Layout
+    row_groups: int
+    recent: frozenset[int] = frozenset()
+
+
+class _Footers:
+    """Footers of files that do not change."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._files: dict[ListedFile, _Known] = {}
+        self._layouts: dict[Hashable, Layout] = {}
+        self._beginnings: deque[bytes] = deque(maxlen=_MOST_BEGINNINGS)
+
+    def get(self, file: ListedFile) -> _Known | None:
+        return self._files.get(file)
+
+    def add(self, file: ListedFile, footer: Footer) -> _Known:
+        """Remember the footer of a file."""
+        with self._lock:
+            beginning = next(filter(footer.begins_with, self._beginnings), None)
+            if beginning is None:
+                beginning = footer.beginning
+                self._beginnings.append(beginning)
+        metadata = footer.metadata
+        notes = frozenset((metadata.metadata or {}).items())
+        key = (beginning, notes, metadata.created_by)
+        with self._lock:
+            if len(self._files) >= 2 * _MOST:
+                self._files.clear()
+                self._layouts.clear()
+            if key not in self._layouts:
+                self._layouts[key] = Layout.of(footer)
+            entry = self._files[file] = _Known(self._layouts[key], metadata.num_row_groups)
+        return entry
+
+    def set_recent(self, file: ListedFile, entry: _Known, leaves: Iterable[int]) -> None:
+        """Remember that some leaves of a file have no old days."""
+        self._files[file] = replace(entry, recent=entry.recent.union(leaves))
+
+
+_FOOTERS: Final = _Footers()
 
 
 def local_paths(uris: Iterable[str]) -> list[str]:
     """Return the paths of files on the local file system.
 
     Raises:
-        Unsure: A file is elsewhere, a name has a pattern in it, or there are too many files, or none.
+        Unsure: A file is elsewhere, or there are too many files, or none.
     """
     paths = []
     for uri in uris:
         parts = urlsplit(uri)
         if parts.scheme != "file" or parts.netloc:
             raise Unsure(f"its files are on {parts.scheme or 'an unnamed file system'}")
-        path = unquote(parts.path)
-        if set(path) & set("*?[]{}"):
-            raise Unsure(f"the name {path} looks like a pattern")
-        paths.append(path)
+        paths.append(unquote(parts.path))
     if not 0 < len(paths) <= _MOST:
         raise Unsure(f"it has {len(paths)} files, and 1 to {_MOST} are looked at")
     return paths
 
 
-def check(paths: list[str], columns: pa.Schema) -> None:
-    """Return if pyarrow reads from these columns of all files what Spark reads.
+def checked(
+    paths: Sequence[str],
+    columns: pa.Schema,
+    unmarked: Unmarked,
+    nan_column: str = "",
+    filesystem: pafs.FileSystem | None = None,
+) -> KnownFiles:
+    """Return the files, if pyarrow reads from these columns of all of them what Spark reads.
 
     Args:
         paths: of the files.
         columns: columns that are read, with the types in which Spark gives them to Python.
+        unmarked: files that do not say which version of Spark wrote them.
+        nan_column: column that a filter keeps at NaN; empty if there is none.
+        filesystem: of the files; None for the local one.
 
     Raises:
         Unsure: It may not.
     """
-    for field in columns:
-        _check_type(field)
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for _ in pool.map(lambda path: _check_file(path, columns), paths):
-            pass
+    import pyarrow.fs as pafs  # noqa: PLC0415 - slow to import
+
+    from headgate.source.files.listing import KnownFiles, listed  # noqa: PLC0415 - imports pyarrow
+
+    footers = _FOOTERS if filesystem is None else _Footers()
+    if filesystem is None:
+        filesystem = pafs.LocalFileSystem()
+    files = listed(filesystem, paths)
+    entries = _read_new(filesystem, files, footers)
+    doubtful: dict[Layout, list[tuple[str, Leaf]]] = {}
+    look: list[tuple[ListedFile, _Known, list[tuple[str, Leaf]]]] = []
+    for file, footer in zip(files, entries, strict=True):
+        leaves = doubtful.get(footer.layout)
+        if leaves is None:
+            try:
+                if nan_column:
+                    check_writer(footer.layout.created_by, nan_column)
+                leaves = doubtful[footer.layout] = footer.layout.doubtful_leaves(columns, unmarked)
+            except Unsure as reason:
+                raise Unsure(f"{reason} ({file.path})", reason.remedy) from reason
+        leaves = [pair for pair in leaves if pair[1].number not in footer.recent]
+        if leaves:
+            look.append((file, footer, leaves))
+    if len(look) > _MOST_OLD:
+        raise Unsure(
+            f"{len(look)} of its files may have days before the Gregorian calendar, and {_MOST_OLD} are looked at"
+        )
+    for file, footer, leaves in look:
+        _check_days(file.path, _footer(filesystem, file), leaves)
+        footers.set_recent(file, footer, (leaf.number for _, leaf in leaves))
+    parts = [
+        replace(file, parts=footer.row_groups) for file, footer in zip(files, entries, strict=True)
+    ]
+    return KnownFiles(filesystem, parts)
 
 
-def _check_type(field: pa.Field) -> None:
-    import pyarrow.types as pt  # noqa: PLC0415 - slow to import
+def _read_new(
+    filesystem: pafs.FileSystem, files: Sequence[ListedFile], footers: _Footers
+) -> list[_Known]:
+    """Return what the footers of files say; reads those that are not remembered."""
 
-    if pt.is_nested(field.type):
-        raise Unsure(f"column {field.name!r} has the nested type {field.type}")
+    def read(chunk: Sequence[ListedFile]) -> None:
+        for file in chunk:
+            footers.add(file, _footer(filesystem, file))
+
+    new = [file for file in files if footers.get(file) is None]
+    chunks = [new[first : first + _AT_ONCE] for first in range(0, len(new), _AT_ONCE)]
+    if len(chunks) > 1:
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for _ in pool.map(read, chunks):
+                pass
+    elif chunks:
+        read(chunks[0])
+    return [footers.get(file) or footers.add(file, _footer(filesystem, file)) for file in files]
 
 
-def _check_file(path: str, columns: pa.Schema) -> None:
+def _footer(filesystem: pafs.FileSystem, file: ListedFile) -> Footer:
     import pyarrow as pa  # noqa: PLC0415 - slow to import
 
     from headgate.source.files.footer import Footer  # noqa: PLC0415 - imports pyarrow
 
     try:
-        footer = Footer.at(path)
-        schema = footer.metadata.schema.to_arrow_schema()
-    except (OSError, pa.ArrowException) as error:
-        raise Unsure(f"{path} cannot be read: {error}") from error
-    spellings: dict[str, list[str]] = {}
-    for name in schema.names:
-        spellings.setdefault(name.casefold(), []).append(name)
-    leaves = footer.metadata.schema
-    leaf_numbers = {leaves.column(number).path: number for number in range(len(leaves))}
-    for field in columns:
-        spelt = spellings.get(field.name.casefold())
-        if spelt is None:
-            continue  # null in both
-        if spelt != [field.name]:
-            raise Unsure(f"{path} has the columns {', '.join(spelt)} for {field.name!r}")
-        if field.name not in leaf_numbers:
-            raise Unsure(f"column {field.name!r} is nested in a file")
-        kind, leaf = schema.field(field.name).type, leaf_numbers[field.name]
-        if not _is_alike(kind, field.type) or leaves.column(leaf).physical_type == "INT96":
-            raise Unsure(f"column {field.name!r} is {kind} in {path}, and {field.type} in Spark")
-        if pa.types.is_temporal(kind):
-            _check_calendar(path, footer, leaf, field.name)
+        return Footer.read(filesystem, file.path, file.size)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise Unsure(f"{file.path} cannot be read: {error}") from error
 
 
-def _is_alike(in_file: pa.DataType, in_spark: pa.DataType) -> bool:
-    import pyarrow.types as pt  # noqa: PLC0415
-
-    if pt.is_timestamp(in_file) and pt.is_timestamp(in_spark):
-        return in_file.unit in {"ms", "us"} and (in_file.tz is None) == (in_spark.tz is None)
-    if pt.is_large_string(in_file) or pt.is_large_binary(in_file):
-        is_wanted = pt.is_string if pt.is_large_string(in_file) else pt.is_binary
-        return bool(is_wanted(in_spark))
-    return bool(in_file.equals(in_spark))
-
-
-def _check_calendar(path: str, footer: Footer, leaf: int, name: str) -> None:
-    """Raise Unsure unless all values count by today's calendar: Spark wrote them so, or none is old."""
-    metadata = footer.metadata.metadata or {}
-    is_legacy = any(key in metadata for key in _LEGACY)
-    if not is_legacy and metadata.get(_SPARK, b"") >= b"3":
-        return
+def _check_days(path: str, footer: Footer, leaves: Sequence[tuple[str, Leaf]]) -> None:
+    """Raise Unsure unless no value is so old that calendars differ."""
     for number in range(footer.metadata.num_row_groups):
         try:
             group = footer.row_group(number)
         except ValueError as error:
             raise Unsure(f"{path} cannot be read: {error}") from error
-        stats = group.column(leaf).statistics
-        if group.num_rows == 0 or (stats is not None and stats.null_count == group.num_rows):
-            continue
-        if stats is None or not stats.has_min_max or _is_old(stats.min):
-            raise Unsure(f"column {name!r} of {path} may have days before the Gregorian calendar")
+        for name, leaf in leaves:
+            chunk = group.column(leaf.number)
+            stats = chunk.statistics
+            if chunk.num_values == 0 or (stats and stats.null_count == chunk.num_values):
+                continue
+            if stats is None or not stats.has_min_max or _is_old(stats.min):
+                raise Unsure(
+                    f"column {name!r} of {path} may have days before the Gregorian calendar"
+                )
 
 
 def _is_old(value: Any) -> bool:
+    from headgate.source.files.calendar import FIRST_DAY, FIRST_TIME  # noqa: PLC0415 - imports pyarrow
+
     if isinstance(value, dt.datetime):
-        return value.replace(tzinfo=value.tzinfo or dt.UTC) < _FIRST_TIME
-    return not isinstance(value, dt.date) or value < _FIRST_DAY
+        return value.replace(tzinfo=value.tzinfo or dt.UTC) < FIRST_TIME
+    return not isinstance(value, dt.date) or value < FIRST_DAY

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.spark.plan.read_auto.columns import Unmarked
 from headgate.spark.plan.read_auto.scan import Unsure
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ _CONFS: Final[dict[str, _Values]] = {
     "spark.sql.parquet.fieldId.read.enabled": frozenset({"false"}),
     "spark.sql.legacy.timeParserPolicy": None,
 }
+#: Value of a conf of calendars by which times stay as they are.
+_TODAY: Final = "CORRECTED"
 _HADOOP: Final = "parquet."
 #: Settings of Hadoop, after the prefix, that are for writing.
 _WRITING: Final = (
@@ -149,6 +152,15 @@ def check_confs(session: SparkSession) -> None:
     for name in sorted(hadoop.getPropsWithPrefix(_HADOOP)):
         if name not in _WRITING:
             raise Unsure(f"Hadoop's configuration has {_HADOOP}{name}")
+
+
+def unmarked_files(session: SparkSession) -> Unmarked:
+    """Return if Spark takes times for ones of today's calendar in files that do not say which version wrote them."""
+    modes = [
+        str(session.conf.get(f"spark.sql.parquet.{kind}RebaseModeInRead")).upper()
+        for kind in ("int96", "datetime")
+    ]
+    return Unmarked(*(mode == _TODAY for mode in modes))
 
 
 def _confs(session: SparkSession) -> Mapping[str, str]:

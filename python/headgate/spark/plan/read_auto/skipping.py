@@ -6,7 +6,6 @@ It drops row groups by their statistics, which other writers keep without NaN, a
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from headgate.spark.plan.read_auto.scan import Unsure
@@ -24,7 +23,6 @@ _FALSE_FOR_NAN: Final = {"EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqua
 _ALIKE_FOR_ZERO: Final = {"LessThan", "GreaterThan"}
 #: Writer whose statistics count for nothing if there is a NaN.
 _COUNTS_NAN: Final = "parquet-mr"
-_THREADS: Final = 8
 
 
 def risks_of(kind: str, column: str, values: Sequence[pa.Scalar]) -> frozenset[Risk]:
@@ -44,33 +42,34 @@ def negated(risks: Iterable[Risk]) -> frozenset[Risk]:
     return frozenset((column, "nan" if when == "negated" else when) for column, when in risks)
 
 
-def check_writers(paths: Sequence[str], risks: Iterable[Risk]) -> None:
-    """Return if Spark's reader drops no row of files for which a filter with these risks is true.
+def column_with_nan(risks: Iterable[Risk]) -> str:
+    """Return a column by whose NaN Spark's reader may skip rows of some writers' files; empty if there is none.
+
+    Args:
+        risks: of a filter.
+
+    Raises:
+        Unsure: It may skip rows of the files of all writers.
+    """
+    sorted_risks = sorted(risks)
+    for column, when in sorted_risks:
+        if when == "always":
+            raise Unsure(
+                f"its filter compares {column!r} with NaN or 0.0, by which Spark may skip rows that match",
+                "isnan(), or a filter in map",
+            )
+    return next((column for column, when in sorted_risks if when == "nan"), "")
+
+
+def check_writer(created_by: str, column: str) -> None:
+    """Return if Spark's reader skips no row of a writer's files by the NaN of a column.
 
     Raises:
         Unsure: It may.
     """
-    sorted_risks = sorted(risks)
-    always = next((column for column, when in sorted_risks if when == "always"), None)
-    if always is not None:
+    if not created_by.startswith(_COUNTS_NAN):
+        writer = created_by.partition(" version")[0] or "an unknown writer"
         raise Unsure(
-            f"its filter compares {always!r} with NaN or 0.0, by which Spark may skip rows that match",
-            "isnan(), or a filter in map",
+            f"its filter on {column!r} is true for NaN, which Spark may skip in a file by {writer}",
+            "a filter in map, or files that Spark has written",
         )
-    at_nan = next((column for column, when in sorted_risks if when == "nan"), None)
-    if at_nan is None:
-        return
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for path, writer in zip(paths, pool.map(_writer, paths), strict=True):
-            if not writer.startswith(_COUNTS_NAN):
-                raise Unsure(
-                    f"its filter on {at_nan!r} is true for NaN, which Spark may skip in {path}, a file by "
-                    f"{writer.partition(' version')[0] or 'an unknown writer'}",
-                    "a filter in map, or files that Spark has written",
-                )
-
-
-def _writer(path: str) -> str:
-    from headgate.source.files.footer import Footer  # noqa: PLC0415 - imports pyarrow
-
-    return str(Footer.at(path).metadata.created_by or "")
