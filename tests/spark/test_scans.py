@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 from pyspark import cloudpickle
 
 from headgate.source.files.footer import Footer
@@ -393,7 +394,7 @@ def test_batches_have_as_many_rows_as_sparks(spark, folder, said):
 def test_a_damaged_footer_stays_with_spark(kind):
     """Pyarrow would end the driver if it were asked for the statistics."""
     path = Path(__file__).parents[1] / "source" / "data" / f"damaged_{kind}.parquet"
-    footer = Footer.at(str(path))
+    footer = Footer.at(fs.LocalFileSystem(), str(path))
     with pytest.raises(Unsure, match="the footer is damaged"):
         _check_calendar(str(path), footer, 0, "id")
 

@@ -17,6 +17,8 @@ import pyarrow.types as pt
 from headgate._nested import with_inner
 
 if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
     from headgate.source.files.listing import Files
 
 _MAGIC: Final = b"PAR1"
@@ -75,9 +77,9 @@ class Footer:
             return cls._read(opened, size)
 
     @classmethod
-    def at(cls, path: str) -> Footer:
-        """Read the footer of a file on the local file system."""
-        with pa.OSFile(path) as opened:
+    def at(cls, filesystem: pafs.FileSystem, path: str) -> Footer:
+        """Read the footer of a file of a file system."""
+        with filesystem.open_input_file(path) as opened:
             return cls._read(opened, opened.size())
 
     @classmethod

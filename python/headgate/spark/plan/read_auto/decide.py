@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import UnsupportedTypeError
-from headgate.spark.plan.read_auto.files import check, local_paths
+from headgate.spark.plan.read_auto.files import check, located_files
 from headgate.spark.plan.read_auto.relation import check_confs, check_relation
 from headgate.spark.plan.read_auto.scan import Unsure, scan_of
 from headgate.spark.plan.sources import SourceInput
@@ -102,11 +102,13 @@ def _source_of(df: DataFrame) -> FileSource:
     check_relation(leaf, read)
     check_confs(session)
     schema = arrow_schema(StructType([f for f in table.fields if f.name in read]), zone)
-    paths = local_paths(str(uri) for uri in leaf.relation().location().inputFiles())
-    check(paths, schema)
+    uris = [str(uri) for uri in leaf.relation().location().inputFiles()]
+    filesystem, paths = located_files(session, uris)
+    check(filesystem, paths, schema)
     most = int(str(session.conf.get(_BATCH_ROWS, "10000")))
     return FileSource(
         paths,
+        filesystem=filesystem,
         columns=scan.columns,
         filter=scan.filter,
         schema=schema,

@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
 
+from headgate.errors import OptionError
 from headgate.spark.plan.read_auto.scan import Unsure
+from headgate.spark.stores.filesystem import located
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pyarrow as pa
+    import pyarrow.fs as pafs
+    from pyspark.sql import SparkSession
 
     from headgate.source.files.footer import Footer
 
@@ -26,30 +27,30 @@ _SPARK: Final = b"org.apache.spark.version"
 _LEGACY: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
 
-def local_paths(uris: Iterable[str]) -> list[str]:
-    """Return the paths of files on the local file system.
+def located_files(session: SparkSession, uris: list[str]) -> tuple[pafs.FileSystem, list[str]]:
+    """Return the file system of the files that Spark has listed, and their paths in it.
 
     Raises:
-        Unsure: A file is elsewhere, a name has a pattern in it, or there are too many files, or none.
+        Unsure: pyarrow may not reach them with the session's settings, a name has a pattern in it, or there are too
+            many files, or none.
     """
-    paths = []
-    for uri in uris:
-        parts = urlsplit(uri)
-        if parts.scheme != "file" or parts.netloc:
-            raise Unsure(f"its files are on {parts.scheme or 'an unnamed file system'}")
-        path = unquote(parts.path)
+    if not 0 < len(uris) <= _MOST:
+        raise Unsure(f"it has {len(uris)} files, and 1 to {_MOST} are looked at")
+    try:
+        filesystem, paths = located(session, uris)
+    except OptionError as error:
+        raise Unsure(f"{error.summary} ({error.remedy})") from error
+    for path in paths:
         if set(path) & set("*?[]{}"):
             raise Unsure(f"the name {path} looks like a pattern")
-        paths.append(path)
-    if not 0 < len(paths) <= _MOST:
-        raise Unsure(f"it has {len(paths)} files, and 1 to {_MOST} are looked at")
-    return paths
+    return filesystem, paths
 
 
-def check(paths: list[str], columns: pa.Schema) -> None:
+def check(filesystem: pafs.FileSystem, paths: list[str], columns: pa.Schema) -> None:
     """Return if pyarrow reads from these columns of all files what Spark reads.
 
     Args:
+        filesystem: has the files.
         paths: of the files.
         columns: columns that are read, with the types in which Spark gives them to Python.
 
@@ -59,7 +60,7 @@ def check(paths: list[str], columns: pa.Schema) -> None:
     for field in columns:
         _check_type(field)
     with ThreadPoolExecutor(_THREADS) as pool:
-        for _ in pool.map(lambda path: _check_file(path, columns), paths):
+        for _ in pool.map(lambda path: _check_file(filesystem, path, columns), paths):
             pass
 
 
@@ -70,13 +71,13 @@ def _check_type(field: pa.Field) -> None:
         raise Unsure(f"column {field.name!r} has the nested type {field.type}")
 
 
-def _check_file(path: str, columns: pa.Schema) -> None:
+def _check_file(filesystem: pafs.FileSystem, path: str, columns: pa.Schema) -> None:
     import pyarrow as pa  # noqa: PLC0415 - slow to import
 
     from headgate.source.files.footer import Footer  # noqa: PLC0415 - imports pyarrow
 
     try:
-        footer = Footer.at(path)
+        footer = Footer.at(filesystem, path)
         schema = footer.metadata.schema.to_arrow_schema()
     except (OSError, pa.ArrowException) as error:
         raise Unsure(f"{path} cannot be read: {error}") from error
