@@ -14,6 +14,7 @@ from headgate.spark.explained.explanation import Explanation
 from headgate.spark.iterate import iterate
 from headgate.spark.plan.request import Input
 from headgate.spark.report_file import report
+from headgate.spark.stores.filesystem import filesystem
 from headgate.spark.ui import ui
 from headgate.spark.write import write
 
@@ -27,6 +28,7 @@ __all__ = [
     "doctor",
     "exchange",
     "explain",
+    "filesystem",
     "iterate",
     "last_stats",
     "register",

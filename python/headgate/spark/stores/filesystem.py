@@ -1,4 +1,4 @@
-"""Makes pyarrow's file systems from a session's settings of Hadoop. Decision: ADR 0046."""
+"""Makes pyarrow's file systems from a session's settings of Hadoop. Decision: ADR 0047."""
 
 from __future__ import annotations
 
@@ -111,6 +111,7 @@ def _path(uri: SplitResult) -> str:
 
 def _s3(session: SparkSession, uri: SplitResult) -> pafs.FileSystem:
     import pyarrow.fs as pafs  # noqa: PLC0415 - slow to import
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - only where Spark is
 
     jvm: Any = session._jvm  # noqa: SLF001 - no public way
     properties = str(jvm.java.lang.System.getProperties().keySet()).strip("[]").split(", ")
@@ -123,7 +124,13 @@ def _s3(session: SparkSession, uri: SplitResult) -> pafs.FileSystem:
     # Hadoop keeps a file system, with the settings of its first use, for all later uses of the bucket.
     configuration: Any = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
     root = jvm.org.apache.hadoop.fs.Path(f"{uri.scheme}://{uri.netloc}/")
-    store = root.getFileSystem(configuration)
+    try:
+        store = root.getFileSystem(configuration)
+    except Py4JJavaError as error:
+        raise refusal(
+            f"Spark has no file system for {uri.scheme}://{uri.netloc}: {error.java_exception.toString()}",
+            "start the session with the package org.apache.hadoop:hadoop-aws of Spark's version of Hadoop",
+        ) from error
     if (kind := str(store.getClass().getName())) != s3a.CLASS:
         raise refusal(
             f"Spark reads {uri.scheme} by {kind}",

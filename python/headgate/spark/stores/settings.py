@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree as ET
 
 from headgate.errors import OptionError
-from headgate.spark.py4j_logs import keep_bytes_out
+from headgate.spark.py4j_logs import keep_secrets_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ class Settings:
     @classmethod
     def of(cls, configuration: Any, jvm: Any) -> Self:
         """Return the settings of a ``Configuration`` of Hadoop's."""
-        keep_bytes_out()
+        keep_secrets_out()
         stream = jvm.java.io.ByteArrayOutputStream()
         configuration.writeXml(stream)
         values, defaults = {}, set()
