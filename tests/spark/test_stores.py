@@ -10,7 +10,7 @@ from tests.kit.object_store import guarded
 from headgate import errors
 from headgate.spark import filesystem
 from headgate.spark.stores import s3a
-from headgate.spark.stores.filesystem import located
+from headgate.spark.stores.located import located
 from headgate.spark.stores.settings import Settings
 
 HADOOP = "org.apache.hadoop.fs.s3a"
@@ -231,7 +231,7 @@ def test_files_with_profiles_are_credentials_that_spark_does_not_use(tmp_path):
     (tmp_path / ".aws").mkdir()
     (tmp_path / ".aws" / "config").write_text("[default]\nregion = eu-west-1\n")
     for options, variables in ((HERE, {}), (by(INSTANCE), {}), (by(ENVIRONMENT), {})):
-        with pytest.raises(errors.OptionError, match="those of the profile"):
+        with pytest.raises(errors.OptionError, match="credentials of the profile"):
             arguments(options, {"HOME": str(tmp_path), **variables})
     assert arguments(HERE, {"HOME": str(tmp_path), **VARIABLES}) == AWS
     assert arguments({**HERE, **KEYS}, {"HOME": str(tmp_path)}) == {**AWS, **OURS}

@@ -11,10 +11,10 @@ from headgate.spark.doctor import doctor
 from headgate.spark.exchange import exchange, last_stats
 from headgate.spark.explained.explain import explain
 from headgate.spark.explained.explanation import Explanation
+from headgate.spark.filesystem import filesystem
 from headgate.spark.iterate import iterate
 from headgate.spark.plan.request import Input
 from headgate.spark.report_file import report
-from headgate.spark.stores.filesystem import filesystem
 from headgate.spark.ui import ui
 from headgate.spark.write import write
 

@@ -11,7 +11,7 @@ _LOGGERS: Final = ("py4j.clientserver", "py4j.java_gateway")
 #: Bytes in a command or an answer: a line that starts with their type, and has them in base64.
 _BYTES: Final = re.compile(r"(^|!y)j([A-Za-z0-9+/=]{16,})$", re.MULTILINE)
 #: Beginnings of the names of stores' settings, each of which may stand before a secret.
-_SETTINGS: Final = re.compile(r"spark\.hadoop\.|\bfs\.(?:s3a?|gs|azure)\.")
+_SETTINGS: Final = re.compile(r"spark\.hadoop\.|fs\.(?:s3a?|gs|azure)\.")
 #: Characters of a text with settings that are written.
 _HEAD: Final = 24
 

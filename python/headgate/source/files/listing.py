@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -26,6 +29,8 @@ IGNORED: Final = ("_", ".")
 #: The remedy for files that are read while they are written.
 RENAMED: Final = "write a file as _name, and rename it when it is complete"
 
+#: Most paths of a remote file system that are listed at the same time.
+_ROUND_TRIPS: Final = 16
 _GLOB: Final = re.compile(r"[*?\[]")
 
 
@@ -77,9 +82,8 @@ class Files:
             SourceError: a path is missing or cannot be listed.
         """
         files: dict[str, ListedFile] = {}
-        for path in self.paths:
-            for info in self._list_path(path, missing_ok=missing_ok):
-                files[info.path] = ListedFile(info.path, info.size or 0, _modified(info))
+        for info in chain.from_iterable(self._list_paths(missing_ok=missing_ok)):
+            files[info.path] = ListedFile(info.path, info.size or 0, _modified(info))
         return [files[path] for path in sorted(files)]
 
     def would_list(self, filesystem: pafs.FileSystem, file: str) -> bool:
@@ -111,6 +115,14 @@ class Files:
         now = ListedFile(split.path, info.size or 0, _modified(info))
         if has_changed(then, now):
             raise changed(then, now, split)
+
+    def _list_paths(self, *, missing_ok: bool) -> Iterable[Sequence[Any]]:
+        list_path = partial(self._list_path, missing_ok=missing_ok)
+        if self.is_local:
+            return map(list_path, self.paths)
+        # Each path of an object store costs a round trip.
+        with ThreadPoolExecutor(_ROUND_TRIPS) as pool:
+            return list(pool.map(list_path, self.paths))
 
     def _list_path(self, path: str, *, missing_ok: bool) -> Sequence[Any]:
         try:

@@ -43,7 +43,7 @@ _LIMITED: Final[Mapping[str, frozenset[str]]] = {
 _HARMLESS: Final = frozenset(
     {
         *("acl.default", "assumed.role.session.duration", "attempts.maximum", "block.size"),
-        *("bucket.probe", "buffer.dir", "bulk.delete.page.size", "classloader.isolation"),
+        *("buffer.dir", "bulk.delete.page.size", "classloader.isolation"),
         *("create.conditional.enabled", "create.performance", "create.performance.enabled"),
         *("create.checksum.algorithm", "create.multipart", "create.storage.class"),
         *("cross.region.access.enabled", "directory.marker.retention"),
@@ -97,6 +97,8 @@ _PROVIDERS: Final[Mapping[str, str]] = {
 }
 #: Kinds in the order in which AWS's chain for Java looks for them.
 _JAVA_CHAIN: Final = ("environment", "web identity", "profile", "instance")
+#: Kinds in the order in which pyarrow's client of AWS looks for them.
+_PYARROW_CHAIN: Final = ("environment", "profile", "web identity", "instance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +145,6 @@ class Environment:
             "instance": True,
         }
         return next((kind for kind in kinds if is_there[kind]), "")
-
-
-#: Kinds in the order in which pyarrow's client of AWS looks for them.
-_PYARROW_CHAIN: Final = ("environment", "profile", "web identity", "instance")
 
 
 def arguments(settings: Settings, bucket: str, environment: Environment) -> dict[str, Any]:
@@ -243,11 +241,6 @@ def _credentials(settings: Settings, environment: Environment) -> dict[str, Any]
 
 def _role(settings: Settings, environment: Environment) -> dict[str, Any]:
     """Return the arguments of an assumed role, which pyarrow assumes with credentials of the environment only."""
-    for short in ("policy", "sts.endpoint", "sts.endpoint.region"):
-        if settings.get(name := f"fs.s3a.assumed.role.{short}"):
-            raise refusal(
-                f"{name} is set, and pyarrow's S3 file system has no such setting", f"unset {name}"
-            )
     name = "fs.s3a.assumed.role.credentials.provider"
     if _found(settings, name, _classes(settings, name), environment):
         raise refusal(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import OptionError
 from headgate.spark.plan.read_auto.scan import Unsure
-from headgate.spark.stores.filesystem import located
+from headgate.spark.stores.located import located
 
 if TYPE_CHECKING:
     import pyarrow as pa

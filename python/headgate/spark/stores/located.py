@@ -6,9 +6,6 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from headgate._arguments import path as checked_path
-from headgate.errors import OptionError
-from headgate.spark.confs import is_connect
 from headgate.spark.stores import s3a
 from headgate.spark.stores.settings import Settings, refusal
 
@@ -21,37 +18,6 @@ if TYPE_CHECKING:
 #: Properties of a JVM with this prefix change how AWS's client for Java works.
 _AWS_PROPERTIES: Final = "aws."
 _SCHEMES: Final = ("s3", "s3a")
-
-
-def filesystem(uri: str, spark: SparkSession | None = None) -> pafs.FileSystem:
-    """Return pyarrow's file system of a URI, which has the settings ``spark.hadoop.fs.*`` of a session.
-
-    Sources and sinks take it as ``filesystem=``, with paths without a scheme, such as ``"bucket/folder"``. It may have
-    secrets, which are pickled with it.
-
-    Args:
-        uri: a URI below ``s3a://bucket`` or ``s3://bucket``.
-        spark: the session; the active one if it is None.
-
-    Raises:
-        OptionError: There is no session, pyarrow has no such file system, or it cannot have one of the settings.
-    """
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - pyspark only where Spark is
-
-    session = SparkSession.getActiveSession() if spark is None else spark
-    if session is None:
-        raise OptionError(
-            "there is no active session of Spark, whose settings the file system could have",
-            asked="filesystem(..., spark=None)",
-            remedy="filesystem(uri, spark)",
-        )
-    if is_connect(session):
-        raise OptionError(
-            "a client of Spark Connect does not see Hadoop's settings",
-            asked="filesystem(..., spark)",
-            remedy="make a pyarrow.fs.S3FileSystem with your own settings",
-        )
-    return _made(session, urlsplit(checked_path("uri", uri)))
 
 
 def located(session: SparkSession, uris: Iterable[str]) -> tuple[pafs.FileSystem, list[str]]:
@@ -71,7 +37,7 @@ def located(session: SparkSession, uris: Iterable[str]) -> tuple[pafs.FileSystem
     first = parts[0]
     if any((part.scheme, part.netloc) != (first.scheme, first.netloc) for part in parts):
         raise refusal("its files are in several file systems", "read each with a call of its own")
-    store = _made(session, first)
+    store = store_of(session, first)
     paths = [_path(part) for part in parts]
     if not isinstance(store, pafs.LocalFileSystem):
         try:
@@ -87,7 +53,12 @@ def located(session: SparkSession, uris: Iterable[str]) -> tuple[pafs.FileSystem
     return store, paths
 
 
-def _made(session: SparkSession, uri: SplitResult) -> pafs.FileSystem:
+def store_of(session: SparkSession, uri: SplitResult) -> pafs.FileSystem:
+    """Return pyarrow's file system of a URI, with the settings of a session.
+
+    Raises:
+        OptionError: pyarrow has none for this URI, or it cannot have one of the settings.
+    """
     import pyarrow.fs as pafs  # noqa: PLC0415 - slow to import
 
     if uri.scheme == "file" and not uri.netloc:
