@@ -84,8 +84,8 @@ def served(folder):
 
 def address(log):
     """Return host and port that the server has said; None before."""
-    said = re.search(r"Running on http://([\d.]+:\d+)", log.read_text())
-    return said and said[1]
+    line = re.search(r"Running on http://([\d.]+:\d+)", log.read_text())
+    return line and line[1]
 
 
 @contextmanager

@@ -22,7 +22,7 @@ FILES = ("t/a.parquet", "t/b c+d%25.parquet", "t/Zürich=1.parquet")
 #: Bucket -> settings of its own, and the reason for which Spark reads it; none if the workers do.
 BUCKETS = {
     "with-keys": ({}, ""),
-    "with-a-token": ({"access.key": "T", "secret.key": "T", "session.token": "T"}, ""),
+    "with-a-token": ({}, ""),
     "from-variables": (
         {
             "aws.credentials.provider": "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider"
@@ -114,14 +114,13 @@ def driven(tmp_path_factory, table):
                 pq.write_table(
                     part, f"{bucket}/{name}", filesystem=store.filesystem, row_group_size=300
                 )
-            own = {**options}
-            if "session.token" in own:
-                own = {
-                    "access.key": store.temporary.access,
-                    "secret.key": store.temporary.secret,
-                    "session.token": store.temporary.token,
-                }
-            conf |= {f"bucket.{bucket}.{name}": value for name, value in own.items()}
+            conf |= {f"bucket.{bucket}.{name}": value for name, value in options.items()}
+        temporary = {
+            "access.key": store.temporary.access,
+            "secret.key": store.temporary.secret,
+            "session.token": store.temporary.token,
+        }
+        conf |= {f"bucket.with-a-token.{name}": value for name, value in temporary.items()}
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("AWS_ACCESS_KEY_ID", store.keys.access)
             patch.setenv("AWS_SECRET_ACCESS_KEY", store.keys.secret)
@@ -129,25 +128,24 @@ def driven(tmp_path_factory, table):
             options = {f"spark.hadoop.fs.s3a.{name}": value for name, value in conf.items()}
             jars = ",".join(map(str, sorted(Path(JARS).glob("*.jar"))))
             body = f"BUCKETS = {[*BUCKETS]!r}\n{BODY}"
-            told = drive(body, "local[2]", folder, **{**options, "spark.jars": jars})
+            outcome = drive(body, "local[2]", folder, **{**options, "spark.jars": jars})
         secrets = {store.keys.secret, store.temporary.secret, store.temporary.token}
-        yield told, (folder / "driver.err").read_text(), secrets
+        yield outcome, (folder / "driver.err").read_text(), secrets
 
 
 @pytest.mark.parametrize("bucket", BUCKETS)
 def test_workers_read_what_spark_reads(driven, table, bucket):
-    told, _, _ = driven
-    found, reason = told["found"][bucket], BUCKETS[bucket][1]
+    read, reason = driven[0]["found"][bucket], BUCKETS[bucket][1]
     if reason:
-        assert "Spark reads the input" in found["reader"]
-        assert reason in found["reader"]
-        assert reason in found["explained"]
+        assert "Spark reads the input" in read["reader"]
+        assert reason in read["reader"]
+        assert reason in read["explained"]
     else:
-        assert "the workers read the input" in found["reader"], found["reader"]
-    assert found["alike"]
-    kept = table.slice(100).select(["k", "s", "id"]).to_pylist()
-    expected = sorted(f"Row(k={row['k']}, s={row['s']!r}, id={row['id']})" for row in kept)
-    assert found["rows"] == expected
+        assert "the workers read the input" in read["reader"], read["reader"]
+    assert read["alike"]
+    remaining = table.slice(100).select(["k", "s", "id"]).to_pylist()
+    expected = sorted(f"Row(k={row['k']}, s={row['s']!r}, id={row['id']})" for row in remaining)
+    assert read["rows"] == expected
 
 
 def test_sources_and_sinks_take_the_file_system_of_the_session(driven, table):
@@ -162,8 +160,8 @@ def test_settings_that_changed_after_their_first_use_leave_it_to_spark(driven):
 
 def test_no_log_plan_or_report_has_a_secret(driven):
     """The logs are those of the driver's Python, py4j's at DEBUG, and those of the JVM, at INFO."""
-    told, jvm, secrets = driven
-    assert "Answer received: !yj<" in told["logs"]
+    outcome, jvm, secrets = driven
+    assert "Answer received: !yj<" in outcome["logs"]
     assert "INFO" in jvm
-    everything = json.dumps(told) + jvm
+    everything = json.dumps(outcome) + jvm
     assert not [secret for secret in secrets if secret in everything]

@@ -106,7 +106,7 @@ def _s3(session: SparkSession, uri: SplitResult) -> pafs.FileSystem:
         raise refusal(
             f"Spark reads {uri.scheme} by {kind}",
             f"spark.hadoop.fs.{uri.scheme}.impl={s3a.CLASS}",
-            asked=f"fs.{uri.scheme}.impl={kind}",
+            setting=f"fs.{uri.scheme}.impl={kind}",
         )
     environment = s3a.Environment.of(os.environ)
     arguments, used = (

@@ -174,7 +174,7 @@ def arguments(settings: Settings, bucket: str, environment: Environment) -> dict
             raise refusal(
                 f"{name} is {value}, which pyarrow's S3 file system cannot do",
                 f"unset {name}",
-                asked=f"{name}={value}",
+                setting=f"{name}={value}",
             )
     return {**_address(settings, environment), **_credentials(settings, environment)}
 
@@ -196,7 +196,7 @@ def _address(settings: Settings, environment: Environment) -> dict[str, Any]:
         raise refusal(
             f"fs.s3a.endpoint.region is {region}, for which S3A asks elsewhere",
             'fs.s3a.endpoint.region="eu-west-1"',
-            asked=f"fs.s3a.endpoint.region={region}",
+            setting=f"fs.s3a.endpoint.region={region}",
         )
     of_aws = _AWS_HOST.fullmatch(host)
     if not host or of_aws:
@@ -211,7 +211,7 @@ def _address(settings: Settings, environment: Environment) -> dict[str, Any]:
         raise refusal(
             f"fs.s3a.endpoint is {host}, and fs.s3a.endpoint.region is not set",
             'fs.s3a.endpoint.region="eu-west-1"',
-            asked=f"fs.s3a.endpoint={host}",
+            setting=f"fs.s3a.endpoint={host}",
         )
     by_path = settings.is_true("fs.s3a.path.style.access", False) or _is_address(host)
     return {
@@ -236,13 +236,13 @@ def _credentials(settings: Settings, environment: Environment) -> dict[str, Any]
     classes = _classes(settings, name)
     if classes and classes[0] == _ROLE:
         return _role(settings, environment)
-    return _found(settings, name, classes, environment)
+    return _keys(settings, name, classes, environment)
 
 
 def _role(settings: Settings, environment: Environment) -> dict[str, Any]:
     """Return the arguments of an assumed role, which pyarrow assumes with credentials of the environment only."""
     name = "fs.s3a.assumed.role.credentials.provider"
-    if _found(settings, name, _classes(settings, name), environment):
+    if _keys(settings, name, _classes(settings, name), environment):
         raise refusal(
             "the role of fs.s3a.assumed.role.arn is assumed with other credentials than those of the environment",
             f"{name}={_HADOOP}.auth.IAMInstanceCredentialsProvider",
@@ -261,7 +261,7 @@ def _classes(settings: Settings, name: str) -> list[str]:
     return [name for name in re.split(r"[\s,]+", settings.get(name)) if name]
 
 
-def _found(
+def _keys(
     settings: Settings, name: str, classes: list[str], environment: Environment
 ) -> dict[str, Any]:
     """Return the first credentials that these classes find; nothing if the environment has them."""
@@ -275,7 +275,7 @@ def _found(
             raise refusal(
                 f"{name} has {provider}, which pyarrow's S3 file system does not know",
                 "use one of the classes on the page about sources",
-                asked=f"{name}={provider}",
+                setting=f"{name}={provider}",
             )
         if kind == "default":
             kinds += _JAVA_CHAIN

@@ -72,12 +72,12 @@ class Settings:
     def of_bucket(self, prefix: str, bucket: str) -> Settings:
         """Return the settings for a bucket: its own ones stand in for those of all buckets, as in S3A."""
         buckets = f"{prefix}bucket."
-        own = f"{buckets}{bucket}."
+        of_this = f"{buckets}{bucket}."
         overrides = {
             f"{prefix}{rest}": value
             for name, value in self.values.items()
-            if name.startswith(own)
-            and (rest := name.removeprefix(own)) != "impl"
+            if name.startswith(of_this)
+            and (rest := name.removeprefix(of_this)) != "impl"
             and not rest.startswith("bucket.")
         }
         general = {
@@ -86,6 +86,6 @@ class Settings:
         return Settings({**general, **overrides}, self.defaults - overrides.keys())
 
 
-def refusal(summary: str, remedy: str, asked: str = "", have: str = "") -> OptionError:
+def refusal(summary: str, remedy: str, setting: str = "") -> OptionError:
     """Return the error for settings that pyarrow's file system cannot have. No argument may have a secret."""
-    return OptionError(summary, asked=asked, have=have, remedy=remedy)
+    return OptionError(summary, asked=setting, remedy=remedy)

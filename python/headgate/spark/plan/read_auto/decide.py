@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import UnsupportedTypeError
-from headgate.spark.plan.read_auto.files import check, located_files
+from headgate.spark.plan.read_auto.files import check
 from headgate.spark.plan.read_auto.relation import check_confs, check_relation
 from headgate.spark.plan.read_auto.scan import Unsure, scan_of
+from headgate.spark.plan.read_auto.stores import located_files
 from headgate.spark.plan.sources import SourceInput
 from headgate.spark.schema import arrow_schema
 

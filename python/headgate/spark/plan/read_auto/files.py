@@ -6,14 +6,11 @@ import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.errors import OptionError
 from headgate.spark.plan.read_auto.scan import Unsure
-from headgate.spark.stores.located import located
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.fs as pafs
-    from pyspark.sql import SparkSession
 
     from headgate.source.files.footer import Footer
 
@@ -27,25 +24,6 @@ _SPARK: Final = b"org.apache.spark.version"
 _LEGACY: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
 
-def located_files(session: SparkSession, uris: list[str]) -> tuple[pafs.FileSystem, list[str]]:
-    """Return the file system of the files that Spark has listed, and their paths in it.
-
-    Raises:
-        Unsure: pyarrow may not reach them with the session's settings, a name has a pattern in it, or there are too
-            many files, or none.
-    """
-    if not 0 < len(uris) <= _MOST:
-        raise Unsure(f"it has {len(uris)} files, and 1 to {_MOST} are looked at")
-    try:
-        filesystem, paths = located(session, uris)
-    except OptionError as error:
-        raise Unsure(f"{error.summary} ({error.remedy})") from error
-    for path in paths:
-        if set(path) & set("*?[]{}"):
-            raise Unsure(f"the name {path} looks like a pattern")
-    return filesystem, paths
-
-
 def check(filesystem: pafs.FileSystem, paths: list[str], columns: pa.Schema) -> None:
     """Return if pyarrow reads from these columns of all files what Spark reads.
 
@@ -55,8 +33,13 @@ def check(filesystem: pafs.FileSystem, paths: list[str], columns: pa.Schema) -> 
         columns: columns that are read, with the types in which Spark gives them to Python.
 
     Raises:
-        Unsure: It may not.
+        Unsure: It may not, a name has a pattern in it, or there are too many files.
     """
+    if len(paths) > _MOST:
+        raise Unsure(f"it has {len(paths)} files, and 1 to {_MOST} are looked at")
+    for path in paths:
+        if set(path) & set("*?[]{}"):
+            raise Unsure(f"the name {path} looks like a pattern")
     for field in columns:
         _check_type(field)
     with ThreadPoolExecutor(_THREADS) as pool:
