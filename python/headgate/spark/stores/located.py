@@ -64,9 +64,10 @@ def store_of(session: SparkSession, uri: SplitResult) -> pafs.FileSystem:
     if uri.scheme == "file" and not uri.netloc:
         return pafs.LocalFileSystem()
     if uri.scheme not in _SCHEMES:
+        scheme = f"{uri.scheme}://" if uri.scheme else "a path without a scheme"
         raise refusal(
-            f"its files are on {uri.scheme or 'an unnamed file system'}, which the workers do not read",
-            f"files on {', '.join(_SCHEMES)}",
+            f"workers do not read {scheme} with the settings of a session",
+            "files on s3a:// · FileSource(path, filesystem=a pyarrow.fs.FileSystem)",
         )
     if not uri.netloc or "@" in uri.netloc:
         raise refusal(
