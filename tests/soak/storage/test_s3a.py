@@ -44,6 +44,7 @@ from headgate.spark import explain, filesystem, report, write
 logs = io.StringIO()
 handler = logging.StreamHandler(logs)
 logging.getLogger().addHandler(handler)
+logging.getLogger("headgate.spark").addHandler(handler)
 logging.getLogger().setLevel(logging.DEBUG)
 context.setLogLevel("INFO")
 
@@ -51,7 +52,7 @@ def tagged(batches):
     yield from batches
 
 def rows(df, how):
-    out = exchange(df, by="k", num_partitions=3, map=tagged, read=how)
+    out = exchange(df, by="k", num_partitions=3, map=tagged, schema=df.schema, read=how)
     return sorted(map(repr, out.collect()))
 
 found = {}
@@ -59,9 +60,9 @@ for bucket in BUCKETS:
     df = spark.read.parquet(f"s3a://{bucket}/t").where("id >= 100").select("k", "s", "id")
     said.clear()
     by_workers = rows(df, "auto")
-    (reader,) = [line for line in said if "read the input" in line or "reads the input" in line]
-    out = exchange(df, by="k", num_partitions=3, map=tagged, read="auto")
-    shown = str(explain(out)) + out._jdf.queryExecution().toString()
+    (reader,) = [line for line in said if "read the input" in line or "reads the input" in line][:1]
+    out = exchange(df, by="k", num_partitions=3, map=tagged, schema=df.schema, read="auto")
+    shown = " ".join(str(explain(out)).split()) + out._jdf.queryExecution().toString()
     found[bucket] = {"reader": reader, "rows": by_workers, "alike": by_workers == rows(df, "spark"), "explained": shown}
 
 store = filesystem("s3a://with-keys", spark)
