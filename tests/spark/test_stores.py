@@ -254,6 +254,19 @@ def test_neither_text_nor_errors_of_settings_have_a_secret():
     assert not [text for text in texts if planted in text]
 
 
+def test_settings_come_from_hadoop_with_their_defaults(spark):
+    configuration = spark._jsparkSession.sessionState().newHadoopConf()
+    configuration.set("fs.s3a.secret.key", " <&> Zürich ")
+    read = Settings.of(configuration, spark._jvm)
+    assert read.get("fs.s3a.secret.key") == "<&> Zürich"
+    assert "fs.s3a.secret.key" in [*read.changed("fs.s3a.")]
+    assert INSTANCE in read.get("fs.s3a.aws.credentials.provider")
+    assert "fs.s3a.aws.credentials.provider" in read.defaults
+    configuration.set("fs.s3a.secret.key", "\x01")
+    with pytest.raises(errors.OptionError, match="are no XML"):
+        Settings.of(configuration, spark._jvm)
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     with guarded(tmp_path_factory.mktemp("s3")) as store:

@@ -31,12 +31,22 @@ class Settings:
 
     @classmethod
     def of(cls, configuration: Any, jvm: Any) -> Self:
-        """Return the settings of a ``Configuration`` of Hadoop's."""
+        """Return the settings of a ``Configuration`` of Hadoop's.
+
+        Raises:
+            OptionError: A value has a character that XML cannot have.
+        """
         keep_secrets_out()
         stream = jvm.java.io.ByteArrayOutputStream()
         configuration.writeXml(stream)
         values, defaults = {}, set()
-        for entry in ET.fromstring(bytes(stream.toByteArray())):  # noqa: S314 - Hadoop has just written it
+        try:
+            document = ET.fromstring(bytes(stream.toByteArray()))  # noqa: S314 - Hadoop has just written it
+        except ET.ParseError as error:
+            raise refusal(
+                f"Hadoop's settings are no XML: {error}", "leave control characters out of values"
+            ) from error
+        for entry in document:
             name = entry.findtext("name", "")
             values[name] = entry.findtext("value", "")
             if entry.findtext("source", "") == _DEFAULTS:
