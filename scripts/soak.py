@@ -231,12 +231,15 @@ PARTS = (
     ),
     Part(
         "storage",
-        "streaming jobs with checkpoints in an object store, and exchanges on a slow disk",
+        "streaming jobs with checkpoints in an object store, scans of S3 by workers and by Hadoop, a slow disk",
         ("scripts/storage.sh", "tests/soak/storage"),
         4,
         (
             "python/headgate/observe/verdict.py",
+            "python/headgate/spark/plan/read_auto/*",
+            "python/headgate/spark/stores/*",
             "python/headgate/stream/*",
+            "scripts/s3a_jars.sh",
             "scripts/storage.sh",
             "tests/soak/storage/*",
         ),

@@ -4,6 +4,7 @@ import datetime as dt
 import os
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
@@ -14,6 +15,7 @@ from headgate.spark.plan.read_auto.columns import Unmarked
 from headgate.spark.plan.read_auto.files import checked
 from headgate.spark.plan.read_auto.scan import Unsure
 
+LOCAL = pafs.LocalFileSystem()
 DAY = dt.date(1500, 1, 1)
 NOON = dt.datetime(2026, 3, 29, 12, tzinfo=dt.UTC)
 TIMES = pa.timestamp("us", "Asia/Tokyo")
@@ -65,11 +67,11 @@ def test_a_column_is_read_or_left_to_spark(tmp_path, kind, values, wanted, expec
     path, schema = write(tmp_path / "a.parquet", kind, values), pa.schema([("x", wanted)])
     if isinstance(expected, str):
         with pytest.raises(Unsure) as caught:
-            checked([path], schema, OLD)
+            checked(LOCAL, [path], schema, OLD)
         assert expected in str(caught.value)
         assert path in str(caught.value)
         return
-    with read(FileSource(checked([path], schema, OLD), schema=schema)) as batches:
+    with read(FileSource(checked(LOCAL, [path], schema, OLD), schema=schema)) as batches:
         rows = pa.Table.from_batches(list(batches), schema)
     assert rows.schema == schema
     assert rows["x"].to_pylist() == expected
@@ -93,9 +95,9 @@ def test_old_days_are_read_by_the_notes_of_the_writer(tmp_path, kind, notes, exp
     path, schema = write(tmp_path / "a.parquet", kind, day, notes), pa.schema([("x", kind)])
     if expected:
         with pytest.raises(Unsure, match=expected):
-            checked([path], schema, OLD)
+            checked(LOCAL, [path], schema, OLD)
     else:
-        checked([path], schema, OLD)
+        checked(LOCAL, [path], schema, OLD)
 
 
 def test_old_days_of_other_writers_are_read_as_they_are_since_spark_4(tmp_path):
@@ -103,10 +105,10 @@ def test_old_days_of_other_writers_are_read_as_they_are_since_spark_4(tmp_path):
         write(tmp_path / "a.parquet", pa.date32(), [DAY]),
         pa.schema([("x", pa.date32())]),
     )
-    checked([path], schema, NEW)
+    checked(LOCAL, [path], schema, NEW)
     path = write(tmp_path / "b.parquet", pa.date32(), [DAY], {"org.apache.spark.version": "2.4.8"})
     with pytest.raises(Unsure, match="before the Gregorian"):
-        checked([path], schema, NEW)
+        checked(LOCAL, [path], schema, NEW)
 
 
 def test_a_footer_is_read_once_and_again_if_the_file_changes(tmp_path, monkeypatch):
@@ -119,12 +121,12 @@ def test_a_footer_is_read_once_and_again_if_the_file_changes(tmp_path, monkeypat
         return whole(filesystem, path, size)
 
     monkeypatch.setattr(Footer, "read", count)
-    checked(paths, schema, OLD)
-    checked(paths, schema, OLD)
+    checked(LOCAL, paths, schema, OLD)
+    checked(LOCAL, paths, schema, OLD)
     assert sorted(opened) == sorted(paths)
     write(tmp_path / "7.parquet", pa.int64(), [7])
     with pytest.raises(Unsure, match=r"'x' is int64 in a file.*7\.parquet"):
-        checked(paths, schema, OLD)
+        checked(LOCAL, paths, schema, OLD)
     assert opened[len(paths) :] == [paths[7]]
 
 
@@ -139,6 +141,4 @@ def test_files_of_one_writer_have_one_layout(tmp_path):
 
 
 def _file(path):
-    from pyarrow.fs import LocalFileSystem
-
-    return LocalFileSystem(), path, os.path.getsize(path)  # noqa: PTH202 - a text
+    return LOCAL, path, os.path.getsize(path)  # noqa: PTH202 - a text

@@ -69,7 +69,7 @@ QUIET = {
 
 
 def drive(body, master, tmp_path, seconds=600, **conf):
-    """Run a script; return the values that it passed to ``tell``.
+    """Run a script; return the values that it passed to ``tell``. Its log is left in ``driver.err``.
 
     Args:
         body: code that follows ``HEAD`` and ends with a call of ``tell``.
@@ -91,6 +91,7 @@ def drive(body, master, tmp_path, seconds=600, **conf):
         timeout=seconds,
         check=False,
     )
+    (tmp_path / "driver.err").write_text(done.stderr)
     assert done.returncode == 0, done.stderr[-3000:]
     (told,) = [line for line in done.stdout.splitlines() if line.startswith("TOLD ")]
     print(told)  # visible with pytest -s

@@ -95,6 +95,20 @@ class TestListing:
         ):
             assert ids_of(source, enumerated(source)) == wanted
 
+    def test_paths_of_a_remote_file_system_are_listed_side_by_side(self, tmp_path):
+        for name in "ab":
+            (tmp_path / name).write_text("x")
+        both = threading.Barrier(2, timeout=60)
+
+        class Remote:
+            def get_file_info(self, path):
+                both.wait()
+                return pafs.LocalFileSystem().get_file_info(path)
+
+        paths = [f"{tmp_path}/{name}" for name in "ab"]
+        listed = Files(paths, Remote()).listed(missing_ok=False)
+        assert [file.path for file in listed] == paths
+
     def test_paths_of_two_file_systems(self):
         with pytest.raises(OptionError, match="more than one file system"):
             FileSource(["file:///a", "mock:///a"])

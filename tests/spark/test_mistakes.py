@@ -14,7 +14,7 @@ import headgate as hg
 from headgate.sink import FileSink
 from headgate.source.files import FileSource
 from headgate.source.numbers import NumberSequenceSource
-from headgate.spark import Input, exchange, write
+from headgate.spark import Input, exchange, filesystem, write
 from headgate.testing import check, run
 
 pytestmark = in_modes("auto")
@@ -66,7 +66,7 @@ def names(spark, tmp_path):
         "sink": FileSink(tmp_path / "out"),
         "F": functions,
     }
-    shared = (exchange, write, same, of_two, reduced, run, check, Input, FileSource)
+    shared = (exchange, filesystem, write, same, of_two, reduced, run, check, Input, FileSource)
     libraries = {"hg": hg, "pa": pa, "pl": pl, "pd": pd, "Numbers": NumberSequenceSource}
     return own | libraries | {one.__name__: one for one in shared} | {"TABLE": TABLE}
 

@@ -43,6 +43,11 @@ def calls(spark, tmp_path):
             A_CLASS,
         ),
         Call("explain", headgate.spark.explain, lambda: {"df": headgate.spark.exchange(**whole)}),
+        Call(
+            "filesystem",
+            headgate.spark.filesystem,
+            lambda: {"uri": f"file://{tmp_path}", "spark": spark},
+        ),
         Call("last_stats", headgate.spark.last_stats),
         Call(
             "register",

@@ -11,6 +11,7 @@ from headgate.spark.doctor import doctor
 from headgate.spark.exchange import exchange, last_stats
 from headgate.spark.explained.explain import explain
 from headgate.spark.explained.explanation import Explanation
+from headgate.spark.filesystem import filesystem
 from headgate.spark.iterate import iterate
 from headgate.spark.plan.request import Input
 from headgate.spark.report_file import report
@@ -27,6 +28,7 @@ __all__ = [
     "doctor",
     "exchange",
     "explain",
+    "filesystem",
     "iterate",
     "last_stats",
     "register",

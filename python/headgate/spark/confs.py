@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
+from headgate.spark.py4j_logs import keep_secrets_out
+
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -23,6 +25,7 @@ def context_confs(context: SparkContext) -> dict[str, str]:
     """Return the configuration of an application, which does not change after its start."""
     confs = _of_context.get(context)
     if confs is None:
+        keep_secrets_out()
         confs = _of_context[context] = dict(context.getConf().getAll())
     return confs
 
@@ -36,6 +39,7 @@ def session_confs(session: SparkSession, prefix: str) -> dict[str, str]:
     """Return the session's confs with this prefix, those of the application included."""
     if is_connect(session):
         return {n: v for n, v in session.conf.getAll.items() if n.startswith(prefix)}
+    keep_secrets_out()
     # `session.conf.getAll` calls the JVM for each conf.
     text = session._jsparkSession.conf().getAll().mkString(_SEPARATOR)  # noqa: SLF001
     pairs = (entry.partition(" -> ") for entry in str(text).split(_SEPARATOR))

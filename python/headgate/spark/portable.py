@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate._unpicklable import culprit
 from headgate.errors import OptionError, WorkerPythonError
-from headgate.spark.py4j_logs import keep_bytes_out
+from headgate.spark.py4j_logs import keep_secrets_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ def portable(task: Any, body: str, name: str) -> Callable[[Iterator[Any]], Itera
     """
     from pyspark import cloudpickle  # noqa: PLC0415 - pyspark only where Spark is
 
-    keep_bytes_out()
+    keep_secrets_out()
     try:
         pickled: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
     except Exception as error:

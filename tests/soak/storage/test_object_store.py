@@ -2,9 +2,6 @@
 
 import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 
 import pyarrow as pa
@@ -12,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 from tests.kit import stream_jobs
-from tests.kit.waiting import wait_until
+from tests.kit.object_store import served
 
 from headgate import errors
 from headgate.sink import FileSink
@@ -28,29 +25,11 @@ KEYS = {
 }
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A process that serves S3, and its address."""
-    port = free_port()
-    log = tmp_path_factory.mktemp("objects") / "log"
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with log.open("wb") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=file)
-
-    def listens():
-        assert process.poll() is None, log.read_text()
-        with socket.socket() as sock:
-            return sock.connect_ex(("127.0.0.1", port)) == 0
-
-    wait_until(listens, "the server listens", 60)
-    yield process, f"127.0.0.1:{port}"
-    process.kill()
-    process.wait()
+    with served(tmp_path_factory.mktemp("objects")) as both:
+        yield both
 
 
 @pytest.fixture

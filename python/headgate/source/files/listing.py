@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -26,6 +29,8 @@ IGNORED: Final = ("_", ".")
 #: The remedy for files that are read while they are written.
 RENAMED: Final = "write a file as _name, and rename it when it is complete"
 
+#: Most paths of a remote file system that are listed at the same time.
+_ROUND_TRIPS: Final = 16
 _GLOB: Final = re.compile(r"[*?\[]")
 
 
@@ -77,9 +82,9 @@ class Files:
             SourceError: a path is missing or cannot be listed.
         """
         files: dict[str, ListedFile] = {}
-        for path in self.paths:
-            for info in self._list_path(path, missing_ok=missing_ok):
-                files[info.path] = ListedFile(info.path, info.size or 0, _modified(info))
+        list_path = partial(self._list_path, missing_ok=missing_ok)
+        for info in chain.from_iterable(_answers(self.filesystem, list_path, self.paths)):
+            files[info.path] = ListedFile(info.path, info.size or 0, _modified(info))
         return [files[path] for path in sorted(files)]
 
     def would_list(self, filesystem: pafs.FileSystem, file: str) -> bool:
@@ -181,11 +186,22 @@ def listed(filesystem: pafs.FileSystem, paths: Sequence[str]) -> list[ListedFile
         FileNotFoundError: one is missing.
     """
     files = []
-    for info in filesystem.get_file_info(list(paths)):
+    for info in _answers(filesystem, filesystem.get_file_info, paths):
         if info.type != pafs.FileType.File:
             raise FileNotFoundError(info.path)
         files.append(ListedFile(info.path, info.size, _modified(info)))
     return files
+
+
+def _answers(
+    filesystem: pafs.FileSystem, ask: Callable[[str], Any], paths: Sequence[str]
+) -> Iterable[Any]:
+    """Return the answers for paths, in their order."""
+    if isinstance(filesystem, pafs.LocalFileSystem):
+        return map(ask, paths)
+    # Each costs a round trip.
+    with ThreadPoolExecutor(_ROUND_TRIPS) as pool:
+        return list(pool.map(ask, paths))
 
 
 def _path_of(info: Any, start: int) -> str | None:

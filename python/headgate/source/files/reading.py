@@ -41,6 +41,7 @@ _ZONES: Final = (
 )
 #: Words of pyarrow's errors for a time that has no zone, or must not have one.
 _OF_ZONES: Final = "zone offset"
+_REMOTE: Final = "give this host the keys and the network that the driver has"
 _STILL_WRITTEN: Final = f"if it was still written: {RENAMED} · mend the file · leave it out"
 
 
@@ -103,6 +104,8 @@ class SplitOpener:
         except Exception as error:
             text, remedy = self._kind.explained(self._files, split.path, error)
             remedies = [remedy, self._leaves_out(split.path), self._general_remedy(text, remedy)]
+            if isinstance(error, OSError) and not self._files.is_local:
+                remedies.insert(0, _REMOTE)
             raise failed(
                 split,
                 f"cannot be read: {text}",

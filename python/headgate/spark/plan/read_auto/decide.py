@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import UnsupportedTypeError
 from headgate.spark.plan.read_auto.expressions import Translator
-from headgate.spark.plan.read_auto.files import checked, local_paths
+from headgate.spark.plan.read_auto.files import checked
 from headgate.spark.plan.read_auto.folders import files_by_folder, files_of
 from headgate.spark.plan.read_auto.relation import check_confs, check_relation, unmarked_files
 from headgate.spark.plan.read_auto.scan import (
@@ -22,6 +22,7 @@ from headgate.spark.plan.read_auto.scan import (
     scan_of,
 )
 from headgate.spark.plan.read_auto.skipping import column_with_nan
+from headgate.spark.plan.read_auto.stores import located_files
 from headgate.spark.plan.read_auto.values import column
 from headgate.spark.plan.sources import SourceInput
 from headgate.spark.schema import arrow_schema
@@ -135,12 +136,13 @@ def _source_of(df: DataFrame) -> FileSource:
     values = None
     if scan.folders or folder_schema.names:
         by_uri = files_by_folder(leaf.relation(), scan.folders, folder_schema, session)
-        paths = local_paths(by_uri)
+        filesystem, paths = located_files(session, list(by_uri))
         values = dict(zip(paths, by_uri.values(), strict=True)) if folder_schema.names else None
     else:
-        paths = local_paths(files_of(leaf.relation().location(), session))
+        uris = files_of(leaf.relation().location(), session)
+        filesystem, paths = located_files(session, uris)
     in_files = pa.schema([f for f in schema if f.name not in of_folders])
-    files = checked(paths, in_files, unmarked_files(session), nan_column)
+    files = checked(filesystem, paths, in_files, unmarked_files(session), nan_column)
     most = int(str(session.conf.get(_BATCH_ROWS, "10000")))
     source = FileSource(
         files,

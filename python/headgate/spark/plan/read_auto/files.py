@@ -1,7 +1,7 @@
 """Looks into the footers of Parquet files: does pyarrow read from them what Spark reads?
 
 Files of one writer have the same columns and notes, so a table of many thousands has few layouts. Each is compared
-with Spark's columns once. A footer is remembered for as long as size and time of the file are the same.
+with Spark's columns once. The footer of a local file is remembered for as long as its size and time are the same.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
 
 from headgate.spark.plan.read_auto.columns import Layout
 from headgate.spark.plan.read_auto.scan import Unsure
@@ -34,7 +33,7 @@ _MOST: Final = 100_000
 #: Most files with days and times that have to be looked at: up to a millisecond each.
 _MOST_OLD: Final = 2_000
 _THREADS: Final = 8
-#: Files that a thread reads at once.
+#: Local files that a thread reads at once.
 _AT_ONCE: Final = 64
 #: Beginnings of footers with which a footer is compared.
 _MOST_BEGINNINGS: Final = 16
@@ -94,51 +93,38 @@ class _Footers:
 _FOOTERS: Final = _Footers()
 
 
-def local_paths(uris: Iterable[str]) -> list[str]:
-    """Return the paths of files on the local file system.
-
-    Raises:
-        Unsure: A file is elsewhere, or there are too many files, or none.
-    """
-    paths = []
-    for uri in uris:
-        parts = urlsplit(uri)
-        if parts.scheme != "file" or parts.netloc:
-            raise Unsure(f"its files are on {parts.scheme or 'an unnamed file system'}")
-        paths.append(unquote(parts.path))
-    if not 0 < len(paths) <= _MOST:
-        raise Unsure(f"it has {len(paths)} files, and 1 to {_MOST} are looked at")
-    return paths
-
-
 def checked(
+    filesystem: pafs.FileSystem,
     paths: Sequence[str],
     columns: pa.Schema,
     unmarked: Unmarked,
     nan_column: str = "",
-    filesystem: pafs.FileSystem | None = None,
 ) -> KnownFiles:
     """Return the files, if pyarrow reads from these columns of all of them what Spark reads.
 
     Args:
+        filesystem: has the files.
         paths: of the files.
         columns: columns that are read, with the types in which Spark gives them to Python.
         unmarked: files that do not say which version of Spark wrote them.
         nan_column: column that a filter keeps at NaN; empty if there is none.
-        filesystem: of the files; None for the local one.
 
     Raises:
-        Unsure: It may not.
+        Unsure: It may not, or there are too many files.
     """
     import pyarrow.fs as pafs  # noqa: PLC0415 - slow to import
 
     from headgate.source.files.listing import KnownFiles, listed  # noqa: PLC0415 - imports pyarrow
 
-    footers = _FOOTERS if filesystem is None else _Footers()
-    if filesystem is None:
-        filesystem = pafs.LocalFileSystem()
+    if len(paths) > _MOST:
+        raise Unsure(f"it has {len(paths)} files, and up to {_MOST} are looked at")
+    if len(set(paths)) < len(paths):
+        raise Unsure("it reads a file twice")
+    # Buckets of several stores may have the same name.
+    is_local = isinstance(filesystem, pafs.LocalFileSystem)
+    footers = _FOOTERS if is_local else _Footers()
     files = listed(filesystem, paths)
-    entries = _read_new(filesystem, files, footers)
+    entries = _read_new(filesystem, files, footers, _AT_ONCE if is_local else 1)
     doubtful: dict[Layout, list[tuple[str, Leaf]]] = {}
     look: list[tuple[ListedFile, _Known, list[tuple[str, Leaf]]]] = []
     for file, footer in zip(files, entries, strict=True):
@@ -167,16 +153,16 @@ def checked(
 
 
 def _read_new(
-    filesystem: pafs.FileSystem, files: Sequence[ListedFile], footers: _Footers
+    filesystem: pafs.FileSystem, files: Sequence[ListedFile], footers: _Footers, at_once: int
 ) -> list[_Known]:
-    """Return what the footers of files say; reads those that are not remembered."""
+    """Return what the footers of files say; reads those that are not remembered, some at once in each thread."""
 
     def read(chunk: Sequence[ListedFile]) -> None:
         for file in chunk:
             footers.add(file, _footer(filesystem, file))
 
     new = [file for file in files if footers.get(file) is None]
-    chunks = [new[first : first + _AT_ONCE] for first in range(0, len(new), _AT_ONCE)]
+    chunks = [new[first : first + at_once] for first in range(0, len(new), at_once)]
     if len(chunks) > 1:
         with ThreadPoolExecutor(_THREADS) as pool:
             for _ in pool.map(read, chunks):

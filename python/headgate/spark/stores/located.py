@@ -1,0 +1,130 @@
+"""Makes pyarrow's file systems from a session's settings of Hadoop. Decision: ADR 0047."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from headgate.spark.stores import s3a
+from headgate.spark.stores.settings import Settings, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow.fs as pafs
+    from pyspark.sql import SparkSession
+
+#: Properties of a JVM with this prefix change how AWS's client for Java works.
+_AWS_PROPERTIES: Final = "aws."
+_SCHEMES: Final = ("s3", "s3a")
+
+
+def located(session: SparkSession, uris: Iterable[str]) -> tuple[pafs.FileSystem, list[str]]:
+    """Return the file system of files that Spark has listed, and their paths in it.
+
+    Args:
+        session: has the settings.
+        uris: of the files, as Spark encodes them; at least one.
+
+    Raises:
+        OptionError: They are in several file systems, pyarrow does not have theirs, it cannot have a setting, or it
+            does not open the first file.
+    """
+    import pyarrow.fs as pafs  # noqa: PLC0415 - slow to import
+
+    parts = [urlsplit(uri) for uri in uris]
+    first = parts[0]
+    if any((part.scheme, part.netloc) != (first.scheme, first.netloc) for part in parts):
+        raise refusal("its files are in several file systems", "read each with a call of its own")
+    store = store_of(session, first)
+    paths = [_path(part) for part in parts]
+    if not isinstance(store, pafs.LocalFileSystem):
+        try:
+            is_there = store.get_file_info(paths[0]).type == pafs.FileType.File
+            cause = "it is not there"
+        except OSError as error:
+            is_there, cause = False, str(error)
+        if not is_there:
+            raise refusal(
+                f"pyarrow cannot open {first.scheme}://{paths[0]}: {cause}",
+                "let driver and executors reach the store from Python",
+            )
+    return store, paths
+
+
+def store_of(session: SparkSession, uri: SplitResult) -> pafs.FileSystem:
+    """Return pyarrow's file system of a URI, with the settings of a session.
+
+    Raises:
+        OptionError: pyarrow has none for this URI, or it cannot have one of the settings.
+    """
+    import pyarrow.fs as pafs  # noqa: PLC0415 - slow to import
+
+    if uri.scheme == "file" and not uri.netloc:
+        return pafs.LocalFileSystem()
+    if uri.scheme not in _SCHEMES:
+        scheme = f"{uri.scheme}://" if uri.scheme else "a path without a scheme"
+        raise refusal(
+            f"workers do not read {scheme} with the settings of a session",
+            "files on s3a:// · FileSource(path, filesystem=a pyarrow.fs.FileSystem)",
+        )
+    if not uri.netloc or "@" in uri.netloc:
+        raise refusal(
+            "the URI names no bucket, or has keys", "s3a://bucket, and the keys as settings"
+        )
+    return _s3(session, uri)
+
+
+def _path(uri: SplitResult) -> str:
+    """Return the path of a file in pyarrow's file system."""
+    return f"{uri.netloc}{unquote(uri.path)}"
+
+
+def _s3(session: SparkSession, uri: SplitResult) -> pafs.FileSystem:
+    import pyarrow.fs as pafs  # noqa: PLC0415 - slow to import
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - only where Spark is
+
+    jvm: Any = session._jvm  # noqa: SLF001 - no public way
+    properties = str(jvm.java.lang.System.getProperties().keySet()).strip("[]").split(", ")
+    for name in properties:
+        if name.startswith(_AWS_PROPERTIES):
+            raise refusal(
+                f"the JVM has the property {name}, which pyarrow does not see",
+                f"leave -D{name} out",
+            )
+    # Hadoop keeps a file system, with the settings of its first use, for all later uses of the bucket.
+    configuration: Any = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+    root = jvm.org.apache.hadoop.fs.Path(f"{uri.scheme}://{uri.netloc}/")
+    try:
+        store = root.getFileSystem(configuration)
+    except Py4JJavaError as error:
+        raise refusal(
+            f"Spark has no file system for {uri.scheme}://{uri.netloc}: {error.java_exception.toString()}",
+            "start the session with the package org.apache.hadoop:hadoop-aws of Spark's version of Hadoop",
+        ) from error
+    if (kind := str(store.getClass().getName())) != s3a.CLASS:
+        raise refusal(
+            f"Spark reads {uri.scheme} by {kind}",
+            f"spark.hadoop.fs.{uri.scheme}.impl={s3a.CLASS}",
+            setting=f"fs.{uri.scheme}.impl={kind}",
+        )
+    environment = s3a.Environment.of(os.environ)
+    arguments, used = (
+        s3a.arguments(Settings.of(source, jvm), uri.netloc, environment)
+        for source in (configuration, store.getConf())
+    )
+    if used != arguments:
+        raise refusal(
+            f"settings have changed since Spark first used {uri.scheme}://{uri.netloc}, and it keeps the old ones",
+            "give the settings to the builder of the session",
+        )
+    if "region" not in arguments:
+        try:
+            arguments["region"] = pafs.resolve_s3_region(uri.netloc)
+        except OSError as error:
+            raise refusal(
+                f"the region of the bucket {uri.netloc} is not known",
+                'fs.s3a.endpoint.region="eu-west-1"',
+            ) from error
+    return pafs.S3FileSystem(**arguments)
