@@ -190,7 +190,7 @@ def exchange(
         from headgate.spark.plan.shuffle import shuffle  # noqa: PLC0415 - only this way needs it
 
         _LOG.info(_REPARTITION, plan.call.by, plan.partitions, plan.why)
-        result = shuffle(requests[0], plan.partitions)
+        result = shuffle(plan, requests[0])
     remember(result, plan)
     if explain:
         from headgate.spark.explained.explain import explain as explanation_of  # noqa: PLC0415

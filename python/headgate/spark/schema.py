@@ -24,6 +24,8 @@ _REMEDIES: Final = {
     "be a key": "cast the column · give another one, or a field of it",
     "be sorted by": "give another column, or a field of it",
 }
+#: Collation of text that is compared byte by byte.
+_BYTEWISE: Final = "UTF8_BINARY"
 
 
 def arrow_schema(schema: StructType, timezone: str) -> pa.Schema:
@@ -46,6 +48,23 @@ def arrow_schema(schema: StructType, timezone: str) -> pa.Schema:
             raise unsupported(field.name, field.dataType, "be sent")
         fields.append(pa.field(field.name, kind, field.nullable))
     return pa.schema(fields)
+
+
+def comparable_types(schema: StructType, timezone: str) -> dict[str, pa.DataType]:
+    """Return the columns that can be sent, and are compared byte by byte if they are text -> their types."""
+    from pyspark.sql.types import StringType  # noqa: PLC0415 - pyspark only where Spark is
+    from pyspark.sql.types import StructType as Struct  # noqa: PLC0415
+
+    types = {}
+    for field in schema.fields:
+        kind = field.dataType
+        if isinstance(kind, StringType) and getattr(kind, "collation", _BYTEWISE) != _BYTEWISE:
+            continue
+        try:
+            types[field.name] = arrow_schema(Struct([field]), timezone).field(0).type
+        except UnsupportedTypeError:
+            continue
+    return types
 
 
 def result_schema(schema: StructType, timezone: str) -> pa.Schema:

@@ -143,7 +143,9 @@ def plan_rounds(call: Iteration, plan: Plan) -> DataFrame:
         from pyspark.sql.types import BooleanType, StructField, StructType  # noqa: PLC0415
 
         result = StructType([*result.fields, StructField(FLAG, BooleanType(), nullable=False)])
-    return tasks.lives_with(_side_by_side(read, partitions).mapInArrow(function, result))
+    end_state = _side_by_side(read, partitions).mapInArrow(function, result)
+    tasks.live_with(end_state)
+    return end_state
 
 
 def _round(

@@ -12,12 +12,10 @@ from headgate.spark.plan.read_auto.files import check, local_paths
 from headgate.spark.plan.read_auto.relation import check_confs, check_relation
 from headgate.spark.plan.read_auto.scan import Unsure, scan_of
 from headgate.spark.plan.sources import SourceInput
-from headgate.spark.schema import arrow_schema
+from headgate.spark.schema import arrow_schema, comparable_types
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
     from headgate.source.files import FileSource
     from headgate.spark.plan.facts import CallFacts, InputFacts
@@ -31,8 +29,6 @@ _NO_FUNCTION: Final = "no function gets its rows"
 _COMPUTED: Final = "Spark computes its keys"
 #: Conf with the most rows in a batch that Spark gives to Python; 0 or less for no limit.
 _BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
-#: Collation of text that is compared byte by byte.
-_BYTEWISE: Final = "UTF8_BINARY"
 
 
 def read_by_workers(
@@ -97,7 +93,7 @@ def _source_of(df: DataFrame) -> FileSource:
     leaf = leaves.apply(0)
     table = StructType.fromJson(json.loads(leaf.schema().json()))
     zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
-    scan = scan_of(json.loads(plan.toJSON()), table.names, _types(table, zone))
+    scan = scan_of(json.loads(plan.toJSON()), table.names, comparable_types(table, zone))
     read = {*scan.columns, *scan.filtered}
     check_relation(leaf, read)
     check_confs(session)
@@ -113,19 +109,3 @@ def _source_of(df: DataFrame) -> FileSource:
         # Functions may need memory for each row of a batch, as they do in Spark's mapInArrow.
         batch_rows=most if most > 0 else None,
     )
-
-
-def _types(table: StructType, zone: str) -> dict[str, pa.DataType]:
-    """Return the columns that can be sent, and are compared byte by byte if they are text -> their types."""
-    from pyspark.sql.types import StringType, StructType  # noqa: PLC0415
-
-    types = {}
-    for field in table.fields:
-        kind = field.dataType
-        if isinstance(kind, StringType) and getattr(kind, "collation", _BYTEWISE) != _BYTEWISE:
-            continue
-        try:
-            types[field.name] = arrow_schema(StructType([field]), zone).field(0).type
-        except UnsupportedTypeError:
-            continue
-    return types

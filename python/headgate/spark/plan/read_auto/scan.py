@@ -103,6 +103,19 @@ def scan_of(nodes: list[Node], names: list[str], types: Mapping[str, pa.DataType
     return Scan(tuple(names) if columns is None else columns, both, frozenset(filtered))
 
 
+def condition_of(nodes: list[Node], types: Mapping[str, pa.DataType]) -> pc.Expression:
+    """Return the condition that the nodes of an expression are.
+
+    Args:
+        nodes: the expression, each node before its children.
+        types: columns that it may compare -> their types.
+
+    Raises:
+        Unsure: It has a meaning of its own in Spark.
+    """
+    return _expression(iter(nodes), types, set())
+
+
 def _kind(node: Node) -> str:
     return str(node["class"]).rpartition(".")[2]
 
