@@ -7,7 +7,7 @@ again, and deleted is the same as without it.
 The result of an exchange is known by the node of Spark's plan itself. A name of a node would not do: Spark
 copies names to nodes that it makes of others.
 
-Decision: ADR 0046.
+Decision: ADR 0048.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ _CACHED: Final = "InMemoryRelation"
 _BETWEEN: Final = {"Project": "select", "Filter": "where", "SubqueryAlias": "alias"}
 #: Conf with the most rows in a batch that Spark gives to Python; 0 or less for no limit.
 _BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+#: Conf by which functions get text of another type of Arrow.
+_LARGE: Final = "spark.sql.execution.arrow.useLargeVarTypes"
 #: Results that are known; of older ones Spark moves the rows.
 _MOST: Final = 256
 
@@ -232,7 +234,10 @@ def _chain_of(df: DataFrame) -> Chain:
         node = _child(node)
     task = results.of(node) if kind == _FUNCTIONS else None
     if task is None:
-        raise Unsure(f"its plan has {kind}, which is not the result of an exchange")
+        which = f"one of the newest {_MOST} exchanges" if kind == _FUNCTIONS else "an exchange"
+        raise Unsure(f"its plan has {kind}, which is not the result of {which}")
+    if session.conf.get(_LARGE, "false") == "true":
+        raise Unsure(f"{_LARGE} is true")
     sql: Any = session._jvm.org.apache.spark.sql  # type: ignore[union-attr]  # noqa: SLF001 - no public way
     dataset = sql.classic.Dataset.ofRows
     # A plan of our own: Spark looks for cached rows once per plan, and the caller may cache it later.

@@ -95,6 +95,8 @@ def _followed(
     if request.df is None:
         return request, facts
     try:
+        if call.options["chaining"] == "off":
+            raise Unsure(f"chaining is off ({call.options.sources['chaining']})")
         why = why_spark_reads(call, facts, on_connect=on_connect)
         if why or (call.mode == "auto" and call.is_shortest and facts.placement.kind == "turn"):
             raise Unsure(why or _ONE_BY_ONE)

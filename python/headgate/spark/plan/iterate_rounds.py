@@ -73,7 +73,14 @@ class Iteration:
     def kept_state(self) -> Request:
         """The state as a round keeps it: each task its own."""
         schema = self.state.wire_schema
-        return replace(self.state, by=GlobalSelector(), map=None, input_schema=schema, planned=None)
+        return replace(
+            self.state,
+            by=GlobalSelector(),
+            map=None,
+            input_schema=schema,
+            planned=None,
+            chain=None,
+        )
 
     @property
     def inputs(self) -> dict[int, Request]:

@@ -66,7 +66,7 @@ def keep(plan: Plan, requests: Sequence[Request]) -> DataFrame:
         step=f"{step}: reduce",
         schema=first.result_schema,
         partitions=partitions,
-        memory=plan.call.options["memory"],
+        memory=plan.call.options["memory"] * (1 + any(request.sort_within for request in requests)),
         has_function=first.reduce is not None,
     )
     function = portable(returning.pickled, _CONSUMER, returning.step)

@@ -94,6 +94,7 @@ class KeptTasks:
             options=self.plan.task_options,
             map=request.map,
             source=request.planned,
+            follows=request.chain is not None,
             by=request.by,
             map_option=request.map_option,
             keys=self.keys,

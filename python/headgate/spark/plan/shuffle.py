@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headgate.spark.plan.request import Request
-    from headgate.spark.plan.rules import Plan
 
 #: As mapInArrow takes it.
 _OnBatches: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
@@ -38,14 +37,15 @@ _BODY: Final = "headgate.spark.tasks.function_task"
 CHANNEL: Final = "__headgate_channel"
 
 
-def shuffle(plan: Plan, request: Request) -> DataFrame:
+def shuffle(request: Request, partitions: int, name: str) -> DataFrame:
     """Return a DataFrame that runs ``map``, Spark's repartition, then ``reduce``.
 
     Each row goes to the partition in which the exchange would put it.
 
     Args:
-        plan: The plan of the exchange.
         request: The call of exchange(), with the splits of a source.
+        partitions: Number of partitions of the result.
+        name: Name of the exchange.
     """
     from headgate.spark.plan.source_tables import input_table, mapped  # noqa: PLC0415 - imports pyarrow
 
@@ -53,13 +53,13 @@ def shuffle(plan: Plan, request: Request) -> DataFrame:
     if request.map is None and source is None:
         df = input_table(request)
     else:
-        name = "the source" if request.map is None else "map"
+        function_name = "the source" if request.map is None else "map"
         schemas = request.input_schema, request.wire_schema
-        task = FunctionTask(name, request.map, *schemas, request.map_option, source=source)
+        task = FunctionTask(function_name, request.map, *schemas, request.map_option, source=source)
         step = "headgate" if source is None else f"headgate {source.name}"
         step += "" if request.map is None else ": map"
         df = mapped(request, task, _BODY, step, request.wire)
-    by, partitions = request.by, plan.partitions
+    by = request.by
     keys: Any = by.columns if isinstance(by, HashSelector) else by
     if isinstance(by, (HashSelector, list)):
         df = df.repartition(partitions, *map(for_spark, keys))
@@ -75,7 +75,7 @@ def shuffle(plan: Plan, request: Request) -> DataFrame:
     batch_bytes = request.options["batch_bytes"]
     task = FunctionTask("reduce", request.reduce, *schemas, "schema", batch_bytes)
     returning = ReturningTask(
-        exchange=plan.name,
+        exchange=name,
         body=_BODY,
         pickled=pickled(task),
         step="headgate: reduce",

@@ -2,7 +2,7 @@
 
 Without it Spark takes the rows from the first task's worker into the JVM, and from there to a second worker.
 
-Decision: ADR 0046.
+Decision: ADR 0048.
 """
 
 from __future__ import annotations
