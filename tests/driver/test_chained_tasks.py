@@ -69,8 +69,8 @@ def test_a_filter_keeps_the_rows_for_which_it_is_true_in_their_order(both):
             yield batch.select([0])
 
     odd = pc.bit_wise_and(pc.field("k"), 1) == 1
-    found = both(first, collected, RowsBetween(odd, (0,), KEYS))
-    assert [key for batch in found for key in batch.column(0).to_pylist()] == [
+    filtered = both(first, collected, RowsBetween(odd, (0,), KEYS))
+    assert [key for batch in filtered for key in batch.column(0).to_pylist()] == [
         key for key in keys if key is not None and key % 2
     ]
 
@@ -89,8 +89,8 @@ def test_a_function_may_reuse_the_memory_of_a_batch(both):
             yield pa.record_batch([pa.array(memory)], names=["k"])
 
     between = RowsBetween(None, (0,), KEYS)
-    found = both(first, collected, between, copies=True)
-    assert [batch.column(0)[0].as_py() for batch in found] == [0, 1, 2]
+    copied = both(first, collected, between, copies=True)
+    assert [batch.column(0)[0].as_py() for batch in copied] == [0, 1, 2]
     # It is the copy that makes it so.
     shared = both(first, collected, between)
     assert [batch.column(0)[0].as_py() for batch in shared] == [2, 2, 2]

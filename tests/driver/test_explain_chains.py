@@ -19,17 +19,17 @@ FOLLOWS = an_input(follows=Followed(FIRST, 7, 64 * MIB, ("where", "select")))
 
 
 def test_what_follows_is_kept_and_read_without_a_conversion():
-    found = said(an_exchange(FOLLOWS, has_reduce=True, there=LOCAL))
-    assert (found.mode, found.why.partition(",")[0]) == (
+    explained = said(an_exchange(FOLLOWS, has_reduce=True, there=LOCAL))
+    assert (explained.mode, explained.why.partition(",")[0]) == (
         "kept",
         "the tasks of the exchange before have the rows in Python",
     )
-    assert [copied.step for copied in found.copies] == ["pages", "result"]
-    assert (found.inputs[0].producers.number, found.inputs[0].follows) == (7, FIRST)
-    assert "the consumers of exchange a1b2, in the same tasks" in found.inputs[0].producers.why
-    assert "64m of the exchanges whose rows it sends" in found.memory.why
-    assert found.memory.total == 2 * 128 * MIB
-    assert found.faster == ()
+    assert [copied.step for copied in explained.copies] == ["pages", "result"]
+    assert (explained.inputs[0].producers.number, explained.inputs[0].follows) == (7, FIRST)
+    assert "the consumers of exchange a1b2, in the same tasks" in explained.inputs[0].producers.why
+    assert "64m of the exchanges whose rows it sends" in explained.memory.why
+    assert explained.memory.total == 2 * 128 * MIB
+    assert explained.faster == ()
     # The same call without an exchange before it.
     assert said(an_exchange(an_input(), has_reduce=True, there=LOCAL)).mode == "repartition"
 
@@ -63,15 +63,15 @@ KEPT, MOVED = an_exchange(an_input(has_map=True), name=FIRST), an_exchange(name=
 )
 def test_the_way_of_rows_to_an_exchange(plan, fed_by, hop):
     plan = replace(plan, name=SECOND)
-    before = [PlannedExchange(one, (TABLE,), ((),)) for one in fed_by]
-    exchange = PlannedExchange(plan, (None,), (tuple(one.name for one in fed_by),))
+    before = [PlannedExchange(first, (TABLE,), ((),)) for first in fed_by]
+    exchange = PlannedExchange(plan, (None,), (tuple(first.name for first in fed_by),))
     assert hops_of([*before, exchange], [SECOND])[-2] == replace(hop, to=SECOND)
 
 
 def test_the_way_to_the_result():
     for plan, crosses in ((KEPT, "into the JVM"), (MOVED, "")):
-        found = hops_of([PlannedExchange(plan, (TABLE,), ((),))], [FIRST])[-1]
-        assert (found.origin, found.to, found.crosses) == (FIRST, "result", crosses)
+        hop = hops_of([PlannedExchange(plan, (TABLE,), ((),))], [FIRST])[-1]
+        assert (hop.origin, hop.to, hop.crosses) == (FIRST, "result", crosses)
 
 
 def test_the_chain_is_drawn_above_its_exchanges():

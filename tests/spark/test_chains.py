@@ -41,8 +41,8 @@ def plus(batches):
 
 def sums(batches):
     """Return a row for each k: the sum of n and the least s."""
-    found = pl.DataFrame(batches).group_by("k").agg(n=pl.col("n").sum(), s=pl.col("s").min())
-    return found.select("k", "n", "s")
+    groups = pl.DataFrame(batches).group_by("k").agg(n=pl.col("n").sum(), s=pl.col("s").min())
+    return groups.select("k", "n", "s")
 
 
 def functions_of(df):
@@ -64,8 +64,8 @@ def two(rows, between=lambda df: df, **second):
 
 
 def placed(df):
-    found = df.selectExpr("spark_partition_id() as p", "*").collect()
-    return sorted(map(tuple, found), key=repr)
+    rows = df.selectExpr("spark_partition_id() as p", "*").collect()
+    return sorted(map(tuple, rows), key=repr)
 
 
 # --- Rows are Spark's ---
@@ -135,10 +135,10 @@ def by_headgate(df, chain, chaining):
 
 def check_random(rows, seed):
     chain = list(a_chain(random.Random(seed)))
-    found = placed(by_headgate(rows, chain, "auto"))
-    assert found == placed(by_headgate(rows, chain, "off")), (seed, chain)
+    chained = placed(by_headgate(rows, chain, "auto"))
+    assert chained == placed(by_headgate(rows, chain, "off")), (seed, chain)
     expected = sorted(map(tuple, by_spark(rows, chain).collect()), key=repr)
-    assert sorted((row[1:] for row in found), key=repr) == expected, (seed, chain)
+    assert sorted((row[1:] for row in chained), key=repr) == expected, (seed, chain)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -189,9 +189,9 @@ def test_more_than_filters_and_columns_are_left_to_spark_and_the_reason_is_said(
     between, why = APART[case]
     out = two(rows, between)
     assert functions_of(out) >= 4
-    _, said = next(hop for hop in hops(out) if hop[0] == "into the JVM and back")
-    assert why in said
-    assert any(why in (one.why_apart) for one in explain(out).exchanges[-1].inputs)
+    _, reason = next(hop for hop in hops(out) if hop[0] == "into the JVM and back")
+    assert why in reason
+    assert any(why in input_.why_apart for input_ in explain(out).exchanges[-1].inputs)
 
 
 def test_calls_that_spark_serves_better_are_not_chained(rows):
@@ -231,7 +231,7 @@ def test_each_of_several_inputs_and_a_reduce_of_spark_are_chained(rows):
     out = exchange(
         [first, rows, first.where("k < 5").select("k")],
         by="k",
-        reduce=lambda one, _, other: both(one, other),
+        reduce=lambda left, _, right: both(left, right),
         schema="l long, r long",
         num_partitions=4,
     )
@@ -241,8 +241,8 @@ def test_each_of_several_inputs_and_a_reduce_of_spark_are_chained(rows):
         False,
         True,
     ]
-    found = out.collect()
-    assert (sum(row["l"] for row in found), sum(row["r"] for row in found)) == (50, 5)
+    counts = out.collect()
+    assert (sum(row["l"] for row in counts), sum(row["r"] for row in counts)) == (50, 5)
 
 
 def test_what_a_chain_returns_is_written_without_the_jvm(rows, spark, tmp_path, caplog):
@@ -297,7 +297,7 @@ def test_a_result_is_forgotten_once_its_plan_is_garbage(rows, spark):
 
     from headgate.spark.plan.chain import _results_of
 
-    def known(name):
+    def is_remembered(name):
         results = _results_of(spark.sparkContext)
         results._lifetimes.look()
         return any(task.exchange == name for _, task in list(results._tasks.values()))
@@ -305,13 +305,13 @@ def test_a_result_is_forgotten_once_its_plan_is_garbage(rows, spark):
     first = exchange(rows, by="k", map=plus, schema=SCHEMA)
     out = exchange(first, by="n", map=same, schema=SCHEMA)
     name = explain(out).exchanges[0].name
-    assert known(name)
+    assert is_remembered(name)
     del first
     gc.collect()
 
     def is_gone():
         spark.sparkContext._jvm.System.gc()
-        return not known(name)
+        return not is_remembered(name)
 
     wait_until(is_gone, "the first result is forgotten", 60)
     # Its producers are those of the second.

@@ -63,7 +63,7 @@ def explain_exchange(
         others=plan.rejected,
         through=plan.session.through if plan.mode == "kept" else "",
         partitions=_partitions(plan),
-        inputs=tuple(_input(plan, number, *known) for number, known in enumerate(each)),
+        inputs=tuple(_input(plan, number, *facts) for number, facts in enumerate(each)),
         copies=copies_of(plan, is_returned=is_returned),
         in_place=in_place_of(plan),
         memory=memory,

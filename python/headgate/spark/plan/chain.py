@@ -138,9 +138,9 @@ class _Results:
         # Several objects may have one hash.
         return task if reference is not None and reference.refersTo(node) else None
 
-    def is_same(self, one: Any, other: Any) -> bool:
+    def is_same(self, left: Any, right: Any) -> bool:
         """Return True if two references are to one object of the JVM."""
-        return bool(self._java.lang.ref.WeakReference(one).refersTo(other))
+        return bool(self._java.lang.ref.WeakReference(left).refersTo(right))
 
     def _drop(self, key: int, entry: tuple[Any, ReturningTask]) -> None:
         with self._lock:
@@ -303,8 +303,8 @@ def _rows_between(
             left = [_projected(_json(item), of_id) for item in _items(node.projectList())]
         elif _kind(node) == "Filter":
             named = [_named(item, of_id, schema) for item in _json(node.condition())]
-            one = condition_of(named, types)
-            filter_ = one if filter_ is None else filter_ & one
+            condition = condition_of(named, types)
+            filter_ = condition if filter_ is None else filter_ & condition
     return filter_, tuple(of_id[id_] for id_ in left)
 
 

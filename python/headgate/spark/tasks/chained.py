@@ -73,8 +73,8 @@ def _between(task: ChainedTask, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.R
     between = task.between
     cast, names = ExactCast(between.schema, "reduce"), between.schema.names
     for batch in rows:
-        for kept in [batch] if between.filter is None else _filtered(batch, between.filter):
-            columns = [kept.column(index) for index in between.columns]
+        for filtered in [batch] if between.filter is None else _filtered(batch, between.filter):
+            columns = [filtered.column(index) for index in between.columns]
             chosen = cast(pa.RecordBatch.from_arrays(columns, names=names))
             for part in _parts(chosen, task.batch_rows):
                 yield _copy(part) if task.copies else part
