@@ -5,7 +5,6 @@ import random
 import sys
 import time
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -39,10 +38,15 @@ def plus(batches):
         yield pa.RecordBatch.from_arrays(columns, names=["k", "n", "s"])
 
 
+def plus_at_once(batches):
+    """Keep all batches, also once the tasks before have ended."""
+    yield from plus(batches.read_all().to_batches())
+
+
 def sums(batches):
     """Return a row for each k: the sum of n and the least s."""
-    groups = pl.DataFrame(batches).group_by("k").agg(n=pl.col("n").sum(), s=pl.col("s").min())
-    return groups.select("k", "n", "s")
+    groups = batches.read_all().group_by("k").aggregate([("n", "sum"), ("s", "min")])
+    return groups.select(["k", "n_sum", "s_min"]).rename_columns(["k", "n", "s"])
 
 
 def functions_of(df):
@@ -99,30 +103,28 @@ def a_chain(chance):
     """Return the exchanges of a random chain: the column by which rows are placed, the functions, the steps after."""
     for _ in range(chance.randint(1, 4)):
         by = chance.choice(["k", "k", "n", "s"])
-        has_map = chance.random() < 0.7
+        map_ = chance.choice([None, plus, plus_at_once])
         has_sums = by == "k" and chance.random() < 0.5
         steps = [chance.choice(STEPS) for _ in range(chance.randint(0, 2))]
-        yield by, has_map, has_sums or not has_map, steps, chance.randint(1, 4)
+        yield by, map_, has_sums or map_ is None, steps, chance.randint(1, 4)
 
 
 def by_spark(df, chain):
-    for by, has_map, has_reduce, steps, _ in chain:
-        df = df.withColumn("n", F.col("n") + 1) if has_map else df
+    for by, map_, has_reduce, steps, _ in chain:
+        df = df if map_ is None else df.withColumn("n", F.col("n") + 1)
         if has_reduce and by == "k":
-            # As polars: a sum of nulls alone is 0.
-            total = F.coalesce(F.sum("n"), F.lit(0)).alias("n")
-            df = df.groupBy("k").agg(total, F.min("s").alias("s"))
+            df = df.groupBy("k").agg(F.sum("n").alias("n"), F.min("s").alias("s"))
         for step in steps:
             df = stepped(df, step)
     return df
 
 
 def by_headgate(df, chain, chaining):
-    for by, has_map, has_reduce, steps, partitions in chain:
+    for by, map_, has_reduce, steps, partitions in chain:
         df = exchange(
             df,
             by=by,
-            map=plus if has_map else None,
+            map=map_,
             reduce=(sums if by == "k" else same) if has_reduce else None,
             schema=SCHEMA,
             num_partitions=partitions,
@@ -243,6 +245,12 @@ def test_each_of_several_inputs_and_a_reduce_of_spark_are_chained(rows):
     ]
     counts = out.collect()
     assert (sum(row["l"] for row in counts), sum(row["r"] for row in counts)) == (50, 5)
+
+
+def test_a_map_before_sparks_own_shuffle_is_chained(rows):
+    out = two(rows, lambda df: df.where("k < 9"), mode="spark")
+    assert functions_of(out) == 2
+    assert out.count() == 9
 
 
 def test_what_a_chain_returns_is_written_without_the_jvm(rows, spark, tmp_path, caplog):
