@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("headgate.spark")
 _FOLLOWS: Final = "exchange by %s: the tasks that return the rows of exchange %s also send them"
+_BY_SPARK: Final = "Spark's own repartition takes the rows before a function does"
 _ONE_BY_ONE: Final = "Spark spreads its rows one by one, as by is left out"
 
 
@@ -98,8 +99,12 @@ def _followed(
         if call.options["chaining"] == "off":
             raise Unsure(f"chaining is off ({call.options.sources['chaining']})")
         why = why_spark_reads(call, facts, on_connect=on_connect)
-        if why or (call.mode == "auto" and call.is_shortest and facts.placement.kind == "turn"):
-            raise Unsure(why or _ONE_BY_ONE)
+        if call.mode == "spark" and not facts.has_map:
+            why = why or _BY_SPARK
+        if call.mode == "auto" and call.is_shortest and facts.placement.kind == "turn":
+            why = why or _ONE_BY_ONE
+        if why:
+            raise Unsure(why)
         chain = chain_of(request.df)
     except Unsure as reason:
         return request, replace(facts, why_apart=str(reason))
