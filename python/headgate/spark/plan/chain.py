@@ -13,9 +13,7 @@ Decision: ADR 0048.
 from __future__ import annotations
 
 import json
-import logging
 import threading
-import weakref
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +28,6 @@ from headgate.spark.tasks.chained import ChainedTask, RowsBetween
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from weakref import WeakKeyDictionary
 
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -43,7 +40,6 @@ if TYPE_CHECKING:
     #: A node of an expression, as Spark's ``TreeNode.toJSON`` has it.
     Node = dict[str, Any]
 
-_LOG: Final = logging.getLogger("headgate.spark")
 _BODY: Final = "headgate.spark.tasks.chained"
 _FUNCTIONS: Final = "MapInArrow"
 _CACHED: Final = "InMemoryRelation"
@@ -102,7 +98,7 @@ class Chain:
 
     @property
     def facts(self) -> Followed:
-        """What the plan of the next exchange has to know."""
+        """The facts that the plan of the next exchange needs."""
         first = self.returning
         return Followed(first.exchange, first.partitions, first.memory, self.steps)
 
@@ -113,6 +109,7 @@ class _Results:
     def __init__(self, context: SparkContext) -> None:
         from headgate.spark.driver.plan_lifetimes import PlanLifetimes  # noqa: PLC0415 - not on Spark Connect
 
+        self.application: str = context.applicationId
         self._java: Any = context._jvm.java  # type: ignore[union-attr]  # noqa: SLF001 - py4j's only door
         self._lifetimes: PlanLifetimes = PlanLifetimes(context)
         self._lock = threading.Lock()
@@ -149,14 +146,16 @@ class _Results:
 
 
 _LOCK: Final = threading.Lock()
-_results: WeakKeyDictionary[SparkContext, _Results] = weakref.WeakKeyDictionary()
+_results: _Results | None = None
 
 
 def _results_of(context: SparkContext) -> _Results:
+    """Return the results of an application's exchanges, the only one of this process."""
+    global _results  # noqa: PLW0603 - one per process, as Spark's context
     with _LOCK:
-        if context not in _results:
-            _results[context] = _Results(context)
-        return _results[context]
+        if _results is None or _results.application != context.applicationId:
+            _results = _Results(context)
+        return _results
 
 
 def add_result(result: DataFrame, task: ReturningTask) -> None:
