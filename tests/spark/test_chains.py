@@ -106,11 +106,12 @@ def a_chain(chance):
         map_ = chance.choice([None, plus, plus_at_once])
         has_sums = by == "k" and chance.random() < 0.5
         steps = [chance.choice(STEPS) for _ in range(chance.randint(0, 2))]
-        yield by, map_, has_sums or map_ is None, steps, chance.randint(1, 4)
+        mode = chance.choice(["auto", "kept"])
+        yield by, map_, has_sums or map_ is None, steps, chance.randint(1, 4), mode
 
 
 def by_spark(df, chain):
-    for by, map_, has_reduce, steps, _ in chain:
+    for by, map_, has_reduce, steps, *_ in chain:
         df = df if map_ is None else df.withColumn("n", F.col("n") + 1)
         if has_reduce and by == "k":
             df = df.groupBy("k").agg(F.sum("n").alias("n"), F.min("s").alias("s"))
@@ -120,7 +121,7 @@ def by_spark(df, chain):
 
 
 def by_headgate(df, chain, chaining):
-    for by, map_, has_reduce, steps, partitions in chain:
+    for by, map_, has_reduce, steps, partitions, mode in chain:
         df = exchange(
             df,
             by=by,
@@ -128,6 +129,7 @@ def by_headgate(df, chain, chaining):
             reduce=(sums if by == "k" else same) if has_reduce else None,
             schema=SCHEMA,
             num_partitions=partitions,
+            mode=mode,
             chaining=chaining,
         )
         for step in steps:
@@ -199,13 +201,13 @@ def test_more_than_filters_and_columns_are_left_to_spark_and_the_reason_is_said(
 def test_calls_that_spark_serves_better_are_not_chained(rows):
     for second, why in (
         ({"chaining": "off"}, "chaining is off (argument)"),
-        ({"map": None, "schema": None}, "no function gets its rows"),
+        ({"map": None, "schema": None, "mode": "auto"}, "no function gets its rows"),
     ):
         out = two(rows, **second)
         assert why in explain(out).exchanges[-1].inputs[0].why_apart
     middle = exchange(rows, by="k", map=same, schema=SCHEMA)
-    by_lower = exchange(middle, by=F.lower("s"), reduce=same, schema=SCHEMA)
-    in_turn = exchange(middle, reduce=same, schema=SCHEMA)
+    by_lower = exchange(middle, by=F.lower("s"), reduce=same, schema=SCHEMA, mode="auto")
+    in_turn = exchange(middle, reduce=same, schema=SCHEMA, mode="auto")
     for out, why in ((by_lower, "Spark computes its keys"), (in_turn, "one by one")):
         assert why in explain(out).exchanges[-1].inputs[0].why_apart
         assert explain(out).exchanges[-1].mode == "repartition"
@@ -224,7 +226,7 @@ def test_a_cached_result_is_read_and_not_computed_again(rows):
 
 
 def test_each_of_several_inputs_and_a_reduce_of_spark_are_chained(rows):
-    first = exchange(rows, by="k", reduce=sums, schema=SCHEMA, num_partitions=3)
+    first = exchange(rows, by="k", reduce=sums, schema=SCHEMA, num_partitions=3, mode="auto")
     assert explain(first).exchanges[0].mode == "repartition"
 
     def both(left, right):
