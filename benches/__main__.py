@@ -27,6 +27,7 @@ NAMES = (
     "jobs",
     "iterate",
     "pipeline",
+    "chain",
     "straggler",
     "cancel",
     "lost",

@@ -315,6 +315,21 @@ _TABLE: Final = {
         "do, without the JVM, if it is sure that they read the same rows; the log says why if they "
         "do not: see docs/sources.md. With spark always Spark does."
     ),
+    Option(
+        "chaining",
+        "choice",
+        "auto",
+        _EXCHANGE,
+        choices=(
+            "auto",
+            "off",
+        ),
+    ): (
+        "Which tasks send the rows that another exchange has returned. With auto those that return "
+        "them, in one Python process, if it is sure that Spark would give the same rows to the "
+        "next ones: see docs/kept.md. With off Spark takes the rows through the JVM. Flink calls "
+        "this operator chaining."
+    ),
     Option("num_partitions", "int", None, _EXCHANGE, minimum=1, maximum=8000): (
         "The number of partitions of the result, each of which has one consumer task; by default "
         "the number of slots."

@@ -396,7 +396,7 @@ def test_what_is_not_known():
 
 
 def shown(*facts):
-    return Explanation(1, tuple(said(one) for one in facts), {"headgate": "0"})
+    return Explanation(1, tuple(said(one) for one in facts), (), {"headgate": "0"})
 
 
 def test_the_text_has_short_lines_and_all_sentences():

@@ -63,4 +63,4 @@ def said(plan, *tables, master="yarn", conf=None):
     """Return the explanation of an exchange; its DataFrames have seven partitions by default."""
     found = tables or tuple(None if one.source else TABLE for one in plan.call.inputs)
     session = replace(plan.session, master=master, conf=conf or {})
-    return explain_exchange(replace(plan, session=session), found)
+    return explain_exchange(replace(plan, session=session), found, [()] * len(found))

@@ -36,9 +36,23 @@ TABLE = {
         0,
         "waiting for the JVM takes 91 % of the time of producer 0",
     ),
+    "the exchange before feeds slowly": (
+        [producer(0, source=91, map_=9), producer(1, source=70, map_=30)],
+        {"feed": "exchange"},
+        "chain-feed",
+        0,
+        "waiting for the exchange before takes 91 % of the time of producer 0",
+    ),
+    "producers of two origins wait": (
+        [producer(0, source=91, map_=9), producer(1, source=70, map_=30)],
+        {"feed": None},
+        None,
+        None,
+        "",
+    ),
     "reading is slow": (
         [producer(0, source=91, map_=9)],
-        {"reads_splits": True},
+        {"feed": "source"},
         "source-busy",
         0,
         "reading the source takes 91 % of the time of producer 0",
@@ -87,7 +101,7 @@ TABLE = {
             producer(2, 60, 37, 3, rows=1000, host="a"),
             producer(3, 60, 37, 3, rows=1000, host="b"),
         ],
-        {"reads_splits": True},
+        {"feed": "source"},
         "slow-host",
         0,
         "reading the source takes at least 5.0 times as long per row on slow as elsewhere",
@@ -215,6 +229,8 @@ def test_nothing_is_said_of_the_first_two_seconds(name):
 
 MS = st.integers(0, 1 << 62) | st.integers(0, 30_000)
 STATES = st.sampled_from(["running", "done", "stopped", "failed", "lost"])
+#: Origins of what producers get.
+FEEDS = st.sampled_from(["source", "jvm", "exchange", None])
 TASKS = st.lists(
     st.builds(
         Task,
@@ -236,9 +252,9 @@ TASKS = st.lists(
 
 
 @settings(deadline=None)
-@given(TASKS, st.floats(-10, 1e9), st.booleans())
-def test_any_numbers_of_workers_are_taken(tasks, seconds, reads_splits):
-    kept = verdict_of_exchange(tasks, seconds, reads_splits=reads_splits)
+@given(TASKS, st.floats(-10, 1e9), FEEDS)
+def test_any_numbers_of_workers_are_taken(tasks, seconds, feed):
+    kept = verdict_of_exchange(tasks, seconds, feed=feed)
     assert kept is None or (seconds >= MIN_SECONDS and MOST <= kept.share <= 1.0)
     for stage in stages_of_exchange(tasks):
         assert 0.0 <= stage.busiest_share <= 1.0

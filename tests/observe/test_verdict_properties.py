@@ -43,6 +43,8 @@ def run_of(seed):
 
 
 RUNS = st.integers(0, 1 << 32).map(run_of)
+#: Origins of what producers get.
+FEEDS = st.sampled_from(["source", "jvm", "exchange", None])
 
 
 def holds(found, tasks):  # noqa: PLR0911 - one per kind
@@ -58,7 +60,7 @@ def holds(found, tasks):  # noqa: PLR0911 - one per kind
         return any(2 * getattr(t, wait) > t.wall_ms for t in judged)
     (worst,) = [t for t in named if t.task == found.task] or [None]
     match found.kind:
-        case "source-busy" | "jvm-feed":
+        case "source-busy" | "jvm-feed" | "chain-feed":
             return 2 * worst.input_ms > worst.wall_ms
         case "map-busy":
             return 2 * worst.function_ms > worst.wall_ms
@@ -82,9 +84,9 @@ def holds(found, tasks):  # noqa: PLR0911 - one per kind
 
 
 @settings(deadline=None)
-@given(RUNS, st.booleans())
-def test_what_is_said_holds_by_its_definition(tasks, reads_splits):
-    found = verdict_of_exchange(tasks, 20.0, reads_splits=reads_splits)
+@given(RUNS, FEEDS)
+def test_what_is_said_holds_by_its_definition(tasks, feed):
+    found = verdict_of_exchange(tasks, 20.0, feed=feed)
     event(f"{found and found.kind}")
     if found is not None and found.stage != "exchange":
         side = [
@@ -118,12 +120,12 @@ def test_short_consumers_of_a_kept_exchange_are_judged_by_their_sum(parts, pull)
 
 
 @settings(deadline=None)
-@given(RUNS, st.booleans(), st.randoms(use_true_random=False))
-def test_the_order_of_tasks_does_not_matter(tasks, reads_splits, random):
+@given(RUNS, FEEDS, st.randoms(use_true_random=False))
+def test_the_order_of_tasks_does_not_matter(tasks, feed, random):
     mixed = list(tasks)
     random.shuffle(mixed)
-    there = verdict_of_exchange(tasks, 20.0, reads_splits=reads_splits)
-    assert verdict_of_exchange(mixed, 20.0, reads_splits=reads_splits) == there
+    there = verdict_of_exchange(tasks, 20.0, feed=feed)
+    assert verdict_of_exchange(mixed, 20.0, feed=feed) == there
 
 
 @settings(deadline=None)

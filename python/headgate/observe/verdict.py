@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from headgate.observe.numbers import share as percent
 from headgate.observe.record import Task, Verdict
@@ -18,6 +18,8 @@ from headgate.observe.stages import times_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+#: Origin of what producers get: a source that they read, the JVM, or an exchange before in the same tasks.
+Feed: TypeAlias = Literal["source", "jvm", "exchange"]
 #: Minimum seconds of an exchange for a verdict.
 MIN_SECONDS: Final = 2.0
 #: Share of its time above which a task counts as back-pressured, or as busy in one stage.
@@ -43,6 +45,7 @@ _ALL: Final = -1
 #: Kind -> a change that may help.
 ADVICE: Final = {
     "source-busy": "read fewer columns, filter in the source, or give it more splits and slots",
+    "chain-feed": "look at the run of the exchange before, whose reduce makes the rows in the same tasks",
     "jvm-feed": "let the producers read the source themselves: exchange(source, spark=spark, ...)",
     "map-busy": "make map faster, or give the producers more slots",
     "exchange": "send fewer or narrower columns",
@@ -56,6 +59,11 @@ ADVICE: Final = {
     "slow-host": "look at that host: other load, a slower processor, a failing disk",
     "operator-busy": "make its functions faster, or start the job with a higher parallelism",
     "operator-skew": "a higher parallelism will not help; split the hot key, or aggregate before key_by()",
+}
+#: Origin of the rows that producers get, if they do not read a source -> kind of a verdict, and the origin in words.
+_WAITS: Final = {
+    "jvm": ("jvm-feed", "the JVM"),
+    "exchange": ("chain-feed", "the exchange before"),
 }
 
 
@@ -95,7 +103,7 @@ def verdict_of_job(tasks: Iterable[Task], inputs: Mapping[str, Sequence[str]]) -
 
 
 def verdict_of_exchange(
-    tasks: Iterable[Task], seconds: float, *, reads_splits: bool = False
+    tasks: Iterable[Task], seconds: float, *, feed: Feed | None = "jvm"
 ) -> Verdict | None:
     """Return the slowest stage of an exchange, whose two sides run one after the other.
 
@@ -104,7 +112,7 @@ def verdict_of_exchange(
     Args:
         tasks: the tasks that have ended.
         seconds: seconds since the start of the run.
-        reads_splits: True if producers read a source themselves instead of rows of the JVM.
+        feed: the origin of what the producers get; None if it is not the same for all.
     """
     if seconds < MIN_SECONDS:
         return None
@@ -123,7 +131,7 @@ def verdict_of_exchange(
         )
     long = _long_enough(producers)
     disk = _waiting(long, "disk_ms", "disk", "files to be written")
-    return disk or _upstream(long, reads_splits=reads_splits)
+    return disk or _upstream(long, feed)
 
 
 def _long_enough(tasks: list[Task]) -> list[Task]:
@@ -175,7 +183,7 @@ def _downstream(consumers: list[Task]) -> Verdict | None:
     return Verdict(kind, "reduce", _number(worst), busy, text, ADVICE[kind])
 
 
-def _upstream(producers: list[Task], *, reads_splits: bool) -> Verdict | None:
+def _upstream(producers: list[Task], feed: Feed | None) -> Verdict | None:
     worst: dict[str, tuple[float, Task]] = {}
     total = dict.fromkeys(("source", "map", "exchange"), 0)
     for stage in total if producers else ():
@@ -190,8 +198,11 @@ def _upstream(producers: list[Task], *, reads_splits: bool) -> Verdict | None:
         return None
     stage = ranked[0]
     share, task = worst[stage]
-    if stage == "source" and not reads_splits:
-        return _verdict("jvm-feed", stage, task, share, "waiting for the JVM")
+    if stage == "source" and feed != "source":
+        if feed is None:
+            return None
+        kind, origin = _WAITS[feed]
+        return _verdict(kind, stage, task, share, f"waiting for {origin}")
     slow = None if stage == "exchange" else _slow_host(producers, stage, share)
     if slow is not None:
         return slow

@@ -75,7 +75,7 @@ def exchange(
     Args:
         df: One of these:
 
-            - a DataFrame. In a session of Spark Connect, Spark's own shuffle moves its rows unless the
+            - a DataFrame, also one that an exchange has returned. In a session of Spark Connect, Spark's own shuffle moves its rows unless the
               exchange is kept
             - a :class:`headgate.source.Source` that ends and whose records are
               ``pyarrow.RecordBatch``. The producers read it themselves, without the JVM. The call lists
@@ -126,6 +126,8 @@ def exchange(
             - ``read``: ``"spark"`` (default), or ``"auto"``: if the DataFrame is only a scan of
               Parquet files whose rows are the same for sure, the workers read them without the JVM,
               see docs/sources.md
+            - ``chaining``: ``"auto"`` (default), or ``"off"``: by default the tasks that return the rows of an
+              exchange also send those of the next one, see docs/kept.md
             - ``map_schema``: the columns that ``map`` returns, if there is also a ``reduce``; by
               default those of the input
             - ``progress``: ``"auto"`` (default), ``"log"`` or ``"off"``
@@ -190,7 +192,7 @@ def exchange(
         from headgate.spark.plan.shuffle import shuffle  # noqa: PLC0415 - only this way needs it
 
         _LOG.info(_REPARTITION, plan.call.by, plan.partitions, plan.why)
-        result = shuffle(requests[0], plan.partitions)
+        result = shuffle(requests[0], plan.partitions, plan.name)
     remember(result, plan)
     if explain:
         from headgate.spark.explained.explain import explain as explanation_of  # noqa: PLC0415

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 Mode: TypeAlias = Literal["auto", "kept", "spark"]
 #: The reader of a scan of files; see the option of this name.
 Read: TypeAlias = Literal["spark", "auto"]
+#: The tasks that send what another exchange has returned; see the option of this name.
+Chaining: TypeAlias = Literal["auto", "off"]
 #: The place in which the driver shows progress; see the option of this name.
 Progress: TypeAlias = Literal["auto", "log", "off"]
 
@@ -24,6 +26,7 @@ class ExchangeOptions(TaskOptions, total=False):
     batch_bytes: Size | None
     mode: Mode | None
     read: Read | None
+    chaining: Chaining | None
     consumer_timeout: Duration | None
     progress: Progress | None
     map_schema: StructType | pa.Schema | str | None

@@ -24,6 +24,8 @@ _REMEDIES: Final = {
     "be a key": "cast the column · give another one, or a field of it",
     "be sorted by": "give another column, or a field of it",
 }
+#: Collation of text that is compared byte by byte.
+_BYTEWISE: Final = "UTF8_BINARY"
 
 
 def arrow_schema(schema: StructType, timezone: str) -> pa.Schema:
@@ -41,11 +43,55 @@ def arrow_schema(schema: StructType, timezone: str) -> pa.Schema:
 
     fields = []
     for field in schema.fields:
-        kind = _arrow_type(field.dataType, timezone)
+        kind = arrow_type(field.dataType, timezone)
         if kind is None:
             raise unsupported(field.name, field.dataType, "be sent")
         fields.append(pa.field(field.name, kind, field.nullable))
     return pa.schema(fields)
+
+
+def arrow_type(kind: DataType, timezone: str) -> pa.DataType | None:
+    """Return the type in which Spark gives a type to Python; None if it cannot be sent."""
+    import pyarrow as pa  # noqa: PLC0415
+    from pyspark.sql import types  # noqa: PLC0415
+
+    if isinstance(kind, (types.ArrayType, types.MapType, types.StructType)):
+        return _nested_type(kind, timezone)
+    if isinstance(kind, types.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, (types.StringType, types.CharType, types.VarcharType)):
+        return pa.string()
+    plain: dict[type, Any] = {
+        types.BooleanType: pa.bool_(),
+        types.ByteType: pa.int8(),
+        types.ShortType: pa.int16(),
+        types.IntegerType: pa.int32(),
+        types.LongType: pa.int64(),
+        types.FloatType: pa.float32(),
+        types.DoubleType: pa.float64(),
+        types.BinaryType: pa.binary(),
+        types.DateType: pa.date32(),
+        types.TimestampType: pa.timestamp("us", tz=timezone),
+        types.TimestampNTZType: pa.timestamp("us"),
+        types.DayTimeIntervalType: pa.duration("us"),
+    }
+    return plain.get(type(kind))
+
+
+def is_bytewise(kind: DataType) -> bool:
+    """Return True if all texts in a type are compared byte by byte."""
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType  # noqa: PLC0415
+
+    match kind:
+        case StringType():
+            return bool(getattr(kind, "collation", _BYTEWISE) == _BYTEWISE)
+        case ArrayType():
+            return is_bytewise(kind.elementType)
+        case MapType():
+            return is_bytewise(kind.keyType) and is_bytewise(kind.valueType)
+        case StructType():
+            return all(is_bytewise(field.dataType) for field in kind.fields)
+    return True
 
 
 def result_schema(schema: StructType, timezone: str) -> pa.Schema:
@@ -86,33 +132,6 @@ def unsupported(column: str, kind: DataType, what: str) -> UnsupportedTypeError:
     )
 
 
-def _arrow_type(kind: DataType, timezone: str) -> pa.DataType | None:
-    import pyarrow as pa  # noqa: PLC0415
-    from pyspark.sql import types  # noqa: PLC0415
-
-    if isinstance(kind, (types.ArrayType, types.MapType, types.StructType)):
-        return _nested_type(kind, timezone)
-    if isinstance(kind, types.DecimalType):
-        return pa.decimal128(kind.precision, kind.scale)
-    if isinstance(kind, (types.StringType, types.CharType, types.VarcharType)):
-        return pa.string()
-    plain: dict[type, Any] = {
-        types.BooleanType: pa.bool_(),
-        types.ByteType: pa.int8(),
-        types.ShortType: pa.int16(),
-        types.IntegerType: pa.int32(),
-        types.LongType: pa.int64(),
-        types.FloatType: pa.float32(),
-        types.DoubleType: pa.float64(),
-        types.BinaryType: pa.binary(),
-        types.DateType: pa.date32(),
-        types.TimestampType: pa.timestamp("us", tz=timezone),
-        types.TimestampNTZType: pa.timestamp("us"),
-        types.DayTimeIntervalType: pa.duration("us"),
-    }
-    return plain.get(type(kind))
-
-
 def _nested_type(
     kind: types.ArrayType | types.MapType | types.StructType, timezone: str
 ) -> pa.DataType | None:
@@ -121,7 +140,7 @@ def _nested_type(
     from pyspark.sql import types  # noqa: PLC0415
 
     def inside(name: str, kind: DataType, *, nullable: bool) -> pa.Field | None:
-        arrow_field = _arrow_type(kind, timezone)
+        arrow_field = arrow_type(kind, timezone)
         return None if arrow_field is None else pa.field(name, arrow_field, nullable)
 
     if isinstance(kind, types.ArrayType):

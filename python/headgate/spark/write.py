@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from headgate._kinds import kind_of
+from headgate._option_table import CONF_PREFIX
 from headgate.batches import returned
 from headgate.errors import OptionError, SchemaMismatchError
 from headgate.spark.portable import portable
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from headgate.spark.options import ExchangeOptions
     from headgate.spark.plan.request import By, Input
 
+_LOG: Final = logging.getLogger("headgate.spark")
+_CHAINED: Final = "write: the tasks that return the rows of exchange %s also write them"
+_APART: Final = "write: Spark gives the rows to the tasks that write them: %s"
 #: The columns that a task returns: one row with what it has staged.
 MANIFEST: Final = "committable binary, rows long"
 _BODY: Final = "headgate.spark.write"
@@ -62,9 +67,9 @@ def write(
     """Write rows to a sink at once: all of them or none.
 
     The call runs a Spark job and returns when the rows are visible. With a DataFrame and no other
-    argument, the tasks of the DataFrame write its rows. With a source, or with an argument of
-    :func:`~headgate.spark.exchange`, the rows go through an exchange, and its consumers write them
-    without the JVM. Spark may run a task several times; the rows of exactly one attempt are kept, unless
+    argument, the tasks of the DataFrame write its rows; if an exchange has returned it, they do so
+    without the JVM. With a source, or with an argument of :func:`~headgate.spark.exchange`, the rows go
+    through an exchange, and its consumers write them without the JVM. Spark may run a task several times; the rows of exactly one attempt are kept, unless
     the sink's ``delivery`` is ``"at_least_once"``.
 
     Four consumers, each with all rows of its users, write one Parquet file or more each::
@@ -133,8 +138,7 @@ def write(
         refuse_for_table(df, spark, None)
         check_workers(df.sparkSession)
         columns = file_schema(df.schema)
-        function = portable(WriteTask(sink, batch.job, None), _BODY, "headgate: write")
-        manifests = df.mapInArrow(function, MANIFEST)
+        manifests = _written(df, WriteTask(sink, batch.job, None))
     else:
         call = Call(df, by, map, chosen.pop("map_schema", None), sort_within)
         columns = file_schema(request_of(call, reduce, schema, spark, chosen).result)
@@ -172,6 +176,28 @@ def file_schema(schema: StructType) -> pa.Schema:
             remedy='add a column, such as df.withColumn("n", lit(1))',
         )
     return arrow_schema_in_utc(schema)
+
+
+def _written(df: DataFrame, task: WriteTask) -> DataFrame:
+    """Return the manifests of the tasks of a DataFrame, which write its rows.
+
+    If it is the result of an exchange, the tasks that return its rows write them, without the JVM.
+    """
+    from headgate._options import resolve  # noqa: PLC0415 - workers need nothing that plans
+    from headgate.spark.confs import session_confs  # noqa: PLC0415
+    from headgate.spark.plan.chain import after, chain_of  # noqa: PLC0415
+    from headgate.spark.plan.read_auto.scan import Unsure  # noqa: PLC0415
+
+    options = resolve("exchange", {}, session_confs(df.sparkSession, CONF_PREFIX))
+    try:
+        if options["chaining"] == "off":
+            raise Unsure(f"chaining is off ({options.sources['chaining']})")
+        chain = chain_of(df)
+    except Unsure as reason:
+        _LOG.info(_APART, reason)
+        return df.mapInArrow(portable(task, _BODY, "headgate: write"), MANIFEST)
+    _LOG.info(_CHAINED, chain.returning.exchange[:4])
+    return after(chain, task, _BODY, "write", MANIFEST, is_by_row=True, may_keep=False)
 
 
 def _exchanged(

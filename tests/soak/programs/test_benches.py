@@ -33,6 +33,7 @@ pytestmark = pytest.mark.timeout(400)
         # These benches also compare the results of all contestants.
         ("jobs --job invoices", ["jobs_invoices", "jobs_invoices_read"]),
         ("pipeline", ["pipeline", "pipeline_sql"]),
+        ("chain", ["chain"]),
         ("spark_kept --only spark_binary", ["spark_binary"]),
         ("spark_memory", ["spark_memory"]),
     ],

@@ -12,7 +12,7 @@ from tests.kit.masters import in_executors
 from tests.kit.outcomes import once, wait_for_executors
 
 import headgate as hg
-from headgate.spark import exchange, last_stats
+from headgate.spark import exchange, explain, last_stats
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -104,6 +104,20 @@ def test_an_executor_lost_in_the_reduce_stage(wide, tmp_path, partitions):
     # Until the driver knows of the loss, executors of one host read each other's shuffle files.
     assert set(again) <= set(lost)
     assert last_stats().made_again == len(again)
+
+
+@in_executors
+def test_an_executor_lost_in_the_tasks_between_two_exchanges(wide, tmp_path):
+    options = {"schema": wide.schema, "num_partitions": 4, "mode": "kept"}
+    first = exchange(wide, by="k", map=noting(tmp_path), **options)
+    out = exchange(first, by="id", map=killing(tmp_path, 0), **options)
+    assert explain(out).exchanges[1].inputs[0].follows == explain(first).exchanges[0].name
+    assert right(out.select("id").collect())
+    killed = int((tmp_path / "killed").read_text(encoding="ascii"))
+    producers = ran(tmp_path)
+    lost = {task for task, executor in producers[:PRODUCERS] if executor == killed}
+    assert lost, "both executors had producers"
+    assert {task for task, _ in producers[PRODUCERS:]} <= lost
 
 
 @in_executors

@@ -54,7 +54,7 @@ def advice_of(plan: Plan, tables: Sequence[Table | None]) -> Iterator[Advice]:
 
 def may_workers_read(plan: Plan, facts: InputFacts) -> bool:
     """Return True if the workers would read a DataFrame that is a scan of files, with ``read="auto"``."""
-    if facts.source or plan.call.options["read"] == "auto":
+    if facts.source or facts.follows is not None or plan.call.options["read"] == "auto":
         return False
     is_python = plan.mode != "repartition" or plan.call.has_reduce or enters_python(facts)
     return is_python and not why_spark_reads(plan.call, facts, on_connect=plan.session.on_connect)

@@ -32,9 +32,14 @@ _READ: Final = {
 }
 
 
-def copies_of(plan: Plan) -> tuple[Copied, ...]:
-    """Return the columns that are copied, in the order of the steps."""
-    return tuple(_copies(plan))
+def copies_of(plan: Plan, *, is_returned: bool = True) -> tuple[Copied, ...]:
+    """Return the columns that are copied, in the order of the steps.
+
+    Args:
+        plan: of the exchange.
+        is_returned: False if only tasks of further exchanges take its rows, in the same processes.
+    """
+    return tuple(_copies(plan, is_returned=is_returned))
 
 
 def in_place_of(plan: Plan) -> tuple[str, ...]:
@@ -52,11 +57,15 @@ def enters_python(facts: InputFacts) -> bool:
     return facts.has_map or bool(facts.source) or not facts.placement.is_by_spark
 
 
-def _copies(plan: Plan) -> Iterator[Copied]:
+def _copies(plan: Plan, *, is_returned: bool) -> Iterator[Copied]:
     is_repartition = plan.mode == "repartition"
     for facts in plan.call.inputs:
         sent = tuple(facts.sent.names)
-        if not facts.source and (enters_python(facts) or not is_repartition):
+        if (
+            not facts.source
+            and facts.follows is None
+            and (enters_python(facts) or not is_repartition)
+        ):
             what = "map" if facts.has_map else "the producers"
             yield Copied("input", tuple(facts.map_input.names), _TO_ARROW.format(what))
         if facts.read is not None and not facts.has_map:
@@ -71,7 +80,7 @@ def _copies(plan: Plan) -> Iterator[Copied]:
     if is_repartition and plan.call.has_reduce:
         names = tuple(plan.call.inputs[0].sent.names)
         yield Copied("reduce", names, _TO_ARROW.format("reduce"))
-    if not is_repartition or plan.call.has_reduce:
+    if is_returned and (not is_repartition or plan.call.has_reduce):
         why = _TO_ROWS.format("its next operator needs them")
         yield Copied("result", tuple(plan.call.result.names), why)
 

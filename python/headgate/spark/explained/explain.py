@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate._kinds import kind_of
 from headgate.errors import OptionError
+from headgate.spark.confs import is_connect
 from headgate.spark.explained.explanation import Explanation
 from headgate.spark.plan.sources import is_table
 
@@ -23,7 +24,8 @@ _REMEDY: Final = (
 def explain(df: DataFrame) -> Explanation:
     """Say how the exchanges of a DataFrame will run, before anything runs. No Spark job is started.
 
-    For each exchange of the plan, in the order in which rows pass them: the mode and why, and why not
+    If there are several, first the ways of the rows between them, and where they cross between the JVM and
+    Python, and why. For each exchange of the plan, in the order in which rows pass them: the mode and why, and why not
     another one; partitions, producers and where their numbers come from; how rows are placed; columns that
     are copied or converted, and why; memory of the workers and bytes on disk, by estimate; checks of the
     application with their numbers; when the same call would take another way; and what would make it
@@ -45,6 +47,7 @@ def explain(df: DataFrame) -> Explanation:
     """
     # Workers import headgate.spark, and need nothing that plans.
     from headgate.spark.explained.explain_exchange import explain_exchange  # noqa: PLC0415
+    from headgate.spark.explained.hops import hops_of  # noqa: PLC0415
     from headgate.spark.explained.plan_search import Finder  # noqa: PLC0415
     from headgate.spark.explained.recent_plans import MOST  # noqa: PLC0415
     from headgate.spark.progress.settings import versions  # noqa: PLC0415
@@ -65,6 +68,16 @@ def explain(df: DataFrame) -> Explanation:
             else "a plan without exchange(); the results of iterate() and of checkpoints have none",
             remedy="call exchange() again" if finder.forgotten else _REMEDY,
         )
-    each = tuple(explain_exchange(exchange.plan, exchange.tables) for exchange in exchanges)
+    each = tuple(
+        explain_exchange(
+            exchange.plan,
+            exchange.tables,
+            exchange.fed_by,
+            is_returned=finder.is_returned(exchange.plan.name),
+        )
+        for exchange in exchanges
+    )
+    # A client of Spark Connect does not see the inputs.
+    hops = () if is_connect(df) else hops_of(exchanges, finder.returned_by(df))
     of_spark = {"spark": str(session.version), "platform": platform.platform()}
-    return Explanation(VERSION, each, {**versions(), **of_spark})
+    return Explanation(VERSION, each, hops, {**versions(), **of_spark})

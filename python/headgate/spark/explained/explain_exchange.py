@@ -39,15 +39,23 @@ _SERVER: Final = "slots, memory and Python of the server: this is a client of Sp
 _SIZE: Final = "size of the input: Spark has no estimate of it"
 
 
-def explain_exchange(plan: Plan, tables: Sequence[Table | None]) -> ExchangeExplained:
+def explain_exchange(
+    plan: Plan,
+    tables: Sequence[Table | None],
+    fed_by: Sequence[Sequence[str]],
+    *,
+    is_returned: bool = True,
+) -> ExchangeExplained:
     """Return how an exchange will run.
 
     Args:
         plan: of the exchange.
         tables: for each input what Spark knows of it; None for a source, and where nobody has it.
+        fed_by: for each input the exchanges from which Spark brings rows to it.
+        is_returned: False if only tasks of further exchanges take its rows, in the same processes.
     """
     memory = memory_of(plan)
-    each = zip(plan.call.inputs, tables, strict=True)
+    each = zip(plan.call.inputs, tables, fed_by, strict=True)
     return ExchangeExplained(
         name=plan.name,
         mode=plan.mode,
@@ -55,8 +63,8 @@ def explain_exchange(plan: Plan, tables: Sequence[Table | None]) -> ExchangeExpl
         others=plan.rejected,
         through=plan.session.through if plan.mode == "kept" else "",
         partitions=_partitions(plan),
-        inputs=tuple(_input(plan, number, *pair) for number, pair in enumerate(each)),
-        copies=copies_of(plan),
+        inputs=tuple(_input(plan, number, *facts) for number, facts in enumerate(each)),
+        copies=copies_of(plan, is_returned=is_returned),
         in_place=in_place_of(plan),
         memory=memory,
         disk=disk_of(plan, tables),
@@ -90,8 +98,10 @@ def _partitions(plan: Plan) -> Counted:
     return Counted(plan.partitions, source, f"one for each slot ({plan.session.slots.origin})")
 
 
-def _input(plan: Plan, number: int, facts: InputFacts, table: Table | None) -> InputExplained:
-    by_spark = plan.mode == "repartition"
+def _input(
+    plan: Plan, number: int, facts: InputFacts, table: Table | None, fed_by: Sequence[str]
+) -> InputExplained:
+    by_spark, follows = plan.mode == "repartition", facts.follows
     return InputExplained(
         number=number,
         source=facts.source,
@@ -101,10 +111,16 @@ def _input(plan: Plan, number: int, facts: InputFacts, table: Table | None) -> I
         sort_within=facts.sort_within,
         bytes=None if table is None else table.bytes,
         spark_reads=facts.spark_reads,
+        follows="" if follows is None else follows.exchange,
+        steps=() if follows is None else follows.steps,
+        why_apart=facts.why_apart if fed_by else "",
     )
 
 
 def _producers(plan: Plan, facts: InputFacts, table: Table | None) -> Counted:
+    if facts.follows is not None:
+        why = f"the consumers of exchange {facts.follows.exchange[:4]}, in the same tasks"
+        return Counted(facts.follows.tasks, "plan", why)
     if not facts.source:
         if table is None:
             return Counted(None, "unknown", "those of the DataFrame, which is not seen here")
@@ -122,8 +138,12 @@ def _falls_back(plan: Plan) -> Iterator[Fallback]:
         _CONNECT: replace(plan.session, on_connect=True, shares_files=False),
         _OLD_SPARK: replace(plan.session, is_one_process=False, compares_rows=False),
     }
+    # A client of Spark Connect does not see that an exchange follows another one.
+    alone = replace(
+        plan.call, inputs=tuple(replace(facts, follows=None) for facts in plan.call.inputs)
+    )
     for when, session in elsewhere.items():
-        other = choose(plan.call, session)
+        other = choose(alone if session.on_connect else plan.call, session)
         if other.mode != plan.mode and not other.impossible:
             yield Fallback(when, other.mode, other.why)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headgate.spark.explained.rendering import html, text
 
 if TYPE_CHECKING:
-    from headgate.spark.explained.fields import ExchangeExplained
+    from headgate.spark.explained.fields import ExchangeExplained, Hop
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,13 @@ class Explanation:
     Attributes:
         schema_version: of the JSON form.
         exchanges: in the order in which rows pass them.
+        hops: the ways of the rows to each exchange, and from the last ones.
         versions: of the driver, or the client of Spark Connect.
     """
 
     schema_version: int
     exchanges: tuple[ExchangeExplained, ...]
+    hops: tuple[Hop, ...]
     versions: dict[str, str]
 
     def to_json(self) -> str:
@@ -32,7 +34,7 @@ class Explanation:
 
     def __str__(self) -> str:
         """Return lines of at most 100 characters."""
-        return text(self.exchanges)
+        return text(self.exchanges, self.hops)
 
     def _repr_html_(self) -> str:
-        return html(self.exchanges)
+        return html(self.exchanges, self.hops)

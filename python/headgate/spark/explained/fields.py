@@ -128,6 +128,24 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
+class Hop:
+    """A way of rows to an exchange, or from one to the result.
+
+    Attributes:
+        origin: name of an exchange or of a source; ``"DataFrame"`` for rows of Spark.
+        to: name of an exchange; ``"result"`` for what the DataFrame returns.
+        crosses: ``"into Python"``, ``"into the JVM"``, ``"into the JVM and back"``, or empty if the rows
+            stay where they are.
+        why: a sentence.
+    """
+
+    origin: str
+    to: str
+    crosses: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class InputExplained:
     """How an input is read and its rows are placed.
 
@@ -141,6 +159,9 @@ class InputExplained:
         bytes: of its rows, as Spark estimates them; None if unknown.
         spark_reads: why Spark reads it although ``read="auto"``, and what would change that; empty if that
             is not so.
+        follows: name of the exchange in whose tasks its producers run; empty if they are tasks of their own.
+        steps: the methods of DataFrame between the two, which these tasks do too.
+        why_apart: why its rows cross the JVM although exchanges return them; empty if they do not, or none does.
     """
 
     number: int
@@ -151,6 +172,9 @@ class InputExplained:
     sort_within: tuple[str, ...]
     bytes: int | None
     spark_reads: str
+    follows: str
+    steps: tuple[str, ...]
+    why_apart: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,16 @@ def memory_of(plan: Plan) -> Memory:
         return Memory(0, 0, 0, None, 0, None, "", None, why)
     pool: int = plan.call.options["memory"]
     sort = pool if any(facts.sort_within for facts in plan.call.inputs) else 0
+    before = sum(facts.follows.memory for facts in plan.call.inputs if facts.follows is not None)
     workers = _workers(plan)
-    total = None if workers is None else workers * (pool + sort)
+    total = None if workers is None else workers * (pool + sort + before)
     limit, limited_by = _limit(master, plan.session.conf)
     fits = None if limit is None or total is None else total <= limit
     text = f"at most {_pool_words(plan)}"
     if sort:
         text += f", and {describe('memory', sort)} of rows that wait to be sorted"
+    if before:
+        text += f", and {size_text(before)} of the exchanges whose rows it sends in the same tasks"
     text += ", beside what the functions take"
     if total is None:
         text += "; the workers of an executor are not known"

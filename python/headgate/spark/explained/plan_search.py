@@ -28,10 +28,12 @@ class PlannedExchange:
     Attributes:
         plan: of the exchange.
         tables: for each input what Spark knows of it; None for a source, and where nobody has it.
+        fed_by: for each input the exchanges from which Spark brings rows to it.
     """
 
     plan: Plan
     tables: tuple[Table | None, ...]
+    fed_by: tuple[tuple[str, ...], ...]
 
 
 class Finder:
@@ -47,6 +49,8 @@ class Finder:
         self._exchanges: dict[str, PlannedExchange] = {}
         #: Ids of nodes of a plan of Spark Connect, which has the same object in several places.
         self._visited: set[int] = set()
+        #: Exchanges whose rows Spark takes.
+        self._returned: dict[str, None] = {}
         #: Exchanges that are in the plan, and whose plans are not remembered any more.
         self.forgotten: set[str] = set()
 
@@ -56,8 +60,25 @@ class Finder:
         self._visit(plan)
         return list(self._exchanges.values())
 
+    def returned_by(self, df: DataFrame) -> list[str]:
+        """Return the exchanges whose rows a classic DataFrame has, or operators of Spark above all exchanges."""
+        return list(self._nearest(df._jdf.logicalPlan()))  # noqa: SLF001 - no public way
+
+    def is_returned(self, name: str) -> bool:
+        """Return True if Spark takes the rows of an exchange, and not only tasks of the next one do."""
+        return name in self._returned
+
+    def _nearest(self, node: Any) -> dict[str, None]:
+        """Return the exchanges whose rows come to a node through nodes of Spark alone."""
+        name = name_of(node, self._context)
+        if name:
+            return {name: None}
+        return {name: None for child in children(node) for name in self._nearest(child)}
+
     def _visit(self, node: Any) -> None:
         name = name_of(node, self._context)
+        if name:
+            self._returned[name] = None
         if name and (name in self._exchanges or name in self.forgotten):
             return
         if self._context is None and id(node) in self._visited:
@@ -65,15 +86,30 @@ class Finder:
         self._visited.add(id(node))
         for child in _connect_children(node) if self._context is None else children(node):
             self._visit(child)
-        if not name:
+        if name:
+            self._add(name, node)
+
+    def _add(self, name: str, node: Any) -> None:
+        """Add an exchange, after those in whose tasks its producers run.
+
+        Args:
+            name: of the exchange.
+            node: the node of its result, or of the task that does the work of its consumers.
+        """
+        if name in self._exchanges or name in self.forgotten:
             return
         plan = remembered(name)
         if plan is None:
             self.forgotten.add(name)
             return
-        inputs = enumerate(_inputs(node, plan))
-        tables = tuple(self._table(plan, number, below) for number, below in inputs)
-        self._exchanges[name] = PlannedExchange(plan, tables)
+        parts = _parts_of(node, plan)
+        for facts, part in zip(plan.call.inputs, parts, strict=True):
+            if facts.follows is not None and part is not None:
+                self._add(facts.follows.exchange, part)
+        inputs = _inputs(parts, plan)
+        tables = tuple(self._table(plan, number, below) for number, below in enumerate(inputs))
+        fed_by = tuple(() if below is None else tuple(self._nearest(below)) for below in inputs)
+        self._exchanges[name] = PlannedExchange(plan, tables, fed_by)
 
     def _table(self, plan: Plan, number: int, node: Any) -> Table | None:
         if self._context is None or node is None:
@@ -92,8 +128,8 @@ def _connect_children(node: Any) -> Iterator[Any]:
                 yield child
 
 
-def _inputs(node: Any, plan: Plan) -> list[Any]:
-    """Return the node of each input that is a DataFrame, below that of the result; None where unknown."""
+def _parts_of(node: Any, plan: Plan) -> list[Any]:
+    """Return for each input the node whose rows go to the shuffle, below that of the result; None where unknown."""
     nothing: list[Any] = [None] * len(plan.call.inputs)
     if plan.session.on_connect:
         return nothing
@@ -102,11 +138,21 @@ def _inputs(node: Any, plan: Plan) -> list[Any]:
             return nothing
         node = node.children().apply(0)
     below = list(_parts(node.children().apply(0), len(plan.call.inputs)))
-    if len(below) != len(plan.call.inputs):
-        return nothing
-    each = zip(plan.call.inputs, below, strict=True)
+    return below if len(below) == len(plan.call.inputs) else nothing
+
+
+def _inputs(parts: list[Any], plan: Plan) -> list[Any]:
+    """Return the node of each input whose rows Spark has; None where it has none, or where it is not known.
+
+    Args:
+        parts: what :func:`_parts_of` returns.
+        plan: of the exchange.
+    """
+    each = zip(plan.call.inputs, parts, strict=True)
     return [
-        None if facts.source else _below_functions(part, _functions(plan, number))
+        None
+        if facts.source or facts.follows is not None or part is None
+        else _below_functions(part, _functions(plan, number))
         for number, (facts, part) in enumerate(each)
     ]
 

@@ -14,7 +14,7 @@ from headgate.observe.numbers import size
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from headgate.spark.explained.fields import ExchangeExplained, InputExplained
+    from headgate.spark.explained.fields import ExchangeExplained, Hop, InputExplained
 
 #: Most characters of a line, and the width of the column with the labels.
 WIDTH: Final = 100
@@ -23,12 +23,14 @@ _LABEL: Final = 13
 _NAMED: Final = 6
 _MARKS: Final = {True: "ok", False: "!", None: "?"}
 _MODES: Final = {"repartition": "Spark's own repartition", "kept": "kept"}
+#: Digits of the name of an exchange.
+_NAME: Final = 30
 _CELL: Final = "padding:1px 12px 1px 0;text-align:left;vertical-align:top"
 
 
-def text(exchanges: Sequence[ExchangeExplained]) -> str:
+def text(exchanges: Sequence[ExchangeExplained], hops: Sequence[Hop]) -> str:
     """Return lines of at most :data:`WIDTH` characters, in the order in which rows pass the exchanges."""
-    lines: list[str] = []
+    lines = list(_chain(hops)) if hops and len(exchanges) > 1 else []
     for number, exchange in enumerate(exchanges, 1):
         lines.append(_head(number, len(exchanges), exchange))
         for label, sentence in _labelled(exchange):
@@ -39,9 +41,11 @@ def text(exchanges: Sequence[ExchangeExplained]) -> str:
     return "\n".join(lines)
 
 
-def html(exchanges: Sequence[ExchangeExplained]) -> str:
+def html(exchanges: Sequence[ExchangeExplained], hops: Sequence[Hop]) -> str:
     """Return an HTML fragment with the content of :func:`text`."""
     parts = []
+    if hops and len(exchanges) > 1:
+        parts.append(f'<pre style="margin:0">{escape(chr(10).join(_chain(hops)))}</pre>')
     for number, exchange in enumerate(exchanges, 1):
         rows = [
             f'<tr><th scope="row" style="{_CELL};white-space:nowrap">{escape(label)}</th>'
@@ -84,6 +88,26 @@ def rows_of(exchange: ExchangeExplained) -> Iterator[tuple[str, str]]:
         yield "unknown", sentence
 
 
+def _chain(hops: Sequence[Hop]) -> Iterator[str]:
+    """Yield a line for each way of rows: an arrow of two lines where they cross between the JVM and Python."""
+    crossings = sum(2 if hop.crosses.endswith("back") else bool(hop.crosses) for hop in hops)
+    times = "once" if crossings == 1 else f"{crossings} times"
+    yield f"headgate chain: rows cross between the JVM and Python {times}"
+    ways = [f"{_end(hop.origin)} {'==' if hop.crosses else '--'}> {_end(hop.to)}" for hop in hops]
+    width = max(map(len, ways), default=0) + 2
+    for way, hop in zip(ways, hops, strict=True):
+        sentence = ": ".join(filter(None, (hop.crosses, hop.why)))
+        first, *more = wrap(sentence, max(20, WIDTH - width - 2), break_on_hyphens=False) or [""]
+        yield f"  {way:<{width}}{first}".rstrip()
+        yield from (f"  {'':<{width}}{line}" for line in more)
+
+
+def _end(name: str) -> str:
+    """Return the name of an exchange as its part has it in its head; other names as they are."""
+    is_exchange = len(name) == _NAME and set(name) <= set("0123456789abcdef")
+    return name[:4] if is_exchange else name
+
+
 def _labelled(exchange: ExchangeExplained) -> Iterator[tuple[str, str]]:
     """Yield label and sentence; the label is empty where it is that of the sentence before."""
     before = ""
@@ -105,19 +129,29 @@ def _head(number: int, of: int, exchange: ExchangeExplained) -> str:
 
 def _input(input_: InputExplained, *, several: bool) -> Iterator[tuple[str, str]]:
     label = f"input {input_.number}" if several else "input"
+    if input_.follows:
+        steps = f", after {' and '.join(input_.steps)}" if input_.steps else ""
+        yield label, f"what exchange {input_.follows[:4]} returns{steps}, in the same tasks"
+    else:
+        yield label, _read(input_)
+    if input_.spark_reads:
+        yield label, f"Spark reads it: {input_.spark_reads}"
+    if input_.why_apart:
+        yield label, f"Spark takes it through the JVM: {input_.why_apart}"
+    yield label, f"{_number(input_.producers.number)} producers: {input_.producers.why}"
+    yield label, f"placed {input_.placed}"
+    if input_.sort_within:
+        yield label, f"sorted within partitions by {names(input_.sort_within)}"
+
+
+def _read(input_: InputExplained) -> str:
     what = f"source {input_.source}, read by the workers" if input_.source else "DataFrame"
     amount = (
         "rows of unknown size"
         if input_.bytes is None
         else f"{size(input_.bytes)} by Spark's estimate"
     )
-    yield label, f"{what}, {amount}"
-    if input_.spark_reads:
-        yield label, f"Spark reads it: {input_.spark_reads}"
-    yield label, f"{_number(input_.producers.number)} producers: {input_.producers.why}"
-    yield label, f"placed {input_.placed}"
-    if input_.sort_within:
-        yield label, f"sorted within partitions by {names(input_.sort_within)}"
+    return f"{what}, {amount}"
 
 
 def _number(number: int | None) -> str:

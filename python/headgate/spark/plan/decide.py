@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate.errors import NotBuiltError
+from headgate.spark.plan.chain import chain_of
 from headgate.spark.plan.facts import CallFacts, InputFacts, placement, session_facts
 from headgate.spark.plan.keys import key_text
-from headgate.spark.plan.read_auto.decide import read_by_workers
+from headgate.spark.plan.read_auto.decide import read_by_workers, why_spark_reads
+from headgate.spark.plan.read_auto.scan import Unsure
 from headgate.spark.plan.rules import choose
 
 if TYPE_CHECKING:
@@ -17,6 +20,11 @@ if TYPE_CHECKING:
     from headgate.spark.plan.facts import SessionFacts
     from headgate.spark.plan.request import Request
     from headgate.spark.plan.rules import Plan
+
+_LOG: Final = logging.getLogger("headgate.spark")
+_FOLLOWS: Final = "exchange by %s: the tasks that return the rows of exchange %s also send them"
+_BY_SPARK: Final = "Spark's own repartition takes the rows before a function does"
+_ONE_BY_ONE: Final = "Spark spreads its rows one by one, as by is left out"
 
 
 def decide(
@@ -47,15 +55,30 @@ def decide(
     )
     if session is None:
         session = session_facts(first.session, by_order=call.is_by_order)
+    after = [
+        _followed(request, facts, call, on_connect=session.on_connect)
+        for request, facts in zip(requests, call.inputs, strict=True)
+    ]
+    requests = tuple(request for request, _ in after)
+    call = replace(call, inputs=tuple(facts for _, facts in after))
     if call.options["read"] == "auto":
         read = [
-            read_by_workers(request, facts, call, on_connect=session.on_connect)
+            (request, "")
+            if request.chain is not None
+            else read_by_workers(request, facts, call, on_connect=session.on_connect)
             for request, facts in zip(requests, call.inputs, strict=True)
         ]
         requests = tuple(request for request, _ in read)
-        inputs = tuple(replace(_input_facts(request), spark_reads=why) for request, why in read)
+        inputs = tuple(
+            _input_facts(request, spark_reads=why, why_apart=facts.why_apart)
+            for (request, why), facts in zip(read, call.inputs, strict=True)
+        )
         call = replace(call, inputs=inputs)
     plan = choose(call, session)
+    if plan.mode == "repartition" and requests[0].chain is not None and requests[0].map is None:
+        # No function gets the rows before Spark's shuffle does.
+        requests = tuple(replace(request, chain=None) for request in requests)
+        call = replace(call, inputs=(_input_facts(requests[0], why_apart=plan.why),))
     if plan.impossible:
         raise _not_built(plan)
     listed = [
@@ -66,7 +89,31 @@ def decide(
     return replace(plan, call=replace(call, inputs=inputs)), requests
 
 
-def _input_facts(request: Request) -> InputFacts:
+def _followed(
+    request: Request, facts: InputFacts, call: CallFacts, *, on_connect: bool
+) -> tuple[Request, InputFacts]:
+    """Have the tasks that return the rows of the exchange before send them too, if they can."""
+    if request.df is None:
+        return request, facts
+    try:
+        if call.options["chaining"] == "off":
+            raise Unsure(f"chaining is off ({call.options.sources['chaining']})")
+        why = why_spark_reads(call, facts, on_connect=on_connect)
+        if call.mode == "spark" and not facts.has_map:
+            why = why or _BY_SPARK
+        if call.mode == "auto" and call.is_shortest and facts.placement.kind == "turn":
+            why = why or _ONE_BY_ONE
+        if why:
+            raise Unsure(why)
+        chain = chain_of(request.df)
+    except Unsure as reason:
+        return request, replace(facts, why_apart=reason.sentence)
+    _LOG.info(_FOLLOWS, facts.placement.label, chain.returning.exchange[:4])
+    request = replace(request, chain=chain)
+    return request, _input_facts(request)
+
+
+def _input_facts(request: Request, *, spark_reads: str = "", why_apart: str = "") -> InputFacts:
     source = request.source
     return InputFacts(
         source="" if source is None else source.name,
@@ -77,6 +124,9 @@ def _input_facts(request: Request) -> InputFacts:
         map_input=request.input_schema,
         read=None if source is None else source.arrow_schema,
         sent=request.wire_schema,
+        spark_reads=spark_reads,
+        follows=None if request.chain is None else request.chain.facts,
+        why_apart=why_apart,
     )
 
 

@@ -69,6 +69,23 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Followed:
+    """The exchange whose tasks, which return its rows, also do the work of the producers of the next one.
+
+    Attributes:
+        exchange: its name.
+        tasks: their number.
+        memory: bytes of the pool with which each of them reads; 0 if Spark brings the rows.
+        steps: the methods of DataFrame between the two exchanges, which these tasks do too.
+    """
+
+    exchange: str
+    tasks: int
+    memory: int
+    steps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class InputFacts:
     """The facts of an input.
 
@@ -78,6 +95,8 @@ class InputFacts:
         sort_within: the columns by which the rows of a partition are sorted.
         spark_reads: why Spark reads it although ``read="auto"``, and what would change that; empty if that
             is not so.
+        follows: the exchange in whose tasks its producers run; None if they are tasks of their own.
+        why_apart: why they are, and what would change that; empty if they are not.
         has_map: True if Python makes the rows that are sent.
         has_computed_keys: True if only Spark can compute a key.
         map_input: schema of the rows that ``map`` gets.
@@ -96,6 +115,8 @@ class InputFacts:
     read: pa.Schema | None
     sent: pa.Schema
     spark_reads: str = ""
+    follows: Followed | None = None
+    why_apart: str = ""
     producers: int | None = None
     splits: int | None = None
 
@@ -104,7 +125,8 @@ class InputFacts:
         """True if rows cross between the JVM and Python least often through Spark's own shuffle."""
         placement = self.placement
         by_spark = placement.kind == "hash" or (placement.kind == "turn" and not placement.name)
-        return not self.source and not self.has_map and by_spark
+        is_in_jvm = not self.source and self.follows is None
+        return is_in_jvm and not self.has_map and by_spark
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,14 @@ class Iteration:
     def kept_state(self) -> Request:
         """The state as a round keeps it: each task its own."""
         schema = self.state.wire_schema
-        return replace(self.state, by=GlobalSelector(), map=None, input_schema=schema, planned=None)
+        return replace(
+            self.state,
+            by=GlobalSelector(),
+            map=None,
+            input_schema=schema,
+            planned=None,
+            chain=None,
+        )
 
     @property
     def inputs(self) -> dict[int, Request]:
@@ -143,7 +150,9 @@ def plan_rounds(call: Iteration, plan: Plan) -> DataFrame:
         from pyspark.sql.types import BooleanType, StructField, StructType  # noqa: PLC0415
 
         result = StructType([*result.fields, StructField(FLAG, BooleanType(), nullable=False)])
-    return tasks.lives_with(_side_by_side(read, partitions).mapInArrow(function, result))
+    end_state = _side_by_side(read, partitions).mapInArrow(function, result)
+    tasks.live_with(end_state)
+    return end_state
 
 
 def _round(

@@ -13,9 +13,10 @@ import logging
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+from headgate.spark.plan.chain import ReturningTask, add_result
 from headgate.spark.plan.kept_tasks import kept_tasks
-from headgate.spark.plan.source_tables import input_table
-from headgate.spark.portable import portable
+from headgate.spark.plan.source_tables import input_table, mapped
+from headgate.spark.portable import pickled, portable
 from headgate.spark.tasks.kept_consumer import KeptConsumerTask
 from headgate.spark.tasks.kept_producer import ROWS
 
@@ -58,8 +59,22 @@ def keep(plan: Plan, requests: Sequence[Request]) -> DataFrame:
     )
     outputs = [produced(tasks, n, request, f"{step}: map") for n, request in enumerate(requests)]
     rows = tasks.partitioned(reduce(lambda rows, other: rows.union(other), outputs))
-    function = portable(consumer, _CONSUMER, f"{step}: reduce")
-    return tasks.lives_with(rows.mapInArrow(function, first.result))
+    returning = ReturningTask(
+        exchange=plan.name,
+        body=_CONSUMER,
+        pickled=pickled(consumer),
+        step=f"{step}: reduce",
+        schema=first.result_schema,
+        partitions=partitions,
+        memory=plan.call.options["memory"] * (1 + any(request.sort_within for request in requests)),
+        has_function=first.reduce is not None,
+    )
+    function = portable(returning.pickled, _CONSUMER, returning.step)
+    result = rows.mapInArrow(function, first.result)
+    add_result(result, returning)
+    # The consumers may be others, of an exchange that follows; the producers are in each plan of it.
+    tasks.live_with(outputs[0])
+    return result
 
 
 def produced(tasks: KeptTasks, number: int, request: Request, name: str) -> DataFrame:
@@ -72,4 +87,4 @@ def produced(tasks: KeptTasks, number: int, request: Request, name: str) -> Data
         name: of the step in the plan.
     """
     producer = tasks.producer(number, request)
-    return input_table(request).mapInArrow(portable(producer, _PRODUCER, name), ROWS)
+    return mapped(request, producer, _PRODUCER, name, ROWS)

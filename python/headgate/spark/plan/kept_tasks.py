@@ -94,6 +94,7 @@ class KeptTasks:
             options=self.plan.task_options,
             map=request.map,
             source=request.planned,
+            follows=request.chain is not None,
             by=request.by,
             map_option=request.map_option,
             keys=self.keys,
@@ -137,18 +138,21 @@ class KeptTasks:
             return rows.repartitionById(self.plan.partitions, rows["key"])
         return rows.repartition(self.plan.partitions, rows["key"])
 
-    def lives_with(self, result: DataFrame) -> DataFrame:
-        """Return the result of the exchange, which the driver forgets once its plan is garbage."""
+    def live_with(self, functions: DataFrame) -> None:
+        """Let the driver forget the exchange once a part of its plan is garbage.
+
+        Args:
+            functions: that part, which ``mapInArrow`` has returned.
+        """
         if self.listener is not None or self.registered:
             from headgate.spark.driver import application, kept_watch  # noqa: PLC0415
             from headgate.spark.driver.plan_lifetimes import function_of  # noqa: PLC0415
 
-            part = function_of(result)
+            part = function_of(functions)
             if self.listener is not None:
                 kept_watch.live_with(self.spark, self.plan.name, part)
             if self.registered:
                 application.of(self.spark.sparkContext).live_with(part, self.registered)
-        return result
 
 
 def kept_tasks(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headgate.batches import BatchFunction
     from headgate.selectors import Selector
     from headgate.source import Source
+    from headgate.spark.plan.chain import Chain
     from headgate.spark.plan.keys import Key
     from headgate.spark.tasks.planned_source import PlannedSource
 
@@ -82,6 +83,7 @@ class Request:
         result_schema: Arrow's schema of the result.
         options: the parsed options.
         planned: the source with its splits, once they are listed; None for a DataFrame.
+        chain: the exchange whose result ``df`` is, if its tasks make the rows that are sent; else None.
     """
 
     session: SparkSession
@@ -98,6 +100,7 @@ class Request:
     result_schema: pa.Schema
     options: _options.Options
     planned: PlannedSource | None = None
+    chain: Chain | None = None
 
     @property
     def map_option(self) -> str:

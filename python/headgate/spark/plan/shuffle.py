@@ -17,8 +17,9 @@ from headgate.selectors import (
     HashSelector,
     KeyGroupSelector,
 )
+from headgate.spark.plan.chain import ReturningTask, add_result
 from headgate.spark.plan.keys import for_spark
-from headgate.spark.portable import portable
+from headgate.spark.portable import pickled, portable
 from headgate.spark.tasks.function_task import FunctionTask
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _BODY: Final = "headgate.spark.tasks.function_task"
 CHANNEL: Final = "__headgate_channel"
 
 
-def shuffle(request: Request, partitions: int) -> DataFrame:
+def shuffle(request: Request, partitions: int, name: str) -> DataFrame:
     """Return a DataFrame that runs ``map``, Spark's repartition, then ``reduce``.
 
     Each row goes to the partition in which the exchange would put it.
@@ -44,17 +45,20 @@ def shuffle(request: Request, partitions: int) -> DataFrame:
     Args:
         request: The call of exchange(), with the splits of a source.
         partitions: Number of partitions of the result.
+        name: Name of the exchange.
     """
-    from headgate.spark.plan.source_tables import input_table  # noqa: PLC0415 - imports pyarrow
+    from headgate.spark.plan.source_tables import input_table, mapped  # noqa: PLC0415 - imports pyarrow
 
-    df, source = input_table(request), request.planned
-    if request.map is not None or source is not None:
-        name = "the source" if request.map is None else "map"
+    source = request.planned
+    if request.map is None and source is None:
+        df = input_table(request)
+    else:
+        function_name = "the source" if request.map is None else "map"
         schemas = request.input_schema, request.wire_schema
-        task = FunctionTask(name, request.map, *schemas, request.map_option, source=source)
+        task = FunctionTask(function_name, request.map, *schemas, request.map_option, source=source)
         step = "headgate" if source is None else f"headgate {source.name}"
         step += "" if request.map is None else ": map"
-        df = df.mapInArrow(portable(task, _BODY, step), request.wire)
+        df = mapped(request, task, _BODY, step, request.wire)
     by = request.by
     keys: Any = by.columns if isinstance(by, HashSelector) else by
     if isinstance(by, (HashSelector, list)):
@@ -70,7 +74,20 @@ def shuffle(request: Request, partitions: int) -> DataFrame:
     schemas = request.wire_schema, request.result_schema
     batch_bytes = request.options["batch_bytes"]
     task = FunctionTask("reduce", request.reduce, *schemas, "schema", batch_bytes)
-    return df.mapInArrow(portable(task, _BODY, "headgate: reduce"), request.result)
+    returning = ReturningTask(
+        exchange=name,
+        body=_BODY,
+        pickled=pickled(task),
+        step="headgate: reduce",
+        schema=request.result_schema,
+        partitions=partitions,
+        memory=0,
+        has_function=True,
+    )
+    function = portable(returning.pickled, _BODY, returning.step)
+    result = df.mapInArrow(function, request.result)
+    add_result(result, returning)
+    return result
 
 
 def _by_channel(df: DataFrame, request: Request, partitions: int) -> DataFrame:

@@ -1,22 +1,28 @@
-"""A source as an ordinary DataFrame with splits that are planned ahead."""
+"""The tasks that take the input of a request: rows of a DataFrame or of a source, or those of the exchange before."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate._option_table import STREAM
 from headgate.errors import NotBuiltError
 from headgate.source.planning import plan_splits
+from headgate.spark.plan.chain import after
+from headgate.spark.plan.facts import placement
+from headgate.spark.portable import portable
 from headgate.spark.tasks.planned_source import PlannedSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from headgate.spark.plan.request import Request
 
 #: Tasks per slot if ``parallelism`` is not given. Spark starts the next one in the slot that is free
 #: first, so slots get about as much work each.
 _TASKS_PER_SLOT: Final = 4
+#: Placements that look at each row by itself, without a function of Python.
+_BY_ROW: Final = {"hash", "key groups"}
 #: Seconds in which the enumerator must list all splits.
 _LISTING: Final = 600.0
 
@@ -57,3 +63,22 @@ def input_table(request: Request) -> DataFrame:
         return request.df
     tasks = len(request.planned.shares)
     return request.session.range(0, tasks, 1, tasks)
+
+
+def mapped(
+    request: Request, task: Any, body: str, name: str, schema: StructType | str
+) -> DataFrame:
+    """Return what a task makes of the input of a request.
+
+    Args:
+        request: the request.
+        task: the task, whose input are rows or, for a source, numbers of shares.
+        body: the module whose ``run(task, batches)`` does its work.
+        name: of the step in Spark's plan.
+        schema: Spark's schema of what the task returns.
+    """
+    if request.chain is None:
+        return input_table(request).mapInArrow(portable(task, body, name), schema)
+    has_map = request.map is not None
+    is_by_row = not has_map and placement(request.by).kind in _BY_ROW
+    return after(request.chain, task, body, name, schema, is_by_row=is_by_row, may_keep=has_map)

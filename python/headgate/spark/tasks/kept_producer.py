@@ -61,6 +61,7 @@ class KeptProducerTask:
         options: options of the task's environment.
         map: makes the rows; None where they are the input.
         source: what the task reads, if its input is only its number; None for a DataFrame.
+        follows: True if the task of another exchange makes its input, in the same process.
         by: a list of column names, a selector, a callable or None.
         map_option: the option that declares what ``map`` returns.
         keys: for each partition a key that Spark's hash places there; None if Spark takes the number.
@@ -81,6 +82,7 @@ class KeptProducerTask:
     options: EnvironmentOptions
     map: BatchFunction | None
     source: PlannedSource | None
+    follows: bool
     by: Any
     map_option: str
     keys: tuple[int, ...] | None
@@ -208,6 +210,7 @@ def _settle(
             pages=partition.totals.buffers,
             file_bytes=sum(part.size for part in partition.subpartitions if part.file is not None),
             splits=splits,
+            follows=task.follows,
             server=server,
             sizes={part.subpartition: part.size for part in partition.subpartitions},
         )

@@ -12,6 +12,7 @@ from headgate.observe.stages import stages_of_exchange
 from headgate.observe.verdict import verdict_of_exchange
 
 if TYPE_CHECKING:
+    from headgate.observe.verdict import Feed
     from headgate.spark.driver.kept.runs import KeptRun, KeptRuns
     from headgate.spark.driver.kept.spark_tasks import RunningTask
     from headgate.spark.tasks.report import Role, TaskReport
@@ -39,6 +40,7 @@ def record_of(runs: KeptRuns, run: KeptRun, now: float, *, lists_tasks: bool = T
     listed = runs.running(run) if lists_tasks and is_running else []
     failures = runs.failures(run)[:_MAX_FAILURES] if lists_tasks else []
     settings = runs.settings.get(run.exchange)
+    feeds = {_feed(report) for report in producers}
     return Run(
         mode="kept",
         name=run.exchange,
@@ -66,13 +68,19 @@ def record_of(runs: KeptRuns, run: KeptRun, now: float, *, lists_tasks: bool = T
         made_again=run.made_again,
         failed_attempts=max(run.failures, spark.failed),
         failures=tuple(failures),
-        verdict=verdict_of_exchange(tasks, seconds, reads_splits=any(p.splits for p in producers)),
+        verdict=verdict_of_exchange(tasks, seconds, feed=feeds.pop() if len(feeds) == 1 else None),
         stages=stages_of_exchange(tasks),
         tasks=(*tasks, *(_unreported(role, task, started_at) for role, task in listed)),
         edges=matrix((p.record.task, p.edges_each, p.edges) for p in producers),
         options={} if settings is None else settings.options,
         versions={} if settings is None else settings.versions,
     )
+
+
+def _feed(producer: TaskReport) -> Feed:
+    if producer.follows:
+        return "exchange"
+    return "source" if producer.splits else "jvm"
 
 
 def _reported(report: TaskReport, run: KeptRun) -> Task:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import UnsupportedTypeError
-from headgate.spark.plan.read_auto.expressions import Translator
+from headgate.spark.plan.read_auto.expressions import translated
 from headgate.spark.plan.read_auto.files import checked
 from headgate.spark.plan.read_auto.folders import files_by_folder, files_of
 from headgate.spark.plan.read_auto.relation import check_confs, check_relation, unmarked_files
@@ -23,22 +23,20 @@ from headgate.spark.plan.read_auto.scan import (
 )
 from headgate.spark.plan.read_auto.skipping import column_with_nan
 from headgate.spark.plan.read_auto.stores import located_files
-from headgate.spark.plan.read_auto.values import column
+from headgate.spark.plan.read_auto.values import values_of
 from headgate.spark.plan.sources import SourceInput
 from headgate.spark.schema import arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
-    import pyarrow as pa
     import pyarrow.compute as pc
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
     from headgate.source.files import FileSource
     from headgate.spark.plan.facts import CallFacts, InputFacts
     from headgate.spark.plan.read_auto.scan import Node, Scan
-    from headgate.spark.plan.read_auto.values import Value
     from headgate.spark.plan.request import Request
 
 _LOG: Final = logging.getLogger("headgate.spark")
@@ -51,8 +49,6 @@ _COMPUTED: Final = "Spark computes its keys"
 _BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 #: Nodes that may be above the files in a plan that is only a scan.
 _ABOVE_FILES: Final = {"Project", "Filter", "SubqueryAlias", "View"}
-#: Collation of text that is compared byte by byte.
-_BYTEWISE: Final = "UTF8_BINARY"
 
 
 def read_by_workers(
@@ -120,12 +116,11 @@ def _source_of(df: DataFrame) -> FileSource:
     leaf = plan.collectLeaves().apply(0)
     zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
     nodes = json.loads(plan.toJSON())
-    chain = _chain(plan, len(nodes))
+    plans = _nodes_from_root(plan, len(nodes))
     table = StructType.fromJson(json.loads(leaf.schema().json()))
     of_folders = _names_of_folders(leaf)
     columns = _columns(nodes[-1], table, of_folders, zone)
-    translator = partial(_translated, type_of=partial(_type_of, zone=zone))
-    scan = scan_of(nodes, chain, columns, translator)
+    scan = scan_of(nodes, plans, columns, partial(translated, zone=zone))
     if not scan.used:
         raise Unsure("it has no column of its files")
     check_relation(leaf, scan.used)
@@ -185,7 +180,7 @@ def _read_columns(scan: Scan) -> Sequence[str] | Mapping[str, pc.Expression]:
     return expressions
 
 
-def _chain(plan: Any, length: int) -> list[Any]:
+def _nodes_from_root(plan: Any, length: int) -> list[Any]:
     """Return the nodes of a plan without branches in the JVM, from its root on."""
     plans = [plan]
     while len(plans) < length:
@@ -212,56 +207,5 @@ def _columns(leaf: Node, table: StructType, of_folders: Container[str], zone: st
         return Columns({}, {}, frozenset())
     ids = [int(output[0]["exprId"]["id"]) for output in leaf["output"]]
     names = dict(zip(ids, table.names, strict=True))
-    values = {}
-    for id_, field in zip(ids, table.fields, strict=True):
-        type_ = _arrow_type(field.dataType, zone)
-        if type_ is not None:
-            values[id_] = column(field.name, type_, is_bytewise=_is_bytewise(field.dataType))
-    return Columns(values, names, frozenset(id_ for id_ in ids if names[id_] in of_folders))
-
-
-def _translated(
-    nodes: Sequence[Node],
-    columns: Mapping[int, Value],
-    in_spark: Callable[[int], Any],
-    whose: str,
-    *,
-    type_of: Callable[[Any], pa.DataType | None],
-) -> Value:
-    return Translator(nodes, columns, type_of, in_spark, whose).value()
-
-
-def _type_of(type_: Any, *, zone: str) -> pa.DataType | None:
-    """Return the Arrow type of a type of Spark in JSON; None if there is none."""
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - pyspark only where Spark is
-
-    field = {"name": "it", "type": type_, "nullable": True, "metadata": {}}
-    try:
-        return _arrow_type(StructType.fromJson({"fields": [field]}).fields[0].dataType, zone)
-    except (ValueError, KeyError, TypeError):  # pyspark does not know the type
-        return None
-
-
-def _arrow_type(kind: DataType, zone: str) -> pa.DataType | None:
-    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
-
-    try:
-        return arrow_schema(StructType([StructField("it", kind)]), zone).field(0).type
-    except UnsupportedTypeError:
-        return None
-
-
-def _is_bytewise(kind: DataType) -> bool:
-    """Return True if all texts in a type are compared byte by byte."""
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructType  # noqa: PLC0415
-
-    match kind:
-        case StringType():
-            return bool(getattr(kind, "collation", _BYTEWISE) == _BYTEWISE)
-        case ArrayType():
-            return _is_bytewise(kind.elementType)
-        case MapType():
-            return _is_bytewise(kind.keyType) and _is_bytewise(kind.valueType)
-        case StructType():
-            return all(_is_bytewise(field.dataType) for field in kind.fields)
-    return True
+    folders = frozenset(id_ for id_ in ids if names[id_] in of_folders)
+    return Columns(values_of(table, ids, zone), names, folders)

@@ -23,6 +23,7 @@ from headgate.spark.plan.read_auto.values import (
     number_of_time,
     parsed,
 )
+from headgate.spark.schema import arrow_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,34 +39,45 @@ _REPLACED: Final = "\ufffd"
 _IN_MAP: Final = "compute it in map"
 
 
-class Translator:
-    """Translates an expression.
+def translated(
+    nodes: Sequence[Node],
+    columns: Mapping[int, Value],
+    in_spark: Callable[[int], Any],
+    whose: str,
+    *,
+    zone: str,
+) -> Value:
+    """Return the value of an expression.
 
     Args:
         nodes: the expression, each node before its children.
         columns: Spark's ids of columns -> their values.
-        type_of: returns the Arrow type of a type in JSON; None if there is none.
         in_spark: returns the node in the JVM at a place of ``nodes``.
         whose: the expression in words.
+        zone: time zone of the session.
+
+    Raises:
+        Unsure: The values may differ from Spark's.
     """
+    return _Translator(nodes, columns, in_spark, whose, zone).value()
+
+
+class _Translator:
+    """Translates an expression."""
 
     def __init__(
         self,
         nodes: Sequence[Node],
         columns: Mapping[int, Value],
-        type_of: Callable[[Any], pa.DataType | None],
         in_spark: Callable[[int], Any],
         whose: str,
+        zone: str,
     ) -> None:
-        self._nodes, self._columns, self._type_of = nodes, columns, type_of
+        self._nodes, self._columns, self._zone = nodes, columns, zone
         self._in_spark, self._whose, self._at = in_spark, whose, 0
 
     def value(self) -> Value:
-        """Return the value of the next node; its children follow it.
-
-        Raises:
-            Unsure: The values may differ from Spark's.
-        """
+        """Return the value of the next node; its children follow it."""
         place = self._at
         node = self._nodes[place]
         kind = kind_of(node)
@@ -114,7 +126,7 @@ class Translator:
 
     def _wanted(self, type_: Any) -> pa.DataType | None:
         """Return a type that Arrow compares as Spark does; None for others, such as texts with a collation."""
-        want = self._type_of(type_)
+        want = _type_in_arrow(type_, self._zone)
         is_collated = str(type_).startswith("string ")
         return None if want is None or is_collated or not is_comparable(want) else want
 
@@ -158,6 +170,17 @@ class Translator:
             for text in texts
         ]
         return contained(child, values)
+
+
+def _type_in_arrow(type_: Any, zone: str) -> pa.DataType | None:
+    """Return the Arrow type of a type of Spark in JSON; None if there is none."""
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - pyspark only where Spark is
+
+    field = {"name": "it", "type": type_, "nullable": True, "metadata": {}}
+    try:
+        return arrow_type(StructType.fromJson({"fields": [field]}).fields[0].dataType, zone)
+    except (ValueError, KeyError, TypeError):  # pyspark does not know the type
+        return None
 
 
 def _field(number: int, child: Value) -> Value | None:

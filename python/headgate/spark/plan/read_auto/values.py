@@ -8,10 +8,14 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from headgate.spark.filters import scalar as exact_scalar
+from headgate.spark.schema import arrow_type, is_bytewise
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
     import pyarrow.compute as pc
+    from pyspark.sql.types import StructType
 
 #: The least and the largest value of a whole number.
 Bounds: TypeAlias = tuple[int, int]
@@ -45,8 +49,24 @@ class Value:
     risks: frozenset[Risk] = frozenset()
 
 
-def column(name: str, type_: pa.DataType, *, is_bytewise: bool) -> Value:
-    """Return the values of a column of the files."""
+def values_of(schema: StructType, ids: Sequence[int], zone: str) -> dict[int, Value]:
+    """Return Spark's ids of the columns of a schema that can be sent -> their values.
+
+    Args:
+        schema: of Spark.
+        ids: of its columns, in their order.
+        zone: time zone of the session.
+    """
+    values = {}
+    for id_, field in zip(ids, schema.fields, strict=True):
+        type_ = arrow_type(field.dataType, zone)
+        if type_ is not None:
+            values[id_] = _column(field.name, type_, is_bytewise=is_bytewise(field.dataType))
+    return values
+
+
+def _column(name: str, type_: pa.DataType, *, is_bytewise: bool) -> Value:
+    """Return the values of a column."""
     import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
 
     return Value(
