@@ -41,6 +41,7 @@ def exchange(
     schema: StructType | pa.Schema | str | None = None,
     num_partitions: int | None = None,
     *,
+    combine: BatchFunction | None = None,
     sort_within: str | Column | Iterable[str | Column] | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
@@ -56,7 +57,7 @@ def exchange(
 
     The call is lazy and returns an ordinary DataFrame. Headgate plans it in one of two ways:
 
-    - Without ``map``, and if ``by`` names columns or is left out: Spark's own ``repartition`` and
+    - Without ``map`` and ``combine``, and if ``by`` names columns or is left out: Spark's own ``repartition`` and
       ``mapInArrow(reduce)``, because Python between them would only add work.
     - *Kept*, in all other cases: an ordinary Spark job whose producers keep their rows in files.
       Consumers map the files of their own host, and get others from a small process beside each executor.
@@ -110,6 +111,13 @@ def exchange(
             casts them if no value is lost. Leave it out if there is no function.
         num_partitions: Number of partitions of the result, from 1 to 8,000. By default the number of
             slots.
+        combine: A function of the same kind that merges rows before they are sent, as for sums: producers
+            send one row for each key instead of all, so a key with most of the rows costs little. It
+            gets rows as they are sent (those of ``map``, or of the input) and returns rows with the same
+            columns, which ``reduce`` can get in their place. It is called any number of times, also not
+            at all, with any part of the rows of a producer and with what it returned before: of any
+            keys, in any order. So it must merge only rows with the same key, and the result must not
+            depend on the calls: :func:`headgate.testing.check` tries that
         sort_within: Columns by which the rows of each partition are sorted before ``reduce`` gets them,
             ascending, nulls first, as by ``sortWithinPartitions``. If Spark moves the rows, Spark sorts
             them. If not, the worker does, and uses files for more bytes than ``memory``.
@@ -174,7 +182,7 @@ def exchange(
     from headgate.spark.plan.decide import decide  # noqa: PLC0415
 
     map_schema = options.pop("map_schema", None)
-    call = Input(df, by, map, map_schema, sort_within)  # type: ignore[arg-type]
+    call = Input(df, by, map, map_schema, sort_within, combine)  # type: ignore[arg-type]
     others = {**options, "num_partitions": num_partitions, "parallelism": parallelism}
     is_listed = isinstance(df, (list, tuple))
     requests = requests_of(call, reduce, schema, spark, others)

@@ -241,6 +241,12 @@ def _checked(
     """Return the request of an input, whose result are the rows that are sent."""
     data = input_.data if is_table(input_.data) else source_input(input_.data, name)
     columns = data.schema if input_.map_schema is None else input_.map_schema
+    if input_.combine is not None:
+        raise OptionError(
+            "the inputs of an iteration are not merged",
+            asked=f"combine= of {name}",
+            remedy="omit combine · exchange(..., combine=f, reduce=f) before the iteration",
+        )
     with_key = replace(input_, by=by if input_.by is None else input_.by)
     request = check(with_key, session, update, columns, options, name=name, is_alone=False)
     if not request.wire.fields:

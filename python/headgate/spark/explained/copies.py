@@ -49,7 +49,8 @@ def in_place_of(plan: Plan) -> tuple[str, ...]:
 
 def enters_python(facts: InputFacts) -> bool:
     """Return True if Python handles the rows of an input before Spark's own repartition."""
-    return facts.has_map or bool(facts.source) or not facts.placement.is_by_spark
+    is_python = facts.has_map or facts.has_combine or bool(facts.source)
+    return is_python or not facts.placement.is_by_spark
 
 
 def _copies(plan: Plan) -> Iterator[Copied]:

@@ -138,6 +138,7 @@ def _unknown(plan: Plan, tables: Sequence[Table | None]) -> Iterator[str]:
     if is_unseen:
         yield _SIZE
     called = ["map"] if any(facts.has_map for facts in plan.call.inputs) else []
+    called += ["combine"] if any(facts.has_combine for facts in plan.call.inputs) else []
     called += ["reduce"] if plan.call.has_reduce else []
     if called:
         yield _RETURNED.format(" and ".join(called))

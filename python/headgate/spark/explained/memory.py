@@ -56,8 +56,9 @@ def disk_of(plan: Plan, tables: Sequence[Table | None]) -> Disk:
     if plan.session.through == "Spark's shuffle":
         return Disk(0, "the pages travel through Spark's shuffle files" + sorting)
     until = "in spark.local.dir, as long as Spark's shuffle files" + sorting
-    if any(facts.has_map for facts in plan.call.inputs):
-        return Disk(None, f"unknown, as nobody knows yet what map returns; {until}")
+    for name, is_there in (("combine", "has_combine"), ("map", "has_map")):
+        if any(getattr(facts, is_there) for facts in plan.call.inputs):
+            return Disk(None, f"unknown, as nobody knows yet what {name} returns; {until}")
     sizes = [None if table is None else table.bytes for table in tables]
     estimates = [estimate for estimate in sizes if estimate is not None]
     if len(estimates) < len(sizes):

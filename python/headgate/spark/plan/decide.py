@@ -73,6 +73,7 @@ def _input_facts(request: Request) -> InputFacts:
         placement=placement(request.by),
         sort_within=tuple(map(key_text, request.sort_within)),
         has_map=request.map is not None,
+        has_combine=request.combine is not None,
         has_computed_keys=request.has_computed_keys,
         map_input=request.input_schema,
         read=None if source is None else source.arrow_schema,

@@ -78,6 +78,7 @@ class InputFacts:
         sort_within: the columns by which the rows of a partition are sorted.
         spark_reads: why Spark reads it although ``read="auto"``; empty if that is not so.
         has_map: True if Python makes the rows that are sent.
+        has_combine: True if Python merges them before they are sent.
         has_computed_keys: True if only Spark can compute a key.
         map_input: schema of the rows that ``map`` gets.
         read: schema of the batches as the source says; None for a DataFrame.
@@ -95,6 +96,7 @@ class InputFacts:
     read: pa.Schema | None
     sent: pa.Schema
     spark_reads: str = ""
+    has_combine: bool = False
     producers: int | None = None
     splits: int | None = None
 
@@ -103,7 +105,8 @@ class InputFacts:
         """True if rows cross between the JVM and Python least often through Spark's own shuffle."""
         placement = self.placement
         by_spark = placement.kind == "hash" or (placement.kind == "turn" and not placement.name)
-        return not self.source and not self.has_map and by_spark
+        is_python = self.has_map or self.has_combine
+        return not self.source and not is_python and by_spark
 
 
 @dataclass(frozen=True, slots=True)

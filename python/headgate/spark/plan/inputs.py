@@ -85,10 +85,10 @@ def _several(
             asked=f"{len(inputs)} inputs without {missing}",
             remedy="reduce=f, which gets an iterator of batches for each input, and its schema=",
         )
-    if call.map is not None or call.map_schema is not None:
+    if any(part is not None for part in (call.map, call.map_schema, call.combine)):
         raise OptionError(
-            "with several inputs, map and map_schema belong to an input",
-            remedy="exchange([Input(df, map=f, map_schema=...), ...], ...)",
+            "with several inputs, map, map_schema and combine belong to an input",
+            remedy="exchange([Input(df, map=f, map_schema=..., combine=g), ...], ...)",
         )
     listed = [input_ if isinstance(input_, Input) else Input(input_) for input_ in inputs]
     session = session_for(listed, spark)

@@ -93,6 +93,7 @@ class KeptTasks:
             num_partitions=self.plan.partitions,
             options=self.plan.task_options,
             map=request.map,
+            combine=request.combine,
             source=request.planned,
             by=request.by,
             map_option=request.map_option,

@@ -139,6 +139,8 @@ def _why_not_spark(call: CallFacts) -> str:
     """Return why Spark's own repartition is not the shortest way."""
     if any(facts.has_map for facts in call.inputs):
         return "map makes the rows in Python, from where Spark's shuffle would take them through the JVM"
+    if any(facts.has_combine for facts in call.inputs):
+        return "combine merges the rows in Python, from where Spark's shuffle would take them through the JVM"
     if any(facts.source for facts in call.inputs):
         return "the workers read the rows, and Spark's shuffle would take them through the JVM"
     return f"by is {call.by}, by which only Python can place rows"

@@ -48,12 +48,14 @@ def shuffle(request: Request, partitions: int) -> DataFrame:
     from headgate.spark.plan.source_tables import input_table  # noqa: PLC0415 - imports pyarrow
 
     df, source = input_table(request), request.planned
-    if request.map is not None or source is not None:
-        name = "the source" if request.map is None else "map"
+    if request.map is not None or source is not None or request.combine is not None:
+        name = "map" if source is None or request.map is not None else "the source"
         schemas = request.input_schema, request.wire_schema
-        task = FunctionTask(name, request.map, *schemas, request.map_option, source=source)
+        of_producers = {"source": source, "combine": request.combine}
+        task = FunctionTask(name, request.map, *schemas, request.map_option, **of_producers)
         step = "headgate" if source is None else f"headgate {source.name}"
         step += "" if request.map is None else ": map"
+        step += "" if request.combine is None else ": combine"
         df = df.mapInArrow(portable(task, _BODY, step), request.wire)
     by = request.by
     keys: Any = by.columns if isinstance(by, HashSelector) else by
