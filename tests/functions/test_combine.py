@@ -9,6 +9,7 @@ import pytest
 import headgate as hg
 from headgate.errors import SchemaMismatchError
 from headgate.spark.tasks.combining import combined
+from headgate.spark.tasks.timing import Clock
 from headgate.testing import Cut, run
 
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
@@ -75,6 +76,16 @@ def test_rows_without_a_repeated_key_are_sent_as_they_are_after_one_call():
     sent = list(combined(iter(batches), counted, SCHEMA, call_bytes=200))
     assert summed(sent) == {str(n): n for n in range(500)}
     assert calls == [1]
+
+
+def test_few_rows_may_be_left_and_many_are_merged_part_by_part():
+    batches = [pa.record_batch({"k": ["a"] * 10, "n": [1] * 10}, SCHEMA) for _ in range(50)]
+    few = list(combined(iter(batches), None, SCHEMA, leaves_few=True))
+    assert summed(few) == {"a": 500}
+    assert len(few) == 50
+    clock = Clock()
+    many = list(combined(iter(batches), sums, SCHEMA, 300, leaves_few=True, clock=clock))
+    assert [batch.to_pylist() for batch in many] == [[{"k": "a", "n": 500}]]
 
 
 def test_a_batch_that_changes_later_is_counted_as_it_was():

@@ -249,6 +249,12 @@ def _checked(
         )
     with_key = replace(input_, by=by if input_.by is None else input_.by)
     request = check(with_key, session, update, columns, options, name=name, is_alone=False)
+    if request.options["num_partitions"] == "auto":
+        raise OptionError(
+            "the partitions of an iteration have a fixed number, since each task keeps its own from round to round",
+            asked=f"num_partitions=auto ({request.options.sources['num_partitions']})",
+            remedy="a number as num_partitions",
+        )
     if not request.wire.fields:
         raise OptionError(f"{name} has no columns", remedy="select at least one column")
     return request

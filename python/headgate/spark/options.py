@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 Mode: TypeAlias = Literal["auto", "kept", "spark"]
 #: The reader of a scan of files; see the option of this name.
 Read: TypeAlias = Literal["spark", "auto"]
+#: The number of partitions of the result; see the option of this name.
+NumPartitions: TypeAlias = int | Literal["auto"]
 #: The place in which the driver shows progress; see the option of this name.
 Progress: TypeAlias = Literal["auto", "log", "off"]
 
@@ -22,6 +24,7 @@ class ExchangeOptions(TaskOptions, total=False):
     """Keyword arguments of :func:`headgate.spark.exchange` that follow its parameters."""
 
     batch_bytes: Size | None
+    advisory_bytes: Size | None
     mode: Mode | None
     read: Read | None
     consumer_timeout: Duration | None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headgate.batches import Batches, BatchFunction
     from headgate.sink import Sink, WriteResult
     from headgate.source import Source
-    from headgate.spark.options import ExchangeOptions
+    from headgate.spark.options import ExchangeOptions, NumPartitions
     from headgate.spark.plan.request import By, Input
 
 #: The columns that a task returns: one row with what it has staged.
@@ -54,7 +54,7 @@ def write(
     map: BatchFunction | None = None,  # noqa: A002 - the name of the public interface
     reduce: BatchFunction | None = None,
     schema: StructType | pa.Schema | str | None = None,
-    num_partitions: int | None = None,
+    num_partitions: NumPartitions | None = None,
     combine: BatchFunction | None = None,
     sort_within: str | Column | Iterable[str | Column] | None = None,
     parallelism: int | None = None,
@@ -87,7 +87,7 @@ def write(
         schema: The columns that ``reduce`` returns, or ``map`` if there is no ``reduce``, as a
             DDL string, a ``StructType`` or a ``pyarrow.Schema``. They are the columns of the files.
         num_partitions: Number of consumers that write, from 1 to 8,000. By default the number
-            of slots.
+            of slots. With ``"auto"`` each writes a file, or more, for about ``advisory_bytes`` of rows.
         combine: A function that merges rows before they are sent, as in ``exchange()``.
         sort_within: Columns by which the rows of each consumer are sorted, as in ``exchange()``.
         parallelism: Number of producers that read a source, as in ``exchange()``.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from headgate._units import size_text
 from headgate.spark.explained.advice import advice_of
 from headgate.spark.explained.checks import checks_of
 from headgate.spark.explained.copies import copies_of, in_place_of
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from headgate.spark.explained.tables import Table
     from headgate.spark.plan.facts import InputFacts, Placement
     from headgate.spark.plan.rules import Plan
+    from headgate.spark.plan.sizes import AutoPartitions
 
 #: Kind of a placement -> the sentence about it.
 _PLACED: Final = {
@@ -36,6 +38,7 @@ _RETURNED: Final = (
     "types of the columns that {} returns: a column of another type than the declared one is cast"
 )
 _SERVER: Final = "slots, memory and Python of the server: this is a client of Spark Connect"
+_BY_SPARK: Final = "num_partitions=auto: Spark's adaptive execution joins partitions of its own shuffle, by spark.sql.adaptive.*"
 _SIZE: Final = "size of the input: Spark has no estimate of it"
 
 
@@ -85,9 +88,24 @@ def placement_sentence(placement: Placement, *, by_spark: bool) -> str:
 
 def _partitions(plan: Plan) -> Counted:
     source = plan.call.options.sources["num_partitions"]
+    if plan.call.auto is not None:
+        return _auto_partitions(plan, plan.call.auto, source)
     if source != "default":
         return Counted(plan.partitions, source, f"num_partitions ({source})")
     return Counted(plan.partitions, source, f"one for each slot ({plan.session.slots.origin})")
+
+
+def _auto_partitions(plan: Plan, auto: AutoPartitions, source: str) -> Counted:
+    if plan.mode == "repartition":
+        return Counted(None, source, _BY_SPARK)
+    each = plan.subpartitions_each
+    joined = (
+        f"joined by what is read of them until a call of reduce has {size_text(auto.advisory_bytes)} ({auto.origin})"
+        if auto.advisory_bytes
+        else f"each a call of reduce of its own ({auto.origin})"
+    )
+    why = f"num_partitions=auto ({source}): one for each slot ({plan.session.slots.origin}), each of {each} subpartitions, "
+    return Counted(plan.partitions, source, why + joined)
 
 
 def _input(plan: Plan, number: int, facts: InputFacts, table: Table | None) -> InputExplained:

@@ -10,6 +10,7 @@ from headgate.spark.plan.facts import CallFacts, InputFacts, placement, session_
 from headgate.spark.plan.keys import key_text
 from headgate.spark.plan.read_auto.decide import read_by_workers
 from headgate.spark.plan.rules import choose
+from headgate.spark.plan.sizes import auto_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,13 +38,16 @@ def decide(
         SourceError: A source could not list its splits.
     """
     first = requests[0]
+    facts = tuple(map(_input_facts, requests))
+    placed_by = {each.placement.kind: each.placement.label for each in facts}
     call = CallFacts(
-        inputs=tuple(map(_input_facts, requests)),
+        inputs=facts,
         has_reduce=first.reduce is not None,
         result=first.result_schema,
         options=first.options,
         is_listed=is_listed,
         mode=first.options["mode"],
+        auto=auto_partitions(first.session, first.options, placed_by),
     )
     if session is None:
         session = session_facts(first.session, by_order=call.is_by_order)

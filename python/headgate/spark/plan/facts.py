@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headgate._options import Options
+    from headgate.spark.plan.sizes import AutoPartitions
 
 _CHECKSUM: Final = "spark.sql.shuffle.orderIndependentChecksum"
 
@@ -120,6 +121,7 @@ class CallFacts:
         options: of the call.
         is_listed: True if the inputs are given as a list.
         mode: the option of this name.
+        auto: the sizes by which rows are divided with ``num_partitions="auto"``; None if the number is fixed.
     """
 
     inputs: tuple[InputFacts, ...]
@@ -128,6 +130,7 @@ class CallFacts:
     options: Options
     is_listed: bool
     mode: str
+    auto: AutoPartitions | None = None
 
     @property
     def by(self) -> str:

@@ -91,6 +91,7 @@ class KeptTasks:
             input_schema=request.input_schema,
             schema=request.wire_schema,
             num_partitions=self.plan.partitions,
+            subpartitions_each=self.plan.subpartitions_each,
             options=self.plan.task_options,
             map=request.map,
             combine=request.combine,
@@ -116,7 +117,7 @@ class KeptTasks:
             owner = application.of(self.spark.sparkContext)
             driver = owner.register(exchange, self.runs.hosts, self.plan.call.options)
             self.registered.append(driver.exchange_id)
-        return KeptInput(exchange, request.wire_schema, driver, request.order)
+        return KeptInput(exchange, request.wire_schema, driver, request.order, request.combine)
 
     def reading(self, inputs: int) -> KeptReading:
         """Return how a task reads so many inputs at a time."""
@@ -134,9 +135,14 @@ class KeptTasks:
 
     def partitioned(self, rows: DataFrame) -> DataFrame:
         """Return the rows of producers in the partitions that they name."""
-        if self.keys is None:
-            return rows.repartitionById(self.plan.partitions, rows["key"])
-        return rows.repartition(self.plan.partitions, rows["key"])
+        partitions = self.plan.partitions
+        placed = rows.repartition if self.keys is not None else rows.repartitionById
+        placed_rows: DataFrame = placed(partitions, rows["key"])
+        return (
+            placed_rows
+            if self.plan.call.auto is None
+            else placed_rows.sortWithinPartitions("subpartition")
+        )
 
     def lives_with(self, result: DataFrame) -> DataFrame:
         """Return the result of the exchange, which the driver forgets once its plan is garbage."""
@@ -176,7 +182,8 @@ def kept_tasks(
 
         runs = runs_of(spark)
         segment_size = plan.task_options["segment_size"]
-        settings = settings_of(options, num_partitions=plan.partitions, segment_size=segment_size)
+        number = plan.partitions if plan.call.auto is None else "auto"
+        settings = settings_of(options, num_partitions=number, segment_size=segment_size)
         runs.add_settings(plan.name, settings, iteration)
         if has_progress:
             listener = listener_of(spark, plan.name, options["progress"], tls=options["tls"])

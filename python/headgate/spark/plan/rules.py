@@ -72,13 +72,20 @@ class Plan:
     @property
     def partitions(self) -> int:
         """Number of partitions of the result."""
-        return self.call.options["num_partitions"] or max(1, self.session.slots.number)
+        number: int | str | None = self.call.options["num_partitions"]
+        return number if isinstance(number, int) else max(1, self.session.slots.number)
+
+    @property
+    def subpartitions_each(self) -> int:
+        """Number of subpartitions into which producers divide the rows of each partition."""
+        return 1 if self.call.auto is None else self.call.auto.each(self.partitions)
 
     @property
     def task_options(self) -> EnvironmentOptions:
-        """The options of the environments of kept tasks; segments are so small that each partition has two."""
+        """The options of the environments of kept tasks; segments are so small that each subpartition has two."""
         options: EnvironmentOptions = {name: self.call.options[name] for name in TASK_OPTIONS}  # type: ignore[assignment]
-        each: int = self.call.options["memory"] // (2 * (self.partitions + 4))
+        subpartitions = self.partitions * self.subpartitions_each
+        each: int = self.call.options["memory"] // (2 * (subpartitions + 4))
         fitting = 1 << max(12, each.bit_length() - 1)
         options["segment_size"] = min(self.call.options["segment_size"], fitting)
         return options

@@ -36,7 +36,7 @@ _BODY: Final = "headgate.spark.tasks.function_task"
 CHANNEL: Final = "__headgate_channel"
 
 
-def shuffle(request: Request, partitions: int) -> DataFrame:
+def shuffle(request: Request, partitions: int, *, is_auto: bool = False) -> DataFrame:
     """Return a DataFrame that runs ``map``, Spark's repartition, then ``reduce``.
 
     Each row goes to the partition in which the exchange would put it.
@@ -44,6 +44,7 @@ def shuffle(request: Request, partitions: int) -> DataFrame:
     Args:
         request: The call of exchange(), with the splits of a source.
         partitions: Number of partitions of the result.
+        is_auto: True if Spark's adaptive execution finds the number, by the sizes of its own shuffle.
     """
     from headgate.spark.plan.source_tables import input_table  # noqa: PLC0415 - imports pyarrow
 
@@ -60,7 +61,8 @@ def shuffle(request: Request, partitions: int) -> DataFrame:
     by = request.by
     keys: Any = by.columns if isinstance(by, HashSelector) else by
     if isinstance(by, (HashSelector, list)):
-        df = df.repartition(partitions, *map(for_spark, keys))
+        number = () if is_auto else (partitions,)
+        df = df.repartition(*number, *map(for_spark, keys))
     elif by is None or isinstance(by, PLACED_BY_ORDER):
         df = df.repartition(partitions)
     else:

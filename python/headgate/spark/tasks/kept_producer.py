@@ -58,7 +58,8 @@ class KeptProducerTask:
         input: number of the input.
         input_schema: schema of the batches that ``map`` gets.
         schema: of the batches that are kept.
-        num_partitions: subpartitions.
+        num_partitions: partitions of the result.
+        subpartitions_each: subpartitions of each of them.
         options: options of the task's environment.
         map: makes the rows; None where they are the input.
         combine: merges rows before they are kept; None to keep them as they are.
@@ -80,6 +81,7 @@ class KeptProducerTask:
     input_schema: pa.Schema
     schema: pa.Schema
     num_partitions: int
+    subpartitions_each: int
     options: EnvironmentOptions
     map: BatchFunction | None
     combine: BatchFunction | None
@@ -145,7 +147,8 @@ def keep(
     """
     folder = folder_for(me.attempt)
     options: EnvironmentOptions = {**task.options, "temp_directories": [str(folder)]}
-    n = 1 if isinstance(task.by, GlobalSelector) else task.num_partitions
+    n = task.num_partitions * task.subpartitions_each
+    n = 1 if isinstance(task.by, GlobalSelector) else n
     seed = int(task.exchange[:16], 16)
     selector = selector_of(task.by, me.partition, n, seed)
     with KeptOutput(task.schema, selector, n, options, clock, is_inline=task.is_inline) as output:
@@ -212,9 +215,18 @@ def _settle(
             file_bytes=sum(part.size for part in partition.subpartitions if part.file is not None),
             splits=splits,
             server=server,
-            sizes={part.subpartition: part.size for part in partition.subpartitions},
+            sizes=_sizes(task, partition),
         )
         task.reports.add([task_report])
+
+
+def _sizes(task: KeptProducerTask, partition: KeptPartition) -> dict[int, int]:
+    """Return the bytes for each consumer that there are rows for."""
+    sizes: dict[int, int] = {}
+    for part in partition.subpartitions:
+        consumer = part.subpartition // task.subpartitions_each
+        sizes[consumer] = sizes.get(consumer, 0) + part.size
+    return sizes
 
 
 def rows_of(task: KeptProducerTask, producer: int, output: KeptPartition) -> pa.RecordBatch:
@@ -223,7 +235,8 @@ def rows_of(task: KeptProducerTask, producer: int, output: KeptPartition) -> pa.
 
     parts = output.subpartitions
     numbers = [part.subpartition for part in parts]
-    keys = numbers if task.keys is None else [task.keys[number] for number in numbers]
+    partitions = [number // task.subpartitions_each for number in numbers]
+    keys = partitions if task.keys is None else [task.keys[number] for number in partitions]
     # An index has a checksum of each page, and batches that are the same give the same pages.
     digests = [zlib.crc32(part.index) if task.has_digests else None for part in parts]
     # What combine leaves may depend on the order in which rows came, which may be another one in the next attempt.

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.address import ChannelAddress
+    from headgate.batches import BatchFunction
     from headgate.control.address import CoordinatorAddress
     from headgate.options import EnvironmentOptions
     from headgate.spark.tasks.kept_locations import Row
@@ -55,12 +56,14 @@ class KeptInput:
         schema: of the batches that were kept.
         driver: where to ask for the host of a producer; None if there are no hosts.
         order: in which a function gets the rows; None as they come.
+        combine: merges rows of a large partition before a function gets them; None if it gets all.
     """
 
     exchange: str
     schema: pa.Schema
     driver: CoordinatorAddress | None
     order: Order | None
+    combine: BatchFunction | None = None
 
 
 @dataclass(frozen=True, slots=True)
