@@ -84,7 +84,8 @@ def exchange(
             - a list of DataFrames, sources and :class:`headgate.spark.Input`. Once per partition
               ``reduce`` gets an iterator of batches for each input, as in
               ``reduce=lambda trades, quotes: ...``. Rows with the same key are in the same partition.
-              The exchange is kept
+              The exchange is kept. With ``Input(small, broadcast=True)`` each call gets all rows of that
+              input, and those of the other one stay where they are
 
         by: Which partition each row goes to:
 
@@ -196,6 +197,10 @@ def exchange(
         from headgate.spark.plan.kept import keep  # noqa: PLC0415 - loads the native module
 
         result = keep(plan, requests)
+    elif plan.mode == "broadcast":
+        from headgate.spark.plan.broadcast import broadcast  # noqa: PLC0415 - only this way needs it
+
+        result = broadcast(plan, requests)
     else:
         from headgate.spark.plan.shuffle import shuffle  # noqa: PLC0415 - only this way needs it
 

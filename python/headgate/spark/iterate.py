@@ -241,12 +241,16 @@ def _checked(
     """Return the request of an input, whose result are the rows that are sent."""
     data = input_.data if is_table(input_.data) else source_input(input_.data, name)
     columns = data.schema if input_.map_schema is None else input_.map_schema
-    if input_.combine is not None:
-        raise OptionError(
-            "the inputs of an iteration are not merged",
-            asked=f"combine= of {name}",
-            remedy="omit combine · exchange(..., combine=f, reduce=f) before the iteration",
-        )
+    for option, is_given in (
+        ("combine", input_.combine is not None),
+        ("broadcast", input_.broadcast is not False),
+    ):
+        if is_given:
+            raise OptionError(
+                f"the inputs of an iteration have no {option}",
+                asked=f"{option}= of {name}",
+                remedy=f"omit {option} · an exchange() before the iteration",
+            )
     with_key = replace(input_, by=by if input_.by is None else input_.by)
     request = check(with_key, session, update, columns, options, name=name, is_alone=False)
     if request.options["num_partitions"] == "auto":

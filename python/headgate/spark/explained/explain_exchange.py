@@ -29,6 +29,8 @@ _PLACED: Final = {
     "random": "at random, {unit} by {unit}, by {name}",
     "all": "in every partition, by {name}",
     "one": "all in partition 0, by {name}",
+    "whole": "nowhere: all rows are sent to each call of reduce",
+    "stays": "nowhere: the rows stay in their partitions",
     "function": "by the function {name}, which gives each row a partition",
     "selector": "by {name}",
 }
@@ -88,6 +90,8 @@ def placement_sentence(placement: Placement, *, by_spark: bool) -> str:
 
 def _partitions(plan: Plan) -> Counted:
     source = plan.call.options.sources["num_partitions"]
+    if plan.mode == "broadcast":
+        return Counted(None, source, "those of the input whose rows stay")
     if plan.call.auto is not None:
         return _auto_partitions(plan, plan.call.auto, source)
     if source != "default":

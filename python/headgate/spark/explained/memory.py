@@ -48,6 +48,11 @@ def disk_of(plan: Plan, tables: Sequence[Table | None]) -> Disk:
     """Return the bytes that producers write."""
     if plan.mode == "repartition":
         return Disk(0, "Spark writes the rows to its own shuffle files")
+    if plan.mode == "broadcast":
+        return Disk(
+            0,
+            "no row goes to another partition through a file; the inputs that are sent whole go through the driver",
+        )
     sorts = any(facts.sort_within for facts in plan.call.inputs)
     most = describe("memory", plan.call.options["memory"])
     sorting = (

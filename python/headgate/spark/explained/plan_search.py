@@ -95,8 +95,8 @@ def _connect_children(node: Any) -> Iterator[Any]:
 def _inputs(node: Any, plan: Plan) -> list[Any]:
     """Return the node of each input that is a DataFrame, below that of the result; None where unknown."""
     nothing: list[Any] = [None] * len(plan.call.inputs)
-    if plan.session.on_connect:
-        return nothing
+    if plan.session.on_connect or plan.mode == "broadcast":
+        return nothing  # a small input is in a subquery
     while kind_of(node) not in _SHUFFLES:
         if int(node.children().size()) != 1:
             return nothing

@@ -6,7 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate.errors import NotBuiltError
-from headgate.spark.plan.facts import CallFacts, InputFacts, placement, session_facts
+from headgate.spark.plan.facts import (
+    CallFacts,
+    InputFacts,
+    Placement,
+    placement,
+    session_facts,
+)
 from headgate.spark.plan.keys import key_text
 from headgate.spark.plan.read_auto.decide import read_by_workers
 from headgate.spark.plan.rules import choose
@@ -38,7 +44,7 @@ def decide(
         SourceError: A source could not list its splits.
     """
     first = requests[0]
-    facts = tuple(map(_input_facts, requests))
+    facts = _facts(requests)
     placed_by = {each.placement.kind: each.placement.label for each in facts}
     call = CallFacts(
         inputs=facts,
@@ -57,7 +63,10 @@ def decide(
             for request, facts in zip(requests, call.inputs, strict=True)
         ]
         requests = tuple(request for request, _ in read)
-        inputs = tuple(replace(_input_facts(request), spark_reads=why) for request, why in read)
+        whys = (why for _, why in read)
+        inputs = tuple(
+            replace(each, spark_reads=why) for each, why in zip(_facts(requests), whys, strict=True)
+        )
         call = replace(call, inputs=inputs)
     plan = choose(call, session)
     if plan.impossible:
@@ -70,11 +79,25 @@ def decide(
     return replace(plan, call=replace(call, inputs=inputs)), requests
 
 
-def _input_facts(request: Request) -> InputFacts:
+def _facts(requests: Sequence[Request]) -> tuple[InputFacts, ...]:
+    has_broadcast = any(request.is_broadcast for request in requests)
+    return tuple(_input_facts(request, stays=has_broadcast) for request in requests)
+
+
+def _input_facts(request: Request, *, stays: bool) -> InputFacts:
+    """Return the facts of an input.
+
+    Args:
+        request: of the input.
+        stays: True if the rows of an input that is not broadcast stay in their partitions.
+    """
     source = request.source
+    placed = placement(request.by)
+    if stays:
+        placed = Placement("whole" if request.is_broadcast else "stays")
     return InputFacts(
         source="" if source is None else source.name,
-        placement=placement(request.by),
+        placement=placed,
         sort_within=tuple(map(key_text, request.sort_within)),
         has_map=request.map is not None,
         has_combine=request.combine is not None,

@@ -40,7 +40,7 @@ class Placement:
 
     Attributes:
         kind: ``"hash"``, ``"key groups"``, ``"turn"``, ``"random"``, ``"all"``, ``"one"``, ``"function"``
-            or ``"selector"``.
+            or ``"selector"``; ``"whole"`` for an input that is broadcast, ``"stays"`` for the one beside it.
         columns: the keys, as the caller names them.
         name: of the function or selector.
         by_rows: True if single rows are placed, False if whole batches are.
@@ -64,6 +64,8 @@ class Placement:
     @property
     def label(self) -> str:
         """The partitioning as text, for job descriptions."""
+        if self.kind in {"whole", "stays"}:
+            return "broadcast" if self.kind == "whole" else "its partitions"
         if self.name:
             return "function" if self.kind == "function" else self.name
         return f"[{', '.join(self.columns)}]" if self.columns else "round robin"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headgate import _options
+from headgate._arguments import flag
 from headgate._kinds import kind_of, parameters_taken
 from headgate._option_table import CONF_PREFIX
 from headgate.errors import OptionError
@@ -52,6 +53,10 @@ class Input:
         sort_within: Columns by which the rows of each partition are sorted before ``reduce`` gets them;
             by default as the call says.
         combine: A function that merges rows of this input, as in :func:`exchange`.
+        broadcast: True to send all rows of this input, which should be small, to each call of ``reduce``. The
+            rows of the only other input then stay in their partitions, whatever their keys are, and
+            ``reduce`` is called once for each partition with rows. So ``reduce`` must take any part of
+            these rows, as an inner or left join does.
 
     Example:
         >>> exchange([Input(trades, by="sym"), Input(quotes, by="symbol")], reduce=as_of, schema="...")
@@ -63,6 +68,7 @@ class Input:
     map_schema: StructType | pa.Schema | str | None = None
     sort_within: str | Column | Iterable[str | Column] | None = None
     combine: BatchFunction | None = None
+    broadcast: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +91,7 @@ class Request:
         result_schema: Arrow's schema of the result.
         options: the parsed options.
         planned: the source with its splits, once they are listed; None for a DataFrame.
+        is_broadcast: True if each call of ``reduce`` gets all rows of the input.
     """
 
     session: SparkSession
@@ -102,6 +109,7 @@ class Request:
     result_schema: pa.Schema
     options: _options.Options
     planned: PlannedSource | None = None
+    is_broadcast: bool = False
 
     @property
     def map_option(self) -> str:
@@ -150,6 +158,7 @@ def check(
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
         WorkerPythonError: The Python that runs tasks on this host cannot import headgate.
     """
+    flag("broadcast", input_.broadcast)
     data = input_.data if is_table(input_.data) else source_input(input_.data, name)
     map = input_.map  # noqa: A001 - the name of the public interface
     options = {**options, "map_schema": input_.map_schema}
@@ -219,6 +228,7 @@ def check(
         result=result,
         result_schema=result_schema(result, timezone),
         options=chosen,
+        is_broadcast=input_.broadcast,
     )
 
 

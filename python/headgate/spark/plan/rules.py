@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from headgate.options import EnvironmentOptions
     from headgate.spark.plan.facts import CallFacts, SessionFacts
 
-#: How rows travel: by Spark's own repartition, or in files.
-Mode: TypeAlias = Literal["repartition", "kept"]
+#: How rows travel: by Spark's own repartition, in files, or those of small inputs alone, with the plan.
+Mode: TypeAlias = Literal["repartition", "kept", "broadcast"]
 
 _NO_MAP: Final = "no map makes the rows, and Spark can place them"
 _LISTED: Final = "an exchange whose inputs are given as a list is always kept"
+_BROADCAST: Final = "an input is broadcast, so the rows of the other one stay in their partitions"
 _ONLY_WORK: Final = (
     "rows that come from the JVM and return to it would only be converted twice more"
 )
@@ -110,7 +111,9 @@ def choose(call: CallFacts, session: SessionFacts) -> Plan:
     not_kept = why_not_kept(session, is_by_order=call.is_by_order)
     mode: Mode = "kept"
     why, against, impossible = _why_not_spark(call), "", not_kept
-    if call.is_listed:
+    if any(facts.placement.kind == "whole" for facts in call.inputs):
+        mode, why = "broadcast", _BROADCAST
+    elif call.is_listed:
         why = against = _LISTED
     elif call.mode != "auto":
         why = f'mode="{call.mode}" ({call.options.sources["mode"]})'
