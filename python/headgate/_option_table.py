@@ -94,10 +94,10 @@ class Option:
     @property
     def limits(self) -> str:
         """The values that the option takes, for people to read."""
-        words = " or ".join(f'"{choice}"' for choice in self.choices)
+        choices = " or ".join(f'"{choice}"' for choice in self.choices)
         if self.kind == "choice":
-            return words
-        return f"{self._limits} or {words}" if words else self._limits
+            return choices
+        return f"{self._limits} or {choices}" if choices else self._limits
 
     @property
     def _limits(self) -> str:

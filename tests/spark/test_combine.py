@@ -68,8 +68,8 @@ def test_only_merged_rows_are_sent(hot, expected):
 def test_a_source_and_one_of_two_inputs_are_merged(spark):
     def keyed(batches):
         for batch in batches:
-            key = pa.compute.bit_wise_and(batch["value"], 3)
-            columns = [key, pa.array([1] * len(key), pa.int64()), batch["value"]]
+            key = pa.compute.bit_wise_and(batch["number"], 3)
+            columns = [key, pa.array([1] * len(key), pa.int64()), batch["number"]]
             yield pa.RecordBatch.from_arrays(columns, ["k", "rows", "total"])
 
     def named(totals, names):
@@ -94,6 +94,11 @@ def test_an_error_of_combine_has_its_name_and_line(hot):
 
 def test_explain_says_who_merges(hot):
     out = exchange(
-        hot, by="k", combine=lambda rows: rows, reduce=hg.per_key("k", sums), schema=PARTIAL
+        hot,
+        by="k",
+        mode="auto",
+        combine=lambda rows: rows,
+        reduce=hg.per_key("k", sums),
+        schema=PARTIAL,
     )
     assert "combine merges the rows in Python" in str(explain(out))

@@ -135,12 +135,12 @@ def _check_broadcast(
             remedy="broadcast=True for all inputs but one",
         )
     has_by = call.by is not None or any(input_.by is not None for input_ in inputs)
-    given = {
+    arguments = {
         "by": has_by,
         "combine": any(input_.combine is not None for input_ in inputs),
         "num_partitions": options.get("num_partitions") is not None,
     }
-    for name, is_given in given.items():
+    for name, is_given in arguments.items():
         if is_given:
             raise OptionError(
                 f"{name} has no effect beside broadcast=True, since no row goes to another partition",

@@ -135,14 +135,12 @@ class KeptTasks:
 
     def partitioned(self, rows: DataFrame) -> DataFrame:
         """Return the rows of producers in the partitions that they name."""
-        partitions = self.plan.partitions
-        placed = rows.repartition if self.keys is not None else rows.repartitionById
-        placed_rows: DataFrame = placed(partitions, rows["key"])
-        return (
-            placed_rows
-            if self.plan.call.auto is None
-            else placed_rows.sortWithinPartitions("subpartition")
-        )
+        partitions, key = self.plan.partitions, rows["key"]
+        if self.keys is None:
+            rows = rows.repartitionById(partitions, key)
+        else:
+            rows = rows.repartition(partitions, key)
+        return rows if self.plan.call.auto is None else rows.sortWithinPartitions("subpartition")
 
     def lives_with(self, result: DataFrame) -> DataFrame:
         """Return the result of the exchange, which the driver forgets once its plan is garbage."""

@@ -52,8 +52,9 @@ def shuffle(request: Request, partitions: int, *, is_auto: bool = False) -> Data
     if request.map is not None or source is not None or request.combine is not None:
         name = "map" if source is None or request.map is not None else "the source"
         schemas = request.input_schema, request.wire_schema
-        of_producers = {"source": source, "combine": request.combine}
-        task = FunctionTask(name, request.map, *schemas, request.map_option, **of_producers)
+        task = FunctionTask(
+            name, request.map, *schemas, request.map_option, source=source, combine=request.combine
+        )
         step = "headgate" if source is None else f"headgate {source.name}"
         step += "" if request.map is None else ": map"
         step += "" if request.combine is None else ": combine"
@@ -61,8 +62,8 @@ def shuffle(request: Request, partitions: int, *, is_auto: bool = False) -> Data
     by = request.by
     keys: Any = by.columns if isinstance(by, HashSelector) else by
     if isinstance(by, (HashSelector, list)):
-        number = () if is_auto else (partitions,)
-        df = df.repartition(*number, *map(for_spark, keys))
+        columns = list(map(for_spark, keys))
+        df = df.repartition(*columns) if is_auto else df.repartition(partitions, *columns)
     elif by is None or isinstance(by, PLACED_BY_ORDER):
         df = df.repartition(partitions)
     else:

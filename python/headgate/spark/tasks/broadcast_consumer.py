@@ -73,7 +73,7 @@ def _reduced(
         sources = []
         for number, input_ in enumerate(task.inputs):
             if number == task.stays:
-                rows = _own(task.large, counts, batches)
+                rows = _rows_that_stay(task.large, counts, batches)
             else:
                 mine = [row for row in pages if row["input"] == number]
                 rows = reader.read(input_, [mine] if mine else [])
@@ -84,7 +84,7 @@ def _reduced(
         counts.end(reader)
 
 
-def _own(
+def _rows_that_stay(
     task: KeptProducerTask, counts: Counts, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the task's own partition, as ``map`` makes them."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark import Accumulator
 
     from headgate.batches import BatchFunction
-    from headgate.spark.tasks.kept_locations import Row
+    from headgate.spark.tasks.kept_locations import KeptLocations, Row
     from headgate.spark.tasks.kept_reader import KeptInput, KeptReading
     from headgate.spark.tasks.notice import Listener
     from headgate.spark.tasks.report import TaskReport
@@ -75,9 +75,10 @@ def _reduce_neighbours(
     coming = subpartitions_in(batches, len(task.inputs))
     schemas = [input_.schema for input_ in task.inputs]
     neighbours = Neighbours(coming, schemas, advisory_bytes)
+    locations: dict[str, KeptLocations] = {}
     while True:
         pieces = [neighbours.pieces(number) for number in range(len(task.inputs))]
-        yield from _called(task, counts, pieces, neighbours.count)
+        yield from _called(task, counts, pieces, neighbours.count, locations)
         counts.called(len(neighbours))
         neighbours = Neighbours(coming, schemas, advisory_bytes)
         if not neighbours:
@@ -181,6 +182,7 @@ def _called(
     counts: Counts,
     pieces: list[Iterator[list[Row]]],
     count: Callable[[int, pa.RecordBatch], None],
+    locations: dict[str, KeptLocations] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the result of one call of reduce.
 
@@ -189,6 +191,7 @@ def _called(
         counts: of all its calls.
         pieces: the rows of producers for each input.
         count: gets the number of an input and each batch of it.
+        locations: as :class:`KeptReader` takes them.
     """
 
     def read(number: int) -> Iterator[pa.RecordBatch]:
@@ -200,11 +203,11 @@ def _called(
     def source(number: int) -> Source:
         input_, rows = task.inputs[number], read(number)
         if input_.combine is not None:
-            merging: Any = {"leaves_few": True, "clock": counts.clock}
-            rows = combined(rows, input_.combine, input_.schema, **merging)
+            merge, clock = input_.combine, counts.clock
+            rows = combined(rows, merge, input_.schema, leaves_few=True, clock=clock)
         return Source(rows, input_.schema, lambda _: None, counts.clock, input_.order)
 
-    with KeptReader(task.reading) as reader:
+    with KeptReader(task.reading, locations) as reader:
         sources = list(map(source, range(len(task.inputs))))
         batches = apply("reduce", task.reduce, *sources)
         if task.reduce is not None:

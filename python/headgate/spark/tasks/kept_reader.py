@@ -88,10 +88,14 @@ class KeptReader(Closing):
 
     Args:
         reading: how it reads.
+        locations: exchange -> the locations of what its producers left, as other readers of the task know them.
     """
 
-    def __init__(self, reading: KeptReading) -> None:
+    def __init__(
+        self, reading: KeptReading, locations: dict[str, KeptLocations] | None = None
+    ) -> None:
         self._reading = reading
+        self._locations = {} if locations is None else locations
         if reading.hosts is not None:
             revive(reading.hosts, local_directories())
         self._environment = _environment(reading)
@@ -126,7 +130,10 @@ class KeptReader(Closing):
             SpillError: their file was cut off. Spark makes it again for the next attempt.
             ConnectError: a host cannot be reached. Spark makes what it served again for the next attempt, if it is gone.
         """
-        locations = KeptLocations(source.exchange, source.driver)
+        locations = self._locations.get(source.exchange)
+        if locations is None:
+            locations = KeptLocations(source.exchange, source.driver)
+            self._locations[source.exchange] = locations
         for piece in pieces:
             for group in _groups(map(locations.of, piece), self._reading.most_remote):
                 for subpartition in group:

@@ -46,18 +46,18 @@ class Neighbours:
         self._advisory_bytes = advisory_bytes
         self._is_closed = False
         #: By subpartition, then by input: the rows of producers, until they are read.
-        self._taken: list[list[list[Row]]] = []
+        self._subpartitions: list[list[list[Row]]] = []
         self._take()
 
     def __len__(self) -> int:
         """Return the number of subpartitions with rows."""
-        return len(self._taken)
+        return len(self._subpartitions)
 
     def pieces(self, number: int) -> Iterator[list[Row]]:
         """Yield the rows of producers of each subpartition for an input."""
         at = 0
-        while at < len(self._taken) or self._take():
-            rows, self._taken[at][number] = self._taken[at][number], []
+        while at < len(self._subpartitions) or self._take():
+            rows, self._subpartitions[at][number] = self._subpartitions[at][number], []
             if rows:
                 yield rows
             at += 1
@@ -73,11 +73,11 @@ class Neighbours:
         if self._is_closed:
             return False
         is_large = sum(size.total for size in self._inputs) >= self._advisory_bytes
-        following = None if self._taken and is_large else next(self._coming, None)
+        following = None if self._subpartitions and is_large else next(self._coming, None)
         if following is None:
             self._is_closed = True
             return False
-        self._taken.append(following)
+        self._subpartitions.append(following)
         for size, rows in zip(self._inputs, following, strict=True):
             size.announced += sum(row["rows"] or 0 for row in rows)
         return True
