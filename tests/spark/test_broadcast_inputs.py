@@ -89,8 +89,8 @@ def test_an_empty_input_is_an_iterator_without_batches(large, small):
 def test_sources_maps_orders_and_several_small_inputs(spark, small):
     def keyed(batches):
         for batch in batches:
-            key = pa.compute.bit_wise_and(batch["number"], 7)
-            yield pa.RecordBatch.from_arrays([batch["number"], key], ["id", "k"])
+            key = pa.compute.bit_wise_and(batch["id"], 7)
+            yield pa.RecordBatch.from_arrays([batch["id"], key], ["id", "k"])
 
     def firsts(names, numbers, others):
         table = numbers.read_all()

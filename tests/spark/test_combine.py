@@ -68,8 +68,8 @@ def test_only_merged_rows_are_sent(hot, expected):
 def test_a_source_and_one_of_two_inputs_are_merged(spark):
     def keyed(batches):
         for batch in batches:
-            key = pa.compute.bit_wise_and(batch["number"], 3)
-            columns = [key, pa.array([1] * len(key), pa.int64()), batch["number"]]
+            key = pa.compute.bit_wise_and(batch["id"], 3)
+            columns = [key, pa.array([1] * len(key), pa.int64()), batch["id"]]
             yield pa.RecordBatch.from_arrays(columns, ["k", "rows", "total"])
 
     def named(totals, names):
