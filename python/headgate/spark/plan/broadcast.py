@@ -3,6 +3,8 @@
 The pages of small inputs are the value of a scalar subquery, which Spark runs before the tasks that need it, and
 sends to them with the plan. It stands in the first row of each partition of the large input, so that a task
 has it before it reads the rows.
+
+Decision: ADR 0049.
 """
 
 from __future__ import annotations

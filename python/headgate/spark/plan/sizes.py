@@ -3,6 +3,8 @@
 Producers do not know yet how many rows all of them make. So they divide rows into more subpartitions than
 there are partitions of the result. The consumer of a partition reads its subpartitions one after the other,
 and calls ``reduce`` once for as many neighbours as have about ``advisory_bytes`` of rows.
+
+Decision: ADR 0049.
 """
 
 from __future__ import annotations

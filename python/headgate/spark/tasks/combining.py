@@ -1,4 +1,7 @@
-"""Partial aggregation: a user's combine merges rows of a task before they are sent, or before reduce gets them."""
+"""Partial aggregation: a user's combine merges rows of a task before they are sent, or before reduce gets them.
+
+Decision: ADR 0049.
+"""
 
 from __future__ import annotations
 

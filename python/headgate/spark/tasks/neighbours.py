@@ -1,4 +1,7 @@
-"""The subpartitions of one call of reduce, joined by what is read of them; for ``num_partitions="auto"``."""
+"""The subpartitions of one call of reduce, joined by what is read of them; for ``num_partitions="auto"``.
+
+Decision: ADR 0049.
+"""
 
 from __future__ import annotations
 
