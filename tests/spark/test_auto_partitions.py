@@ -50,8 +50,8 @@ def conf(spark):
 
 
 def calls(df, **options):
-    made = {"by": "k", "map": same, "map_schema": df.schema, "reduce": call, "schema": CALLS}
-    out = exchange(df, num_partitions="auto", **made, **options)
+    arguments = {"by": "k", "map": same, "map_schema": df.schema, "reduce": call, "schema": CALLS}
+    out = exchange(df, num_partitions="auto", **arguments, **options)
     return out, [row for row in out.collect() if row["rows"]]
 
 
@@ -94,8 +94,8 @@ def test_confs_of_adaptive_execution_are_read(spark, wide, conf):
 
 def test_a_partition_without_rows_calls_reduce_once(spark, wide):
     few = wide.where("k = 7")
-    made = {"by": "k", "map": same, "map_schema": few.schema, "reduce": call, "schema": CALLS}
-    out = exchange(few, num_partitions="auto", **made)
+    arguments = {"by": "k", "map": same, "map_schema": few.schema, "reduce": call, "schema": CALLS}
+    out = exchange(few, num_partitions="auto", **arguments)
     assert sorted(row["rows"] for row in out.collect()) == [0, 0, 0, 50]
 
 
@@ -128,7 +128,7 @@ def test_each_call_of_a_write_is_in_files_of_its_own(spark, wide, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"by": None}, "needs columns as by"),
         ({"by": lambda batch: [0] * batch.num_rows}, "needs columns as by"),
@@ -136,8 +136,8 @@ def test_each_call_of_a_write_is_in_files_of_its_own(spark, wide, tmp_path):
         ({"num_partitions": "many"}, "num_partitions='many' is not a whole number"),
     ],
 )
-def test_what_has_no_sizes_is_refused(wide, options, said):
-    with pytest.raises(OptionError, match=said):
+def test_what_has_no_sizes_is_refused(wide, options, message):
+    with pytest.raises(OptionError, match=message):
         exchange(wide, **{"by": "k", "num_partitions": "auto", **options})
 
 

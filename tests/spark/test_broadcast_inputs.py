@@ -128,14 +128,14 @@ def test_explain_says_what_stays(large, small):
 
 
 @pytest.mark.parametrize(
-    ("inputs", "options", "said"),
+    ("inputs", "options", "message"),
     [
         (2, {}, "there is one other"),
         (1, {"by": "k"}, "by has no effect"),
         (1, {"num_partitions": 4}, "num_partitions has no effect"),
     ],
 )
-def test_what_has_no_effect_is_refused(large, small, inputs, options, said):
+def test_what_has_no_effect_is_refused(large, small, inputs, options, message):
     each = [Input(df, broadcast=number < inputs) for number, df in enumerate((small, large))]
-    with pytest.raises(OptionError, match=said):
+    with pytest.raises(OptionError, match=message):
         exchange(each, reduce=joined, schema=JOINED, **options)

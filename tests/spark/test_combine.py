@@ -41,7 +41,7 @@ def expected(hot):
     return sorted(map(tuple, hot.groupBy("k").agg({"*": "count", "id": "sum"}).collect()))
 
 
-def found(df):
+def sorted_rows(df):
     return sorted(map(tuple, df.collect()))
 
 
@@ -50,16 +50,19 @@ class TestEachMode:
 
     def test_totals_are_those_of_sparks_group_by(self, hot, expected):
         call = {"by": "k", "map": counted, "map_schema": PARTIAL, "schema": PARTIAL}
-        assert found(exchange(hot, reduce=sums, combine=sums, **call)) == expected
+        assert sorted_rows(exchange(hot, reduce=sums, combine=sums, **call)) == expected
 
     def test_without_map_the_rows_of_the_input_are_merged(self, spark, expected, hot):
         rows = hot.selectExpr("k", "1L AS rows", "id AS total")
-        assert found(exchange(rows, by="k", combine=sums, reduce=sums, schema=PARTIAL)) == expected
+        assert (
+            sorted_rows(exchange(rows, by="k", combine=sums, reduce=sums, schema=PARTIAL))
+            == expected
+        )
 
 
 def test_only_merged_rows_are_sent(hot, expected):
     call = {"by": "k", "map": counted, "map_schema": PARTIAL, "schema": PARTIAL}
-    assert found(exchange(hot, reduce=sums, combine=sums, **call)) == expected
+    assert sorted_rows(exchange(hot, reduce=sums, combine=sums, **call)) == expected
     # One row for each key and producer.
     wait_until(lambda: last_stats().is_over)
     assert last_stats().rows <= 6 * len(expected)
@@ -80,7 +83,7 @@ def test_a_source_and_one_of_two_inputs_are_merged(spark):
     schema = f"{PARTIAL}, name string"
     joined = exchange([numbers, names], by="k", reduce=named, schema=schema)
     totals = {n: sum(range(n, 1000, 4)) for n in range(4)}
-    assert found(joined) == [(n, 250, totals[n], f"key {n}") for n in range(4)]
+    assert sorted_rows(joined) == [(n, 250, totals[n], f"key {n}") for n in range(4)]
 
 
 def test_an_error_of_combine_has_its_name_and_line(hot):
