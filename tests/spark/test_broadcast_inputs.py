@@ -104,7 +104,7 @@ def test_sources_maps_orders_and_several_small_inputs(spark, small):
         [
             Input(small, broadcast=True, sort_within="k"),
             Input(
-                NumberSequenceSource(0, 999),
+                NumberSequenceSource(0, 1000),
                 map=keyed,
                 map_schema="id long, k long",
                 sort_within="id",

@@ -79,7 +79,7 @@ def test_a_source_and_one_of_two_inputs_are_merged(spark):
         return sums(totals).join(pa.table(names), "k", join_type="inner")
 
     names = spark.sql("SELECT id AS k, concat('key ', id) AS name FROM range(4)")
-    numbers = Input(NumberSequenceSource(0, 999), map=keyed, map_schema=PARTIAL, combine=sums)
+    numbers = Input(NumberSequenceSource(0, 1000), map=keyed, map_schema=PARTIAL, combine=sums)
     schema = f"{PARTIAL}, name string"
     joined = exchange([numbers, names], by="k", reduce=named, schema=schema)
     totals = {n: sum(range(n, 1000, 4)) for n in range(4)}
