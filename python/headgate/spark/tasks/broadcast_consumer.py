@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -88,15 +89,16 @@ def _rows_that_stay(
     task: KeptProducerTask, counts: Counts, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the task's own partition, as ``map`` makes them."""
-    rows: Iterable[pa.RecordBatch] = (
-        batch.select(range(batch.num_columns - 1)) for batch in batches
-    )
+    rows = (batch.select(range(batch.num_columns - 1)) for batch in batches)
+    read: AbstractContextManager[Iterable[pa.RecordBatch]] = nullcontext(rows)
     if task.source is not None:
-        rows = task.source.records(numbers_in(rows))
-    if task.map is None and task.source is None:
-        yield from rows
-        return
-    source = Source(rows, task.input_schema, lambda _: None, counts.clock)
-    mapped = apply("map", task.map, source)
-    function = "the source" if task.map is None else "map"
-    yield from DdlCast(task.schema, function, task.map_option, same_on_the_wire).all(mapped)
+        read = closing(task.source.records(numbers_in(rows)))
+    with read as records:
+        if task.map is None and task.source is None:
+            yield from records
+            return
+        source = Source(records, task.input_schema, lambda _: None, counts.clock)
+        mapped = apply("map", task.map, source)
+        function = "the source" if task.map is None else "map"
+        cast = DdlCast(task.schema, function, task.map_option, same_on_the_wire)
+        yield from cast.all(mapped)
