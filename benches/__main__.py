@@ -24,6 +24,8 @@ NAMES = (
     "seeing",
     "recovery",
     "stream_losses",
+    "skew",
+    "broadcast_join",
     "jobs",
     "iterate",
     "pipeline",

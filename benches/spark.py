@@ -125,7 +125,7 @@ def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def by_headgate(
     df: DataFrame,
     mode: str,
-    partitions: int | None = None,
+    partitions: int | str | None = None,
     map: Function = same,  # noqa: A002 - named as in exchange()
     reduce: Function = same,
 ) -> DataFrame:

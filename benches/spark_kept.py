@@ -8,6 +8,8 @@ compared before anything is timed.
 - ``spark_binary``: functions that do nothing, against ``benches/binary_pages.py``, which sends Arrow pages
   through Spark's own shuffle
 - ``fixed``: one row, against ``mapInArrow`` -> ``repartition("key")`` -> ``mapInArrow``
+- ``wide_auto``: 2,000 producers, 45 MB, and as many partitions as the sizes ask for: ``num_partitions="auto"`` against
+  Spark's 200 default partitions, which its adaptive execution joins
 - ``spark_wide`` and ``spark_wide_450``: 1,000 producers and 1,000 partitions, with 45 MB and 450 MB, against the same
 """
 
@@ -125,10 +127,30 @@ def wide(name: str, flow: Callable[[int, int], DataFrame], options: Namespace) -
     )
 
 
+def wide_auto(name: str, flow: Callable[[int, int], DataFrame], options: Namespace) -> None:
+    less = 50 if options.quick else 1
+    rows, width = ROWS // 10 // less, 2 * WIDE // less
+    df = flow(rows, width)
+    compare(
+        name,
+        f"{rows:,} rows from {width:,} producers to partitions by size",
+        {
+            "headgate": lambda: by_headgate(df, "kept", "auto"),
+            "repartition": lambda: (
+                df.mapInArrow(same, df.schema).repartition("key").mapInArrow(same, df.schema)
+            ),
+        },
+        1.5,
+        rows,
+        options,
+    )
+
+
 BENCHES = {
     "spark_heavy": heavy,
     "spark_binary": binary,
     "fixed": fixed,
+    "wide_auto": wide_auto,
     "spark_wide": wide,
     "spark_wide_450": wide,
 }

@@ -117,7 +117,7 @@ SPLITS = headgate.source.plan_splits(NumberSequenceSource(0, 10))
 STRATEGY = WatermarkStrategy.for_monotonous_timestamps()
 BARRIER = headgate.CheckpointBarrier(1, 0, "aligned")
 #: A class can be called, so it may be a function of a user, whose errors are its own.
-A_CLASS = dict.fromkeys(("function", "map", "reduce", "record"), ("class",))
+A_CLASS = dict.fromkeys(("function", "map", "combine", "reduce", "record"), ("class",))
 #: Waits that last.
 ENDLESS = {"timeout": ("None", "True", "huge", "infinite", "fraction")}
 CALLS = [

@@ -57,6 +57,8 @@ def accepted(df: DataFrame, source: Source[pa.RecordBatch, Any, Any], sink: Sink
     exchange(df, by=by_row, sort_within="at", map_schema=None, compression="lz4")
     exchange(source, reduce=hg.per_key("user", lambda group: group), schema=df.schema)
     exchange([df, source, Input(df, by="a.k", map=by_batch)], "k", reduce=of_two, schema="n long")
+    exchange(df, by="user", combine=at_once, reduce=at_once, schema="n long", num_partitions="auto")
+    exchange([df, Input(df, broadcast=True)], reduce=of_two, schema="n long")
     write(df, sink, by="user", sort_within=["user", "at"], batch_bytes="1m")
     iterate(
         Input(df, map=by_batch),

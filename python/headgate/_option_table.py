@@ -62,7 +62,7 @@ class Option:
         scopes: the calls that take the option.
         minimum: smallest value in a user's notation.
         maximum: largest value in a user's notation.
-        choices: the values of a choice.
+        choices: the values of a choice; of another kind, the words that it takes besides.
         former: values that it took once -> what to do instead.
         since: the first version that has the option.
         call_only: True if a conf or an environment variable cannot hold the value.
@@ -94,8 +94,14 @@ class Option:
     @property
     def limits(self) -> str:
         """The values that the option takes, for people to read."""
-        if self.choices:
-            return " or ".join(f'"{choice}"' for choice in self.choices)
+        choices = " or ".join(f'"{choice}"' for choice in self.choices)
+        if self.kind == "choice":
+            return choices
+        return f"{self._limits} or {choices}" if choices else self._limits
+
+    @property
+    def _limits(self) -> str:
+        """The values beside those in words."""
         if self.kind in _IN_WORDS:
             return _IN_WORDS[self.kind]
         if self.kind == "timeout":
@@ -330,9 +336,17 @@ _TABLE: Final = {
         "next ones: see docs/kept.md. With off Spark takes the rows through the JVM. Flink calls "
         "this operator chaining."
     ),
-    Option("num_partitions", "int", None, _EXCHANGE, minimum=1, maximum=8000): (
+    Option("num_partitions", "int", None, _EXCHANGE, minimum=1, maximum=8000, choices=("auto",)): (
         "The number of partitions of the result, each of which has one consumer task; by default "
-        "the number of slots."
+        "the number of slots. With auto there are as many, rows are divided more finely, and a "
+        "task calls reduce once for as many neighbours as have about advisory_bytes of rows: see "
+        "docs/kept.md."
+    ),
+    Option("advisory_bytes", "size", None, _EXCHANGE, minimum="1", maximum="1t"): (
+        "With num_partitions=auto, the bytes of rows from which on no further neighbour joins a "
+        "call of reduce; by default Spark's spark.sql.adaptive.advisoryPartitionSizeInBytes, "
+        "which is 64m. If spark.sql.adaptive.coalescePartitions.enabled is false, no neighbours "
+        "are joined."
     ),
     Option("parallelism", "int", None, _EXCHANGE, minimum=1, maximum=100_000): (
         "The number of producer tasks that read a source; by default four per slot, but no more "

@@ -152,6 +152,8 @@ _PARSERS: Final[dict[Kind, Callable[[Any], Any]]] = {
 
 def _read_within_limits(option: Option, raw: Any) -> Any:
     value = _read(option, raw)
+    if isinstance(value, str) and value in option.choices:
+        return value
     if isinstance(value, int) and value > _LARGEST:
         raise ValueError("too large")
     if option.minimum is not None and value < _read(option, option.minimum):
@@ -162,7 +164,9 @@ def _read_within_limits(option: Option, raw: Any) -> Any:
 
 
 def _read(option: Option, raw: Any) -> Any:
-    if option.kind == "choice" and raw not in option.choices:
+    if isinstance(raw, str) and raw in option.choices:
+        return raw
+    if option.kind == "choice":
         raise ValueError("not one of its values")
     parser = _PARSERS.get(option.kind)
     return raw if parser is None else parser(raw)
@@ -245,7 +249,7 @@ def _check_sizes(values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
 
 
 def _advice(option: Option) -> list[str]:
-    if option.choices:
+    if option.kind == "choice":
         return [f'{option.name}="{choice}"' for choice in option.choices]
     duration = '"10s", "100ms"'
     examples = {"duration": duration, "size": '"64m", "256k"', "timeout": duration}

@@ -24,6 +24,8 @@ MAPPED = a_call(an_input(has_map=True))
 FUNCTION = a_call(an_input(has_map=True, placement=Placement("function", name="f")))
 #: They are placed in turn, as Spark can do too.
 TURN = a_call(an_input(has_map=True, placement=Placement("turn", by_rows=False)))
+COMBINED = a_call(an_input(has_combine=True))
+BROADCAST = a_call(an_input(placement=Placement("stays")), an_input(placement=Placement("whole")))
 OLD = replace(CLUSTER, compares_rows=False)
 
 
@@ -36,6 +38,10 @@ def kinds(plan):
     [
         (SHORT, CLUSTER, "repartition", ["kept"]),
         (SHORT, CONNECT, "repartition", ["kept"]),
+        (COMBINED, LOCAL, "kept", ["repartition"]),
+        (COMBINED, CONNECT, "repartition", ["kept"]),
+        (BROADCAST, CLUSTER, "broadcast", []),
+        (BROADCAST, OLD, "broadcast", []),
         (MAPPED, LOCAL, "kept", ["repartition"]),
         (MAPPED, CLUSTER, "kept", ["repartition"]),
         (MAPPED, CONNECT, "repartition", ["kept"]),

@@ -33,6 +33,7 @@ from headgate.spark.explained.explanation import Explanation
 from headgate.spark.explained.rendering import WIDTH, rows_of
 from headgate.spark.explained.tables import Table
 from headgate.spark.plan.facts import Placement, placement
+from headgate.spark.plan.sizes import AutoPartitions
 from headgate.spark.slots import Slots
 
 MIB = 1 << 20
@@ -421,6 +422,32 @@ def test_a_reason_is_shown_once():
         assert [other.why for other in said(one).others] == [said(one).why]
         assert labels(one).count("not") == 0
     assert labels(an_exchange()).count("not") == 1
+
+
+def test_the_sizes_that_decide_are_named():
+    auto = AutoPartitions(3 * MIB, "advisory_bytes")
+    options = {"num_partitions": "auto"}
+    partitions = said(an_exchange(mapped(), options=options, auto=auto)).partitions
+    assert partitions.number == 4
+    assert "each of 16 subpartitions" in partitions.why
+    assert "until a call of reduce has 3m (advisory_bytes)" in partitions.why
+    apart = said(an_exchange(mapped(), options=options, auto=AutoPartitions(0, "a conf", 8)))
+    assert (
+        "each of 2 subpartitions, each a call of reduce of its own (a conf)" in apart.partitions.why
+    )
+    by_spark = said(an_exchange(an_input(), options=options, auto=auto)).partitions
+    assert by_spark.number is None
+    assert "adaptive" in by_spark.why
+
+
+def test_an_input_that_stays_is_not_copied_into_pages():
+    stays, whole = (an_input(placement=Placement(kind)) for kind in ("stays", "whole"))
+    exchange = said(an_exchange(stays, whole))
+    assert exchange.mode == "broadcast"
+    assert [copied.step for copied in exchange.copies].count("pages") == 1
+    assert [each.placed.partition(":")[0] for each in exchange.inputs] == ["nowhere", "nowhere"]
+    assert exchange.disk.bytes == 0
+    assert exchange.partitions.number is None
 
 
 def test_the_html_escapes_all_names():

@@ -108,6 +108,12 @@ def numbered(batches):
         yield pa.RecordBatch.from_arrays([batch["at"], numbers], names=["at", "n"])
 
 
+def means(batches):
+    """Return the mean of a column for each user: means of parts are not the mean of all."""
+    table = batches.read_all().group_by("user").aggregate([("at", "min"), ("at", "mean")])
+    return table.rename_columns(["user", "at", "x"])
+
+
 def last_row(batches):
     table = batches.read_all()
     return table.slice(table.num_rows - 1) if table.num_rows else table
@@ -145,13 +151,23 @@ class Stateful:
             },
             "map depends on how the rows are divided",
         ),
+        ({"reduce": means, "combine": means}, "combine depends on which rows"),
         ({"reduce": per_batch}, "reduce depends on how its rows"),
         ({"reduce": last_row}, "reduce depends on the order"),
         ({"reduce": one_per_call}, "reduce depends on which keys"),
         ({"map": Stateful()}, "called again"),
         ({"reduce": Stateful()}, "called again"),
     ],
-    ids=["map batches", "map tasks", "batches", "order", "partitions", "map state", "state"],
+    ids=[
+        "map batches",
+        "map tasks",
+        "means",
+        "batches",
+        "order",
+        "partitions",
+        "map state",
+        "state",
+    ],
 )
 def test_each_dependence_is_named(job, said):
     by = job.pop("by", None if "schema" in job else "user")

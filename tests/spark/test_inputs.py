@@ -183,7 +183,7 @@ def test_an_error_of_an_input_is_that_inputs(trades, quotes, side):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"map_schema": "a long"}, "map and map_schema belong to an input"),
+        ({"map_schema": "a long"}, "map, map_schema and combine belong to an input"),
         ({"parallelism": 3}, "parallelism is for sources"),
     ],
 )

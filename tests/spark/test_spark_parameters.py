@@ -8,7 +8,7 @@ from headgate.sink import FileSink
 from headgate.source import NumberSequenceSource
 
 #: A class can be called, so it may be a function of a user, whose errors are its own.
-A_CLASS = dict.fromkeys(("map", "reduce", "update", "message"), ("class",))
+A_CLASS = dict.fromkeys(("map", "combine", "reduce", "update", "message"), ("class",))
 #: Public names that are no calls of users.
 OTHERS = dict.fromkeys(["Explanation", "Run", "Stage", "Task", "Verdict"], "is given to users")
 
@@ -78,7 +78,7 @@ def test_a_wrong_argument_of_a_call_that_runs_is_refused_before(spark, tmp_path)
             headgate.spark.write,
             lambda: {"df": rows, "sink": FileSink(tmp_path / "out", mode="append"), "by": "k"},
             works={
-                **dict.fromkeys(("by", "map", "reduce"), ("None", "function", "class")),
+                **dict.fromkeys(("by", "map", "combine", "reduce"), ("None", "function", "class")),
                 **dict.fromkeys(("spark", "schema", "watermarks", "parallelism"), ("None",)),
                 **dict.fromkeys(("num_partitions", "sort_within"), ("None",)),
             },

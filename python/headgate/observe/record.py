@@ -251,7 +251,7 @@ class Run:
         checkpoints: the last 100 checkpoints of a streaming job, the oldest first.
         workers: the workers of a streaming job that are connected.
         dropped: rows and values that a streaming job dropped since the start of the attempt: operator -> counter -> number.
-        notices: sentences about what the user of a streaming job should know, such as late rows.
+        notices: sentences about what the user should know, such as late rows, or partitions that were joined.
         options: name -> ``value`` as text or None, and ``source``: ``"argument"``, ``"conf"``,
             ``"environment"`` or ``"default"``.
         versions: of Python and the packages on the driver, by name.

@@ -51,7 +51,7 @@ ADVICE: Final = {
     "exchange": "send fewer or narrower columns",
     "reduce-busy": "make reduce faster, for example by a call for many keys (headgate.per_groups); more partitions help "
     "where slots are free",
-    "skew": "more partitions will not help; split the hot key, or aggregate in map first",
+    "skew": "more partitions will not help; merge rows before they are sent (combine=), or split the hot key",
     "sink": "make the code after the exchange faster",
     "disk": "use faster local disks, or compression",
     "remote-read": "send fewer or narrower columns, compress them, or raise memory, so that more is on its way; "

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headgate.batches import BatchFunction
     from headgate.observe.record import Run
     from headgate.source import Source
-    from headgate.spark.options import ExchangeOptions
+    from headgate.spark.options import ExchangeOptions, NumPartitions
     from headgate.spark.plan.request import By, Request
 
 _LOG: Final = logging.getLogger("headgate.spark")
@@ -39,8 +39,9 @@ def exchange(
     map: BatchFunction | None = None,  # noqa: A002 - the name of the public interface
     reduce: BatchFunction | None = None,
     schema: StructType | pa.Schema | str | None = None,
-    num_partitions: int | None = None,
+    num_partitions: NumPartitions | None = None,
     *,
+    combine: BatchFunction | None = None,
     sort_within: str | Column | Iterable[str | Column] | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
@@ -56,7 +57,7 @@ def exchange(
 
     The call is lazy and returns an ordinary DataFrame. Headgate plans it in one of two ways:
 
-    - Without ``map``, and if ``by`` names columns or is left out: Spark's own ``repartition`` and
+    - Without ``map`` and ``combine``, and if ``by`` names columns or is left out: Spark's own ``repartition`` and
       ``mapInArrow(reduce)``, because Python between them would only add work.
     - *Kept*, in all other cases: an ordinary Spark job whose producers keep their rows in files.
       Consumers map the files of their own host, and get others from a small process beside each executor.
@@ -83,7 +84,8 @@ def exchange(
             - a list of DataFrames, sources and :class:`headgate.spark.Input`. Once per partition
               ``reduce`` gets an iterator of batches for each input, as in
               ``reduce=lambda trades, quotes: ...``. Rows with the same key are in the same partition.
-              The exchange is kept
+              The exchange is kept. With ``Input(small, broadcast=True)`` each call gets all rows of that
+              input, and those of the other one stay where they are
 
         by: Which partition each row goes to:
 
@@ -109,7 +111,16 @@ def exchange(
             ``df.schema`` if they are those of the input. Headgate matches returned columns by name, and
             casts them if no value is lost. Leave it out if there is no function.
         num_partitions: Number of partitions of the result, from 1 to 8,000. By default the number of
-            slots.
+            slots. With ``"auto"``, which needs columns as ``by``, there are as many, and ``reduce`` is
+            called several times for each, with about ``advisory_bytes`` of rows: all rows of a key are
+            still in one call
+        combine: A function of the same kind that merges rows before they are sent, as for sums: producers
+            send one row for each key instead of all, so a key with most of the rows costs little. It
+            gets rows as they are sent (those of ``map``, or of the input) and returns rows with the same
+            columns, which ``reduce`` can get in their place. It is called any number of times, also not
+            at all, with any part of the rows and with what it returned before: of any keys, in any
+            order. A consumer with many rows calls it too, so that ``reduce`` gets fewer. So it must merge only rows with the same key, and the result must not
+            depend on the calls: :func:`headgate.testing.check` tries that
         sort_within: Columns by which the rows of each partition are sorted before ``reduce`` gets them,
             ascending, nulls first, as by ``sortWithinPartitions``. If Spark moves the rows, Spark sorts
             them. If not, the worker does, and uses files for more bytes than ``memory``.
@@ -133,7 +144,7 @@ def exchange(
             - ``progress``: ``"auto"`` (default), ``"log"`` or ``"off"``
             - memory of each Python worker: ``memory`` (64 MiB), ``segment_size``,
               ``max_record_size``, ``spill_threshold``, ``temp_directories``
-            - batches: ``batch_bytes``, ``compression`` (``"none"``, ``"lz4"``
+            - batches: ``batch_bytes``, ``advisory_bytes`` (with ``num_partitions="auto"``), ``compression`` (``"none"``, ``"lz4"``
               or ``"zstd"``), ``same_host_link`` (``"auto"`` or ``"off"``)
             - encryption: ``tls`` (``"auto"``, ``"require"`` or ``"off"``), and with certificates of
               your own ``tls_ca``, ``tls_certificate`` and ``tls_key``
@@ -142,7 +153,7 @@ def exchange(
               ``max_buffers_per_channel``, ``max_overdraft_buffers``
 
     Returns:
-        A DataFrame with ``num_partitions`` partitions and the columns of ``schema``.
+        A DataFrame with ``num_partitions`` partitions (with ``"auto"`` one for each slot) and the columns of ``schema``.
 
     Raises:
         OptionError: An argument or option is unknown or has a value that it does not take; a function
@@ -176,7 +187,7 @@ def exchange(
     from headgate.spark.plan.decide import decide  # noqa: PLC0415
 
     map_schema = options.pop("map_schema", None)
-    call = Input(df, by, map, map_schema, sort_within)  # type: ignore[arg-type]
+    call = Input(df, by, map, map_schema, sort_within, combine)  # type: ignore[arg-type]
     others = {**options, "num_partitions": num_partitions, "parallelism": parallelism}
     is_listed = isinstance(df, (list, tuple))
     requests = requests_of(call, reduce, schema, spark, others)
@@ -188,11 +199,16 @@ def exchange(
         from headgate.spark.plan.kept import keep  # noqa: PLC0415 - loads the native module
 
         result = keep(plan, requests)
+    elif plan.mode == "broadcast":
+        from headgate.spark.plan.broadcast import broadcast  # noqa: PLC0415 - only this way needs it
+
+        result = broadcast(plan, requests)
     else:
         from headgate.spark.plan.shuffle import shuffle  # noqa: PLC0415 - only this way needs it
 
         _LOG.info(_REPARTITION, plan.call.by, plan.partitions, plan.why)
-        result = shuffle(requests[0], plan.partitions, plan.name)
+        is_auto = plan.call.auto is not None
+        result = shuffle(requests[0], plan.partitions, plan.name, is_auto=is_auto)
     remember(result, plan)
     if explain:
         from headgate.spark.explained.explain import explain as explanation_of  # noqa: PLC0415

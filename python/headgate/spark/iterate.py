@@ -241,8 +241,24 @@ def _checked(
     """Return the request of an input, whose result are the rows that are sent."""
     data = input_.data if is_table(input_.data) else source_input(input_.data, name)
     columns = data.schema if input_.map_schema is None else input_.map_schema
+    for option, is_given in (
+        ("combine", input_.combine is not None),
+        ("broadcast", input_.broadcast is not False),
+    ):
+        if is_given:
+            raise OptionError(
+                f"the inputs of an iteration have no {option}",
+                asked=f"{option}= of {name}",
+                remedy=f"omit {option} · an exchange() before the iteration",
+            )
     with_key = replace(input_, by=by if input_.by is None else input_.by)
     request = check(with_key, session, update, columns, options, name=name, is_alone=False)
+    if request.options["num_partitions"] == "auto":
+        raise OptionError(
+            "the partitions of an iteration have a fixed number, since each task keeps its own from round to round",
+            asked=f"num_partitions=auto ({request.options.sources['num_partitions']})",
+            remedy="a number as num_partitions",
+        )
     if not request.wire.fields:
         raise OptionError(f"{name} has no columns", remedy="select at least one column")
     return request

@@ -16,6 +16,8 @@ Mode: TypeAlias = Literal["auto", "kept", "spark"]
 Read: TypeAlias = Literal["spark", "auto"]
 #: The tasks that send what another exchange has returned; see the option of this name.
 Chaining: TypeAlias = Literal["auto", "off"]
+#: The number of partitions of the result; see the option of this name.
+NumPartitions: TypeAlias = int | Literal["auto"]
 #: The place in which the driver shows progress; see the option of this name.
 Progress: TypeAlias = Literal["auto", "log", "off"]
 
@@ -24,6 +26,7 @@ class ExchangeOptions(TaskOptions, total=False):
     """Keyword arguments of :func:`headgate.spark.exchange` that follow its parameters."""
 
     batch_bytes: Size | None
+    advisory_bytes: Size | None
     mode: Mode | None
     read: Read | None
     chaining: Chaining | None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headgate.batches import Batches, BatchFunction
     from headgate.sink import Sink, WriteResult
     from headgate.source import Source
-    from headgate.spark.options import ExchangeOptions
+    from headgate.spark.options import ExchangeOptions, NumPartitions
     from headgate.spark.plan.request import By, Input
 
 _LOG: Final = logging.getLogger("headgate.spark")
@@ -59,7 +59,8 @@ def write(
     map: BatchFunction | None = None,  # noqa: A002 - the name of the public interface
     reduce: BatchFunction | None = None,
     schema: StructType | pa.Schema | str | None = None,
-    num_partitions: int | None = None,
+    num_partitions: NumPartitions | None = None,
+    combine: BatchFunction | None = None,
     sort_within: str | Column | Iterable[str | Column] | None = None,
     parallelism: int | None = None,
     **options: Unpack[ExchangeOptions],
@@ -91,7 +92,8 @@ def write(
         schema: The columns that ``reduce`` returns, or ``map`` if there is no ``reduce``, as a
             DDL string, a ``StructType`` or a ``pyarrow.Schema``. They are the columns of the files.
         num_partitions: Number of consumers that write, from 1 to 8,000. By default the number
-            of slots.
+            of slots. With ``"auto"`` each writes a file, or more, for about ``advisory_bytes`` of rows.
+        combine: A function that merges rows before they are sent, as in ``exchange()``.
         sort_within: Columns by which the rows of each consumer are sorted, as in ``exchange()``.
         parallelism: Number of producers that read a source, as in ``exchange()``.
         **options: The other options of ``exchange()``.
@@ -133,14 +135,14 @@ def write(
     arguments = {"num_partitions": num_partitions, "parallelism": parallelism, **options}
     chosen: dict[str, Any] = {name: value for name, value in arguments.items() if value is not None}
     batch = Batch(sink)
-    parts = (by, map, reduce, schema, sort_within)
+    parts = (by, map, combine, reduce, schema, sort_within)
     if is_table(df) and not chosen and all(part is None for part in parts):
         refuse_for_table(df, spark, None)
         check_workers(df.sparkSession)
         columns = file_schema(df.schema)
         manifests = _written(df, WriteTask(sink, batch.job, None))
     else:
-        call = Call(df, by, map, chosen.pop("map_schema", None), sort_within)
+        call = Call(df, by, map, chosen.pop("map_schema", None), sort_within, combine)
         columns = file_schema(request_of(call, reduce, schema, spark, chosen).result)
         task = WriteTask(sink, batch.job, columns)
         manifests = _exchanged(call, task, reduce, schema, {**chosen, "spark": spark})
@@ -216,5 +218,10 @@ def _exchanged(
     # The writing function takes the place of reduce, so schema is for what map returns.
     is_of_map = call.map is not None and reduce is None
     map_schema, order = schema if is_of_map else call.map_schema, call.sort_within
-    options = {**options, "map_schema": map_schema, "sort_within": order}
+    options = {
+        **options,
+        "map_schema": map_schema,
+        "sort_within": order,
+        "combine": call.combine,
+    }
     return exchange(call.data, call.by, call.map, reduce_and_write, MANIFEST, **options)

@@ -65,6 +65,13 @@ _QUESTIONS: Final = (
         "reduce",
     ),
     _Question(
+        lambda cut, seed: replace(cut, seed=seed, producers=True, combine=True),
+        "combine depends on which rows it gets, or reduce does not take what it returns in their place",
+        "merge only rows with the same key, into rows from which reduce makes the same result: sums, counts, "
+        "least and greatest values, sets; a mean needs a sum and a count",
+        "combine",
+    ),
+    _Question(
         lambda cut, seed: replace(cut, seed=seed, producers=True, order=True),
         "reduce depends on the order in which rows of different tasks arrive",
         "sort_within= · sort the rows · headgate.per_key(..., sort=...)",
@@ -92,6 +99,7 @@ def check(
     reduce: BatchFunction | None = None,
     schema: pa.Schema | None = None,
     *,
+    combine: BatchFunction | None = None,
     map_schema: pa.Schema | None = None,
     sort_within: str | Iterable[str] | None = None,
     num_partitions: int = 2,
@@ -102,7 +110,7 @@ def check(
     """Check that the result has the same rows however Spark cuts the input; return the result.
 
     It varies one thing at a time: the batches that ``map`` and ``reduce`` get, how rows are divided among
-    producers, the order in which they arrive, and the partitions in which keys meet. Batches and partitions
+    producers, the rows that ``combine`` gets, the order in which they arrive, and the partitions in which keys meet. Batches and partitions
     without rows occur. It also leaves each function half done and calls it again. The order of the result's
     rows does not matter.
 
@@ -112,6 +120,7 @@ def check(
         map: makes the rows to send.
         reduce: makes the result.
         schema: the columns of the result.
+        combine: merges rows before they are sent. The cut with which all others are compared does not call it.
         map_schema: the columns that ``map`` returns.
         sort_within: columns by which ``reduce`` gets its rows sorted.
         num_partitions: partitions of the cut with which all others are compared.
@@ -135,11 +144,15 @@ def check(
         ...
         AssertionError: reduce depends on how its rows are cut into batches...
     """
-    inputs = inputs_of(rows, by, map, map_schema, sort_within)
+    inputs = inputs_of(rows, by, map, map_schema, sort_within, combine)
     check_result(inputs, reduce, schema)
     basis = Cut(seed=seed, num_partitions=num_partitions)
     expected = run_inputs(inputs, reduce, schema, basis, Trace())
-    functions = {"map": any(side.map is not None for side in inputs), "reduce": reduce is not None}
+    functions = {
+        "map": any(side.map is not None for side in inputs),
+        "combine": any(side.combine is not None for side in inputs),
+        "reduce": reduce is not None,
+    }
     for question in _QUESTIONS:
         if not functions.get(question.function, True):
             continue

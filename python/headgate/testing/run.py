@@ -28,6 +28,7 @@ from headgate.environment import ShuffleEnvironment
 from headgate.errors import OptionError, UnknownColumnError
 from headgate.functions.sorting import sort_batches
 from headgate.reader import RecordReader
+from headgate.schema_cast import ExactCast
 from headgate.selectors import BuiltIn
 from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.source_schema import plain_type
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 _SORT_MEMORY = 64 << 20
 #: Most producers, and batches of a partition, of a random cut.
 _PRODUCERS, _BATCHES = 4, 5
+#: More than the calls of combine for the rows of a producer.
+_COMBINES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class Cut:
         producers: True if the rows of the input are divided among producers, some of which may have none.
         map_batches: True if ``map`` gets its rows in batches of any size, also of none.
         reduce_batches: the same of ``reduce``.
+        combine: True if ``combine`` is called with some parts of the rows, and with what it returned; else it is not called.
         order: True if ``reduce`` gets the batches of different producers in any order.
         num_partitions: number of consumers.
         again: True if each function is called once before, and left when it has returned something.
@@ -61,6 +65,7 @@ class Cut:
     producers: bool = False
     map_batches: bool = False
     reduce_batches: bool = False
+    combine: bool = False
     order: bool = False
     num_partitions: int = 2
     again: bool = False
@@ -69,7 +74,7 @@ class Cut:
         """Check the fields."""
         whole_number("seed", self.seed, 0)
         whole_number("num_partitions", self.num_partitions, 1, 8000)
-        for name in ("producers", "map_batches", "reduce_batches", "order", "again"):
+        for name in ("producers", "map_batches", "reduce_batches", "combine", "order", "again"):
             flag(name, getattr(self, name))
 
     def __repr__(self) -> str:
@@ -89,6 +94,7 @@ class Input:
         map: makes the rows of this input.
         map_schema: the columns that ``map`` returns; by default those of the rows.
         sort_within: the columns by which ``reduce`` gets the rows sorted; by default as the call says.
+        combine: merges rows of this input.
     """
 
     rows: Rows | Iterable[Rows]
@@ -96,6 +102,7 @@ class Input:
     map: BatchFunction | None = None
     map_schema: pa.Schema | None = None
     sort_within: str | Iterable[str] | None = None
+    combine: BatchFunction | None = None
 
     def __post_init__(self) -> None:
         """Check the fields but the rows."""
@@ -105,6 +112,7 @@ class Input:
             map=calls(1, "def map(batches): ..."),
             map_schema=arrow_schema,
             sort_within=names,
+            combine=calls(1, "def combine(batches): ..."),
         )
 
 
@@ -124,6 +132,7 @@ def run(
     reduce: BatchFunction | None = None,
     schema: pa.Schema | None = None,
     *,
+    combine: BatchFunction | None = None,
     map_schema: pa.Schema | None = None,
     sort_within: str | Iterable[str] | None = None,
     cut: Cut | None = None,
@@ -137,6 +146,7 @@ def run(
         map: as in ``exchange()``, like the following.
         reduce: called once per partition.
         schema: the columns of the result; they are cast to it. Without it they stay as they are returned.
+        combine: merges rows before they are sent.
         map_schema: the columns that ``map`` returns; by default those of the rows.
         sort_within: names of columns by which ``reduce`` gets the rows of a partition sorted.
         cut: how the rows are cut.
@@ -156,28 +166,33 @@ def run(
         >>> run(clicks, by="user", reduce=totals).sort_by("user").to_pylist()
         [{'user': 'ann', 'n_sum': 4}, {'user': 'bob', 'n_sum': 2}]
     """
-    inputs = inputs_of(rows, by, map, map_schema, sort_within)
+    inputs = inputs_of(rows, by, map, map_schema, sort_within, combine)
     check_result(inputs, reduce, schema)
     return run_inputs(inputs, reduce, schema, Cut() if cut is None else cut, Trace())
 
 
 def inputs_of(
-    rows: Any, by: Any, map_: BatchFunction | None, map_schema: Any, sort_within: Any
+    rows: Any,
+    by: Any,
+    map_: BatchFunction | None,
+    map_schema: Any,
+    sort_within: Any,
+    combine: BatchFunction | None,
 ) -> list[Input]:
     """Return the inputs of a call, with tables as their rows."""
     is_several = isinstance(rows, (list, tuple)) and any(
         isinstance(source, Input) for source in rows
     )
-    if is_several and (map_ is not None or map_schema is not None):
-        raise OptionError("with several inputs, map and map_schema belong to an input")
+    if is_several and any(part is not None for part in (map_, map_schema, combine)):
+        raise OptionError("with several inputs, map, map_schema and combine belong to an input")
     if is_several:
         Input((), by, sort_within=sort_within)
     inputs = []
-    for source in rows if is_several else [Input(rows, by, map_, map_schema, sort_within)]:
+    for source in rows if is_several else [Input(rows, by, map_, map_schema, sort_within, combine)]:
         order = sort_within if source.sort_within is None else source.sort_within
         names = [order] if isinstance(order, str) else list(order or ())
         key = by if source.by is None else source.by
-        inputs.append(Input(_table(source.rows), key, source.map, source.map_schema, names))
+        inputs.append(replace(source, rows=_table(source.rows), by=key, sort_within=names))
     return inputs
 
 
@@ -199,6 +214,11 @@ def check_result(inputs: Sequence[Input], reduce: Any, schema: Any) -> None:
     elif len(inputs) > 1:
         raise OptionError(
             "several inputs need reduce", remedy="reduce=f, with a parameter for each"
+        )
+    elif inputs[0].combine is not None:
+        raise OptionError(
+            "combine needs reduce, which merges what combine returned for parts of a partition",
+            remedy="reduce=f, which may be the same function · omit combine",
         )
     elif inputs[0].map_schema is not None:
         raise OptionError(
@@ -263,11 +283,34 @@ def _produced(
             _note(trace, name, batches)
         mapped = _called("map", source.map, [(table.schema, batches)], cut)
         mapped = list(DdlCast(wire, "map", option).all(iter(mapped)))
+        if source.combine is not None and cut.combine:
+            mapped = _combined(mapped, source.combine, wire, cut, random, trace)
         by = [source.by] if isinstance(source.by, str) else source.by
         selector = selector_of(by, producer, cut.num_partitions, cut.seed)
         for partition, batches in enumerate(_placed(mapped, wire, selector, cut.num_partitions)):
             partitions[partition].append(batches)
     return wire, partitions
+
+
+def _combined(
+    batches: list[pa.RecordBatch],
+    combine: BatchFunction,
+    wire: pa.Schema,
+    cut: Cut,
+    random: Random,
+    trace: Trace,
+) -> list[pa.RecordBatch]:
+    """Return the rows of a producer after some calls of combine, each with any of the rows that are left."""
+    for _ in range(random.randrange(1, _COMBINES)):
+        batches = _cut(pa.Table.from_batches(batches, wire), random)
+        random.shuffle(batches)
+        number = random.randint(0, len(batches))
+        rows, left = [batch for batch in batches[:number] if batch.num_rows], batches[number:]
+        if rows:
+            _note(trace, "combine", rows)
+            merged = _called("combine", combine, [(wire, rows)], cut)
+            batches = [*ExactCast(wire, "combine").all(iter(merged)), *left]
+    return batches
 
 
 def _placed(

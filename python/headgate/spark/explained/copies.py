@@ -29,6 +29,7 @@ _READ: Final = {
         "their columns in place"
     ),
     "Spark's shuffle": "consumers read columns in place, in the binary values of Spark's shuffle",
+    "the plan": "tasks read the columns of inputs that are sent whole in place, in binary values that come with the plan",
 }
 
 
@@ -47,14 +48,15 @@ def in_place_of(plan: Plan) -> tuple[str, ...]:
     if plan.mode == "repartition":
         is_python = plan.call.has_reduce or any(map(enters_python, plan.call.inputs))
         return () if is_python else (_NEVER,)
-    read = _READ[plan.session.through]
+    read = _READ["the plan" if plan.mode == "broadcast" else plan.session.through]
     size = describe("batch_bytes", joined_bytes(plan.call.options))
     return (f"{read}; pages of at most half of {size} are copied together into larger batches",)
 
 
 def enters_python(facts: InputFacts) -> bool:
     """Return True if Python handles the rows of an input before Spark's own repartition."""
-    return facts.has_map or bool(facts.source) or not facts.placement.is_by_spark
+    is_python = facts.has_function or bool(facts.source)
+    return is_python or not facts.placement.is_by_spark
 
 
 def _copies(plan: Plan, *, is_returned: bool) -> Iterator[Copied]:
@@ -72,11 +74,11 @@ def _copies(plan: Plan, *, is_returned: bool) -> Iterator[Copied]:
             yield from _of_source(facts.read, facts.sent, by_spark=is_repartition)
         if is_repartition and enters_python(facts):
             yield Copied("shuffle", sent, _TO_ROWS.format("its shuffle needs them"))
-        if not is_repartition:
+        if not is_repartition and facts.placement.kind != "stays":
             yield Copied("pages", sent, _PAGES)
-            if facts.sort_within:
-                why = f"a worker sorts the rows of a partition by {', '.join(facts.sort_within)}"
-                yield Copied("sort", sent, why)
+        if not is_repartition and facts.sort_within:
+            why = f"a worker sorts the rows of a partition by {', '.join(facts.sort_within)}"
+            yield Copied("sort", sent, why)
     if is_repartition and plan.call.has_reduce:
         names = tuple(plan.call.inputs[0].sent.names)
         yield Copied("reduce", names, _TO_ARROW.format("reduce"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from headgate._units import size_text
 from headgate.spark.explained.advice import advice_of
 from headgate.spark.explained.checks import checks_of
 from headgate.spark.explained.copies import copies_of, in_place_of
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from headgate.spark.explained.tables import Table
     from headgate.spark.plan.facts import InputFacts, Placement
     from headgate.spark.plan.rules import Plan
+    from headgate.spark.plan.sizes import AutoPartitions
 
 #: Kind of a placement -> the sentence about it.
 _PLACED: Final = {
@@ -27,6 +29,8 @@ _PLACED: Final = {
     "random": "at random, {unit} by {unit}, by {name}",
     "all": "in every partition, by {name}",
     "one": "all in partition 0, by {name}",
+    "whole": "nowhere: all rows are sent to each call of reduce",
+    "stays": "nowhere: the rows stay in their partitions",
     "function": "by the function {name}, which gives each row a partition",
     "selector": "by {name}",
 }
@@ -36,6 +40,7 @@ _RETURNED: Final = (
     "types of the columns that {} returns: a column of another type than the declared one is cast"
 )
 _SERVER: Final = "slots, memory and Python of the server: this is a client of Spark Connect"
+_BY_SPARK: Final = "num_partitions=auto: Spark's adaptive execution joins partitions of its own shuffle, by spark.sql.adaptive.*"
 _SIZE: Final = "size of the input: Spark has no estimate of it"
 
 
@@ -93,9 +98,26 @@ def placement_sentence(placement: Placement, *, by_spark: bool) -> str:
 
 def _partitions(plan: Plan) -> Counted:
     source = plan.call.options.sources["num_partitions"]
+    if plan.mode == "broadcast":
+        return Counted(None, source, "those of the input whose rows stay")
+    if plan.call.auto is not None:
+        return _auto_partitions(plan, plan.call.auto, source)
     if source != "default":
         return Counted(plan.partitions, source, f"num_partitions ({source})")
     return Counted(plan.partitions, source, f"one for each slot ({plan.session.slots.origin})")
+
+
+def _auto_partitions(plan: Plan, auto: AutoPartitions, source: str) -> Counted:
+    if plan.mode == "repartition":
+        return Counted(None, source, _BY_SPARK)
+    each = plan.subpartitions_each
+    joined = (
+        f"joined by what is read of them until a call of reduce has {size_text(auto.advisory_bytes)} ({auto.origin})"
+        if auto.advisory_bytes
+        else f"each a call of reduce of its own ({auto.origin})"
+    )
+    why = f"num_partitions=auto ({source}): one for each slot ({plan.session.slots.origin}), each of {each} subpartitions, "
+    return Counted(plan.partitions, source, why + joined)
 
 
 def _input(
@@ -158,6 +180,7 @@ def _unknown(plan: Plan, tables: Sequence[Table | None]) -> Iterator[str]:
     if is_unseen:
         yield _SIZE
     called = ["map"] if any(facts.has_map for facts in plan.call.inputs) else []
+    called += ["combine"] if any(facts.has_combine for facts in plan.call.inputs) else []
     called += ["reduce"] if plan.call.has_reduce else []
     if called:
         yield _RETURNED.format(" and ".join(called))

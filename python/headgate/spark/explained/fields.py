@@ -183,7 +183,7 @@ class ExchangeExplained:
 
     Attributes:
         name: of the exchange in hex, as its statistics have it.
-        mode: ``"repartition"`` (Spark's own) or ``"kept"``.
+        mode: ``"repartition"`` (Spark's own), ``"kept"`` or ``"broadcast"``.
         why: the reason.
         others: the ways that were not chosen, with the reasons.
         through: how consumers of a kept exchange get pages; empty for other modes.

@@ -51,6 +51,11 @@ def disk_of(plan: Plan, tables: Sequence[Table | None]) -> Disk:
     """Return the bytes that producers write."""
     if plan.mode == "repartition":
         return Disk(0, "Spark writes the rows to its own shuffle files")
+    if plan.mode == "broadcast":
+        return Disk(
+            0,
+            "no row goes to another partition through a file; the inputs that are sent whole go through the driver",
+        )
     sorts = any(facts.sort_within for facts in plan.call.inputs)
     most = describe("memory", plan.call.options["memory"])
     sorting = (
@@ -59,8 +64,9 @@ def disk_of(plan: Plan, tables: Sequence[Table | None]) -> Disk:
     if plan.session.through == "Spark's shuffle":
         return Disk(0, "the pages travel through Spark's shuffle files" + sorting)
     until = "in spark.local.dir, as long as Spark's shuffle files" + sorting
-    if any(facts.has_map for facts in plan.call.inputs):
-        return Disk(None, f"unknown, as nobody knows yet what map returns; {until}")
+    for name, is_there in (("combine", "has_combine"), ("map", "has_map")):
+        if any(getattr(facts, is_there) for facts in plan.call.inputs):
+            return Disk(None, f"unknown, as nobody knows yet what {name} returns; {until}")
     sizes = [None if table is None else table.bytes for table in tables]
     estimates = [estimate for estimate in sizes if estimate is not None]
     if len(estimates) < len(sizes):

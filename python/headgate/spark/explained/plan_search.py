@@ -131,8 +131,8 @@ def _connect_children(node: Any) -> Iterator[Any]:
 def _parts_of(node: Any, plan: Plan) -> list[Any]:
     """Return for each input the node whose rows go to the shuffle, below that of the result; None where unknown."""
     nothing: list[Any] = [None] * len(plan.call.inputs)
-    if plan.session.on_connect:
-        return nothing
+    if plan.session.on_connect or plan.mode == "broadcast":
+        return nothing  # a small input is in a subquery
     while kind_of(node) not in _SHUFFLES:
         if int(node.children().size()) != 1:
             return nothing
@@ -172,7 +172,7 @@ def _functions(plan: Plan, number: int) -> int:
     if plan.mode == "kept":
         return 1
     facts = plan.call.inputs[number]
-    return int(facts.has_map) + int(not facts.placement.is_by_spark)
+    return int(facts.has_function) + int(not facts.placement.is_by_spark)
 
 
 def _below_functions(node: Any, number: int) -> Any:

@@ -22,7 +22,11 @@ _LABEL: Final = 13
 #: Most names of columns that a sentence lists.
 _NAMED: Final = 6
 _MARKS: Final = {True: "ok", False: "!", None: "?"}
-_MODES: Final = {"repartition": "Spark's own repartition", "kept": "kept"}
+_MODES: Final = {
+    "repartition": "Spark's own repartition",
+    "kept": "kept",
+    "broadcast": "broadcast",
+}
 #: Digits of the name of an exchange.
 _NAME: Final = 30
 _CELL: Final = "padding:1px 12px 1px 0;text-align:left;vertical-align:top"

@@ -63,7 +63,7 @@ class ReturningTask:
         pickled: the task.
         step: name of the step in Spark's plan.
         schema: of the rows.
-        partitions: number of the tasks.
+        partitions: number of the tasks; None if Spark finds it while it runs.
         memory: bytes of the pool with which each of them reads; 0 if Spark brings the rows.
         has_function: True if a function of the user makes the rows.
     """
@@ -73,7 +73,7 @@ class ReturningTask:
     pickled: bytes
     step: str
     schema: pa.Schema
-    partitions: int
+    partitions: int | None
     memory: int
     has_function: bool
 

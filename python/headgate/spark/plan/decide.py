@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import NotBuiltError
 from headgate.spark.plan.chain import chain_of
-from headgate.spark.plan.facts import CallFacts, InputFacts, placement, session_facts
+from headgate.spark.plan.facts import (
+    CallFacts,
+    InputFacts,
+    Placement,
+    placement,
+    session_facts,
+)
 from headgate.spark.plan.keys import key_text
 from headgate.spark.plan.read_auto.decide import read_by_workers, why_spark_reads
 from headgate.spark.plan.read_auto.scan import Unsure
 from headgate.spark.plan.rules import choose
+from headgate.spark.plan.sizes import auto_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger("headgate.spark")
 _FOLLOWS: Final = "exchange by %s: the tasks that return the rows of exchange %s also send them"
 _BY_SPARK: Final = "Spark's own repartition takes the rows before a function does"
+_BROADCAST: Final = "an input is broadcast, and Spark puts its rows beside those of the other one"
 _ONE_BY_ONE: Final = "Spark spreads its rows one by one, as by is left out"
 
 
@@ -45,40 +53,47 @@ def decide(
         SourceError: A source could not list its splits.
     """
     first = requests[0]
+    facts = _facts(requests)
+    placed_by = {each.placement.kind: each.placement.label for each in facts}
     call = CallFacts(
-        inputs=tuple(map(_input_facts, requests)),
+        inputs=facts,
         has_reduce=first.reduce is not None,
         result=first.result_schema,
         options=first.options,
         is_listed=is_listed,
         mode=first.options["mode"],
+        auto=auto_partitions(first.session, first.options, placed_by),
     )
     if session is None:
         session = session_facts(first.session, by_order=call.is_by_order)
-    after = [
-        _followed(request, facts, call, on_connect=session.on_connect)
-        for request, facts in zip(requests, call.inputs, strict=True)
+    followed = [
+        _followed(request, each, call, on_connect=session.on_connect)
+        for request, each in zip(requests, facts, strict=True)
     ]
-    requests = tuple(request for request, _ in after)
-    call = replace(call, inputs=tuple(facts for _, facts in after))
+    requests = tuple(request for request, _ in followed)
+    inputs = tuple(
+        replace(each, why_apart=why)
+        for each, (_, why) in zip(_facts(requests), followed, strict=True)
+    )
+    call = replace(call, inputs=inputs)
     if call.options["read"] == "auto":
         read = [
             (request, "")
             if request.chain is not None
-            else read_by_workers(request, facts, call, on_connect=session.on_connect)
-            for request, facts in zip(requests, call.inputs, strict=True)
+            else read_by_workers(request, each, call, on_connect=session.on_connect)
+            for request, each in zip(requests, call.inputs, strict=True)
         ]
         requests = tuple(request for request, _ in read)
         inputs = tuple(
-            _input_facts(request, spark_reads=why, why_apart=facts.why_apart)
-            for (request, why), facts in zip(read, call.inputs, strict=True)
+            replace(each, spark_reads=why, why_apart=before.why_apart)
+            for each, (_, why), before in zip(_facts(requests), read, call.inputs, strict=True)
         )
         call = replace(call, inputs=inputs)
     plan = choose(call, session)
-    if plan.mode == "repartition" and requests[0].chain is not None and requests[0].map is None:
+    if plan.mode == "repartition" and call.inputs[0].follows and not call.inputs[0].has_function:
         # No function gets the rows before Spark's shuffle does.
         requests = tuple(replace(request, chain=None) for request in requests)
-        call = replace(call, inputs=(_input_facts(requests[0], why_apart=plan.why),))
+        call = replace(call, inputs=(replace(call.inputs[0], follows=None, why_apart=plan.why),))
     if plan.impossible:
         raise _not_built(plan)
     listed = [
@@ -91,42 +106,60 @@ def decide(
 
 def _followed(
     request: Request, facts: InputFacts, call: CallFacts, *, on_connect: bool
-) -> tuple[Request, InputFacts]:
-    """Have the tasks that return the rows of the exchange before send them too, if they can."""
+) -> tuple[Request, str]:
+    """Have the tasks that return the rows of the exchange before send them too, if they can.
+
+    Returns:
+        The request, with a chain if they do; and why not, empty if they do.
+    """
     if request.df is None:
-        return request, facts
+        return request, ""
     try:
         if call.options["chaining"] == "off":
             raise Unsure(f"chaining is off ({call.options.sources['chaining']})")
         why = why_spark_reads(call, facts, on_connect=on_connect)
-        if call.mode == "spark" and not facts.has_map:
+        if call.mode == "spark" and not facts.has_function:
             why = why or _BY_SPARK
         if call.mode == "auto" and call.is_shortest and facts.placement.kind == "turn":
             why = why or _ONE_BY_ONE
+        if facts.placement.kind in {"whole", "stays"}:
+            why = why or _BROADCAST
         if why:
             raise Unsure(why)
         chain = chain_of(request.df)
     except Unsure as reason:
-        return request, replace(facts, why_apart=reason.sentence)
+        return request, reason.sentence
     _LOG.info(_FOLLOWS, facts.placement.label, chain.returning.exchange[:4])
-    request = replace(request, chain=chain)
-    return request, _input_facts(request)
+    return replace(request, chain=chain), ""
 
 
-def _input_facts(request: Request, *, spark_reads: str = "", why_apart: str = "") -> InputFacts:
+def _facts(requests: Sequence[Request]) -> tuple[InputFacts, ...]:
+    has_broadcast = any(request.is_broadcast for request in requests)
+    return tuple(_input_facts(request, stays=has_broadcast) for request in requests)
+
+
+def _input_facts(request: Request, *, stays: bool) -> InputFacts:
+    """Return the facts of an input.
+
+    Args:
+        request: of the input.
+        stays: True if the rows of an input that is not broadcast stay in their partitions.
+    """
     source = request.source
+    placed = placement(request.by)
+    if stays:
+        placed = Placement("whole" if request.is_broadcast else "stays")
     return InputFacts(
         source="" if source is None else source.name,
-        placement=placement(request.by),
+        placement=placed,
         sort_within=tuple(map(key_text, request.sort_within)),
         has_map=request.map is not None,
+        has_combine=request.combine is not None,
         has_computed_keys=request.has_computed_keys,
         map_input=request.input_schema,
         read=None if source is None else source.arrow_schema,
         sent=request.wire_schema,
-        spark_reads=spark_reads,
         follows=None if request.chain is None else request.chain.facts,
-        why_apart=why_apart,
     )
 
 

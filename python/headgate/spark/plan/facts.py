@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headgate._options import Options
+    from headgate.spark.plan.sizes import AutoPartitions
 
 _CHECKSUM: Final = "spark.sql.shuffle.orderIndependentChecksum"
 
@@ -39,7 +40,7 @@ class Placement:
 
     Attributes:
         kind: ``"hash"``, ``"key groups"``, ``"turn"``, ``"random"``, ``"all"``, ``"one"``, ``"function"``
-            or ``"selector"``.
+            or ``"selector"``; ``"whole"`` for an input that is broadcast, ``"stays"`` for the one beside it.
         columns: the keys, as the caller names them.
         name: of the function or selector.
         by_rows: True if single rows are placed, False if whole batches are.
@@ -63,6 +64,8 @@ class Placement:
     @property
     def label(self) -> str:
         """The partitioning as text, for job descriptions."""
+        if self.kind in {"whole", "stays"}:
+            return "broadcast" if self.kind == "whole" else "its partitions"
         if self.name:
             return "function" if self.kind == "function" else self.name
         return f"[{', '.join(self.columns)}]" if self.columns else "round robin"
@@ -74,13 +77,13 @@ class Followed:
 
     Attributes:
         exchange: its name.
-        tasks: their number.
+        tasks: their number; None if Spark finds it while it runs.
         memory: bytes of the pool with which each of them reads; 0 if Spark brings the rows.
         steps: the methods of DataFrame between the two exchanges, which these tasks do too.
     """
 
     exchange: str
-    tasks: int
+    tasks: int | None
     memory: int
     steps: tuple[str, ...] = ()
 
@@ -98,6 +101,7 @@ class InputFacts:
         follows: the exchange in whose tasks its producers run; None if they are tasks of their own.
         why_apart: why they are, and what would change that; empty if they are not.
         has_map: True if Python makes the rows that are sent.
+        has_combine: True if Python merges them before they are sent.
         has_computed_keys: True if only Spark can compute a key.
         map_input: schema of the rows that ``map`` gets.
         read: schema of the batches as the source says; None for a DataFrame.
@@ -115,10 +119,16 @@ class InputFacts:
     read: pa.Schema | None
     sent: pa.Schema
     spark_reads: str = ""
+    has_combine: bool = False
     follows: Followed | None = None
     why_apart: str = ""
     producers: int | None = None
     splits: int | None = None
+
+    @property
+    def has_function(self) -> bool:
+        """True if a function of Python makes or merges the rows before they are sent."""
+        return self.has_map or self.has_combine
 
     @property
     def is_shortest(self) -> bool:
@@ -126,7 +136,7 @@ class InputFacts:
         placement = self.placement
         by_spark = placement.kind == "hash" or (placement.kind == "turn" and not placement.name)
         is_in_jvm = not self.source and self.follows is None
-        return is_in_jvm and not self.has_map and by_spark
+        return is_in_jvm and not self.has_function and by_spark
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +150,7 @@ class CallFacts:
         options: of the call.
         is_listed: True if the inputs are given as a list.
         mode: the option of this name.
+        auto: the sizes by which rows are divided with ``num_partitions="auto"``; None if the number is fixed.
     """
 
     inputs: tuple[InputFacts, ...]
@@ -148,6 +159,7 @@ class CallFacts:
     options: Options
     is_listed: bool
     mode: str
+    auto: AutoPartitions | None = None
 
     @property
     def by(self) -> str:

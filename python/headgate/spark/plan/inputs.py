@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import OptionError
 from headgate.selectors import HashSelector
+from headgate.spark.confs import is_connect
 from headgate.spark.plan.keys import key_text, type_of
 from headgate.spark.plan.request import Input, check, check_parameters
 from headgate.spark.plan.sources import is_table, refuse_for_table, session_of
@@ -85,13 +86,15 @@ def _several(
             asked=f"{len(inputs)} inputs without {missing}",
             remedy="reduce=f, which gets an iterator of batches for each input, and its schema=",
         )
-    if call.map is not None or call.map_schema is not None:
+    if any(part is not None for part in (call.map, call.map_schema, call.combine)):
         raise OptionError(
-            "with several inputs, map and map_schema belong to an input",
-            remedy="exchange([Input(df, map=f, map_schema=...), ...], ...)",
+            "with several inputs, map, map_schema and combine belong to an input",
+            remedy="exchange([Input(df, map=f, map_schema=..., combine=g), ...], ...)",
         )
     listed = [input_ if isinstance(input_, Input) else Input(input_) for input_ in inputs]
     session = session_for(listed, spark)
+    if any(input_.broadcast is True for input_ in listed):
+        _check_broadcast(listed, call, options, session)
     parallelism = options.get("parallelism")
     if parallelism is not None and all(is_table(input_.data) for input_ in listed):
         refuse_for_table(listed[0].data, spark, parallelism)
@@ -118,6 +121,38 @@ def _several(
         )
     check_keys(requests)
     return requests
+
+
+def _check_broadcast(
+    inputs: list[Input], call: Input, options: Mapping[str, Any], session: SparkSession
+) -> None:
+    """Refuse what has no effect, or no meaning, where rows stay in their partitions."""
+    moved = sum(input_.broadcast is not True for input_ in inputs)
+    if moved != 1:
+        raise OptionError(
+            "beside inputs that are broadcast there is one other, whose rows stay in their partitions",
+            asked=f"{len(inputs) - moved} of {len(inputs)} inputs with broadcast=True",
+            remedy="broadcast=True for all inputs but one",
+        )
+    has_by = call.by is not None or any(input_.by is not None for input_ in inputs)
+    arguments = {
+        "by": has_by,
+        "combine": any(input_.combine is not None for input_ in inputs),
+        "num_partitions": options.get("num_partitions") is not None,
+    }
+    for name, is_given in arguments.items():
+        if is_given:
+            raise OptionError(
+                f"{name} has no effect beside broadcast=True, since no row goes to another partition",
+                asked=f"Input(..., broadcast=True) and {name}=",
+                remedy=f"omit {name} · omit broadcast",
+            )
+    if is_connect(session):
+        raise OptionError(
+            "broadcast=True needs a classic session, and this is one of Spark Connect",
+            asked="Input(..., broadcast=True)",
+            remedy="omit broadcast, with by=columns",
+        )
 
 
 def session_for(inputs: list[Input], spark: SparkSession | None) -> SparkSession:

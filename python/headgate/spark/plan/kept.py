@@ -54,6 +54,7 @@ def keep(plan: Plan, requests: Sequence[Request]) -> DataFrame:
         reading=tasks.reading(len(requests)),
         reduce=first.reduce,
         result=first.result_schema,
+        advisory_bytes=None if plan.call.auto is None else plan.call.auto.advisory_bytes,
         reports=tasks.reports,
         listener=tasks.listener,
     )

@@ -91,8 +91,10 @@ class KeptTasks:
             input_schema=request.input_schema,
             schema=request.wire_schema,
             num_partitions=self.plan.partitions,
+            subpartitions_each=self.plan.subpartitions_each,
             options=self.plan.task_options,
             map=request.map,
+            combine=request.combine,
             source=request.planned,
             follows=request.chain is not None,
             by=request.by,
@@ -116,7 +118,7 @@ class KeptTasks:
             owner = application.of(self.spark.sparkContext)
             driver = owner.register(exchange, self.runs.hosts, self.plan.call.options)
             self.registered.append(driver.exchange_id)
-        return KeptInput(exchange, request.wire_schema, driver, request.order)
+        return KeptInput(exchange, request.wire_schema, driver, request.order, request.combine)
 
     def reading(self, inputs: int) -> KeptReading:
         """Return how a task reads so many inputs at a time."""
@@ -134,9 +136,12 @@ class KeptTasks:
 
     def partitioned(self, rows: DataFrame) -> DataFrame:
         """Return the rows of producers in the partitions that they name."""
+        partitions, key = self.plan.partitions, rows["key"]
         if self.keys is None:
-            return rows.repartitionById(self.plan.partitions, rows["key"])
-        return rows.repartition(self.plan.partitions, rows["key"])
+            rows = rows.repartitionById(partitions, key)
+        else:
+            rows = rows.repartition(partitions, key)
+        return rows if self.plan.call.auto is None else rows.sortWithinPartitions("subpartition")
 
     def live_with(self, functions: DataFrame) -> None:
         """Let the driver forget the exchange once a part of its plan is garbage.
@@ -179,7 +184,8 @@ def kept_tasks(
 
         runs = runs_of(spark)
         segment_size = plan.task_options["segment_size"]
-        settings = settings_of(options, num_partitions=plan.partitions, segment_size=segment_size)
+        number = plan.partitions if plan.call.auto is None else "auto"
+        settings = settings_of(options, num_partitions=number, segment_size=segment_size)
         runs.add_settings(plan.name, settings, iteration)
         if has_progress:
             listener = listener_of(spark, plan.name, options["progress"], tls=options["tls"])

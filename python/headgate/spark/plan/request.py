@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headgate import _options
+from headgate._arguments import flag
 from headgate._kinds import kind_of, parameters_taken
 from headgate._option_table import CONF_PREFIX
 from headgate.errors import OptionError
@@ -52,6 +53,11 @@ class Input:
         map_schema: The columns that ``map`` returns; by default those of the input.
         sort_within: Columns by which the rows of each partition are sorted before ``reduce`` gets them;
             by default as the call says.
+        combine: A function that merges rows of this input, as in :func:`exchange`.
+        broadcast: True to send all rows of this input, which should be small, to each call of ``reduce``. The
+            rows of the only other input then stay in their partitions, whatever their keys are, and
+            ``reduce`` is called once for each partition with rows. So ``reduce`` must take any part of
+            these rows, as an inner or left join does.
 
     Example:
         >>> exchange([Input(trades, by="sym"), Input(quotes, by="symbol")], reduce=as_of, schema="...")
@@ -62,6 +68,8 @@ class Input:
     map: BatchFunction | None = None
     map_schema: StructType | pa.Schema | str | None = None
     sort_within: str | Column | Iterable[str | Column] | None = None
+    combine: BatchFunction | None = None
+    broadcast: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +83,7 @@ class Request:
         by: a list of keys, a selector, a callable, or None for round robin.
         sort_within: the keys by which the rows of a partition are sorted; empty if they are not.
         map: the function of the producers, or None.
+        combine: the function that merges rows, or None.
         reduce: the function of the consumers, or None.
         input_schema: Arrow's schema of the input.
         wire: Spark's schema of the rows that are sent.
@@ -84,6 +93,7 @@ class Request:
         options: the parsed options.
         planned: the source with its splits, once they are listed; None for a DataFrame.
         chain: the exchange whose result ``df`` is, if its tasks make the rows that are sent; else None.
+        is_broadcast: True if each call of ``reduce`` gets all rows of the input.
     """
 
     session: SparkSession
@@ -92,6 +102,7 @@ class Request:
     by: Any
     sort_within: list[Key]
     map: BatchFunction | None
+    combine: BatchFunction | None
     reduce: BatchFunction | None
     input_schema: pa.Schema
     wire: StructType
@@ -101,6 +112,7 @@ class Request:
     options: _options.Options
     planned: PlannedSource | None = None
     chain: Chain | None = None
+    is_broadcast: bool = False
 
     @property
     def map_option(self) -> str:
@@ -149,19 +161,13 @@ def check(
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
         WorkerPythonError: The Python that runs tasks on this host cannot import headgate.
     """
+    flag("broadcast", input_.broadcast)
     data = input_.data if is_table(input_.data) else source_input(input_.data, name)
     map = input_.map  # noqa: A001 - the name of the public interface
     options = {**options, "map_schema": input_.map_schema}
     chosen = _options.resolve("exchange", options, session_confs(session, CONF_PREFIX))
     chosen = with_tls(chosen, session)
-    for argument, function in (("map", map), ("reduce", reduce)):
-        if function is not None and not callable(function):
-            raise OptionError(
-                f"{argument} is {kind_of(function)}, not a function", remedy=_FUNCTION
-            )
-    check_parameters("map", map, 1)
-    if is_alone:
-        check_parameters("reduce", reduce, 1)
+    _check_functions(input_, reduce, is_alone=is_alone)
     if schema is not None and map is None and reduce is None:
         raise OptionError(
             "schema needs map or reduce, whose columns it declares",
@@ -201,12 +207,13 @@ def check(
         wire,
         session.conf.get("spark.sql.caseSensitive") == "true",
         "the input" if map is None else "what map returns",
-        not_computed=_why_not_computed(data, map, chosen, is_alone),
+        not_computed=_why_not_computed(data, input_, chosen, is_alone),
     )
     keys = partitioning(input_.by, columns)
     if isinstance(reduce, PerKey):
         replace(columns, argument="per_key").keys(reduce.keys)
     check_whole_groups(map, reduce, keys, chosen["num_partitions"])
+    _check_combine(input_.combine, reduce, wire)
     df, source = (None, data) if isinstance(data, SourceInput) else (data, None)
     sorted_by = replace(columns, argument="sort_within")
     return Request(
@@ -216,6 +223,7 @@ def check(
         by=keys,
         sort_within=[] if input_.sort_within is None else _keys(input_.sort_within, sorted_by),
         map=map,
+        combine=input_.combine,
         reduce=reduce,
         input_schema=wire_schema if wire == data.schema else result_schema(data.schema, timezone),
         wire=wire,
@@ -223,6 +231,7 @@ def check(
         result=result,
         result_schema=result_schema(result, timezone),
         options=chosen,
+        is_broadcast=input_.broadcast,
     )
 
 
@@ -239,12 +248,43 @@ def check_parameters(name: str, function: BatchFunction | None, inputs: int) -> 
         )
 
 
+def _check_functions(input_: Input, reduce: BatchFunction | None, *, is_alone: bool) -> None:
+    """Refuse functions that cannot be called with batches."""
+    functions = {"map": input_.map, "combine": input_.combine, "reduce": reduce}
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise OptionError(f"{name} is {kind_of(function)}, not a function", remedy=_FUNCTION)
+        if name != "reduce" or is_alone:
+            check_parameters(name, function, 1)
+
+
+def _check_combine(
+    combine: BatchFunction | None, reduce: BatchFunction | None, wire: StructType
+) -> None:
+    """Refuse ``combine`` where nothing would merge its results, or where there is nothing to merge."""
+    if combine is None:
+        return
+    if reduce is None:
+        raise OptionError(
+            "combine needs reduce, which merges what combine returned for parts of a partition",
+            asked="combine= without reduce=",
+            remedy="reduce=f, which may be the same function · omit combine",
+        )
+    if not wire.fields:
+        raise OptionError(
+            "combine merges rows by their columns, and the rows that are sent have none",
+            remedy="omit combine · select at least one column",
+        )
+
+
 def _why_not_computed(
-    data: DataFrame | SourceInput, map_: Any, options: _options.Options, is_alone: bool
+    data: DataFrame | SourceInput, input_: Input, options: _options.Options, is_alone: bool
 ) -> str:
     """Return why Spark cannot compute keys from columns; empty if it can, since it moves the rows itself."""
-    if map_ is not None:
+    if input_.map is not None:
         return "Spark does not see the rows that map returns"
+    if input_.combine is not None:
+        return "Spark does not see the rows that combine returns"
     if isinstance(data, SourceInput):
         return "Spark does not see the rows of a source"
     if not is_alone:

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from headgate.options import EnvironmentOptions
     from headgate.spark.plan.facts import CallFacts, SessionFacts
 
-#: How rows travel: by Spark's own repartition, or in files.
-Mode: TypeAlias = Literal["repartition", "kept"]
+#: How rows travel: by Spark's own repartition, in files, or those of small inputs alone, with the plan.
+Mode: TypeAlias = Literal["repartition", "kept", "broadcast"]
 
 _NO_MAP: Final = "no map makes the rows, and Spark can place them"
 _LISTED: Final = "an exchange whose inputs are given as a list is always kept"
+_BROADCAST: Final = "an input is broadcast, so the rows of the other one stay in their partitions"
 _ONLY_WORK: Final = (
     "rows that come from the JVM and return to it would only be converted twice more"
 )
@@ -72,13 +73,20 @@ class Plan:
     @property
     def partitions(self) -> int:
         """Number of partitions of the result."""
-        return self.call.options["num_partitions"] or max(1, self.session.slots.number)
+        number: int | str | None = self.call.options["num_partitions"]
+        return number if isinstance(number, int) else max(1, self.session.slots.number)
+
+    @property
+    def subpartitions_each(self) -> int:
+        """Number of subpartitions into which producers divide the rows of each partition."""
+        return 1 if self.call.auto is None else self.call.auto.each(self.partitions)
 
     @property
     def task_options(self) -> EnvironmentOptions:
-        """The options of the environments of kept tasks; segments are so small that each partition has two."""
+        """The options of the environments of kept tasks; segments are so small that each subpartition has two."""
         options: EnvironmentOptions = {name: self.call.options[name] for name in TASK_OPTIONS}  # type: ignore[assignment]
-        each: int = self.call.options["memory"] // (2 * (self.partitions + 4))
+        subpartitions = self.partitions * self.subpartitions_each
+        each: int = self.call.options["memory"] // (2 * (subpartitions + 4))
         fitting = 1 << max(12, each.bit_length() - 1)
         options["segment_size"] = min(self.call.options["segment_size"], fitting)
         return options
@@ -103,7 +111,9 @@ def choose(call: CallFacts, session: SessionFacts) -> Plan:
     not_kept = why_not_kept(session, is_by_order=call.is_by_order)
     mode: Mode = "kept"
     why, against, impossible = _why_not_spark(call), "", not_kept
-    if call.is_listed:
+    if any(facts.placement.kind == "whole" for facts in call.inputs):
+        mode, why = "broadcast", _BROADCAST
+    elif call.is_listed:
         why = against = _LISTED
     elif call.mode != "auto":
         why = f'mode="{call.mode}" ({call.options.sources["mode"]})'
@@ -139,6 +149,8 @@ def _why_not_spark(call: CallFacts) -> str:
     """Return why Spark's own repartition is not the shortest way."""
     if any(facts.has_map for facts in call.inputs):
         return "map makes the rows in Python, from where Spark's shuffle would take them through the JVM"
+    if any(facts.has_combine for facts in call.inputs):
+        return "combine merges the rows in Python, from where Spark's shuffle would take them through the JVM"
     if any(facts.follows for facts in call.inputs):
         return "the tasks of the exchange before have the rows in Python, from where Spark's shuffle would take them through the JVM"
     if any(facts.source for facts in call.inputs):

@@ -37,7 +37,7 @@ _BODY: Final = "headgate.spark.tasks.function_task"
 CHANNEL: Final = "__headgate_channel"
 
 
-def shuffle(request: Request, partitions: int, name: str) -> DataFrame:
+def shuffle(request: Request, partitions: int, name: str, *, is_auto: bool = False) -> DataFrame:
     """Return a DataFrame that runs ``map``, Spark's repartition, then ``reduce``.
 
     Each row goes to the partition in which the exchange would put it.
@@ -46,23 +46,33 @@ def shuffle(request: Request, partitions: int, name: str) -> DataFrame:
         request: The call of exchange(), with the splits of a source.
         partitions: Number of partitions of the result.
         name: Name of the exchange.
+        is_auto: True if Spark's adaptive execution finds the number, by the sizes of its own shuffle.
     """
     from headgate.spark.plan.source_tables import input_table, mapped  # noqa: PLC0415 - imports pyarrow
 
     source = request.planned
-    if request.map is None and source is None:
+    if request.map is None and source is None and request.combine is None:
         df = input_table(request)
     else:
-        function_name = "the source" if request.map is None else "map"
+        function_name = "map" if source is None or request.map is not None else "the source"
         schemas = request.input_schema, request.wire_schema
-        task = FunctionTask(function_name, request.map, *schemas, request.map_option, source=source)
+        task = FunctionTask(
+            function_name,
+            request.map,
+            *schemas,
+            request.map_option,
+            source=source,
+            combine=request.combine,
+        )
         step = "headgate" if source is None else f"headgate {source.name}"
         step += "" if request.map is None else ": map"
+        step += "" if request.combine is None else ": combine"
         df = mapped(request, task, _BODY, step, request.wire)
     by = request.by
     keys: Any = by.columns if isinstance(by, HashSelector) else by
     if isinstance(by, (HashSelector, list)):
-        df = df.repartition(partitions, *map(for_spark, keys))
+        columns = list(map(for_spark, keys))
+        df = df.repartition(*columns) if is_auto else df.repartition(partitions, *columns)
     elif by is None or isinstance(by, PLACED_BY_ORDER):
         df = df.repartition(partitions)
     else:
@@ -80,7 +90,7 @@ def shuffle(request: Request, partitions: int, name: str) -> DataFrame:
         pickled=pickled(task),
         step="headgate: reduce",
         schema=request.result_schema,
-        partitions=partitions,
+        partitions=None if is_auto else partitions,
         memory=0,
         has_function=True,
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headgate.batches import joined
 from headgate.spark.ddl_cast import DdlCast
+from headgate.spark.tasks.combining import combined
 from headgate.spark.tasks.identity import numbers_in
 from headgate.spark.tasks.user_function import Source, apply
 
@@ -32,6 +33,7 @@ class FunctionTask:
         batch_bytes: small batches are joined into ones of up to this size before the call; 0 joins
             none.
         source: what the task reads, if its input is only its number; None for a DataFrame.
+        combine: merges the rows that are returned; None to return them as they are.
     """
 
     name: str
@@ -41,6 +43,7 @@ class FunctionTask:
     option: str
     batch_bytes: int = 0
     source: PlannedSource | None = None
+    combine: BatchFunction | None = None
 
 
 def run(task: FunctionTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -50,5 +53,5 @@ def run(task: FunctionTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     if task.batch_bytes:
         batches = joined(batches, task.batch_bytes)
     source = Source(batches, task.input, lambda _: None)
-    cast = DdlCast(task.schema, task.name, task.option)
-    yield from cast.all(apply(task.name, task.function, source))
+    rows = DdlCast(task.schema, task.name, task.option).all(apply(task.name, task.function, source))
+    yield from rows if task.combine is None else combined(rows, task.combine, task.schema)

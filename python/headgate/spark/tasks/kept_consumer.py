@@ -6,20 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headgate.spark.ddl_cast import DdlCast
+from headgate.spark.tasks.combining import combined
 from headgate.spark.tasks.kept_reader import KeptReader
+from headgate.spark.tasks.neighbours import Neighbours, subpartitions_in
 from headgate.spark.tasks.notice import tell_start
 from headgate.spark.tasks.report import report, run_of
 from headgate.spark.tasks.timing import Clock, yielded
 from headgate.spark.tasks.user_function import Source, apply
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
     from pyspark import Accumulator
 
     from headgate.batches import BatchFunction
-    from headgate.spark.tasks.kept_locations import Row
+    from headgate.spark.tasks.kept_locations import KeptLocations, Row
     from headgate.spark.tasks.kept_reader import KeptInput, KeptReading
     from headgate.spark.tasks.notice import Listener
     from headgate.spark.tasks.report import TaskReport
@@ -38,6 +40,8 @@ class KeptConsumerTask:
         result: schema of the result.
         reports: takes a list of :class:`TaskReport` to the driver; None where Spark cannot.
         listener: hears of tasks that start, for the line of progress; None if there is none.
+        advisory_bytes: bytes of rows from which on no further subpartition joins a call of reduce; None if
+            a partition is one call.
     """
 
     inputs: tuple[KeptInput, ...]
@@ -47,6 +51,7 @@ class KeptConsumerTask:
     result: pa.Schema
     reports: Accumulator[Any] | None
     listener: Listener | None
+    advisory_bytes: int | None = None
 
 
 def run(task: KeptConsumerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -54,10 +59,30 @@ def run(task: KeptConsumerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
     if task.listener is not None:
         tell_start(task.listener, run_of(task.inputs[0].exchange), task.num_partitions, "reduce")
     counts = Counts()
-    for pieces in _Partitions(batches):
-        yield from _reduce(task, counts, pieces)
+    if task.advisory_bytes is None:
+        for pieces in _Partitions(batches):
+            yield from _reduce(task, counts, pieces)
+    else:
+        yield from _reduce_neighbours(task, counts, batches, task.advisory_bytes)
     if task.reports is not None:
         task.reports.add([counts.report(task.inputs[0].exchange, task.num_partitions)])
+
+
+def _reduce_neighbours(
+    task: KeptConsumerTask, counts: Counts, batches: Iterable[pa.RecordBatch], advisory_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the result of a call for each few neighbours; of a task without rows, of one call without any."""
+    coming = subpartitions_in(batches, len(task.inputs))
+    schemas = [input_.schema for input_ in task.inputs]
+    neighbours = Neighbours(coming, schemas, advisory_bytes)
+    locations: dict[str, KeptLocations] = {}
+    while True:
+        pieces = [neighbours.pieces(number) for number in range(len(task.inputs))]
+        yield from _called(task, counts, pieces, neighbours.count, locations)
+        counts.called(len(neighbours))
+        neighbours = Neighbours(coming, schemas, advisory_bytes)
+        if not neighbours:
+            return
 
 
 class _Partitions:
@@ -118,6 +143,13 @@ class Counts:
         self._link_ms = 0
         self._rows = 0
         self._bytes = 0
+        self._calls = 0
+        self._subpartitions = 0
+
+    def called(self, subpartitions: int) -> None:
+        """Count a call of reduce for so many subpartitions with rows, if there are some."""
+        self._calls += subpartitions > 0
+        self._subpartitions += subpartitions
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count a batch."""
@@ -134,17 +166,49 @@ class Counts:
         """Return the report of this task, for the name of its first input."""
         sizes = {"rows": self._rows, "bytes": self._bytes, "peak_bytes": self._peak}
         waits = {"disk_ms": self._disk_ms, "link_ms": self._link_ms}
-        return report(exchange, partitions, "reduce", {**sizes, **self.clock.fields(), **waits})
+        figures = {**sizes, **self.clock.fields(), **waits}
+        joined = {"calls": self._calls, "subpartitions": self._subpartitions}
+        return report(exchange, partitions, "reduce", figures, **joined)
 
 
 def _reduce(
     task: KeptConsumerTask, counts: Counts, pieces: Iterator[list[Row]]
 ) -> Iterator[pa.RecordBatch]:
-    with KeptReader(task.reading) as reader:
-        sources = [
-            Source(reader.read(input_, rows), input_.schema, counts.add, counts.clock, input_.order)
-            for input_, rows in zip(task.inputs, _by_input(pieces, len(task.inputs)), strict=True)
-        ]
+    yield from _called(task, counts, _by_input(pieces, len(task.inputs)), lambda *_: None)
+
+
+def _called(
+    task: KeptConsumerTask,
+    counts: Counts,
+    pieces: list[Iterator[list[Row]]],
+    count: Callable[[int, pa.RecordBatch], None],
+    locations: dict[str, KeptLocations] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the result of one call of reduce.
+
+    Args:
+        task: of the consumer.
+        counts: of all its calls.
+        pieces: the rows of producers for each input.
+        count: gets the number of an input and each batch of it.
+        locations: as :class:`KeptReader` takes them.
+    """
+
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        for batch in reader.read(task.inputs[number], pieces[number]):
+            counts.add(batch)
+            count(number, batch)
+            yield batch
+
+    def source(number: int) -> Source:
+        input_, rows = task.inputs[number], read(number)
+        if input_.combine is not None:
+            merge, clock = input_.combine, counts.clock
+            rows = combined(rows, merge, input_.schema, leaves_few=True, clock=clock)
+        return Source(rows, input_.schema, lambda _: None, counts.clock, input_.order)
+
+    with KeptReader(task.reading, locations) as reader:
+        sources = list(map(source, range(len(task.inputs))))
         batches = apply("reduce", task.reduce, *sources)
         if task.reduce is not None:
             batches = DdlCast(task.result, "reduce").all(batches)

@@ -14,6 +14,7 @@ from headgate.kept import write_indexes
 from headgate.schema_cast import same_on_the_wire
 from headgate.selectors import GlobalSelector
 from headgate.spark.ddl_cast import DdlCast
+from headgate.spark.tasks.combining import combined
 from headgate.spark.tasks.identity import numbers_in, this_task
 from headgate.spark.tasks.kept_files import folder_for, path_in
 from headgate.spark.tasks.kept_lifetime import sweep
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from headgate.spark.tasks.start_host import HostPlan
 
 #: Columns of a row, one per subpartition that has rows: the partition, or a key that Spark's hash
-#: places there; the number of the input, the producer, the subpartition and its rows; a digest of
-#: these rows in their order, or null; the file, null if the pages are in the index; the index, null if
+#: places there; the number of the input, the producer, the subpartition and its rows, or null if another attempt
+#: may have another number; a digest of these rows in their order, or null; the file, null if the pages are in the index; the index, null if
 #: the consumer finds it by the producer.
 ROWS: Final = "key int, input int, producer int, subpartition int, rows long, digest long, file string, pages binary"
 
@@ -57,9 +58,11 @@ class KeptProducerTask:
         input: number of the input.
         input_schema: schema of the batches that ``map`` gets.
         schema: of the batches that are kept.
-        num_partitions: subpartitions.
+        num_partitions: partitions of the result.
+        subpartitions_each: subpartitions of each of them.
         options: options of the task's environment.
         map: makes the rows; None where they are the input.
+        combine: merges rows before they are kept; None to keep them as they are.
         source: what the task reads, if its input is only its number; None for a DataFrame.
         follows: True if the task of another exchange makes its input, in the same process.
         by: a list of column names, a selector, a callable or None.
@@ -79,8 +82,10 @@ class KeptProducerTask:
     input_schema: pa.Schema
     schema: pa.Schema
     num_partitions: int
+    subpartitions_each: int
     options: EnvironmentOptions
     map: BatchFunction | None
+    combine: BatchFunction | None
     source: PlannedSource | None
     follows: bool
     by: Any
@@ -120,7 +125,7 @@ def _mapped(
     if task.map is not None or task.source is not None:
         function = "the source" if task.map is None else "map"
         rows = DdlCast(task.schema, function, task.map_option, same_on_the_wire).all(rows)
-    return rows
+    return rows if task.combine is None else combined(rows, task.combine, task.schema)
 
 
 def keep(
@@ -144,7 +149,8 @@ def keep(
     """
     folder = folder_for(me.attempt)
     options: EnvironmentOptions = {**task.options, "temp_directories": [str(folder)]}
-    n = 1 if isinstance(task.by, GlobalSelector) else task.num_partitions
+    n = task.num_partitions * task.subpartitions_each
+    n = 1 if isinstance(task.by, GlobalSelector) else n
     seed = int(task.exchange[:16], 16)
     selector = selector_of(task.by, me.partition, n, seed)
     with KeptOutput(task.schema, selector, n, options, clock, is_inline=task.is_inline) as output:
@@ -212,9 +218,18 @@ def _settle(
             splits=splits,
             follows=task.follows,
             server=server,
-            sizes={part.subpartition: part.size for part in partition.subpartitions},
+            sizes=_sizes(task, partition),
         )
         task.reports.add([task_report])
+
+
+def _sizes(task: KeptProducerTask, partition: KeptPartition) -> dict[int, int]:
+    """Return the bytes for each consumer that there are rows for."""
+    sizes: dict[int, int] = {}
+    for part in partition.subpartitions:
+        consumer = part.subpartition // task.subpartitions_each
+        sizes[consumer] = sizes.get(consumer, 0) + part.size
+    return sizes
 
 
 def rows_of(task: KeptProducerTask, producer: int, output: KeptPartition) -> pa.RecordBatch:
@@ -223,16 +238,19 @@ def rows_of(task: KeptProducerTask, producer: int, output: KeptPartition) -> pa.
 
     parts = output.subpartitions
     numbers = [part.subpartition for part in parts]
-    keys = numbers if task.keys is None else [task.keys[number] for number in numbers]
+    partitions = [number // task.subpartitions_each for number in numbers]
+    keys = partitions if task.keys is None else [task.keys[number] for number in partitions]
     # An index has a checksum of each page, and batches that are the same give the same pages.
     digests = [zlib.crc32(part.index) if task.has_digests else None for part in parts]
+    # What combine leaves may depend on the order in which rows came, which may be another one in the next attempt.
+    is_counted = task.combine is None or task.has_digests
     locations = [(None, None) if task.is_stable else (part.file, part.index) for part in parts]
     columns = {
         "key": pa.array(keys, pa.int32()),
         "input": pa.array([task.input] * len(parts), pa.int32()),
         "producer": pa.array([producer] * len(parts), pa.int32()),
         "subpartition": pa.array(numbers, pa.int32()),
-        "rows": pa.array(output.rows, pa.int64()),
+        "rows": pa.array(output.rows if is_counted else [None] * len(parts), pa.int64()),
         "digest": pa.array(digests, pa.int64()),
         "file": pa.array([file for file, _ in locations], pa.string()),
         "pages": pa.array([index for _, index in locations], pa.binary()),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.address import ChannelAddress
+    from headgate.batches import BatchFunction
     from headgate.control.address import CoordinatorAddress
     from headgate.options import EnvironmentOptions
     from headgate.spark.tasks.kept_locations import Row
@@ -55,12 +56,14 @@ class KeptInput:
         schema: of the batches that were kept.
         driver: where to ask for the host of a producer; None if there are no hosts.
         order: in which a function gets the rows; None as they come.
+        combine: merges rows of a large partition before a function gets them; None if it gets all.
     """
 
     exchange: str
     schema: pa.Schema
     driver: CoordinatorAddress | None
     order: Order | None
+    combine: BatchFunction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +88,14 @@ class KeptReader(Closing):
 
     Args:
         reading: how it reads.
+        locations: exchange -> the locations of what its producers left, as other readers of the task know them.
     """
 
-    def __init__(self, reading: KeptReading) -> None:
+    def __init__(
+        self, reading: KeptReading, locations: dict[str, KeptLocations] | None = None
+    ) -> None:
         self._reading = reading
+        self._locations = {} if locations is None else locations
         if reading.hosts is not None:
             revive(reading.hosts, local_directories())
         self._environment = _environment(reading)
@@ -123,7 +130,10 @@ class KeptReader(Closing):
             SpillError: their file was cut off. Spark makes it again for the next attempt.
             ConnectError: a host cannot be reached. Spark makes what it served again for the next attempt, if it is gone.
         """
-        locations = KeptLocations(source.exchange, source.driver)
+        locations = self._locations.get(source.exchange)
+        if locations is None:
+            locations = KeptLocations(source.exchange, source.driver)
+            self._locations[source.exchange] = locations
         for piece in pieces:
             for group in _groups(map(locations.of, piece), self._reading.most_remote):
                 for subpartition in group:

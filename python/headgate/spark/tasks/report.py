@@ -47,6 +47,8 @@ class TaskReport:
         server: the host that serves what a producer left; None if all executors are on one host.
         edges: bytes for the consumers, as :func:`headgate.observe.edges.folded` returns them.
         edges_each: consumers that share a number in ``edges``.
+        calls: calls of reduce of a consumer that joins subpartitions by their sizes.
+        subpartitions: those with rows that these calls got.
         changed: rows that the last round of an iteration changed, if it knows.
     """
 
@@ -66,6 +68,8 @@ class TaskReport:
     server: HostAddress | None = None
     edges: Sequence[int] = ()
     edges_each: int = 1
+    calls: int = 0
+    subpartitions: int = 0
     changed: int = 0
 
 
@@ -101,7 +105,7 @@ def report(
         role: of the task.
         figures: rows, bytes and times of the task, as :class:`headgate.observe.record.Task` names them.
         sizes: bytes for each consumer that a producer has rows for.
-        **more: attributes of :class:`TaskReport` that only a producer has.
+        **more: attributes of :class:`TaskReport` that not every task has.
     """
     context = task_context()
     execution = context.getLocalProperty("spark.sql.execution.id")

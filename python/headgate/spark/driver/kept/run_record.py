@@ -7,11 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headgate.observe.edges import matrix
+from headgate.observe.numbers import size
 from headgate.observe.record import Run, Task
 from headgate.observe.stages import stages_of_exchange
 from headgate.observe.verdict import verdict_of_exchange
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headgate.observe.verdict import Feed
     from headgate.spark.driver.kept.runs import KeptRun, KeptRuns
     from headgate.spark.driver.kept.spark_tasks import RunningTask
@@ -68,6 +71,7 @@ def record_of(runs: KeptRuns, run: KeptRun, now: float, *, lists_tasks: bool = T
         made_again=run.made_again,
         failed_attempts=max(run.failures, spark.failed),
         failures=tuple(failures),
+        notices=tuple(_notices(run)),
         verdict=verdict_of_exchange(tasks, seconds, feed=feeds.pop() if len(feeds) == 1 else None),
         stages=stages_of_exchange(tasks),
         tasks=(*tasks, *(_unreported(role, task, started_at) for role, task in listed)),
@@ -81,6 +85,26 @@ def _feed(producer: TaskReport) -> Feed:
     if producer.follows:
         return "exchange"
     return "source" if producer.splits else "jvm"
+
+
+def _notices(run: KeptRun) -> Iterator[str]:
+    """Yield what the sizes of subpartitions have decided."""
+    consumers = list(run.consumers.values())
+    calls = sum(c.calls for c in consumers)
+    if calls:
+        subpartitions, read = (sum(map(of, consumers)) for of in (_subpartitions, _bytes))
+        yield (
+            f"{subpartitions:,} subpartitions with rows were joined into {calls:,} calls of reduce, of "
+            f"{size(read // calls)} on average"
+        )
+
+
+def _subpartitions(consumer: TaskReport) -> int:
+    return consumer.subpartitions
+
+
+def _bytes(consumer: TaskReport) -> int:
+    return consumer.record.bytes
 
 
 def _reported(report: TaskReport, run: KeptRun) -> Task:
