@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from headgate._arguments import function, one_of
-from headgate._arguments import names as names_of
 from headgate._kinds import kind_of
 from headgate.errors import HeadgateError, OptionError, SourceError, UnknownColumnError
 from headgate.source.api import (
@@ -24,7 +23,14 @@ from headgate.source.api import (
     SplitEnumerator,
     SplitEnumeratorContext,
 )
-from headgate.source.arguments import duration, refuse, size, whole_number
+from headgate.source.arguments import (
+    arrow_expression,
+    distinct_names,
+    duration,
+    refuse,
+    size,
+    whole_number,
+)
 from headgate.source.files.conform import RowFilter, plain_schema, select
 from headgate.source.files.csv_options import CsvOptions
 from headgate.source.files.enumerator import FileEnumerator, FileWork
@@ -117,10 +123,10 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
     ) -> None:
         self._files = Files(paths, filesystem)
         self._format = _format(format, csv)
-        self._columns = None if columns is None else _names(columns)
+        self._columns = None if columns is None else distinct_names(columns)
         if self._columns == ():
             raise refuse("columns", columns, "is empty", "one name or more")
-        self._filter = None if filter is None else _expression(filter)
+        self._filter = None if filter is None else arrow_expression(filter)
         if not isinstance(schema, pa.Schema | None):
             raise refuse(
                 "schema", schema, "is no Arrow schema", 'pyarrow.schema([("id", "int64")])'
@@ -246,7 +252,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         Raises:
             UnknownColumnError: this source has no such column.
         """
-        names = _names(columns)
+        names = distinct_names(columns)
         self._selected(self.schema, names)
         return self._changed(_columns=names) if names else None
 
@@ -270,7 +276,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         Raises:
             OptionError: the expression does not fit the columns.
         """
-        RowFilter(_expression(expression), self._all_columns())
+        RowFilter(arrow_expression(expression), self._all_columns())
         both = expression if self._filter is None else self._filter & expression
         return self._changed(_filter=both)
 
@@ -394,19 +400,3 @@ def _format(name: str, csv: CsvOptions | None) -> FileFormat:
         case _:
             takes = '"parquet" or "arrow" or "csv" or "json"'
             raise refuse("format", name, "is not a format of files", takes)
-
-
-def _expression(value: Any) -> pc.Expression:
-    import pyarrow.compute as pc  # noqa: PLC0415 - slow, and only filters need it
-
-    if not isinstance(value, pc.Expression):
-        takes = 'an expression such as pyarrow.compute.field("n") > 5'
-        raise refuse("filter", value, f"is {kind_of(value)}, not an Arrow expression", takes)
-    return value
-
-
-def _names(columns: Sequence[str]) -> tuple[str, ...]:
-    names = names_of("columns", columns)
-    if len(set(names)) != len(names):
-        raise refuse("columns", list(names), "names a column twice", "each column once")
-    return names
