@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from headgate._arguments import flag, path, whole_number
 from headgate._locations import MaskedPath
 from headgate.source.arguments import Texts, refuse
 from headgate.source.delta.table import DeltaTable
 from headgate.source.tables import TableSource
+from headgate.source.tables.choice import after_of, time_of
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -136,28 +137,3 @@ class DeltaSource(TableSource):
             batch_rows=texts.integer("batchRows"),
             discovery_interval=texts.text("discoveryInterval"),
         )
-
-
-def after_of(text: str) -> int | str:
-    """Return a version, or "latest".
-
-    Raises:
-        ValueError: the text is neither.
-    """
-    return text if text == "latest" else int(text)
-
-
-def time_of(value: Any) -> datetime:
-    """Return a point in time.
-
-    Raises:
-        OptionError: the value is none, or has no zone.
-    """
-    takes = 'a datetime with a zone, or "2026-01-31T12:00:00Z"'
-    try:
-        time = datetime.fromisoformat(value) if isinstance(value, str) else value
-    except ValueError:
-        raise refuse("timestamp", value, "is no time", takes) from None
-    if not isinstance(time, datetime) or time.tzinfo is None:
-        raise refuse("timestamp", value, "is no time with a zone", takes)
-    return time
