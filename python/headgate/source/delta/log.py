@@ -90,6 +90,12 @@ def read_commit(files: Files, root: str, version: int) -> Commit | None:
     return commit
 
 
+def has_commit(files: Files, root: str, version: int) -> bool:
+    """Return True if the commit of a version is there."""
+    info = files.filesystem.get_file_info(_path(root, version))
+    return bool(info.type == pafs.FileType.File)
+
+
 def first_commit(files: Files, root: str) -> int | None:
     """Return the first version whose commit is still there; None if there is none."""
     selector = pafs.FileSelector(f"{root}/_delta_log", allow_not_found=True)

@@ -11,7 +11,7 @@ from headgate._locations import MaskedPath
 from headgate.source.arguments import Texts, refuse
 from headgate.source.delta.table import DeltaTable
 from headgate.source.tables import TableSource
-from headgate.source.tables.choice import after_of, time_of
+from headgate.source.tables.choice import after_of, need, time_of
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -57,6 +57,7 @@ class DeltaSource(TableSource):
 
     Raises:
         OptionError: an argument is outside its limits, or contradicts another one.
+        PackageNotFound: deltalake is not installed.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class DeltaSource(TableSource):
         batch_rows: int | None = None,
         discovery_interval: str | float | None = None,
     ) -> None:
+        need("deltalake", "delta", self)
         if version is not None:
             whole_number("version", version, 0)
             if timestamp is not None:

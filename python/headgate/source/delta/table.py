@@ -15,7 +15,7 @@ import pyarrow.types as pt
 from headgate._error import masked
 from headgate._locations import from_uri, is_uri
 from headgate.errors import NotBuiltError, SourceError
-from headgate.source.delta.log import Commit, commits, first_commit, read_commit
+from headgate.source.delta.log import Commit, commits, first_commit, has_commit, read_commit
 from headgate.source.delta.protocol import check_protocol, table_schema, unread_columns
 from headgate.source.files.listing import Files
 from headgate.source.tables.pruning import has_bounds
@@ -145,24 +145,39 @@ class DeltaTable(Table):
         """Return the files that versions have added; see :meth:`Table.changes`."""
         files: list[TableFile] = []
         version = after
-        if pinned.latest < after:
-            raise SourceError(
-                f"{self.name} is at version {pinned.latest}, and version {after} was read already",
-                remedy=f"the table as it was · {_ANEW}",
-            )
         for commit in commits(pinned.files, self._root(pinned), after, until):
             self._check(commit, pinned)
             files += self._of_commit(commit, pinned)
             version = commit.version
-        if version == after < min(pinned.latest, pinned.latest if until is None else until):
-            first = first_commit(pinned.files, self._root(pinned))
+        if version == after != until:
+            self._check_log(pinned, after)
+        return version, files
+
+    def _check_log(self, pinned: Pinned, after: int) -> None:
+        """Check that a version is the newest, if no commit follows it.
+
+        Raises:
+            SourceError: the next one was removed from the log, or the table has fewer versions than it had.
+        """
+        root = self._root(pinned)
+        if after >= 0 and has_commit(pinned.files, root, after):
+            return
+        first = first_commit(pinned.files, root)
+        if first == after + 1:
+            return  # It came after the look for it.
+        if first is not None and first <= after:
+            raise SourceError(
+                f"{self.name} does not have version {after} any more, which was read already",
+                have=f"version {first} is the first one",
+                remedy=f"the table as it was · {_ANEW}",
+            )
+        if pinned.latest > after or first is not None:
             raise SourceError(
                 f"the log of {self.name} does not have version {after + 1} any more",
                 asked=f"the versions after {after}",
-                have=f"versions {first} to {pinned.latest}",
+                have=f"version {first} is the first one" if first is not None else "no commits",
                 remedy=f"{_ANEW} · a longer delta.logRetentionDuration",
             )
-        return version, files
 
     def _check(self, commit: Commit, pinned: Pinned) -> None:
         """Refuse a version that this source, as it is, cannot read.

@@ -12,7 +12,7 @@ from headgate._kinds import kind_of
 from headgate.source.arguments import Texts, refuse
 from headgate.source.iceberg.table import IcebergTable
 from headgate.source.tables import TableSource
-from headgate.source.tables.choice import after_of, time_of
+from headgate.source.tables.choice import after_of, need, time_of
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -55,6 +55,7 @@ class IcebergSource(TableSource):
 
     Raises:
         OptionError: an argument is outside its limits, or contradicts another one.
+        PackageNotFound: pyiceberg is not installed.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class IcebergSource(TableSource):
         batch_rows: int | None = None,
         discovery_interval: str | float | None = None,
     ) -> None:
+        need("pyiceberg", "iceberg", self)
         if not isinstance(catalog, str | Mapping | None):
             takes = 'the name of a catalog, or {"type": "sql", "uri": ...}'
             raise refuse("catalog", catalog, f"is {kind_of(catalog)}", takes)

@@ -1,11 +1,28 @@
-"""The choice of a version, by number or time."""
+"""Arguments of sources of tables: the choice of a version, by number or time."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from importlib.util import find_spec
 from typing import Any
 
+from headgate.errors import PackageNotFound
 from headgate.source.arguments import refuse
+
+
+def need(package: str, extra: str, source: object) -> None:
+    """Check that a package is installed where a source is made; its readers do without.
+
+    Raises:
+        PackageNotFound: it is not.
+    """
+    if find_spec(package) is None:
+        name = type(source).__name__
+        raise PackageNotFound(
+            f"{name} needs {package}, which is not installed",
+            asked=f"{name}(...)",
+            remedy=f'pip install "headgate[{extra}]" · pip install {package}',
+        )
 
 
 def after_of(text: str) -> int | str:

@@ -1,0 +1,333 @@
+"""Snapshots of Iceberg tables have the rows that PyIceberg reads; what is not known is refused by its name."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import shutil
+import tempfile
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table.name_mapping import create_mapping_from_schema
+from pyiceberg.types import DateType, DecimalType, DoubleType, LongType, UUIDType
+from tests.kit.contexts import table_of
+from tests.kit.tables import sorted_rows
+
+from headgate.errors import NotBuiltError, OptionError, SourceError
+from headgate.source import plan_splits, read
+from headgate.source.iceberg import IcebergSource
+from headgate.source.registry import source_from_options
+from headgate.source.testing import SourceTestBase
+
+UTC = dt.UTC
+
+
+class Warehouse:
+    """A catalog in a file of SQLite, with one table."""
+
+    def __init__(self, folder):
+        self.properties = {
+            "type": "sql",
+            "uri": f"sqlite:///{folder}/catalog.db",
+            "warehouse": f"file://{folder}/tables",
+        }
+        self.catalog = SqlCatalog("headgate", **self.properties)
+        self.catalog.create_namespace("db")
+
+    def make(self, table, *partitions, **options):
+        made = self.catalog.create_table("db.t", table.schema, **options)
+        if partitions:
+            with made.update_spec() as spec:
+                for name in partitions:
+                    spec.add_identity(name)
+        self.table.append(table)
+        return self
+
+    @property
+    def table(self):
+        return self.catalog.load_table("db.t")
+
+    def source(self, **options):
+        return IcebergSource("db.t", catalog=self.properties, **options)
+
+    def close(self):
+        self.catalog.engine.dispose()
+
+
+@pytest.fixture
+def warehouse(tmp_path):
+    made = Warehouse(tmp_path)
+    yield made
+    made.close()
+
+
+def rows(source, **options):
+    return table_of(source, list(read(source, **options)))
+
+
+def same(found, wanted):
+    assert found.column_names == wanted.column_names
+    assert sorted_rows(found) == sorted_rows(wanted)
+
+
+PARTS = ["a b/%é", "x", None, "y=z"]
+
+
+def some(first, count, part=0):
+    numbers = range(first, first + count)
+    return pa.table(
+        {
+            "n": pa.array(numbers, pa.int32()),
+            "s": [None if n % 5 == 3 else f"r{n}" for n in numbers],
+            "x": pa.array([float("nan") if n % 7 == 6 else n / 2 for n in numbers], pa.float32()),
+            "d": pa.array([dt.date(2020, 1, 1) + dt.timedelta(n) for n in numbers]),
+            "at": pa.array(
+                [dt.datetime(2020, 1, 1, n % 24, tzinfo=UTC) for n in numbers],
+                pa.timestamp("us", "UTC"),
+            ),
+            "price": pa.array([decimal.Decimal(n) / 4 for n in numbers], pa.decimal128(9, 2)),
+            "part": pa.array([PARTS[(n + part) % 4] for n in numbers], pa.string()),
+        }
+    )
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(0, 30)),
+        st.tuples(st.just("delete"), st.integers(0, 30)),
+        st.tuples(st.just("overwrite"), st.integers(1, 10)),
+        st.tuples(st.just("columns"), st.just(0)),
+        st.tuples(st.just("partition"), st.just(0)),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+def step(table, kind, number):
+    names = {field.field_id: field.name for field in table.schema().fields}
+    match kind:
+        case "append" | "overwrite":
+            fresh = some(number, 6, number)
+            fresh = fresh.rename_columns(
+                [names[place + 1] for place in range(len(fresh.column_names))]
+            )
+            arrow = table.schema().as_arrow()
+            fresh = pa.table(
+                {name: fresh[name].cast(arrow.field(name).type) for name in fresh.column_names}
+            )
+            getattr(table, kind)(fresh)
+        case "delete":
+            table.delete(f"{names[1]} >= {number} and {names[1]} < {number + 4}")
+        case "columns" if "n" in names.values():
+            with table.update_schema() as change:
+                change.update_column("n", LongType())
+                change.update_column("x", DoubleType())
+                change.update_column("price", DecimalType(18, 2))
+                change.rename_column("s", "text")
+                change.rename_column("n", "number")
+            with table.update_schema() as change:
+                change.add_column("s", DateType())
+                change.move_first("s")
+        case "partition":
+            with table.update_spec() as spec:
+                if len(table.spec().fields) < 2:
+                    spec.add_identity(names[4])
+
+
+CONDITIONS = {
+    "part = 'x' and d < date '2020-01-12'": (pc.field("part") == "x")
+    & (pc.field("d") < dt.date(2020, 1, 12)),
+    "part is null or price > 3": pc.field("part").is_null()
+    | (pc.field("price") > decimal.Decimal(3)),
+    "x > 2.5": (pc.field("x") > 2.5) | pc.is_nan(pc.field("x")),
+}
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps=STEPS, condition=st.sampled_from([None, *CONDITIONS]), data=st.data())
+def test_each_snapshot_has_the_rows_of_pyiceberg(tmp_path_factory, steps, condition, data):
+    warehouse = Warehouse(tmp_path_factory.mktemp("iceberg")).make(some(0, 20), "part")
+    for kind, number in steps:
+        step(warehouse.table, kind, number)
+    chosen = data.draw(
+        st.sampled_from([None, *(each.snapshot_id for each in warehouse.table.snapshots())])
+    )
+    wanted = warehouse.table.scan(snapshot_id=chosen).to_arrow()
+    options = {}
+    if condition is not None:
+        options["filter"] = CONDITIONS[condition]
+        wanted = duckdb.sql(f"select * from wanted where {condition}").to_arrow_table()
+    same(rows(warehouse.source(snapshot_id=chosen, split_size=1, **options), parallelism=2), wanted)
+    warehouse.close()
+
+
+def test_fields_inside_of_columns_are_found_by_their_ids(warehouse):
+    inner = pa.struct([("x", pa.int64()), ("y", pa.string())])
+    items = pa.list_(pa.struct([("p", pa.int64()), ("q", pa.string())]))
+    schema = pa.schema(
+        [("id", pa.int64()), ("c", inner), ("l", items), ("m", pa.map_(pa.string(), inner))]
+    )
+    first = [
+        {
+            "id": 1,
+            "c": {"x": 1, "y": "a"},
+            "l": [{"p": 1, "q": "b"}, None],
+            "m": [("k", {"x": 5, "y": "c"})],
+        },
+        {"id": 2, "c": None, "l": [], "m": []},
+    ]
+    warehouse.make(pa.Table.from_pylist(first, schema))
+    with warehouse.table.update_schema() as change:
+        change.rename_column("c.x", "xx")
+        change.delete_column("c.y")
+        change.add_column(("c", "y"), LongType())
+        change.rename_column("l.element.p", "pp")
+        change.rename_column("m.value.x", "z")
+    found = rows(warehouse.source())
+    same(found, warehouse.table.scan().to_arrow())
+    assert found.to_pylist()[0] == {
+        "id": 1,
+        "c": {"xx": 1, "y": None},
+        "l": [{"pp": 1, "q": "b"}, None],
+        "m": [("k", {"z": 5, "y": "c"})],
+    }
+
+
+def test_files_without_ids_are_read_by_the_mapping_of_names(warehouse, tmp_path):
+    warehouse.make(some(0, 3))
+    table = warehouse.table
+    with table.transaction() as change:
+        change.set_properties(
+            **{
+                "schema.name-mapping.default": create_mapping_from_schema(
+                    table.schema()
+                ).model_dump_json()
+            }
+        )
+    pq.write_table(some(50, 5), tmp_path / "added.parquet")
+    warehouse.table.add_files([f"file://{tmp_path}/added.parquet"])
+    with warehouse.table.update_schema() as change:
+        change.rename_column("s", "text")
+    found = rows(warehouse.source())
+    same(found, warehouse.table.scan().to_arrow())
+    assert found.num_rows == 8
+
+
+def test_files_that_no_row_can_be_of_are_not_read(warehouse):
+    warehouse.make(some(0, 10), "part")
+    for first in range(10, 50, 10):
+        warehouse.table.append(some(first, 10))
+
+    def splits(**options):
+        return len(plan_splits(warehouse.source(**options)).splits)
+
+    assert splits() == 20
+    assert splits(filter=pc.field("n") < 15) == 8
+    assert splits(filter=pc.field("s") == "r7") < 20
+    assert splits(filter=pc.field("at") > pa.scalar(dt.datetime(2030, 1, 1, tzinfo=UTC))) == 0
+    assert splits(filter=pc.field("x") > 1e9) == 20, "limits say nothing of NaN"
+
+
+def test_snapshots_times_and_branches(warehouse):
+    warehouse.make(some(0, 4))
+    first = warehouse.table.current_snapshot()
+    warehouse.table.manage_snapshots().create_tag(first.snapshot_id, "old").commit()
+    warehouse.table.append(some(4, 4))
+    at = dt.datetime.fromtimestamp(first.timestamp_ms / 1000, UTC)
+    for options, count in (
+        ({}, 8),
+        ({"snapshot_id": first.snapshot_id}, 4),
+        ({"timestamp": at}, 4),
+        ({"ref": "old"}, 4),
+        ({"ref": "main"}, 8),
+        ({"after": first.snapshot_id}, 4),
+        ({"after": -1}, 8),
+        ({"after": "latest"}, 0),
+    ):
+        assert rows(warehouse.source(**options)).num_rows == count, options
+    static = IcebergSource(warehouse.table.metadata_location)
+    assert rows(static).num_rows == 8
+    for options, words in (
+        ({"snapshot_id": 5}, "no snapshot 5"),
+        ({"timestamp": "2001-01-01T00:00:00Z"}, "no snapshot 2001"),
+        ({"ref": "nothing"}, "no branch or tag 'nothing'"),
+        ({"after": 5}, "does not have snapshot 5 any more"),
+    ):
+        with pytest.raises(SourceError, match=words):
+            rows(warehouse.source(**options))
+    for options in (
+        {"snapshot_id": 1, "ref": "old"},
+        {"snapshot_id": 1, "after": 1},
+        {"catalog": 5},
+    ):
+        with pytest.raises(OptionError):
+            IcebergSource("db.t", **options)
+    with pytest.raises(OptionError, match="nothing new appears"):
+        IcebergSource(warehouse.table.metadata_location, discovery_interval=1)
+    with pytest.raises(SourceError, match="cannot be loaded"):
+        rows(IcebergSource("db.nothing", catalog=warehouse.properties))
+
+
+def test_a_table_without_a_snapshot_is_empty(warehouse):
+    warehouse.catalog.create_table("db.t", some(0, 1).schema)
+    assert rows(warehouse.source()).num_rows == 0
+
+
+def test_types_that_are_not_known_are_refused_unless_they_are_left_out(warehouse):
+    warehouse.make(some(0, 2))
+    with warehouse.table.update_schema() as change:
+        change.add_column("key", UUIDType())
+    with pytest.raises(NotBuiltError, match="has the type uuid") as caught:
+        warehouse.source().schema  # noqa: B018
+    assert "columns=['n'" in caught.value.remedy
+    assert rows(warehouse.source(columns=["n"])).num_rows == 2
+
+
+def test_a_file_of_another_format_is_refused(warehouse, monkeypatch):
+    warehouse.make(some(0, 2))
+    task = next(iter(warehouse.table.scan().plan_files()))
+    monkeypatch.setattr(type(task.file), "file_format", type(task.file.file_format).ORC)
+    with pytest.raises(NotBuiltError, match="a data file that is ORC"):
+        rows(warehouse.source())
+
+
+def test_options(warehouse):
+    warehouse.make(some(0, 5))
+    catalog = {f"catalog.{name}": text for name, text in warehouse.properties.items()}
+    source = source_from_options(
+        {"source": "iceberg", "table": "db.t", "columns": "n,part", **catalog}
+    )
+    assert rows(source).num_rows == 5
+    assert "sqlite" not in repr(source._table)
+    for wrong in ({}, {"table": "db.t", "format": "x"}, {"table": "db.t", "after": "soon"}):
+        with pytest.raises(OptionError):
+            source_from_options({"source": "iceberg", **wrong})
+
+
+class TestContract(SourceTestBase):
+    """A table with partitions."""
+
+    @classmethod
+    def setup_class(cls):
+        cls.folder = tempfile.mkdtemp(prefix="headgate-")
+        cls.warehouse = Warehouse(cls.folder).make(some(0, 40), "part")
+        cls.warehouse.table.append(some(40, 20))
+
+    @classmethod
+    def teardown_class(cls):
+        cls.warehouse.close()
+        shutil.rmtree(cls.folder)
+
+    def create_source(self):
+        return self.warehouse.source(batch_rows=3, columns=["n", "s", "part", "d"])
+
+    def expected_records(self):
+        return some(0, 60).select(["n", "s", "part", "d"])
