@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from tests.kit.tables import sorted_rows
 from tests.source.test_iceberg import Warehouse
 
-from headgate.errors import NotBuiltError, SourceError
+from headgate.errors import SourceError
 from headgate.source import plan_splits, read_splits
 from headgate.source.delta import DeltaSource
 
@@ -203,7 +203,7 @@ def test_an_unknown_action_of_the_log_is_refused_by_its_name(tmp_path):
     lake.append(numbers(5))
     log = tmp_path / "table" / "_delta_log" / f"{1:020}.json"
     log.write_text(log.read_text() + "\n" + json.dumps({"futureAction": {}}))
-    with pytest.raises(NotBuiltError, match="'futureAction'"):
+    with pytest.raises(SourceError, match="'futureAction'"):
         job.run()
 
 

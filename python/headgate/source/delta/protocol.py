@@ -11,7 +11,7 @@ import pyarrow.types as pt
 
 from headgate._nested import with_inner
 from headgate.errors import NotBuiltError
-from headgate.source.tables.columns import keyed
+from headgate.source.tables.columns import keyed, nullable_inside
 
 #: Features of readers that are read. All others are refused by their names.
 READ: Final = frozenset(
@@ -68,7 +68,9 @@ def table_schema(text: str, configuration: Mapping[str, str]) -> pa.Schema:
     if mode not in {"none", "name", "id"}:
         raise NotBuiltError(f"{_MODE}={mode!r} is not known", have="none, name, id", remedy=_SPARK)
     schema = pa.schema(Schema.from_json(text).to_arrow())
-    return pa.schema([_keyed(field, mode) for field in schema])
+    return pa.schema(
+        [_keyed(field.with_type(nullable_inside(field.type)), mode) for field in schema]
+    )
 
 
 def unread_columns(text: str, partitions: Iterable[str], schema: pa.Schema) -> dict[str, str]:
@@ -113,5 +115,5 @@ def _keyed(field: pa.Field, mode: str) -> pa.Field:
         part = b"delta.columnMapping." + (b"id" if mode == "id" else b"physicalName")
         if part in entries:
             key = ("#" if mode == "id" else "") + entries[part].decode()
-    inner = with_inner(field.type, lambda child: _keyed(child, mode).with_nullable(True))
+    inner = with_inner(field.type, lambda child: _keyed(child, mode))
     return keyed(field.with_type(inner), key)

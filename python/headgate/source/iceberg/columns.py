@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from headgate._nested import with_inner
-from headgate.source.tables.columns import keyed
+from headgate.source.tables.columns import keyed, nullable_inside
 from headgate.source.tables.pruning import has_bounds
 from headgate.source.tables.table import ColumnBounds
 
@@ -34,7 +34,7 @@ def table_schema(schema: Any) -> tuple[pa.Schema, dict[str, str]]:
         if problem:
             unread[each.name] = problem
         else:
-            kind = _keyed_inside(schema_to_pyarrow(each.field_type))
+            kind = _keyed_inside(nullable_inside(schema_to_pyarrow(each.field_type)))
         fields.append(keyed(pa.field(each.name, kind, not each.required), f"#{each.field_id}"))
     return pa.schema(fields), unread
 
@@ -123,5 +123,4 @@ def _keyed_inside(kind: Any) -> pa.DataType:
 
 def _keyed_field(field: pa.Field) -> pa.Field:
     number = field.metadata[b"PARQUET:field_id"].decode()
-    inner = field.with_type(_keyed_inside(field.type)).with_nullable(True)
-    return keyed(inner, f"#{number}")
+    return keyed(field.with_type(_keyed_inside(field.type)), f"#{number}")

@@ -27,6 +27,14 @@ def keyed(field: pa.Field, key: str) -> pa.Field:
     return field.with_metadata({_KEY: key})
 
 
+def nullable_inside(kind: Any) -> pa.DataType:
+    """Return a type whose inner fields may be null, since a file may lack them; the keys of maps stay as they are."""
+    if pt.is_map(kind):
+        key = kind.key_field.with_type(nullable_inside(kind.key_type))
+        return pa.map_(key, _nullable(kind.item_field))
+    return with_inner(kind, _nullable)
+
+
 def plain_types(schema: pa.Schema) -> pa.Schema:
     """Return a schema of a table without keys."""
     return pa.schema([_plain(field) for field in schema])
@@ -189,6 +197,10 @@ def _of_map(keys: Change | None, items: Change | None) -> Change:
 def _from_first(column: pa.Array) -> pa.Array:
     """Return a column whose buffers begin with its first value."""
     return column if column.offset == 0 else pa.concat_arrays([column, column.slice(0, 0)])
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    return field.with_type(nullable_inside(field.type)).with_nullable(True)
 
 
 def _is_list(kind: Any) -> bool:
