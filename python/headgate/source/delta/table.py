@@ -129,7 +129,7 @@ class DeltaTable(Table):
                     actions["size_bytes"][row].as_py(),
                     pinned.version,
                     {**partitions[row], **extra},
-                    masks.pop(_last(raw), ""),
+                    masks.pop(unquote(raw), ""),
                     bounds[row],
                 )
             )
@@ -330,15 +330,15 @@ class DeltaTable(Table):
         return version
 
     def _masks(self, table: Any) -> dict[str, str]:
-        """Return the rows that are kept, by the names of files with deletion vectors."""
+        """Return the rows that are kept, by the paths in the log of files with deletion vectors."""
         if "deletionVectors" not in (table.protocol().reader_features or ()):
             return {}
-        masks = {}
+        masks, folder = {}, f"{table.table_uri.rstrip('/')}/"
         for batch in table.deletion_vectors():
             rows = pa.record_batch(batch)
             for path, kept in zip(rows["filepath"], rows["selection_vector"], strict=True):
                 mask = kept.values.cast(pa.bool_()).fill_null(True)
-                masks[_last(path.as_py())] = encoded(mask)
+                masks[unquote(path.as_py().removeprefix(folder))] = encoded(mask)
         return masks
 
     def _path(self, raw: str, pinned: Pinned) -> str:
@@ -366,11 +366,6 @@ class DeltaTable(Table):
             remedy="alter table ... set tblproperties (delta.enableChangeDataFeed = true), "
             "and after= a version that has it · changes=False",
         )
-
-
-def _last(path: str) -> str:
-    """Return the path of a file below its table as far as it names the file: its last part."""
-    return unquote(path.rpartition("/")[2])
 
 
 def _logical(schema: pa.Schema) -> dict[str, str]:

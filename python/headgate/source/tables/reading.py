@@ -186,23 +186,24 @@ class TableReading:
             )
         footer = Footer.of(files, path, size)
         schema = with_ids(footer.schema, pinned.names)
-        columns = projection(schema, self._wanted, path)
         fixed = constants(values, self._read, path)
-        if not pinned.replaces:
-            fixed = {name: value for name, value in fixed.items() if name not in columns.stored}
-        names = {stored for name, stored in columns.stored.items() if name not in fixed}
+        replaced = fixed if pinned.replaces else ()
+        wanted = pa.schema([field for field in self._wanted if field.name not in replaced])
+        columns = projection(schema, wanted, path)
+        fixed = {name: value for name, value in fixed.items() if name not in columns.stored}
+        names = set(columns.stored.values())
         stored = pa.schema([field for field in footer.schema if field.name in names])
-        planning = Planning(
-            stored.names, self._schema, self._safe_filter(columns, fixed), limit, limit, fixed
-        )
+        row_filter = self._filter_of(columns.stored, footer.schema.names)
+        planning = Planning(stored.names, self._schema, row_filter, limit, limit, fixed)
         pieces = ParquetFormat().plan(files, ListedFile(path, size, None), planning)
         return _Opened(footer, columns, stored, fixed, pieces)
 
-    def _safe_filter(
-        self, columns: Projection, fixed: Mapping[str, pa.Scalar]
-    ) -> pc.Expression | None:
-        """Return the filter if its columns are those of the same names in the file."""
-        safe = all(columns.stored.get(name) == name and name not in fixed for name in self.filtered)
+    def _filter_of(self, stored: Mapping[str, str], names: Sequence[str]) -> pc.Expression | None:
+        """Return the filter if each name in it means the file's column of that name, or one that the file lacks."""
+        safe = all(
+            stored.get(name) == name or (name not in stored and name not in names)
+            for name in self.filtered
+        )
         return self._filter if safe else None
 
 
