@@ -151,7 +151,7 @@ CONDITIONS = {
 }
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=STEPS, condition=st.sampled_from([None, *CONDITIONS]), data=st.data())
 def test_each_snapshot_has_the_rows_of_pyiceberg(tmp_path_factory, steps, condition, data):
     warehouse = Warehouse(tmp_path_factory.mktemp("iceberg")).make(some(0, 20), "part")

@@ -79,10 +79,12 @@ class DeltaTable(Table):
             SourceError: there is no such table or version.
             NotBuiltError: the table has features that are not read.
         """
-        table = self._open()
-        latest = int(table.version())
         files = Files(self.path, self.filesystem)
-        chosen = latest if self.version is None else self._chosen(table, files)
+        only = self.version if isinstance(self.version, int) and not self.follows else None
+        table = self._open(only)
+        chosen = latest = int(table.version())
+        if self.version is not None and only is None:
+            chosen = self._chosen(files)
         if not self.follows and chosen != latest:
             table = self._open(chosen)
         metadata = table.metadata()
@@ -305,10 +307,11 @@ class DeltaTable(Table):
         check_protocol(self.name, protocol.min_reader_version, protocol.reader_features)
         return table
 
-    def _chosen(self, table: Any, files: Files) -> int:
+    def _chosen(self, files: Files) -> int:
         """Return the version that was chosen by number or time."""
         if isinstance(self.version, int):
             return int(self._open(self.version).version())
+        table = self._open()
         from deltalake.exceptions import DeltaError  # noqa: PLC0415 - optional
 
         assert self.version is not None  # noqa: S101 - callers have checked
