@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import json
 import pickle
 import shutil
+import struct
 from pathlib import Path
 
 import duckdb
@@ -15,6 +17,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyroaring import BitMap
 from tests.kit.contexts import table_of
 from tests.kit.tables import sorted_rows
 
@@ -35,7 +38,10 @@ def rows(source, **options):
 
 def by_engine(path, version=None):
     """Return the rows of a version as deltalake's engine reads them."""
-    return pa.table(DeltaTable(str(path), version=version).scan().read_all())
+    table = pa.table(DeltaTable(str(path), version=version).scan().read_all())
+    views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    kinds = [field.with_type(views.get(field.type, field.type)) for field in table.schema]
+    return table.cast(pa.schema(kinds))
 
 
 def same(found, wanted):
@@ -148,6 +154,64 @@ def test_files_that_no_row_can_be_of_are_not_read(tmp_path):
     assert splits(filter=pc.field("s") > "r9") < 20
     assert splits(filter=pc.field("d") > dt.date(2030, 1, 1)) == 0
     assert splits(filter=pc.field("x") > 1e9) == 20, "limits say nothing of NaN"
+
+
+#: Alphabets of base 85: of Python, and of Delta (Z85).
+B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+
+
+def deletion_vector(positions):
+    bits = struct.pack("<iqi", 1681511377, 1, 0) + BitMap(positions).serialize()
+    bits += b"\0" * (-len(bits) % 4)
+    text = base64.b85encode(bits).translate(bytes.maketrans(B85, Z85)).decode()
+    return {
+        "storageType": "i",
+        "pathOrInlineDv": text,
+        "sizeInBytes": len(bits),
+        "cardinality": len(positions),
+    }
+
+
+def commit(path, *actions):
+    version = DeltaTable(path).version() + 1
+    info = {"commitInfo": {"timestamp": 1, "operation": "DELETE"}}
+    lines = map(json.dumps, (info, *actions))
+    Path(path, "_delta_log", f"{version:020}.json").write_text("\n".join(lines))
+
+
+def deleted_by_vectors(path, positions):
+    """Commit a deletion vector for each file of a table, of the file's rows at some positions."""
+    log = Path(path, "_delta_log", f"{0:020}.json").read_text().splitlines()
+    adds = [line["add"] for line in map(json.loads, log) if "add" in line]
+    kept = ("path", "partitionValues", "size")
+    fresh = {"deletionTimestamp": 1, "dataChange": True, "extendedFileMetadata": True}
+    removes = [{**fresh, **{name: add[name] for name in kept}} for add in adds]
+    vectors = [{**add, "deletionVector": deletion_vector(positions)} for add in adds]
+    commit(path, *({"remove": each} for each in removes), *({"add": each} for each in vectors))
+
+
+@pytest.mark.parametrize("positions", [[0], [3, 4, 5, 11, 24], range(25)])
+def test_rows_under_deletion_vectors_are_left_out(tmp_path, positions):
+    path = str(tmp_path / "té st")
+    properties = {"delta.enableDeletionVectors": "true"}
+    write_deltalake(path, some(0, 100, 0), partition_by=["part"], configuration=properties)
+    deleted_by_vectors(path, positions)
+    wanted = by_engine(path)
+    assert wanted.num_rows == 100 - 4 * len(positions)
+    same(rows(DeltaSource(path, batch_rows=2), parallelism=2), wanted)
+    some_rows = DeltaSource(path, filter=pc.field("n") < 50, split_size=1)
+    same(rows(some_rows), wanted.filter(pc.field("n") < 50))
+    assert rows(DeltaSource(path, version=0)).num_rows == 100
+
+
+def test_changes_under_deletion_vectors_are_refused(tmp_path):
+    path = str(tmp_path)
+    properties = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
+    write_deltalake(path, some(0, 20, 0), configuration=properties)
+    deleted_by_vectors(path, [1])
+    with pytest.raises(SourceError, match="under a deletion vector"):
+        rows(DeltaSource(path, changes=True, after=-1))
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import json
 import shutil
+import struct
 import tempfile
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -15,8 +18,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.table.name_mapping import create_mapping_from_schema
+from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, DecimalType, DoubleType, LongType, UUIDType
+from pyroaring import BitMap
 from tests.kit.contexts import table_of
 from tests.kit.tables import sorted_rows
 
@@ -199,6 +206,63 @@ def test_fields_inside_of_columns_are_found_by_their_ids(warehouse):
         "l": [{"pp": 1, "q": "b"}, None],
         "m": [("k", {"z": 5, "y": "c"})],
     }
+
+
+def positions_file(folder, positions):
+    """Write positional deletes, and return what a manifest says of their file."""
+    path = f"{folder}/deletes-{len(positions)}.parquet"
+    pq.write_table(pa.Table.from_pylist(positions), path)
+    return delete_file(path, FileFormat.PARQUET)
+
+
+def vectors_file(folder, positions):
+    """Write a deletion vector for each data file, and return what a manifest says of their file."""
+    data, blobs = b"PFA1", []
+    for location in sorted({each["file_path"] for each in positions}):
+        bits = BitMap(each["pos"] for each in positions if each["file_path"] == location)
+        vector = struct.pack("<qi", 1, 0) + bits.serialize()
+        blob = struct.pack(">i", len(vector) + 4) + b"\xd1\xd3\x39\x64" + vector + bytes(4)
+        of_blob = {"type": "deletion-vector-v1", "fields": [], "snapshot-id": -1}
+        of_blob |= {"sequence-number": -1, "offset": len(data), "length": len(blob)}
+        names = {"referenced-data-file": location, "cardinality": str(len(bits))}
+        blobs.append({**of_blob, "properties": names})
+        data += blob
+    footer = json.dumps({"blobs": blobs, "properties": {}}).encode()
+    data += b"PFA1" + footer + struct.pack("<i", len(footer)) + bytes(4) + b"PFA1"
+    Path(folder, "vectors.puffin").write_bytes(data)
+    return delete_file(f"{folder}/vectors.puffin", FileFormat.PUFFIN)
+
+
+def delete_file(path, form):
+    return DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=f"file://{path}",
+        file_format=form,
+        partition=Record(),
+        record_count=1,
+        file_size_in_bytes=1,
+    )
+
+
+@pytest.mark.parametrize("write", [positions_file, vectors_file])
+def test_rows_that_are_deleted_by_positions_are_left_out(warehouse, tmp_path, monkeypatch, write):
+    """PyIceberg writes no such deletes, so its plan is given them; it reads them by itself."""
+    warehouse.make(some(0, 60), "part")
+    plan = DataScan.plan_files
+    locations = [task.file.file_path for task in plan(warehouse.table.scan())]
+    pairs = [(each, place) for each in locations[:3] for place in (0, 1, 7, 14)]
+    deletes = [write(tmp_path, [{"file_path": each, "pos": place} for each, place in pairs])]
+    if write is positions_file:
+        deletes.append(write(tmp_path, [{"file_path": locations[0], "pos": 5}]))
+
+    def planned(scan):
+        return [FileScanTask(task.file, set(deletes), task.residual) for task in plan(scan)]
+
+    monkeypatch.setattr(DataScan, "plan_files", planned)
+    wanted = warehouse.table.scan().to_arrow()
+    assert wanted.num_rows == 60 - 12 - (len(deletes) - 1)
+    same(rows(warehouse.source(batch_rows=2), parallelism=2), wanted)
+    same(rows(warehouse.source(filter=pc.field("n") < 30)), wanted.filter(pc.field("n") < 30))
 
 
 def test_files_without_ids_are_read_by_the_mapping_of_names(warehouse, tmp_path):
