@@ -44,9 +44,9 @@ def by_engine(path, version=None):
     return table.cast(pa.schema(kinds))
 
 
-def same(found, wanted):
-    assert found.column_names == wanted.column_names
-    assert sorted_rows(found) == sorted_rows(wanted.cast(found.schema))
+def same(actual, wanted):
+    assert actual.column_names == wanted.column_names
+    assert sorted_rows(actual) == sorted_rows(wanted.cast(actual.schema))
 
 
 STEPS = st.lists(
@@ -76,7 +76,7 @@ FILTERS = st.sampled_from(
 PARTS = ["a b/%é", "x", None, "y=z"]
 
 
-def some(first, count, part):
+def orders(first, count, part):
     numbers = range(first, first + count)
     return pa.table(
         {
@@ -93,17 +93,17 @@ def step(path, kind, first, part):
     table = DeltaTable(path)
     match kind:
         case "append":
-            write_deltalake(path, some(first, 7, part), mode="append")
+            write_deltalake(path, orders(first, 7, part), mode="append")
         case "delete":
             table.delete(f"n % 4 = {part}")
         case "update":
             table.update(updates={"s": "'u'"}, predicate=f"n >= {first}")
         case "overwrite":
-            write_deltalake(path, some(first, 3, part), mode="overwrite")
+            write_deltalake(path, orders(first, 3, part), mode="overwrite")
         case "optimize":
             table.optimize.compact()
         case "column":
-            extra = some(100, 2, 0).append_column(f"c{table.version()}", pa.array([1, 2]))
+            extra = orders(100, 2, 0).append_column(f"c{table.version()}", pa.array([1, 2]))
             write_deltalake(path, extra, mode="append", schema_mode="merge")
 
 
@@ -114,7 +114,7 @@ def test_each_version_has_the_rows_of_deltalakes_engine(
 ):
     path = str(tmp_path_factory.mktemp("delta"))
     properties = {"delta.columnMapping.mode": "name"} if mapped else {}
-    write_deltalake(path, some(0, 20, 0), partition_by=["part"], configuration=properties)
+    write_deltalake(path, orders(0, 20, 0), partition_by=["part"], configuration=properties)
     for kind, first, part in steps:
         if not (mapped and kind == "column"):
             step(path, kind, first, part)
@@ -143,7 +143,7 @@ EXPRESSIONS = {
 def test_files_that_no_row_can_be_of_are_not_read(tmp_path):
     path = str(tmp_path)
     for first in range(0, 50, 10):
-        write_deltalake(path, some(first, 10, 0), mode="append", partition_by=["part"])
+        write_deltalake(path, orders(first, 10, 0), mode="append", partition_by=["part"])
 
     def splits(**options):
         return len(plan_splits(DeltaSource(path, **options)).splits)
@@ -184,9 +184,9 @@ def deleted_by_vectors(path, positions):
     """Commit a deletion vector for each file of a table, of the file's rows at some positions."""
     log = Path(path, "_delta_log", f"{0:020}.json").read_text().splitlines()
     adds = [line["add"] for line in map(json.loads, log) if "add" in line]
-    kept = ("path", "partitionValues", "size")
+    columns = ("path", "partitionValues", "size")
     fresh = {"deletionTimestamp": 1, "dataChange": True, "extendedFileMetadata": True}
-    removes = [{**fresh, **{name: add[name] for name in kept}} for add in adds]
+    removes = [{**fresh, **{name: add[name] for name in columns}} for add in adds]
     vectors = [{**add, "deletionVector": deletion_vector(positions)} for add in adds]
     commit(path, *({"remove": each} for each in removes), *({"add": each} for each in vectors))
 
@@ -195,7 +195,7 @@ def deleted_by_vectors(path, positions):
 def test_rows_under_deletion_vectors_are_left_out(tmp_path, positions):
     path = str(tmp_path / "té st")
     properties = {"delta.enableDeletionVectors": "true"}
-    write_deltalake(path, some(0, 100, 0), partition_by=["part"], configuration=properties)
+    write_deltalake(path, orders(0, 100, 0), partition_by=["part"], configuration=properties)
     deleted_by_vectors(path, positions)
     wanted = by_engine(path)
     assert wanted.num_rows == 100 - 4 * len(positions)
@@ -208,7 +208,7 @@ def test_rows_under_deletion_vectors_are_left_out(tmp_path, positions):
 def test_changes_under_deletion_vectors_are_refused(tmp_path):
     path = str(tmp_path)
     properties = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
-    write_deltalake(path, some(0, 20, 0), configuration=properties)
+    write_deltalake(path, orders(0, 20, 0), configuration=properties)
     deleted_by_vectors(path, [1])
     with pytest.raises(SourceError, match="under a deletion vector"):
         rows(DeltaSource(path, changes=True, after=-1))
@@ -221,12 +221,12 @@ def test_tables_of_spark(tmp_path, name):
     shutil.copytree(DATA / name, tmp_path / name)
     wanted = json.loads((DATA / f"{name}.expected.json").read_text())["rows"]
     source = DeltaSource(str(tmp_path / name))
-    found = [
+    actual = [
         json.loads(json.dumps(row, default=_as_spark))
         for row in _dicts(rows(source, parallelism=2))
     ]
     key = json.dumps
-    assert sorted(map(key, found)) == sorted(map(key, wanted))
+    assert sorted(map(key, actual)) == sorted(map(key, wanted))
 
 
 def _dicts(table):
@@ -275,13 +275,13 @@ def test_versions_and_times(tmp_path):
     now = dt.datetime.now(UTC) + dt.timedelta(hours=1)
     assert rows(DeltaSource(path, timestamp=now)).num_rows == 3
     assert rows(DeltaSource(path, timestamp=now.isoformat())).num_rows == 3
-    for wrong, words in (
+    for wrong, message in (
         (DeltaSource(path, version=7), "version 7"),
         (DeltaSource(path, timestamp="2001-01-01T00:00:00Z"), "no version of 2001"),
         (DeltaSource(path, after=9), "no version 9"),
         (DeltaSource(str(tmp_path / "nothing")), "cannot be read as a Delta table"),
     ):
-        with pytest.raises(SourceError, match=words):
+        with pytest.raises(SourceError, match=message):
             rows(wrong)
     for options in (
         {"version": -1},
@@ -328,7 +328,7 @@ def test_the_change_feed_is_that_of_deltalake(tmp_path):
     path = str(tmp_path)
 
     def add(first, mode):  # deltalake's feed does not find files in folders whose names are escaped
-        fresh = some(first, 12, 0)
+        fresh = orders(first, 12, 0)
         part = pa.array([n % 2 if n % 3 else None for n in range(12)], pa.int64())
         fresh = fresh.set_column(4, "part", part)
         feed = {"delta.enableChangeDataFeed": "true"}
@@ -343,9 +343,9 @@ def test_the_change_feed_is_that_of_deltalake(tmp_path):
     for after in (-1, 1, 3):
         source = DeltaSource(path, changes=True, after=after)
         wanted = pa.table(DeltaTable(path).load_cdf(starting_version=after + 1).read_all())
-        found = rows(source, parallelism=2)
-        assert sorted_rows(found) == sorted_rows(
-            wanted.select(found.column_names).cast(found.schema)
+        actual = rows(source, parallelism=2)
+        assert sorted_rows(actual) == sorted_rows(
+            wanted.select(actual.column_names).cast(actual.schema)
         )
     deletes = DeltaSource(path, changes=True, after=-1, filter=pc.field("_change_type") == "delete")
     assert set(rows(deletes)["_change_type"].to_pylist()) == {"delete"}
@@ -380,7 +380,7 @@ def test_a_value_that_does_not_fit_is_an_error(tmp_path):
 
 def test_options(tmp_path):
     path = str(tmp_path)
-    write_deltalake(path, some(0, 5, 0), partition_by=["part"])
+    write_deltalake(path, orders(0, 5, 0), partition_by=["part"])
     options = {
         "source": "delta",
         "path": path,
@@ -405,7 +405,7 @@ class TestContract(SourceTestBase):
 
         cls.folder = tempfile.mkdtemp(prefix="headgate-")
         for first in range(0, 60, 20):
-            write_deltalake(cls.folder, some(first, 20, 0), mode="append", partition_by=["part"])
+            write_deltalake(cls.folder, orders(first, 20, 0), mode="append", partition_by=["part"])
 
     @classmethod
     def teardown_class(cls):
@@ -415,4 +415,4 @@ class TestContract(SourceTestBase):
         return DeltaSource(self.folder, batch_rows=3, columns=["n", "s", "part", "d"])
 
     def expected_records(self):
-        return some(0, 60, 0).select(["n", "s", "part", "d"])
+        return orders(0, 60, 0).select(["n", "s", "part", "d"])

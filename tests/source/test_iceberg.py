@@ -49,9 +49,9 @@ class Warehouse:
         self.catalog.create_namespace("db")
 
     def make(self, table, *partitions, **options):
-        made = self.catalog.create_table("db.t", table.schema, **options)
+        created = self.catalog.create_table("db.t", table.schema, **options)
         if partitions:
-            with made.update_spec() as spec:
+            with created.update_spec() as spec:
                 for name in partitions:
                     spec.add_identity(name)
         self.table.append(table)
@@ -70,24 +70,24 @@ class Warehouse:
 
 @pytest.fixture
 def warehouse(tmp_path):
-    made = Warehouse(tmp_path)
-    yield made
-    made.close()
+    opened = Warehouse(tmp_path)
+    yield opened
+    opened.close()
 
 
 def rows(source, **options):
     return table_of(source, list(read(source, **options)))
 
 
-def same(found, wanted):
-    assert found.column_names == wanted.column_names
-    assert sorted_rows(found) == sorted_rows(wanted)
+def same(actual, wanted):
+    assert actual.column_names == wanted.column_names
+    assert sorted_rows(actual) == sorted_rows(wanted)
 
 
 PARTS = ["a b/%é", "x", None, "y=z"]
 
 
-def some(first, count, part=0):
+def orders(first, count, part=0):
     numbers = range(first, first + count)
     return pa.table(
         {
@@ -122,7 +122,7 @@ def step(table, kind, number):
     names = {field.field_id: field.name for field in table.schema().fields}
     match kind:
         case "append" | "overwrite":
-            fresh = some(number, 6, number)
+            fresh = orders(number, 6, number)
             fresh = fresh.rename_columns(
                 [names[place + 1] for place in range(len(fresh.column_names))]
             )
@@ -161,7 +161,7 @@ CONDITIONS = {
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=STEPS, condition=st.sampled_from([None, *CONDITIONS]), data=st.data())
 def test_each_snapshot_has_the_rows_of_pyiceberg(tmp_path_factory, steps, condition, data):
-    warehouse = Warehouse(tmp_path_factory.mktemp("iceberg")).make(some(0, 20), "part")
+    warehouse = Warehouse(tmp_path_factory.mktemp("iceberg")).make(orders(0, 20), "part")
     for kind, number in steps:
         step(warehouse.table, kind, number)
     chosen = data.draw(
@@ -198,9 +198,9 @@ def test_fields_inside_of_columns_are_found_by_their_ids(warehouse):
         change.add_column(("c", "y"), LongType())
         change.rename_column("l.element.p", "pp")
         change.rename_column("m.value.x", "z")
-    found = rows(warehouse.source())
-    same(found, warehouse.table.scan().to_arrow())
-    assert found.to_pylist()[0] == {
+    actual = rows(warehouse.source())
+    same(actual, warehouse.table.scan().to_arrow())
+    assert actual.to_pylist()[0] == {
         "id": 1,
         "c": {"xx": 1, "y": None},
         "l": [{"pp": 1, "q": "b"}, None],
@@ -247,7 +247,7 @@ def delete_file(path, form):
 @pytest.mark.parametrize("write", [positions_file, vectors_file])
 def test_rows_that_are_deleted_by_positions_are_left_out(warehouse, tmp_path, monkeypatch, write):
     """PyIceberg writes no such deletes, so its plan is given them; it reads them by itself."""
-    warehouse.make(some(0, 60), "part")
+    warehouse.make(orders(0, 60), "part")
     plan = DataScan.plan_files
     locations = [task.file.file_path for task in plan(warehouse.table.scan())]
     pairs = [(each, place) for each in locations[:3] for place in (0, 1, 7, 14)]
@@ -266,7 +266,7 @@ def test_rows_that_are_deleted_by_positions_are_left_out(warehouse, tmp_path, mo
 
 
 def test_files_without_ids_are_read_by_the_mapping_of_names(warehouse, tmp_path):
-    warehouse.make(some(0, 3))
+    warehouse.make(orders(0, 3))
     table = warehouse.table
     with table.transaction() as change:
         change.set_properties(
@@ -276,19 +276,19 @@ def test_files_without_ids_are_read_by_the_mapping_of_names(warehouse, tmp_path)
                 ).model_dump_json()
             }
         )
-    pq.write_table(some(50, 5), tmp_path / "added.parquet")
+    pq.write_table(orders(50, 5), tmp_path / "added.parquet")
     warehouse.table.add_files([f"file://{tmp_path}/added.parquet"])
     with warehouse.table.update_schema() as change:
         change.rename_column("s", "text")
-    found = rows(warehouse.source())
-    same(found, warehouse.table.scan().to_arrow())
-    assert found.num_rows == 8
+    actual = rows(warehouse.source())
+    same(actual, warehouse.table.scan().to_arrow())
+    assert actual.num_rows == 8
 
 
 def test_files_that_no_row_can_be_of_are_not_read(warehouse):
-    warehouse.make(some(0, 10), "part")
+    warehouse.make(orders(0, 10), "part")
     for first in range(10, 50, 10):
-        warehouse.table.append(some(first, 10))
+        warehouse.table.append(orders(first, 10))
 
     def splits(**options):
         return len(plan_splits(warehouse.source(**options)).splits)
@@ -301,10 +301,10 @@ def test_files_that_no_row_can_be_of_are_not_read(warehouse):
 
 
 def test_snapshots_times_and_branches(warehouse):
-    warehouse.make(some(0, 4))
+    warehouse.make(orders(0, 4))
     first = warehouse.table.current_snapshot()
     warehouse.table.manage_snapshots().create_tag(first.snapshot_id, "old").commit()
-    warehouse.table.append(some(4, 4))
+    warehouse.table.append(orders(4, 4))
     at = dt.datetime.fromtimestamp(first.timestamp_ms / 1000, UTC)
     for options, count in (
         ({}, 8),
@@ -319,13 +319,13 @@ def test_snapshots_times_and_branches(warehouse):
         assert rows(warehouse.source(**options)).num_rows == count, options
     static = IcebergSource(warehouse.table.metadata_location)
     assert rows(static).num_rows == 8
-    for options, words in (
+    for options, message in (
         ({"snapshot_id": 5}, "no snapshot 5"),
         ({"timestamp": "2001-01-01T00:00:00Z"}, "no snapshot 2001"),
         ({"ref": "nothing"}, "no branch or tag 'nothing'"),
         ({"after": 5}, "does not have snapshot 5 any more"),
     ):
-        with pytest.raises(SourceError, match=words):
+        with pytest.raises(SourceError, match=message):
             rows(warehouse.source(**options))
     for options in (
         {"snapshot_id": 1, "ref": "old"},
@@ -341,12 +341,12 @@ def test_snapshots_times_and_branches(warehouse):
 
 
 def test_a_table_without_a_snapshot_is_empty(warehouse):
-    warehouse.catalog.create_table("db.t", some(0, 1).schema)
+    warehouse.catalog.create_table("db.t", orders(0, 1).schema)
     assert rows(warehouse.source()).num_rows == 0
 
 
 def test_types_that_are_not_known_are_refused_unless_they_are_left_out(warehouse):
-    warehouse.make(some(0, 2))
+    warehouse.make(orders(0, 2))
     with warehouse.table.update_schema() as change:
         change.add_column("key", UUIDType())
     with pytest.raises(NotBuiltError, match="has the type uuid") as caught:
@@ -356,15 +356,15 @@ def test_types_that_are_not_known_are_refused_unless_they_are_left_out(warehouse
 
 
 def test_a_file_of_another_format_is_refused(warehouse, monkeypatch):
-    warehouse.make(some(0, 2))
+    warehouse.make(orders(0, 2))
     task = next(iter(warehouse.table.scan().plan_files()))
     monkeypatch.setattr(type(task.file), "file_format", type(task.file.file_format).ORC)
-    with pytest.raises(NotBuiltError, match="a data file that is ORC"):
+    with pytest.raises(SourceError, match="a data file that is ORC"):
         rows(warehouse.source())
 
 
 def test_options(warehouse):
-    warehouse.make(some(0, 5))
+    warehouse.make(orders(0, 5))
     catalog = {f"catalog.{name}": text for name, text in warehouse.properties.items()}
     source = source_from_options(
         {"source": "iceberg", "table": "db.t", "columns": "n,part", **catalog}
@@ -382,8 +382,8 @@ class TestContract(SourceTestBase):
     @classmethod
     def setup_class(cls):
         cls.folder = tempfile.mkdtemp(prefix="headgate-")
-        cls.warehouse = Warehouse(cls.folder).make(some(0, 40), "part")
-        cls.warehouse.table.append(some(40, 20))
+        cls.warehouse = Warehouse(cls.folder).make(orders(0, 40), "part")
+        cls.warehouse.table.append(orders(40, 20))
 
     @classmethod
     def teardown_class(cls):
@@ -394,4 +394,4 @@ class TestContract(SourceTestBase):
         return self.warehouse.source(batch_rows=3, columns=["n", "s", "part", "d"])
 
     def expected_records(self):
-        return some(0, 60).select(["n", "s", "part", "d"])
+        return orders(0, 60).select(["n", "s", "part", "d"])

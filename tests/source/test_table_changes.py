@@ -60,9 +60,9 @@ class OfIceberg(Warehouse):
 
 @pytest.fixture(params=[OfDelta, OfIceberg])
 def lake(request, tmp_path):
-    made = request.param(tmp_path)
-    yield made
-    made.close()
+    opened = request.param(tmp_path)
+    yield opened
+    opened.close()
 
 
 def numbers(first, count=5):
@@ -224,19 +224,19 @@ def test_the_feed_of_changes_goes_on_after_a_checkpoint(tmp_path):
     lake = OfDelta(tmp_path)
     feed = {"delta.enableChangeDataFeed": "true"}
     write_deltalake(lake.path, numbers(0), configuration=feed)
-    source, checkpoint, found = lake.source(changes=True), None, []
+    source, checkpoint, changes = lake.source(changes=True), None, []
     for number in range(3):
         planned = plan_splits(source, checkpoint)
         checkpoint, source = planned.checkpoint, lake.source(changes=True)
-        found += read_splits(source, planned.version, planned.splits)
+        changes += read_splits(source, planned.version, planned.splits)
         DeltaTable(lake.path).update(updates={"n": "n + 100"}, predicate=f"n = {number}")
         lake.rewrite()
         lake.append(numbers(10 + number, 1))
     planned = plan_splits(source, checkpoint)
-    found += read_splits(source, planned.version, planned.splits)
+    changes += read_splits(source, planned.version, planned.splits)
     wanted = pa.table(DeltaTable(lake.path).load_cdf(starting_version=0).read_all())
     names = ["n", "_change_type", "_commit_version"]
-    assert sorted_rows(pa.Table.from_batches(found).select(names)) == sorted_rows(
+    assert sorted_rows(pa.Table.from_batches(changes).select(names)) == sorted_rows(
         wanted.select(names)
     )
 

@@ -14,7 +14,7 @@ from headgate.source.delta import DeltaSource
 from headgate.spark import exchange
 
 
-def some(first, count):
+def orders(first, count):
     numbers = range(first, first + count)
     return pa.table({"n": pa.array(numbers, pa.int64()), "k": pa.array([n % 3 for n in numbers])})
 
@@ -24,8 +24,8 @@ def table(tmp_path):
     """A Delta table with columns that are mapped, and rows that are deleted."""
     path = str(tmp_path / "table")
     properties = {"delta.columnMapping.mode": "name", "delta.enableDeletionVectors": "true"}
-    write_deltalake(path, some(0, 30), partition_by=["k"], configuration=properties)
-    write_deltalake(path, some(30, 10), mode="append")
+    write_deltalake(path, orders(0, 30), partition_by=["k"], configuration=properties)
+    write_deltalake(path, orders(30, 10), mode="append")
     DeltaTable(path).delete("n % 4 = 1")
     return path
 
@@ -50,7 +50,7 @@ def test_a_delta_table(spark, table):
 
 
 def test_an_iceberg_table(spark, tmp_path):
-    warehouse = Warehouse(tmp_path).make(some(0, 30), "k")
+    warehouse = Warehouse(tmp_path).make(orders(0, 30), "k")
     assert numbers(exchange(warehouse.source(), by="k", spark=spark)) == list(range(30))
     read = spark.read.format("headgate").option("source", "iceberg").option("table", "db.t")
     options = {f"catalog.{name}": text for name, text in warehouse.properties.items()}

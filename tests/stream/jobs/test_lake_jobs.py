@@ -17,7 +17,7 @@ def numbers(first, count=20):
     return pa.table({"n": pa.array(range(first, first + count), pa.int64())})
 
 
-def found(folder):
+def written(folder):
     return sorted(stream_jobs.rows_of(folder / "out")["n"].to_pylist())
 
 
@@ -44,7 +44,7 @@ def test_a_worker_that_is_killed_loses_and_repeats_no_row(tmp_path, how):
         assert query.state is JobState.STOPPED
     job().run(checkpoint=checkpoint, until="now", parallelism=1)
     assert (tmp_path / "failed").exists()
-    assert found(tmp_path) == list(range(160))
+    assert written(tmp_path) == list(range(160))
 
 
 def test_each_run_takes_the_new_snapshots(tmp_path):
@@ -54,7 +54,7 @@ def test_each_run_takes_the_new_snapshots(tmp_path):
         job = rows.sink(FileSink(str(tmp_path / "out"), mode="append"))
         query = job.start(checkpoint=str(tmp_path / "checkpoints"), until="now", parallelism=2)
         assert query.await_termination(60)
-        assert found(tmp_path) == list(range(40 * run + 20))
+        assert written(tmp_path) == list(range(40 * run + 20))
         for part in (20, 40):
             warehouse.table.append(numbers(40 * run + part))
     warehouse.close()

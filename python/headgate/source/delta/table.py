@@ -202,11 +202,11 @@ class DeltaTable(Table):
         if self.changes_rows and not has_feed:
             raise self._without_feed(commit.version)
         schema = table_schema(commit.metadata["schemaString"], properties)
-        own = pa.schema([each for each in pinned.schema if each.name not in CHANGE.names])
-        if commit.version > pinned.latest and not schema.equals(own, check_metadata=True):
+        columns = pa.schema([each for each in pinned.schema if each.name not in CHANGE.names])
+        if commit.version > pinned.latest and not schema.equals(columns, check_metadata=True):
             raise SourceError(
                 f"version {commit.version} of {self.name} has other columns",
-                asked=", ".join(f"{each.name} {each.type}" for each in own),
+                asked=", ".join(f"{each.name} {each.type}" for each in columns),
                 have=", ".join(f"{each.name} {each.type}" for each in schema),
                 remedy="start the job again with the same checkpoints: it goes on with the new columns",
             )
@@ -267,9 +267,9 @@ class DeltaTable(Table):
                 remedy='spark.readStream.format("delta")',
             )
         names = _logical(pinned.schema)
-        own = {names.get(name, name): text or None for name, text in values.items()}
+        partition = {names.get(name, name): text or None for name, text in values.items()}
         extra = self._of_change(pinned, kind, commit.version, commit)
-        return TableFile(path, size, commit.version, {**own, **extra})
+        return TableFile(path, size, commit.version, {**partition, **extra})
 
     def _of_change(
         self, pinned: Pinned, kind: str | None, version: int, commit: Commit | None
@@ -339,8 +339,8 @@ class DeltaTable(Table):
         masks, folder = {}, f"{table.table_uri.rstrip('/')}/"
         for batch in table.deletion_vectors():
             rows = pa.record_batch(batch)
-            for path, kept in zip(rows["filepath"], rows["selection_vector"], strict=True):
-                mask = kept.values.cast(pa.bool_()).fill_null(True)
+            for path, selection in zip(rows["filepath"], rows["selection_vector"], strict=True):
+                mask = selection.values.cast(pa.bool_()).fill_null(True)
                 masks[unquote(path.as_py().removeprefix(folder))] = encoded(mask)
         return masks
 

@@ -103,14 +103,14 @@ def may_match(expression: pc.Expression, fixed: Mapping[str, pa.Scalar], schema:
     return partition is None or can_be_true(expression, partition, schema)
 
 
-def can_be_true(expression: pc.Expression, known: pc.Expression, schema: pa.Schema) -> bool:
+def can_be_true(expression: pc.Expression, truth: pc.Expression, schema: pa.Schema) -> bool:
     """Return True if an expression can be true for a row for which another one is true."""
     import pyarrow.dataset as ds  # noqa: PLC0415 - slow to import, and only filters need it
     import pyarrow.fs as pafs  # noqa: PLC0415 - see above
 
     kind, nowhere = ds.ParquetFileFormat(), pafs.LocalFileSystem()
     # get_fragments() evaluates the partition expression only, and opens no file.
-    fragment = kind.make_fragment("/", nowhere, partition_expression=known)
+    fragment = kind.make_fragment("/", nowhere, partition_expression=truth)
     dataset = ds.FileSystemDataset([fragment], schema, kind, nowhere)
     return any(True for _ in dataset.get_fragments(expression))
 

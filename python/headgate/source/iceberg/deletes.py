@@ -41,10 +41,10 @@ class PositionDeletes:
             NotBuiltError: one is of another format.
         """
         positions = [self._of(each).get(location) for each in deletes]
-        found = [each for each in positions if each is not None]
-        if not found:
+        deleted = [each for each in positions if each is not None]
+        if not deleted:
             return ""
-        return encoded(kept_without(pa.concat_arrays(found).to_pylist(), rows))
+        return encoded(kept_without(pa.concat_arrays(deleted).to_pylist(), rows))
 
     def _of(self, file: Any) -> dict[str, pa.Array]:
         if file.file_path not in self._positions:

@@ -54,7 +54,7 @@ class TableEnumerator(SplitEnumerator[TableSplit, TableCheckpoint]):
     ) -> None:
         self._context, self._work = context, work
         self._table, self._version = checkpoint.table, checkpoint.version
-        self._made = checkpoint.made
+        self._num_splits = checkpoint.num_splits
         self._pending = deque(TableSplit(*fields) for fields in checkpoint.pending)
         self._is_planned = checkpoint.version is not None and not work.looks_again
         self._waiting: dict[int, None] = {}
@@ -81,12 +81,12 @@ class TableEnumerator(SplitEnumerator[TableSplit, TableCheckpoint]):
     def snapshot_state(self, checkpoint_id: int) -> TableCheckpoint:  # noqa: ARG002 - unused
         """Return the version, and the splits that no reader has."""
         pending = tuple(dataclasses.astuple(split) for split in self._pending)
-        return TableCheckpoint(self._table, self._version, self._made, pending)
+        return TableCheckpoint(self._table, self._version, self._num_splits, pending)
 
     @property
     def total_splits(self) -> int | None:
         """The number of splits, once they are planned; None while versions may come."""
-        return self._made if self._is_complete else None
+        return self._num_splits if self._is_complete else None
 
     def close(self) -> None:
         """Drop the waiting requests."""
@@ -107,7 +107,7 @@ class TableEnumerator(SplitEnumerator[TableSplit, TableCheckpoint]):
         if plan.since != self._version:
             return  # It began before the plan ahead of it was taken over, so it has the same files.
         self._table, self._version, self._is_planned = plan.table, plan.version, True
-        self._made += len(plan.splits)
+        self._num_splits += len(plan.splits)
         self._pending.extend(plan.splits)
         self._answer()
 

@@ -49,9 +49,9 @@ def may_have_rows(
         if name not in fixed
         for term in _terms(schema.field(name), bounds)
     ]
-    known = guarantee(fixed)
-    if known is not None:
-        terms.append(known)
+    partition = guarantee(fixed)
+    if partition is not None:
+        terms.append(partition)
     return not terms or can_be_true(row_filter, reduce(and_, terms), schema)
 
 

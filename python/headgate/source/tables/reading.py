@@ -132,7 +132,7 @@ class TableReading:
         metadata = opened.footer.metadata
         counts = [metadata.row_group(place).num_rows for place in range(metadata.num_row_groups)]
         pieces = opened.pieces if split.end < 0 else [_piece(split, split.start, split.end)]
-        kept, position, skip = decoded(split.left_out), 0, split.position
+        mask, position, skip = decoded(split.left_out), 0, split.position
         for piece in pieces:
             rows = sum(counts[piece.start : piece.end])
             if rows <= skip:
@@ -142,7 +142,7 @@ class TableReading:
             first = sum(counts[: piece.start]) + skip
             position += skip
             for batch in self._rows_of(replace(piece, position=skip), opened):
-                conformed = without_deleted(batch, kept, first)
+                conformed = without_deleted(batch, mask, first)
                 first += batch.num_rows
                 position += batch.num_rows
                 if self._rows is not None:

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
-def encoded(kept: pa.BooleanArray) -> str:
+def encoded(mask: pa.BooleanArray) -> str:
     """Return a mask of the rows that are kept as text; "" if it keeps all."""
-    if kept.true_count == len(kept):
+    if mask.true_count == len(mask):
         return ""
-    whole = pa.concat_arrays([kept, pa.array([], pa.bool_())])  # begins at the first bit
-    bits = whole.buffers()[1].to_pybytes()[: (len(kept) + 7) // 8]
-    return f"{len(kept)}:{base64.b64encode(zlib.compress(bits)).decode()}"
+    whole = pa.concat_arrays([mask, pa.array([], pa.bool_())])  # begins at the first bit
+    bits = whole.buffers()[1].to_pybytes()[: (len(mask) + 7) // 8]
+    return f"{len(mask)}:{base64.b64encode(zlib.compress(bits)).decode()}"
 
 
 def decoded(text: str) -> pa.BooleanArray | None:
@@ -37,18 +37,18 @@ def kept_without(deleted: Iterable[int], rows: int) -> pa.BooleanArray:
 
 
 def without_deleted(
-    batch: pa.RecordBatch, kept: pa.BooleanArray | None, first: int
+    batch: pa.RecordBatch, of_file: pa.BooleanArray | None, first: int
 ) -> pa.RecordBatch:
     """Return a batch without its deleted rows.
 
     Args:
         batch: rows of a file.
-        kept: the mask of the file; a row after its end is kept.
+        of_file: the mask of the file's rows; a row after its end is kept.
         first: the place of the batch's first row in the file.
     """
-    if kept is None or first >= len(kept):
+    if of_file is None or first >= len(of_file):
         return batch
-    mask = kept.slice(first, batch.num_rows)
+    mask = of_file.slice(first, batch.num_rows)
     if mask.true_count == len(mask):
         return batch
     if len(mask) < batch.num_rows:

@@ -52,13 +52,13 @@ class TableCheckpoint:
     Attributes:
         table: the id of the table; "" until it was planned.
         version: the version up to which all files are cut into splits; None until the first plan.
-        made: number of splits made so far.
+        num_splits: number of splits created so far.
         pending: the fields of each split that no reader has.
     """
 
     table: str = ""
     version: int | None = None
-    made: int = 0
+    num_splits: int = 0
     pending: Sequence[Sequence[Any]] = ()
 
 
