@@ -19,6 +19,14 @@ def orders(first, count):
     return pa.table({"n": pa.array(numbers, pa.int64()), "k": pa.array([n % 3 for n in numbers])})
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _runtime(tmp_path_factory):
+    """Start what deltalake keeps open, before leftovers of a test are looked for."""
+    path = str(tmp_path_factory.mktemp("first"))
+    write_deltalake(path, pa.table({"n": [1]}))
+    DeltaTable(path).scan().read_all()
+
+
 @pytest.fixture
 def table(tmp_path):
     """A Delta table with columns that are mapped, and rows that are deleted."""

@@ -21,6 +21,14 @@ def written(folder):
     return sorted(stream_jobs.rows_of(folder / "out")["n"].to_pylist())
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _runtime(tmp_path_factory):
+    """Start what deltalake keeps open, before leftovers of a test are looked for."""
+    path = str(tmp_path_factory.mktemp("first"))
+    write_deltalake(path, pa.table({"n": [1]}))
+    DeltaTable(path).scan().read_all()
+
+
 @pytest.mark.parametrize("how", ["raise", "exit"])
 def test_a_worker_that_is_killed_loses_and_repeats_no_row(tmp_path, how):
     path, workers = str(tmp_path / "table"), 2 if how == "exit" else 0
