@@ -40,12 +40,12 @@ class Warehouse:
     """A catalog in a file of SQLite, with one table."""
 
     def __init__(self, folder):
-        self.properties = {
-            "type": "sql",
+        properties = {
             "uri": f"sqlite:///{folder}/catalog.db",
             "warehouse": f"file://{folder}/tables",
         }
-        self.catalog = SqlCatalog("headgate", **self.properties)
+        self.properties = {"name": "lake", "type": "sql", **properties}
+        self.catalog = SqlCatalog("lake", **properties)
         self.catalog.create_namespace("db")
 
     def make(self, table, *partitions, **options):
@@ -65,7 +65,7 @@ class Warehouse:
         return IcebergSource("db.t", catalog=self.properties, **options)
 
     def close(self):
-        self.catalog.engine.dispose()
+        self.catalog.close()
 
 
 @pytest.fixture

@@ -38,7 +38,8 @@ class IcebergSource(TableSource):
 
     Args:
         table: the table's name in the catalog, such as ``"sales.orders"``, or the location of a file of its metadata.
-        catalog: the name of a catalog in PyIceberg's configuration, or its properties; by default PyIceberg's.
+        catalog: the name of a catalog in PyIceberg's configuration, or its properties, with its ``name`` if that is not
+            ``"default"``; by default PyIceberg's.
         snapshot_id: the snapshot to read; by default the newest.
         timestamp: reads the snapshot of that time instead: a ``datetime`` with a zone, or such a text.
         ref: the branch or tag to read; by default the main branch.

@@ -257,16 +257,17 @@ class IcebergTable(Table):
                 return StaticTable.from_metadata(self.identifier, dict(properties))
             if isinstance(self.catalog, Mapping):
                 properties = dict(self.catalog)
-                catalog = load_catalog(properties.pop("name", "headgate"), **properties)
+                catalog = load_catalog(properties.pop("name", None), **properties)
             else:
                 catalog = load_catalog(self.catalog)
-            return catalog.load_table(self.identifier)
+            with catalog:
+                return catalog.load_table(self.identifier)
         except Exception as error:  # of any catalog
             text = str(error).strip().partition("\n")[0]
             raise SourceError(
                 f"{self.name} cannot be loaded as an Iceberg table: {type(error).__name__}: {text}",
                 asked=f"table {self.name!r}",
-                remedy='catalog="name of one in .pyiceberg.yaml" · catalog={"type": "sql", "uri": ...}',
+                remedy='catalog="name of one in .pyiceberg.yaml" · catalog={"name": "lake", "type": "sql", "uri": ...}',
             ) from error
 
     def _newest(self, table: Any) -> Any:
