@@ -89,17 +89,24 @@ def orders(first, count, part):
     )
 
 
+def merges(table):
+    """Return how to write fewer columns than a table has."""
+    return "merge" if len(table.schema().fields) > 5 else None
+
+
 def step(path, kind, first, part):
     table = DeltaTable(path)
     match kind:
         case "append":
-            write_deltalake(path, orders(first, 7, part), mode="append")
+            write_deltalake(path, orders(first, 7, part), mode="append", schema_mode=merges(table))
         case "delete":
             table.delete(f"n % 4 = {part}")
         case "update":
             table.update(updates={"s": "'u'"}, predicate=f"n >= {first}")
         case "overwrite":
-            write_deltalake(path, orders(first, 3, part), mode="overwrite")
+            write_deltalake(
+                path, orders(first, 3, part), mode="overwrite", schema_mode=merges(table)
+            )
         case "optimize":
             table.optimize.compact()
         case "column":
