@@ -49,7 +49,7 @@ class DeltaTable(Table):
         storage_options: of deltalake.
         version: the version to read, or a time; None for the newest one.
         follows: True if later versions are read too.
-        changes: True to read the change data feed.
+        reads_changes: True to read the change data feed.
         skips: True to leave out versions that change or delete rows.
     """
 
@@ -59,11 +59,11 @@ class DeltaTable(Table):
     storage_options: Mapping[str, str] | None = field(repr=False)
     version: int | datetime | None
     follows: bool
-    changes_rows: bool
+    reads_changes: bool
     skips: bool
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         """The path, without secrets."""
         return masked(self.path)
 
@@ -91,11 +91,14 @@ class DeltaTable(Table):
         properties, text = metadata.configuration, table.schema().to_json()
         schema = table_schema(text, properties)
         unread = unread_columns(text, metadata.partition_columns, schema)
-        if self.changes_rows:
+        if self.reads_changes:
             if properties.get(_FEED, "false").lower() != "true":
                 raise self._without_feed(int(table.version()))
             schema = pa.schema([*schema, *CHANGE])
-        return Pinned(str(metadata.id), chosen, latest, schema, files, unread=unread)
+        partitions = tuple(metadata.partition_columns)
+        return Pinned(
+            str(metadata.id), chosen, latest, schema, files, partitions=partitions, unread=unread
+        )
 
     def first(self, after: int | str, pinned: Pinned) -> int:
         """Return the version after which changes are read; see :meth:`Table.first`."""
@@ -108,7 +111,7 @@ class DeltaTable(Table):
                 have=f"version {pinned.latest} is the newest",
                 remedy="after=-1 for all versions · after='latest'",
             )
-        if self.changes_rows and after >= 0:
+        if self.reads_changes and after >= 0:
             metadata = self._open(after).metadata()
             if metadata.configuration.get(_FEED, "false").lower() != "true":
                 raise self._without_feed(after)
@@ -124,10 +127,10 @@ class DeltaTable(Table):
         bounds = _bounds(actions, pinned.schema, columns)
         files = []
         for row, raw in enumerate(actions["path"].to_pylist()):
-            path = self._path(raw, pinned)
+            self._check_partition(raw, partitions[row], pinned)
             files.append(
                 TableFile(
-                    path,
+                    self._path(raw, pinned),
                     actions["size_bytes"][row].as_py(),
                     pinned.version,
                     {**partitions[row], **extra},
@@ -199,7 +202,7 @@ class DeltaTable(Table):
             )
         properties = commit.metadata.get("configuration") or {}
         has_feed = properties.get(_FEED, "false").lower() == "true"
-        if self.changes_rows and not has_feed:
+        if self.reads_changes and not has_feed:
             raise self._without_feed(commit.version)
         schema = table_schema(commit.metadata["schemaString"], properties)
         columns = pa.schema([each for each in pinned.schema if each.name not in CHANGE.names])
@@ -214,7 +217,7 @@ class DeltaTable(Table):
     def _of_commit(self, commit: Commit, pinned: Pinned) -> list[TableFile]:
         adds = [each for each in commit.adds if each.get("dataChange", True)]
         removes = [each for each in commit.removes if each.get("dataChange", True)]
-        if self.changes_rows:
+        if self.reads_changes:
             return self._feed(commit, adds, removes, pinned)
         if removes:
             if self.skips:
@@ -268,14 +271,32 @@ class DeltaTable(Table):
             )
         names = _logical(pinned.schema)
         partition = {names.get(name, name): text or None for name, text in values.items()}
+        self._check_partition(action["path"], partition, pinned)
         extra = self._of_change(pinned, kind, commit.version, commit)
         return TableFile(path, size, commit.version, {**partition, **extra})
+
+    def _check_partition(
+        self, file: str, partition: Mapping[str, str | None], pinned: Pinned
+    ) -> None:
+        """Check that a file has a value for each column of its partition: a column without one would be null.
+
+        Raises:
+            SourceError: a value is missing.
+        """
+        missing = [name for name in pinned.partitions if name not in partition]
+        if missing:
+            raise SourceError(
+                f"the log of {self.name} has no value of {', '.join(missing)} for {file}",
+                asked=f"the partition by {', '.join(pinned.partitions)}",
+                have=", ".join(partition),
+                remedy="mend the table",
+            )
 
     def _of_change(
         self, pinned: Pinned, kind: str | None, version: int, commit: Commit | None
     ) -> dict[str, str | None]:
         """Return the columns of a change that are the same in all rows of a file."""
-        if not self.changes_rows:
+        if not self.reads_changes:
             return {}
         commit = commit or read_commit(pinned.files, self._root(pinned), version)
         time = None
@@ -398,12 +419,15 @@ def _bounds(
     bounds: list[dict[str, ColumnBounds]] = [{} for _ in range(actions.num_rows)]
     for name in columns:
         kind = schema.field(name).type
+        # Decimals are numbers of JSON, and writers have times in zones of their own.
+        if pt.is_decimal(kind) or (pt.is_timestamp(kind) and kind.tz is not None):
+            continue
         parts = [_stored(actions, part, name) for part in ("min", "max", "null_count")]
         if not has_bounds(kind) or None in parts:
             continue
         lows, highs, nulls = (part.to_pylist() for part in parts if part is not None)
         for row, (low, high, count) in enumerate(zip(lows, highs, nulls, strict=True)):
-            bounds[row][name] = ColumnBounds(low, _above(high, kind), count)
+            bounds[row][name] = ColumnBounds(_below(low, kind), _above(high, kind), count)
     return bounds
 
 
@@ -414,6 +438,13 @@ def _stored(actions: pa.Table, part: str, name: str) -> pa.Array | None:
     if name not in [each.name for each in values.type]:
         return None
     return pc.struct_field(values, name)
+
+
+def _below(low: Any, kind: Any) -> Any:
+    """Return a value that no value of the file is below, for the smallest one as the log has it."""
+    if pt.is_timestamp(kind) and low is not None:
+        return pa.scalar(pa.scalar(low, kind).value - 1000, kind)  # cut to milliseconds
+    return low
 
 
 def _above(high: Any, kind: Any) -> Any:

@@ -55,7 +55,7 @@ class IcebergTable(Table):
     skips: bool
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         """The identifier, without secrets."""
         return masked(self.identifier)
 

@@ -60,6 +60,7 @@ class Pinned:
         schema: the columns; the key of each is in its metadata, see :mod:`headgate.source.tables.columns`.
         files: opens the files.
         names: for files without ids of columns, the names of the columns by id, as Iceberg's name mapping.
+        partitions: names of the columns whose values each file must have in ``values``.
         unread: why columns cannot be read, by their names.
         replaces: True if ``values`` of a file replace its columns, False if they stand in for missing ones.
     """
@@ -70,18 +71,18 @@ class Pinned:
     schema: pa.Schema
     files: Files
     names: Sequence[Mapping[str, Any]] | None = None
+    partitions: Sequence[str] = ()
     unread: Mapping[str, str] = field(default_factory=dict)
     replaces: bool = True
 
 
 class Table(ABC):
-    """A table. It is pickled to the workers, so it holds no open resources.
+    """A table. It is pickled to the workers, so it holds no open resources."""
 
-    Attributes:
-        name: of the table, for errors.
-    """
-
-    name: str
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The table's name or address, for errors."""
 
     @property
     @abstractmethod
