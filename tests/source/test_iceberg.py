@@ -340,6 +340,32 @@ def test_snapshots_times_and_branches(warehouse):
         rows(IcebergSource("db.nothing", catalog=warehouse.properties))
 
 
+def test_default_values_stand_in_for_columns_that_a_file_lacks(warehouse, tmp_path):
+    """PyIceberg writes no table of format 3, so its file of metadata is changed by hand."""
+    location = warehouse.make(orders(0, 5)).table.metadata_location
+    metadata = json.loads(Path(location.removeprefix("file://")).read_text())
+    metadata |= {"format-version": 3, "next-row-id": 0}
+    fields = metadata["schemas"][0]["fields"]
+    for number, (kind, value) in enumerate(
+        {"long": 7, "string": "x y", "date": "2020-01-01"}.items()
+    ):
+        fresh = {"id": 100 + number, "name": kind, "required": False, "type": kind}
+        fields.append({**fresh, "initial-default": value, "write-default": value})
+    changed = tmp_path / "changed.metadata.json"
+    changed.write_text(json.dumps(metadata))
+    names = [*orders(0, 1).column_names, "long", "string"]
+    source = IcebergSource(f"file://{changed}", columns=names)
+    assert rows(source).to_pylist()[4] == {
+        **orders(0, 5).to_pylist()[4],
+        "long": 7,
+        "string": "x y",
+    }
+    for number, count in ((7, 5), (8, 0)):
+        assert rows(source.with_filter(pc.field("long") == number)).num_rows == count
+    with pytest.raises(NotBuiltError, match="a default value of the type date"):
+        IcebergSource(f"file://{changed}").schema  # noqa: B018
+
+
 def test_a_table_without_a_snapshot_is_empty(warehouse):
     warehouse.catalog.create_table("db.t", orders(0, 1).schema)
     assert rows(warehouse.source()).num_rows == 0

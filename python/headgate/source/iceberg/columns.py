@@ -13,7 +13,7 @@ from headgate.source.tables.pruning import has_bounds
 from headgate.source.tables.table import ColumnBounds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _PLAIN: Final = frozenset(
     {
@@ -21,6 +21,8 @@ _PLAIN: Final = frozenset(
         *("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"),
     }
 )
+#: Types whose default values are read, for files that are older than the column.
+_WITH_DEFAULTS: Final = frozenset({"boolean", "int", "long", "float", "double", "string"})
 
 
 def table_schema(schema: Any) -> tuple[pa.Schema, dict[str, str]]:
@@ -30,6 +32,8 @@ def table_schema(schema: Any) -> tuple[pa.Schema, dict[str, str]]:
     fields, unread = [], {}
     for each in schema.fields:
         problem = _problem(each.field_type, each.name)
+        if each.initial_default is not None and str(each.field_type) not in _WITH_DEFAULTS:
+            problem = problem or f"has a default value of the type {each.field_type}"
         kind = pa.null()
         if problem:
             unread[each.name] = problem
@@ -50,15 +54,33 @@ def default_values(schema: Any, arrow: pa.Schema) -> dict[str, str | None]:
 
 def partition_values(schema: Any, spec: Any, file: Any, arrow: pa.Schema) -> dict[str, str | None]:
     """Return the columns by whose values a file's partition is chosen, as texts."""
+    return {
+        name: as_text(file.partition[place], arrow.field(name).type)
+        for place, name in identities(schema, spec)
+        if _has_text(arrow.field(name).type)
+    }
+
+
+def identities(schema: Any, spec: Any) -> list[tuple[int, str]]:
+    """Return the columns by whose values a partition is chosen, each with its place in the partition."""
     from pyiceberg.transforms import IdentityTransform  # noqa: PLC0415 - optional
 
-    values = {}
     names = {each.field_id: each.name for each in schema.fields}
-    for place, part in enumerate(spec.fields):
-        name = names.get(part.source_id)
-        if name is not None and isinstance(part.transform, IdentityTransform):
-            values[name] = as_text(file.partition[place], arrow.field(name).type)
-    return values
+    return [
+        (place, names[part.source_id])
+        for place, part in enumerate(spec.fields)
+        if part.source_id in names and isinstance(part.transform, IdentityTransform)
+    ]
+
+
+def unread_partitions(schema: Any, specs: Iterable[Any], arrow: pa.Schema) -> dict[str, str]:
+    """Return why columns of partitions are not read, by their names: a file need not have them."""
+    return {
+        name: "is binary, and partitions are chosen by it"
+        for spec in specs
+        for _, name in identities(schema, spec)
+        if pt.is_binary(arrow.field(name).type) or pt.is_fixed_size_binary(arrow.field(name).type)
+    }
 
 
 def as_text(value: Any, kind: pa.DataType) -> str | None:
@@ -80,6 +102,11 @@ def bounds_of(
             nulls = (file.null_value_counts or {}).get(each.field_id)
             bounds[each.name] = ColumnBounds(low, high, nulls)
     return bounds
+
+
+def _has_text(kind: Any) -> bool:
+    is_binary = pt.is_binary(kind) or pt.is_fixed_size_binary(kind)
+    return not (is_binary or pt.is_null(kind))
 
 
 def _bound(field: Any, kind: pa.DataType, stored: Mapping[int, bytes] | None) -> Any:

@@ -17,6 +17,7 @@ from headgate.source.iceberg.columns import (
     default_values,
     partition_values,
     table_schema,
+    unread_partitions,
 )
 from headgate.source.iceberg.deletes import PositionDeletes
 from headgate.source.tables.table import Pinned, Table, TableFile
@@ -90,6 +91,7 @@ class IcebergTable(Table):
         if chosen is not None and not self.follows and (is_tag or self.snapshot_id is not None):
             schema = table.schemas().get(chosen.schema_id, schema)
         arrow, unread = table_schema(schema)
+        unread = {**unread_partitions(schema, table.specs().values(), arrow), **unread}
         filesystem = self.filesystem or self._filesystem(table, table.location())
         names = table.name_mapping()
         mapping = None
