@@ -101,7 +101,8 @@ def projection(file: pa.Schema, wanted: pa.Schema, path: str) -> Projection:
 
 
 def _key(field: pa.Field) -> str:
-    return (field.metadata or {}).get(_KEY, field.name.encode()).decode()
+    key: bytes = (field.metadata or {}).get(_KEY, field.name.encode())
+    return key.decode()
 
 
 def _places(fields: Any, key: str, path: str) -> int | None:
