@@ -27,8 +27,6 @@ from headgate.source.delta import DeltaSource
 from headgate.source.registry import source_from_options
 from headgate.source.testing import SourceTestBase
 
-#: Tables that Spark 4.0.5 wrote with Delta 4.0.1, each with the rows that it reads.
-DATA = Path(__file__).parent / "data" / "delta"
 UTC = dt.UTC
 
 
@@ -219,31 +217,6 @@ def test_changes_under_deletion_vectors_are_refused(tmp_path):
     deleted_by_vectors(path, [1])
     with pytest.raises(SourceError, match="under a deletion vector"):
         rows(DeltaSource(path, changes=True, after=-1))
-
-
-@pytest.mark.parametrize(
-    "name", sorted(path.stem.removesuffix(".expected") for path in DATA.glob("*.expected.json"))
-)
-def test_tables_of_spark(tmp_path, name):
-    shutil.copytree(DATA / name, tmp_path / name)
-    wanted = json.loads((DATA / f"{name}.expected.json").read_text())["rows"]
-    source = DeltaSource(str(tmp_path / name))
-    actual = [
-        json.loads(json.dumps(row, default=_as_spark))
-        for row in _dicts(rows(source, parallelism=2))
-    ]
-    key = json.dumps
-    assert sorted(map(key, actual)) == sorted(map(key, wanted))
-
-
-def _dicts(table):
-    return table.to_pylist(maps_as_pydicts="strict")
-
-
-def _as_spark(value):
-    if isinstance(value, dt.datetime) and value.tzinfo is not None:
-        raise TypeError(value)
-    return str(value)
 
 
 def test_what_is_not_known_is_refused_by_its_name(tmp_path):
