@@ -189,10 +189,11 @@ WITH_NUMPY = "headgate.stream"
 #: Client of another system -> the only modules that import it.
 CLIENTS = {
     "confluent_kafka": ("headgate.sink.kafka", "headgate.source.kafka"),
-    "deltalake": ("headgate.sink.delta",),
+    "deltalake": ("headgate.sink.delta", "headgate.source.delta"),
     "jinja2": ("headgate.observe.report.page",),
     "opentelemetry": ("headgate.observe.otel",),
     "prometheus_client": ("headgate.observe.prometheus",),
+    "pyiceberg": ("headgate.source.iceberg",),
     "rich": ("headgate.observe.top.app",),
     "starlette": ("headgate.observe.live_page",),
     "textual": ("headgate.observe.top.app",),

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate._arguments import duration as duration  # noqa: PLC0414 - part of this module's API
+from headgate._arguments import names as _names_of
 from headgate._arguments import refuse as refuse  # noqa: PLC0414 - part of this module's API
 from headgate._arguments import size as size  # noqa: PLC0414 - part of this module's API
 from headgate._arguments import whole_number as whole_number  # noqa: PLC0414 - part of this module's API
+from headgate._kinds import kind_of
 from headgate._matches import close_matches
 from headgate._values import parse_bool
 from headgate.errors import OptionError
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
 
 T = TypeVar("T")
 
@@ -95,3 +100,29 @@ def _texts(text: str) -> list[str] | None:
     if not isinstance(texts, list) or not all(isinstance(part, str) for part in texts):
         raise ValueError
     return texts
+
+
+def arrow_expression(value: Any, argument: str = "filter") -> pc.Expression:
+    """Return an argument that is an expression, or has some.
+
+    Raises:
+        OptionError: it is no expression of Arrow.
+    """
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow, and only filters need it
+
+    if not isinstance(value, pc.Expression):
+        takes = 'an expression such as pyarrow.compute.field("n") > 5'
+        raise refuse(argument, value, f"is {kind_of(value)}, not an Arrow expression", takes)
+    return value
+
+
+def distinct_names(columns: Sequence[str]) -> tuple[str, ...]:
+    """Return an argument ``columns``.
+
+    Raises:
+        OptionError: it is none, or names a column twice.
+    """
+    names = _names_of("columns", columns)
+    if len(set(names)) != len(names):
+        raise refuse("columns", list(names), "names a column twice", "each column once")
+    return names

@@ -20,7 +20,9 @@ OPTION: Final = "source"
 _SHIPPED: Final[dict[str, tuple[str, str, dict[str, str]]]] = {
     "arrow": ("headgate.source.files", "FileSource", {"format": "arrow"}),
     "csv": ("headgate.source.files", "FileSource", {"format": "csv"}),
+    "delta": ("headgate.source.delta", "DeltaSource", {}),
     "files": ("headgate.source.files", "FileSource", {}),
+    "iceberg": ("headgate.source.iceberg", "IcebergSource", {}),
     "json": ("headgate.source.files", "FileSource", {"format": "json"}),
     "kafka": ("headgate.source.kafka", "KafkaSource", {}),
     "numbers": ("headgate.source.numbers", "NumberSequenceSource", {}),

@@ -110,7 +110,7 @@ class Source(ABC, Generic[T, SplitT, CheckpointT]):
             return self
         raise OptionError(
             f'{self.name} has no end, and cannot tell what is there now, as until="now" asks',
-            have="FileSource and KafkaSource can",
+            have="FileSource, KafkaSource, DeltaSource and IcebergSource can",
             remedy="start() without until= · a source that ends",
         )
 

@@ -150,7 +150,7 @@ class RowFilter:
         return batch.filter(mask)
 
 
-class Projection:
+class ComputedColumns:
     """Computes columns.
 
     Args:

@@ -159,15 +159,18 @@ def guarantee(fixed: Mapping[str, pa.Scalar]) -> pc.Expression | None:
 
 def may_match(expression: pc.Expression, fixed: Mapping[str, pa.Scalar], schema: pa.Schema) -> bool:
     """Return True if an expression can be true for a row with these values of columns."""
+    partition = guarantee(fixed)
+    return partition is None or can_be_true(expression, partition, schema)
+
+
+def can_be_true(expression: pc.Expression, truth: pc.Expression, schema: pa.Schema) -> bool:
+    """Return True if an expression can be true for a row for which another one is true."""
     import pyarrow.dataset as ds  # noqa: PLC0415 - slow to import, and only filters need it
     import pyarrow.fs as pafs  # noqa: PLC0415 - see above
 
-    partition = guarantee(fixed)
-    if partition is None:
-        return True
     kind, nowhere = ds.ParquetFileFormat(), pafs.LocalFileSystem()
     # get_fragments() evaluates the partition expression only, and opens no file.
-    fragment = kind.make_fragment("/", nowhere, partition_expression=partition)
+    fragment = kind.make_fragment("/", nowhere, partition_expression=truth)
     dataset = ds.FileSystemDataset([fragment], schema, kind, nowhere)
     return any(True for _ in dataset.get_fragments(expression))
 

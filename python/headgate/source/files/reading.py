@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headgate.errors import HeadgateError, SchemaMismatchError, SourceError
 from headgate.source.files.conform import (
-    Projection,
+    ComputedColumns,
     RowFilter,
     conformer,
     filter_columns,
@@ -81,7 +81,9 @@ class SplitOpener:
         self._read = pa.schema(
             [schema.field(name) for name in columns_to_read(schema, columns, row_filter, computed)]
         )
-        self._projection = None if computed is None else Projection(columns, computed, self._read)
+        self._computed = (
+            None if computed is None else ComputedColumns(columns, computed, self._read)
+        )
         self._headers: dict[str, list[str]] = {}
         self._filter = None if row_filter is None else RowFilter(row_filter, self._read)
 
@@ -166,8 +168,8 @@ class SplitOpener:
             rows = conform(batch)
             if self._filter is not None:
                 rows = self._filter.apply(rows)
-            if self._projection is not None:
-                rows = self._projection.apply(rows)
+            if self._computed is not None:
+                rows = self._computed.apply(rows)
             elif rows.schema.names != self._columns:
                 rows = rows.select(self._columns)
             yield rows, position

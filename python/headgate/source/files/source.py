@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 
 from headgate._arguments import function, one_of
-from headgate._arguments import names as names_of
 from headgate._kinds import kind_of
 from headgate.errors import HeadgateError, OptionError, SourceError, UnknownColumnError
 from headgate.source.api import (
@@ -24,8 +23,15 @@ from headgate.source.api import (
     SplitEnumerator,
     SplitEnumeratorContext,
 )
-from headgate.source.arguments import duration, refuse, size, whole_number
-from headgate.source.files.conform import Projection, RowFilter, plain_schema, select
+from headgate.source.arguments import (
+    arrow_expression,
+    distinct_names,
+    duration,
+    refuse,
+    size,
+    whole_number,
+)
+from headgate.source.files.conform import ComputedColumns, RowFilter, plain_schema, select
 from headgate.source.files.csv_options import CsvOptions
 from headgate.source.files.enumerator import FileEnumerator, FileWork
 from headgate.source.files.format import FileFormat, Planning
@@ -122,14 +128,15 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
     ) -> None:
         self._files = paths if isinstance(paths, Files) else Files(paths, filesystem)
         self._format = _format(format, csv)
-        self._columns = None if columns is None else _names(list(columns))
         #: Names of computed columns -> their expressions; None if no column is computed.
         self._computed: dict[str, pc.Expression] | None = None
         if isinstance(columns, Mapping):
-            self._computed = {name: _expression(it, "columns") for name, it in columns.items()}
+            self._computed = {name: arrow_expression(it, "columns") for name, it in columns.items()}
+            columns = list(columns)
+        self._columns = None if columns is None else distinct_names(columns)
         if self._columns == ():
             raise refuse("columns", columns, "is empty", "one name or more")
-        self._filter = None if filter is None else _expression(filter)
+        self._filter = None if filter is None else arrow_expression(filter)
         if not isinstance(schema, pa.Schema | None):
             raise refuse(
                 "schema", schema, "is no Arrow schema", 'pyarrow.schema([("id", "int64")])'
@@ -202,7 +209,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             return base
         if self._computed is None:
             return self._selected(base, self._columns)
-        return Projection(self._columns, self._computed, base).schema
+        return ComputedColumns(self._columns, self._computed, base).schema
 
     def would_list(self, filesystem: pafs.FileSystem, file: str) -> bool:
         """Return True if the file is in one of the folders, or fits one of the patterns."""
@@ -258,7 +265,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         Raises:
             UnknownColumnError: this source has no such column.
         """
-        names = _names(columns)
+        names = distinct_names(columns)
         self._selected(self.schema, names)
         computed = self._computed and {name: self._computed[name] for name in names}
         return self._changed(_columns=names, _computed=computed) if names else None
@@ -283,7 +290,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         Raises:
             OptionError: the expression does not fit the columns.
         """
-        RowFilter(_expression(expression), self._all_columns())
+        RowFilter(arrow_expression(expression), self._all_columns())
         both = expression if self._filter is None else self._filter & expression
         return self._changed(_filter=both)
 
@@ -420,19 +427,3 @@ def _format(name: str, csv: CsvOptions | None) -> FileFormat:
         case _:
             takes = '"parquet" or "arrow" or "csv" or "json"'
             raise refuse("format", name, "is not a format of files", takes)
-
-
-def _expression(value: Any, argument: str = "filter") -> pc.Expression:
-    import pyarrow.compute as pc  # noqa: PLC0415 - slow, and only filters need it
-
-    if not isinstance(value, pc.Expression):
-        takes = 'an expression such as pyarrow.compute.field("n") > 5'
-        raise refuse(argument, value, f"is {kind_of(value)}, not an Arrow expression", takes)
-    return value
-
-
-def _names(columns: Sequence[str]) -> tuple[str, ...]:
-    names = names_of("columns", columns)
-    if len(set(names)) != len(names):
-        raise refuse("columns", list(names), "names a column twice", "each column once")
-    return names

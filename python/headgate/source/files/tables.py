@@ -34,13 +34,13 @@ _KINDS: Final = (
         "a Delta table",
         re.compile(r"(?:^|(.*)/)_delta_log(?:/.*)?"),
         "_delta_log",
-        'FileSource(deltalake.DeltaTable(path).file_uris()), if it has no deletion vectors · spark.read.format("delta")',
+        'headgate.source.delta.DeltaSource(path) · option("source", "delta") · spark.read.format("delta")',
     ),
     _Kind(
         "an Iceberg table",
         re.compile(r"(?:^|(.*)/)metadata/[^/]*\.metadata\.json"),
         "metadata",
-        'spark.read.format("iceberg") · FileSource(the data files of a PyIceberg scan without deletes)',
+        'headgate.source.iceberg.IcebergSource(table, catalog=...) · spark.read.format("iceberg")',
     ),
     _Kind(
         "a Hudi table",
