@@ -98,7 +98,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def driven(tmp_path_factory, table):
-    """What a driver has said, and the texts that it wrote."""
+    """The values that a driver has told, its log, and the secrets that no text may have."""
     folder = tmp_path_factory.mktemp("s3a")
     with guarded(folder) as store:
         conf = {
