@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: Separates confs in text: a character that no value has.
 _SEPARATOR: Final = "\x1e"
+#: Conf with the most rows in a batch that Spark gives to Python; 0 or less for no limit.
+_BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _of_context: Final[WeakKeyDictionary[SparkContext, dict[str, str]]] = WeakKeyDictionary()
 
 
@@ -45,3 +47,9 @@ def session_confs(session: SparkSession, prefix: str) -> dict[str, str]:
     pairs = (entry.partition(" -> ") for entry in str(text).split(_SEPARATOR))
     both = {**context_confs(session.sparkContext), **{name: value for name, _, value in pairs}}
     return {name: value for name, value in both.items() if name.startswith(prefix)}
+
+
+def batch_rows(session: SparkSession) -> int | None:
+    """Return the most rows in a batch that Spark gives to Python; None without a limit."""
+    most = int(str(session.conf.get(_BATCH_ROWS, "10000")))
+    return most if most > 0 else None

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import UnsupportedTypeError
-from headgate.spark.confs import is_connect
+from headgate.spark.confs import batch_rows, is_connect
 from headgate.spark.plan.facts import Followed
 from headgate.spark.plan.read_auto.expressions import translated
 from headgate.spark.plan.read_auto.scan import Unsure, kind_of
@@ -45,8 +45,6 @@ _FUNCTIONS: Final = "MapInArrow"
 _CACHED: Final = "InMemoryRelation"
 #: Nodes of a plan between two exchanges that a worker can do -> the name of their method of DataFrame.
 _BETWEEN: Final = {"Project": "select", "Filter": "where", "SubqueryAlias": "alias"}
-#: Conf with the most rows in a batch that Spark gives to Python; 0 or less for no limit.
-_BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 #: Conf by which functions get text of another type of Arrow.
 _LARGE: Final = "spark.sql.execution.arrow.useLargeVarTypes"
 #: Results that are known; of older ones Spark moves the rows.
@@ -256,13 +254,12 @@ def _chain_of(df: DataFrame) -> Chain:
         if task.schema.field(column).type != field.type:
             had = task.schema.field(column).type
             raise Unsure(f"column {field.name!r} is {field.type}, and was {had} in its exchange")
-    most = int(str(session.conf.get(_BATCH_ROWS, "10000")))
     return Chain(
         returning=task,
         shuffled=_frame(dataset(session._jsparkSession, _child(node)), session),  # noqa: SLF001
         between=RowsBetween(filter_, columns, schema),
         steps=tuple(reversed(steps)),
-        batch_rows=most if most > 0 else None,
+        batch_rows=batch_rows(session),
     )
 
 

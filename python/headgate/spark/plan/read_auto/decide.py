@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import UnsupportedTypeError
+from headgate.spark.confs import batch_rows
 from headgate.spark.plan.read_auto.expressions import translated
 from headgate.spark.plan.read_auto.files import checked
 from headgate.spark.plan.read_auto.folders import files_by_folder, files_of
@@ -45,8 +46,6 @@ _WORKERS_READ: Final = "exchange by %s: the workers read the input, %s"
 _NO_PLAN: Final = "a client of Spark Connect does not see its plan"
 _NO_FUNCTION: Final = "no function gets its rows"
 _COMPUTED: Final = "Spark computes its keys"
-#: Conf with the most rows in a batch that Spark gives to Python; 0 or less for no limit.
-_BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 #: Nodes that may be above the files in a plan that is only a scan.
 _ABOVE_FILES: Final = {"Project", "Filter", "SubqueryAlias", "View"}
 
@@ -138,7 +137,6 @@ def _source_of(df: DataFrame) -> FileSource:
         filesystem, paths = located_files(session, uris)
     in_files = pa.schema([f for f in schema if f.name not in of_folders])
     files = checked(filesystem, paths, in_files, unmarked_files(session), nan_column)
-    most = int(str(session.conf.get(_BATCH_ROWS, "10000")))
     source = FileSource(
         files,
         columns=_read_columns(scan),
@@ -146,7 +144,7 @@ def _source_of(df: DataFrame) -> FileSource:
         schema=schema,
         partitioning=values,
         # Functions may need memory for each row of a batch, as they do in Spark's mapInArrow.
-        batch_rows=most if most > 0 else None,
+        batch_rows=batch_rows(session),
     )
     for have, want in zip(source.schema, arrow_schema(df.schema, zone), strict=True):
         if not have.type.equals(want.type):
