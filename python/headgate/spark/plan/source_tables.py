@@ -79,6 +79,7 @@ def mapped(
     """
     if request.chain is None:
         return input_table(request).mapInArrow(portable(task, body, name), schema)
-    is_by_row = request.map is None and placement(request.by).kind in _BY_ROW
-    may_keep = request.map is not None or request.combine is not None
-    return after(request.chain, task, body, name, schema, is_by_row=is_by_row, may_keep=may_keep)
+    has_map = request.map is not None
+    is_by_row = not has_map and placement(request.by).kind in _BY_ROW
+    # combine gets copies of the batches in any case.
+    return after(request.chain, task, body, name, schema, is_by_row=is_by_row, may_keep=has_map)
