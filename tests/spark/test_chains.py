@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 from tests.kit.masters import in_executors
 
 from headgate.sink import FileSink
-from headgate.spark import exchange, explain, last_stats, write
+from headgate.spark import Input, exchange, explain, last_stats, write
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -247,6 +247,32 @@ def test_each_of_several_inputs_and_a_reduce_of_spark_are_chained(rows):
     ]
     counts = out.collect()
     assert (sum(row["l"] for row in counts), sum(row["r"] for row in counts)) == (50, 5)
+
+
+def test_rows_are_merged_between_exchanges_and_partitions_joined_by_their_sizes(rows):
+    merged = {"by": "k", "combine": sums, "reduce": sums, "schema": SCHEMA}
+    first = exchange(rows, num_partitions="auto", **merged)
+    even = first.where("k % 2 = 0")
+    totals = rows.where("k % 2 = 0").groupBy("k").agg(F.sum("n").alias("n"), F.min("s").alias("s"))
+    for second in ({"num_partitions": "auto"}, {"num_partitions": 2, "mode": "spark"}):
+        out = exchange(even, **merged, **second)
+        assert functions_of(out) == 3
+        assert sorted(out.collect()) == sorted(totals.collect())
+
+
+def test_a_broadcast_input_and_the_other_one_may_come_from_exchanges(rows):
+    large = exchange(rows, by="k", map=plus, schema=SCHEMA, num_partitions=3)
+    small = exchange(rows, by="k", reduce=sums, schema=SCHEMA, num_partitions=2, mode="kept")
+
+    def joined(left, right):
+        names = right.read_all().select(["k", "s"]).rename_columns(["k", "least"])
+        yield from left.read_all().join(names, "k").select(["s", "least"]).to_batches()
+
+    out = exchange(
+        [large, Input(small, broadcast=True)], reduce=joined, schema="s string, least string"
+    )
+    least = rows.groupBy("k").agg(F.min("s").alias("least"))
+    assert sorted(out.collect()) == sorted(rows.join(least, "k").select("s", "least").collect())
 
 
 def test_a_map_before_sparks_own_shuffle_is_chained(rows):

@@ -203,6 +203,11 @@ def test_folders_with_columns_and_computed_keys_are_read(spark, said, tmp_path):
     by_workers(df.where("k > 0").selectExpr("pmod(id, 5L) as key", "id"), said, by="key")
 
 
+def test_a_file_that_is_read_twice_stays_with_spark(spark, folder, said):
+    df = spark.read.parquet(f"{folder}/0.parquet", f"{folder}/0.parquet").select("id")
+    assert "it reads a file twice" in by_spark(df, said)
+
+
 def test_options_stay_with_spark(spark, folder, said):
     globbed = spark.read.option("pathGlobFilter", "0*").parquet(folder).select("id")
     assert "has the option pathglobfilter" in by_spark(globbed, said)
