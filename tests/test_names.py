@@ -26,7 +26,7 @@ STORE = ast.Store()
 #: The keyword of the second line of an error, which is documented.
 PUBLIC = frozenset({("python/headgate/_error.py", "asked"), ("python/headgate/errors.py", "asked")})
 #: Names that are left, by folder. A number only falls.
-BUDGETS = {"python": 8, "tests": 1391}
+BUDGETS = {"python": 8, "tests": 1363}
 REMEDY = (
     "{count} names say nothing of their values, {budget} are left from before. Name what the value is, in the terms of its "
     "field (`for split in splits`, `missing`, `schema`); if you removed some, lower BUDGETS in tests/test_names.py"

@@ -61,7 +61,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def said(caplog):
+def logged(caplog):
     """Return what the log says of who reads."""
     caplog.set_level(logging.INFO, "headgate.spark")
 
@@ -82,21 +82,21 @@ def rows(df):
     return sorted(repr(tuple(row)) for row in df.selectExpr("spark_partition_id()", "*").collect())
 
 
-def by_workers(df, said, by="id"):
+def by_workers(df, logged, by="id"):
     out = exchange(
         df, by=by, map=same, num_partitions=3, read="auto", mode="kept", schema=df.schema
     )
-    assert "the workers read the input" in said()
+    assert "the workers read the input" in logged()
     assert rows(out) == rows(df.repartition(3, by))
     return out
 
 
-def by_spark(df, said, by="id"):
+def by_spark(df, logged, by="id"):
     """Check that Spark reads the input; return why."""
     out = exchange(
         df, by=by, map=same, num_partitions=3, read="auto", mode="kept", schema=df.schema
     )
-    line = said()
+    line = logged()
     assert ": Spark reads the input: " in line
     assert rows(out) == rows(df.repartition(3, by))
     return line
@@ -104,28 +104,28 @@ def by_spark(df, said, by="id"):
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", COLUMNS)
-def test_each_type_is_read_as_spark_reads_it(spark, folder, said, name):
-    by_workers(spark.read.schema("id long").parquet(folder).select("id"), said)
-    by_workers(spark.read.parquet(f"{folder}/0.parquet").select("id", name), said)
+def test_each_type_is_read_as_spark_reads_it(spark, folder, logged, name):
+    by_workers(spark.read.schema("id long").parquet(folder).select("id"), logged)
+    by_workers(spark.read.parquet(f"{folder}/0.parquet").select("id", name), logged)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles"])
-def test_times_do_not_depend_on_the_sessions_zone(spark, folder, said, zone):
+def test_times_do_not_depend_on_the_sessions_zone(spark, folder, logged, zone):
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         by_workers(
-            spark.read.parquet(f"{folder}/1.parquet").select("id", "at", "at_ms", "local"), said
+            spark.read.parquet(f"{folder}/1.parquet").select("id", "at", "at_ms", "local"), logged
         )
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
 
 
-def test_a_column_that_a_file_lacks_is_null(spark, folder, said):
+def test_a_column_that_a_file_lacks_is_null(spark, folder, logged):
     df = spark.read.parquet(f"{folder}/0.parquet")
     whole = spark.read.schema(df.schema).parquet(folder)
-    by_workers(whole, said)
-    by_workers(whole.where("text is null or i8 = 0"), said)
+    by_workers(whole, logged)
+    by_workers(whole.where("text is null or i8 = 0"), logged)
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_a_column_that_a_file_lacks_is_null(spark, folder, said):
         "length(text) > 1",
     ],
 )
-def test_a_filter_keeps_the_same_rows(spark, folder, said, condition):
+def test_a_filter_keeps_the_same_rows(spark, folder, logged, condition):
     df = spark.read.parquet(f"{folder}/0.parquet").where(condition).select("text", "id")
-    by_workers(df, said)
+    by_workers(df, logged)
     assert 0 < df.count() < ROWS
 
 
@@ -169,48 +169,48 @@ def test_a_filter_keeps_the_same_rows(spark, folder, said, condition):
         (lambda df: df.union(df).select("id"), "more than one table"),
     ],
 )
-def test_what_is_more_than_a_scan_stays_with_spark(spark, folder, said, change, why):
+def test_what_is_more_than_a_scan_stays_with_spark(spark, folder, logged, change, why):
     import re
 
     df = change(spark.read.parquet(f"{folder}/0.parquet"))
     out = exchange(
         df, by="id", map=same, num_partitions=3, read="auto", mode="kept", schema=df.schema
     )
-    assert re.search(why, said())
+    assert re.search(why, logged())
     assert out.count() == df.count()
 
 
-def test_other_tables_stay_with_spark(spark, folder, said, tmp_path):
-    assert "it is Range, not a scan" in by_spark(spark.range(10), said)
+def test_other_tables_stay_with_spark(spark, folder, logged, tmp_path):
+    assert "it is Range, not a scan" in by_spark(spark.range(10), logged)
     (tmp_path / "a.csv").write_text("1\n2\n")
     text = spark.read.schema("id long").csv(str(tmp_path / "a.csv"))
-    assert "by CSVFileFormat, not Parquet" in by_spark(text, said)
+    assert "by CSVFileFormat, not Parquet" in by_spark(text, logged)
     cached = spark.read.parquet(f"{folder}/0.parquet").select("id")
-    by_workers(cached, said)
+    by_workers(cached, logged)
     cached.cache()
     try:
-        assert "it is InMemoryRelation" in by_spark(cached, said)
+        assert "it is InMemoryRelation" in by_spark(cached, logged)
     finally:
         cached.unpersist(blocking=True)
 
 
-def test_folders_with_columns_and_computed_keys_are_read(spark, said, tmp_path):
+def test_folders_with_columns_and_computed_keys_are_read(spark, logged, tmp_path):
     spark.range(9).selectExpr("id", "id % 3 as k").write.partitionBy("k").parquet(
         str(tmp_path / "p")
     )
     df = spark.read.parquet(str(tmp_path / "p"))
-    by_workers(df, said)
-    by_workers(df.where("k > 0").selectExpr("pmod(id, 5L) as key", "id"), said, by="key")
+    by_workers(df, logged)
+    by_workers(df.where("k > 0").selectExpr("pmod(id, 5L) as key", "id"), logged, by="key")
 
 
-def test_a_file_that_is_read_twice_stays_with_spark(spark, folder, said):
+def test_a_file_that_is_read_twice_stays_with_spark(spark, folder, logged):
     df = spark.read.parquet(f"{folder}/0.parquet", f"{folder}/0.parquet").select("id")
-    assert "it reads a file twice" in by_spark(df, said)
+    assert "it reads a file twice" in by_spark(df, logged)
 
 
-def test_options_stay_with_spark(spark, folder, said):
+def test_options_stay_with_spark(spark, folder, logged):
     globbed = spark.read.option("pathGlobFilter", "0*").parquet(folder).select("id")
-    assert "has the option pathglobfilter" in by_spark(globbed, said)
+    assert "has the option pathglobfilter" in by_spark(globbed, logged)
 
 
 @pytest.mark.parametrize(
@@ -223,17 +223,17 @@ def test_options_stay_with_spark(spark, folder, said):
     ],
 )
 def test_a_conf_that_is_not_known_to_change_no_row_stays_with_spark(
-    spark, folder, said, name, value
+    spark, folder, logged, name, value
 ):
     df = spark.read.parquet(folder).select("id")
     spark.conf.set(name, value)
     try:
-        assert f"{name} is {value}" in (why := by_spark(df, said)) or f"has {name}" in why
+        assert f"{name} is {value}" in (why := by_spark(df, logged)) or f"has {name}" in why
     finally:
         spark.conf.unset(name)
     spark.conf.set("spark.sql.files.maxPartitionBytes", "1m")
     try:
-        by_workers(df, said)
+        by_workers(df, logged)
     finally:
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
 
@@ -258,9 +258,9 @@ def make_table(spark):
         spark.sql(f"drop table {name}")
 
 
-def test_a_table_is_read_by_workers(make_table, said):
+def test_a_table_is_read_by_workers(make_table, logged):
     df = make_table("id long comment 'a key', s string", "alter table {} add column b int")
-    by_workers(df, said)
+    by_workers(df, logged)
 
 
 @pytest.mark.parametrize(
@@ -274,24 +274,24 @@ def test_a_table_is_read_by_workers(make_table, said):
     ],
 )
 def test_a_table_with_more_than_columns_stays_with_spark(
-    make_table, said, columns, changes, properties, why
+    make_table, logged, columns, changes, properties, why
 ):
     df = make_table(columns, *changes, properties=properties)
-    assert why in by_spark(df, said)
+    assert why in by_spark(df, logged)
 
 
-def test_a_default_is_no_matter_if_its_column_is_not_read(make_table, said):
+def test_a_default_is_no_matter_if_its_column_is_not_read(make_table, logged):
     df = make_table("id long", "alter table {} add column b int default 99")
-    by_workers(df.select("id"), said)
+    by_workers(df.select("id"), logged)
 
 
-def test_each_field_of_sparks_plan_is_known(spark, folder, monkeypatch, said):
+def test_each_field_of_sparks_plan_is_known(spark, folder, monkeypatch, logged):
     from headgate.spark.plan.read_auto import relation
 
     less = {name: values for name, values in relation._RELATION.items() if name != "bucketSpec"}
     monkeypatch.setattr(relation, "_RELATION", less)
     df = spark.read.parquet(folder).select("id")
-    assert "its relation has the field bucketSpec" in by_spark(df, said)
+    assert "its relation has the field bucketSpec" in by_spark(df, logged)
 
 
 @pytest.mark.parametrize(
@@ -308,14 +308,14 @@ def test_each_field_of_sparks_plan_is_known(spark, folder, monkeypatch, said):
     ],
 )
 def test_columns_that_may_be_read_otherwise_stay_with_spark(
-    spark, said, tmp_path, data, options, why
+    spark, logged, tmp_path, data, options, why
 ):
     pq.write_table(
         pa.table({"id": pa.array([1], pa.int64()), **data}), tmp_path / "a.parquet", **options
     )
     df = spark.read.parquet(str(tmp_path))
     exchange(df, by="id", map=same, num_partitions=3, read="auto", mode="kept", schema=df.schema)
-    assert why in said()
+    assert why in logged()
 
 
 OLD_TIMES = {
@@ -335,7 +335,7 @@ OLD_TIMES = {
     ],
 )
 def test_old_days_are_read_by_the_calendar_of_the_file(
-    spark, said, tmp_path, name, mode, notes, why
+    spark, logged, tmp_path, name, mode, notes, why
 ):
     table = pa.table({"id": [1], name: OLD_TIMES[name]}).replace_schema_metadata(notes)
     pq.write_table(table, tmp_path / "a.parquet")
@@ -343,15 +343,15 @@ def test_old_days_are_read_by_the_calendar_of_the_file(
     spark.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", mode)
     try:
         if not why:
-            by_workers(df, said)
+            by_workers(df, logged)
             return
         exchange(df, by="id", map=same, read="auto", mode="kept", schema=df.schema)
-        assert why in said()
+        assert why in logged()
     finally:
         spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInRead")
 
 
-def test_lists_of_the_old_form_stay_with_spark(spark, said, tmp_path):
+def test_lists_of_the_old_form_stay_with_spark(spark, logged, tmp_path):
     """Their elements have no group of their own."""
     spark.conf.set("spark.sql.parquet.writeLegacyFormat", "true")
     try:
@@ -360,31 +360,31 @@ def test_lists_of_the_old_form_stay_with_spark(spark, said, tmp_path):
     finally:
         spark.conf.unset("spark.sql.parquet.writeLegacyFormat")
     df = spark.read.parquet(str(tmp_path / "t"))
-    assert "'a' of a file is a list of an old form" in by_spark(df, said)
-    by_workers(df.select("id", "m"), said)
+    assert "'a' of a file is a list of an old form" in by_spark(df, logged)
+    by_workers(df.select("id", "m"), logged)
 
 
-def test_a_column_spelt_otherwise_in_a_file_stays_with_spark(spark, said, tmp_path):
+def test_a_column_spelt_otherwise_in_a_file_stays_with_spark(spark, logged, tmp_path):
     pq.write_table(pa.table({"id": [1], "User": ["a"]}), tmp_path / "a.parquet")
     df = spark.read.schema("id long, user string").parquet(str(tmp_path))
-    assert "has the columns User for 'user'" in by_spark(df, said)
+    assert "has the columns User for 'user'" in by_spark(df, logged)
 
 
-def test_a_file_of_another_type_than_the_table_stays_with_spark(spark, said, tmp_path):
+def test_a_file_of_another_type_than_the_table_stays_with_spark(spark, logged, tmp_path):
     pq.write_table(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "a.parquet")
     df = spark.read.schema("id long").parquet(str(tmp_path))
-    assert "column 'id' is int32" in by_spark(df, said)
+    assert "column 'id' is int32" in by_spark(df, logged)
 
 
-def test_old_days_that_spark_wrote_are_read(spark, said, tmp_path):
+def test_old_days_that_spark_wrote_are_read(spark, logged, tmp_path):
     spark.sql("select 1L as id, date'0900-02-03' as d").write.parquet(str(tmp_path / "t"))
-    by_workers(spark.read.parquet(str(tmp_path / "t")), said)
+    by_workers(spark.read.parquet(str(tmp_path / "t")), logged)
 
 
-def test_columns_that_are_not_read_may_have_any_type(spark, said, tmp_path):
+def test_columns_that_are_not_read_may_have_any_type(spark, logged, tmp_path):
     rows_of_spark = spark.sql("select 1L as id, interval '1' month as m")
     rows_of_spark.write.parquet(str(tmp_path / "t"))
-    by_workers(spark.read.parquet(str(tmp_path / "t")).select("id"), said)
+    by_workers(spark.read.parquet(str(tmp_path / "t")).select("id"), logged)
 
 
 def test_without_the_option_spark_reads(spark, folder, caplog):
@@ -393,16 +393,16 @@ def test_without_the_option_spark_reads(spark, folder, caplog):
     assert not [r for r in caplog.records if "read" in r.getMessage()[:60]]
 
 
-def test_a_call_without_functions_stays_with_spark(spark, folder, said):
+def test_a_call_without_functions_stays_with_spark(spark, folder, logged):
     df = spark.read.parquet(folder).select("id")
     out = exchange(df, by="id", num_partitions=3, read="auto", mode="auto")
-    assert "no function gets its rows" in said()
+    assert "no function gets its rows" in logged()
     assert rows(out) == rows(df.repartition(3, "id"))
     exchange(df, by="id", reduce=same, num_partitions=3, read="auto", mode="auto", schema=df.schema)
-    assert "the workers read" in said()
+    assert "the workers read" in logged()
 
 
-def test_map_and_reduce_get_what_the_workers_read(spark, folder, said):
+def test_map_and_reduce_get_what_the_workers_read(spark, folder, logged):
     def doubled(batches):
         for batch in batches:
             yield pa.RecordBatch.from_pydict({"n": [2 * n for n in batch["id"].to_pylist()]})
@@ -417,11 +417,11 @@ def test_map_and_reduce_get_what_the_workers_read(spark, folder, said):
         read="auto",
         mode="kept",
     )
-    assert "the workers read" in said()
+    assert "the workers read" in logged()
     assert sorted(row["n"] for row in out.collect()) == sorted([0, 2, 4, 6, 8] * 3)
 
 
-def test_batches_have_as_many_rows_as_sparks(spark, folder, said):
+def test_batches_have_as_many_rows_as_sparks(spark, folder, logged):
     def sizes(batches):
         for batch in batches:
             yield pa.RecordBatch.from_pydict({"id": [0], "rows": [batch.num_rows]})
@@ -432,7 +432,7 @@ def test_batches_have_as_many_rows_as_sparks(spark, folder, said):
         out = exchange(
             df, by="id", map=sizes, schema="id long, rows long", read="auto", mode="kept"
         )
-        assert "the workers read" in said()
+        assert "the workers read" in logged()
         return max(row["rows"] for row in out.collect())
 
     before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
@@ -451,14 +451,14 @@ def test_a_damaged_footer_stays_with_spark(kind):
         _check_days(str(path), footer, [("id", Leaf(("id",), "INT64", 0))])
 
 
-def test_a_map_beside_times_of_96_bits_is_no_obstacle(spark, tmp_path, said):
+def test_a_map_beside_times_of_96_bits_is_no_obstacle(spark, tmp_path, logged):
     path = f"{tmp_path}/maps"
     frame = spark.range(20).selectExpr("id", "timestamp'2024-01-01' at", "map('a', id) m")
     frame.write.parquet(path)
     metadata = pq.ParquetFile(next(Path(path).glob("*.parquet"))).schema
     assert "INT96" in {metadata.column(n).physical_type for n in range(len(metadata))}
-    by_workers(spark.read.parquet(path).select("id"), said)
-    by_workers(spark.read.parquet(path).select("id", "at"), said)
+    by_workers(spark.read.parquet(path).select("id"), logged)
+    by_workers(spark.read.parquet(path).select("id", "at"), logged)
     by_headgate = spark.read.format("headgate").load(path)
     by_sparks = spark.read.parquet(path)
     assert by_headgate.dtypes == by_sparks.dtypes
@@ -466,11 +466,11 @@ def test_a_map_beside_times_of_96_bits_is_no_obstacle(spark, tmp_path, said):
 
 
 def test_an_unexpected_failure_of_the_look_leaves_the_read_to_spark(
-    spark, folder, said, monkeypatch
+    spark, folder, logged, monkeypatch
 ):
     def fail(*_):
         raise TypeError("map_() takes at least 2 positional arguments")
 
     monkeypatch.setattr("headgate.spark.plan.read_auto.decide.checked", fail)
     df = spark.read.parquet(f"{folder}/0.parquet").select("id")
-    assert "the look at it failed with TypeError: map_() takes" in by_spark(df, said)
+    assert "the look at it failed with TypeError: map_() takes" in by_spark(df, logged)
