@@ -337,6 +337,10 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         if not isinstance(partitioning, Mapping):
             one_of("hive")("partitioning", partitioning)
             return FolderPartitions(self._files.folder_values)
+        for path, values in partitioning.items():
+            if not isinstance(path, str) or not isinstance(values, Mapping):
+                takes = 'paths with their columns, such as {"/data/a.parquet": {"day": 1}}'
+                raise refuse("partitioning", partitioning, f"has {path!r}: {values!r}", takes)
         named = {name for values in partitioning.values() for name in values}
         missing = sorted(named - set(self._declared.names if self._declared else ()))
         if missing:
