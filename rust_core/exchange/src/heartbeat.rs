@@ -17,14 +17,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use headgate_memory::Process;
+use headgate_memory::{Process, lock};
 use headgate_protocol::{HEARTBEAT_INTERVAL, HeartbeatMonitor};
 use headgate_tls::{TlsSession, TlsStream};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use crate::descriptors;
 use crate::error::Result;
-use crate::lock::lock;
 use crate::threads;
 
 const BEAT: [u8; 1] = [0];

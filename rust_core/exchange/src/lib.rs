@@ -38,7 +38,6 @@ mod heartbeat;
 mod instructions;
 mod kept;
 mod limits;
-mod lock;
 mod manager;
 mod metrics;
 mod panic_text;

@@ -5,10 +5,10 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use headgate_memory::lock;
 use headgate_protocol::PartitionId;
 
 use crate::error::{ExchangeError, Result};
-use crate::lock::lock;
 use crate::partition::ResultPartition;
 use crate::view::ReadablePartition;
 

@@ -6,9 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use headgate_memory::lock;
+
 use crate::descriptors;
 use crate::error::{ExchangeError, Result};
-use crate::lock::lock;
 
 /// Creates nameless files in several directories, in turn.
 ///

@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
-use headgate_memory::{Buffer, BufferConsumer};
+use headgate_memory::{Buffer, BufferConsumer, lock};
 use headgate_net::Polled;
 use headgate_protocol::{CheckpointId, DataType, Next, Sequence, Totals};
 
 use crate::error::{ExchangeError, Result};
-use crate::lock::lock;
 use crate::stats::SubpartitionStats;
 use crate::view::{DataListener, ViewState};
 

@@ -9,7 +9,7 @@ pub(crate) use std::{
 };
 
 #[cfg(not(loom))]
-pub(crate) use crate::lock::lock;
+pub(crate) use headgate_memory::lock;
 
 #[cfg(loom)]
 pub(crate) use loom::{

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
+use headgate_memory::lock;
 use headgate_net::Polled;
 use headgate_protocol::{DataType, Next};
 use headgate_record::{Event, Selector};
@@ -14,7 +15,6 @@ use headgate_record::{Event, Selector};
 use crate::config::Config;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Result};
-use crate::lock::lock;
 use crate::partition::{PartitionKind, PartitionOptions, ResultPartition};
 use crate::view::{DataListener, ReadablePartition, SubpartitionView};
 use crate::writer::BytesWriter;

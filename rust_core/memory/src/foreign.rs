@@ -4,10 +4,11 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use bytes::Bytes;
 
+use crate::lock::lock;
 use crate::pooled_segment::PooledSegment;
 
 /// Unused segments that account for foreign memory while the exchange keeps it.
@@ -46,8 +47,7 @@ impl ForeignMemory {
         if PROCESS_ENDS.load(Ordering::Acquire) {
             return;
         }
-        let unneeded =
-            std::mem::take(&mut *self.unneeded.lock().unwrap_or_else(PoisonError::into_inner));
+        let unneeded = std::mem::take(&mut *lock(&self.unneeded));
         drop(unneeded);
     }
 
@@ -114,7 +114,7 @@ impl Drop for Chain {
     fn drop(&mut self) {
         let pieces = std::mem::take(&mut self.pieces);
         if !pieces.is_empty() {
-            self.memory.unneeded.lock().unwrap_or_else(PoisonError::into_inner).push(pieces);
+            lock(&self.memory.unneeded).push(pieces);
         }
     }
 }

@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
 use std::ptr::without_provenance_mut;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use rustix::fs::ftruncate;
 use rustix::io::{Errno, pwrite};
@@ -16,6 +16,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::param::page_size;
 
 use crate::kept::KeptBytes;
+use crate::lock::lock;
 use crate::pool_inner::PoolInner;
 use crate::region::memory_file;
 
@@ -35,7 +36,7 @@ struct Forking {
 }
 
 pub(crate) fn register(pool: &Arc<PoolInner>) {
-    let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut pools = lock(&POOLS);
     pools.retain(|pool| pool.strong_count() > 0);
     pools.push(Arc::downgrade(pool));
 }
@@ -50,7 +51,7 @@ pub fn before_fork() -> std::io::Result<()> {
     let forking = FORKING.take();
     // The guard of a fork that was never ended is released before the lock is taken again.
     drop(forking);
-    let pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+    let pools = lock(&POOLS);
     let mut copies = Copies::default();
     let mut of_this_process =
         pools.iter().filter_map(Weak::upgrade).filter(|pool| !pool.is_forked());

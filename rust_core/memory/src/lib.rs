@@ -39,6 +39,7 @@ mod kept;
 mod ledger;
 mod listener;
 mod local_pool;
+mod lock;
 mod mapped_file;
 #[cfg(all(test, loom))]
 mod model;
@@ -64,6 +65,7 @@ pub use foreign::{Charge, ForeignMemory};
 pub use fork::{after_fork_in_child, after_fork_in_parent, before_fork};
 pub use listener::SegmentListener;
 pub use local_pool::LocalPool;
+pub use lock::lock;
 pub use mapped_file::MappedFile;
 pub use options::LocalPoolOptions;
 pub use peer_region::{PeerReadError, PeerRegion, PeerRegionError};

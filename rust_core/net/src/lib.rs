@@ -41,7 +41,6 @@ mod limits;
 mod link;
 mod listeners;
 mod loans;
-mod lock;
 mod mailbox;
 mod network;
 mod newcomers;

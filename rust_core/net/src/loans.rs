@@ -5,11 +5,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use headgate_memory::Buffer;
+use headgate_memory::{Buffer, lock};
 use headgate_protocol::Frame;
 
 use crate::lease::Lease;
-use crate::lock::lock;
 use crate::outbox::{Descriptor, Outbox};
 
 /// Smallest buffer that is lent. Smaller ones are sent, since a copy costs less than returning the

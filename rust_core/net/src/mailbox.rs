@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use headgate_memory::lock;
 use headgate_protocol::{ChannelId, PartitionRequest};
 use mio::{Registry, Token, Waker};
 
 use crate::channel::{Channel, CreditSink, UpstreamMessage};
 use crate::listeners::Listeners;
-use crate::lock::lock;
 
 /// The token of the mailbox's waker. Tokens of connections begin at [`FIRST_CONNECTION`].
 pub(crate) const WAKER: Token = Token(0);

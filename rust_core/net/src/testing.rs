@@ -4,11 +4,11 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use headgate_memory::lock;
 use headgate_protocol::{HandshakeConfig, Key, Next, PartitionId, PartitionRequest, VersionRange};
 
 use crate::context::Context;
 use crate::error::ConnectionError;
-use crate::lock::lock;
 use crate::mailbox::Mailbox;
 use crate::notifiers::{DataNotifier, PartitionNotifier};
 use crate::partitions::{Available, Partitions, Polled, Refusal, View};

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex, Weak};
 
+use headgate_memory::lock;
+
 use crate::error::ExchangeError;
 use crate::gate::InputGate;
-use crate::lock::lock;
 
 /// The gates that are still in use.
 #[derive(Default)]

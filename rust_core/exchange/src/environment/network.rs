@@ -4,7 +4,7 @@ use std::any::Any;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use headgate_memory::GlobalPool;
+use headgate_memory::{GlobalPool, lock};
 use headgate_net::{Context, Listeners, Loans, Mailbox, Network, StartError, Traffic};
 use headgate_protocol::{HandshakeConfig, Key, VersionRange};
 
@@ -12,7 +12,6 @@ use super::gates::Gates;
 use crate::config::Config;
 use crate::descriptors;
 use crate::error::{ExchangeError, Result};
-use crate::lock::lock;
 use crate::manager::PartitionManager;
 use crate::metrics::WaitTimes;
 use crate::panic_text::panic_text;

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use headgate_memory::lock;
 use headgate_protocol::{ChannelStateBuilder, CheckpointId, Sequence};
 
 use crate::error::{ExchangeError, Result};
 use crate::gate::channel::InputChannel;
-use crate::lock::lock;
 
 /// An input whose reader can take checkpoints. Channels are numbered as in
 /// [`Received`](crate::Received).

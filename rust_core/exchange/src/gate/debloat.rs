@@ -8,10 +8,10 @@ use std::num::NonZeroU32;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use headgate_memory::lock;
 use headgate_protocol::{BufferDebloater, BufferSizeEma, ThroughputCalculator};
 
 use crate::config::BufferDebloatOptions;
-use crate::lock::lock;
 use crate::stats::DebloatStats;
 
 /// Returns the time since a fixed moment.

@@ -6,11 +6,10 @@ use std::sync::Mutex;
 
 use arrow_buffer::MutableBuffer;
 use bytes::Bytes;
-use headgate_memory::Buffer;
+use headgate_memory::{Buffer, lock};
 use headgate_record::{DecompressError, Decompressor};
 
 use crate::aligned::Aligned;
-use crate::lock::lock;
 
 #[derive(Default)]
 struct State {

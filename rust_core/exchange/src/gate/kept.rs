@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use headgate_memory::lock;
 use headgate_net::UpstreamMessage;
 use headgate_protocol::{ChannelStateBuilder, CheckpointId, DataType, Sequence, Totals};
 
@@ -15,7 +16,6 @@ use crate::gate::channel::{InputChannel, More, Taken, integrity, totals_of};
 use crate::gate::local::compare_totals;
 use crate::gate::queue::GateQueue;
 use crate::kept::Reading;
-use crate::lock::lock;
 use crate::metrics::{Passed, WaitTimes};
 use crate::stats::{ChannelStats, Origin, Queued};
 

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use headgate_memory::lock;
 use headgate_net::UpstreamMessage;
 use headgate_protocol::{
     ChannelStateBuilder, CheckpointId, DataType, Next, PartitionId, Sequence, Totals,
@@ -13,7 +14,6 @@ use crate::error::{ExchangeError, Result};
 use crate::gate::channel::{InputChannel, More, Taken, integrity, totals_of};
 use crate::gate::persisting::Persisting;
 use crate::gate::queue::GateQueue;
-use crate::lock::lock;
 use crate::manager::PartitionListener;
 use crate::metrics::Passed;
 use crate::stats::{ChannelStats, Origin, Queued};

@@ -5,12 +5,11 @@
 
 use std::sync::{Arc, Mutex, Weak};
 
-use headgate_memory::{GlobalPool, LocalPool, PooledSegment, RequestError, SegmentListener};
+use headgate_memory::{GlobalPool, LocalPool, PooledSegment, RequestError, SegmentListener, lock};
 use headgate_protocol::{BufferKind, QueuedFor, SegmentQueue};
 
 use crate::config::BufferOptions;
 use crate::error::{ExchangeError, Result};
-use crate::lock::lock;
 
 /// A channel that fills segments of its gate's pool.
 pub(crate) trait SegmentConsumer: Send + Sync {

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use headgate_memory::{Buffer, PooledSegment};
+use headgate_memory::{Buffer, PooledSegment, lock};
 use headgate_net::{Channel, ConnectionError, CreditSink, Target, UpstreamMessage};
 use headgate_protocol::{
     BufferHeader, BufferKind, ChannelId, ChannelStateBuilder, CheckpointId, DataType,
@@ -20,7 +20,6 @@ use crate::gate::channel::{InputChannel, More, Taken, totals_of};
 use crate::gate::persisting::Persisting;
 use crate::gate::pool::{GatePool, SegmentConsumer};
 use crate::gate::queue::GateQueue;
-use crate::lock::lock;
 use crate::metrics::Passed;
 use crate::stats::{ChannelStats, Origin, Queued, Usage};
 

@@ -4,12 +4,12 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use headgate_memory::lock;
 use headgate_net::UpstreamMessage;
 use headgate_record::Event;
 
 use crate::error::{ExchangeError, Result};
 use crate::gate::channel::InputChannel;
-use crate::lock::lock;
 
 /// Task events that are kept for channels to come.
 const MAX_KEPT: usize = 1024;

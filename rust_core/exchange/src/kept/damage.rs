@@ -3,10 +3,10 @@
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
 
+use headgate_memory::lock;
 use headgate_protocol::PartitionId;
 
 use crate::error::ExchangeError;
-use crate::lock::lock;
 
 /// Partitions whose files were found damaged, until somebody asks for them.
 #[derive(Clone, Default)]

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use headgate_memory::lock;
 use headgate_net::Polled;
 
 use super::damage::DamageReport;
 use super::reading::Reading;
 use crate::error::{ExchangeError, Result};
-use crate::lock::lock;
 use crate::view::{SubpartitionView, ViewState};
 
 struct State {

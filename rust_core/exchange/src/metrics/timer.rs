@@ -4,9 +4,10 @@
 use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
+use headgate_memory::lock;
+
 use super::activity::{Activity, TaskTime, TaskTimes};
 use super::passed::COUNTS;
-use crate::lock::lock;
 
 /// Counts from its first use. No other lock is taken under its own.
 #[derive(Debug, Default)]

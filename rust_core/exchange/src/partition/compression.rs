@@ -11,12 +11,11 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use headgate_memory::{Buffer, BufferBuilder, PooledSegment};
+use headgate_memory::{Buffer, BufferBuilder, PooledSegment, lock};
 use headgate_record::{Codec, Compressor};
 
 use super::output::Output;
 use super::shared::{CompressionCounters, Shared};
-use crate::lock::lock;
 use crate::metrics::TaskIoMetrics;
 
 /// Finishes the buffers of one partition.

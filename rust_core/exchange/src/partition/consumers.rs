@@ -3,8 +3,9 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use headgate_memory::lock;
+
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Result};
-use crate::lock::lock;
 
 /// The state of each consumer, and the failure of the partition.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, Weak};
 
-use crate::lock::lock;
+use headgate_memory::lock;
 
 /// Buffers that a writer is filling.
 pub(crate) trait OpenBuffers: Send + Sync {

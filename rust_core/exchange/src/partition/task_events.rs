@@ -8,10 +8,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use headgate_memory::lock;
 use headgate_record::Event;
 
 use crate::error::{ExchangeError, Result};
-use crate::lock::lock;
 
 /// Limit of events that wait for the writer.
 const MAX_PENDING: usize = 1024;

@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use headgate_memory::lock;
 use headgate_protocol::{KeptBlock, KeptIndex};
 
 use super::file::SpillFile;
@@ -14,7 +15,6 @@ use super::index::Place;
 use super::store::Store;
 use crate::error::{ExchangeError, Result};
 use crate::kept::with_room;
-use crate::lock::lock;
 
 /// A finished blocking partition, ready to be handed to processes that come later.
 pub struct KeptPartition {

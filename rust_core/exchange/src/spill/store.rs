@@ -4,14 +4,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
 
-use headgate_memory::{Buffer, GlobalPool, LocalPool, SEGMENT_ALIGNMENT};
+use headgate_memory::{Buffer, GlobalPool, LocalPool, SEGMENT_ALIGNMENT, lock};
 use headgate_protocol::{Next, PartitionId, crc32c};
 
 use super::file::{Extent, SpillFile};
 use super::index::{Block, Index};
 use super::manager::SpillManager;
 use crate::error::{ExchangeError, Result};
-use crate::lock::lock;
 use crate::subpartition::Subpartition;
 use crate::view::DataListener;
 

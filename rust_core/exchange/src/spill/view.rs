@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
-use headgate_memory::{Buffer, SEGMENT_ALIGNMENT};
+use headgate_memory::{Buffer, SEGMENT_ALIGNMENT, lock};
 use headgate_net::Polled;
 use headgate_protocol::{Next, Sequence, crc32c};
 
@@ -13,7 +13,6 @@ use super::read_thread::{Fill, Filled, RECLAIM_AFTER};
 use super::store::{Lane, READ_AHEAD, Store, StoreReader};
 use super::target::{self, Target};
 use crate::error::{ExchangeError, Result};
-use crate::lock::lock;
 use crate::view::{DataListener, SubpartitionView, ViewState, ViewedPartition};
 
 struct State {

@@ -5,13 +5,13 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use headgate_memory::lock;
 use headgate_protocol::{Alignment, ChannelStateBuilder, CheckpointId, DataType};
 use headgate_record::Event;
 use headgate_record::event::Barrier;
 
 use crate::clock;
 use crate::error::{ExchangeError, Result};
-use crate::lock::lock;
 use crate::partition::ResultPartition;
 use crate::reader::ChannelStates;
 use crate::subpartition::{Overtaken, Subpartition};

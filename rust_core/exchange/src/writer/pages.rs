@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, Weak};
 
-use headgate_memory::{Buffer, Charge, PooledSegment};
+use headgate_memory::{Buffer, Charge, PooledSegment, lock};
 use headgate_protocol::DataType;
 use headgate_record::{PageBuilder, PageProfile, PageSchema, Pieces, Source};
 
@@ -18,7 +18,6 @@ use crate::copies::Copies;
 use crate::counters::Counters;
 use crate::error::{Interrupt, Result};
 use crate::flusher::TimedFlush;
-use crate::lock::lock;
 use crate::partition::{OpenBuffers, ResultPartition};
 
 struct Page {

@@ -3,14 +3,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
-use headgate_memory::{BufferBuilder, PooledSegment};
+use headgate_memory::{BufferBuilder, PooledSegment, lock};
 use headgate_record::SpanningSerializer;
 
 use super::lane::{Lane, buffer_size};
 use super::records::{Destination, Records};
 use crate::copies::Copies;
 use crate::error::{ExchangeError, Interrupt, Result};
-use crate::lock::lock;
 use crate::partition::{OpenBuffers, ResultPartition};
 
 /// Writes records of bytes, one behind the other, into the open buffers of all lanes.
