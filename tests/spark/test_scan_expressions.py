@@ -91,7 +91,7 @@ def _booleans(chosen, depth):
 
     def listed():
         values = ", ".join(chosen.choice(LITERALS[kind]) for _ in range(chosen.choice([1, 3, 14])))
-        return f"{make(chosen, kind, depth)} in ({values})"
+        return f"({make(chosen, kind, depth)} in ({values}))"
 
     return [
         lambda: f"({make(chosen, kind, depth)} {chosen.choice(signs)} {make(chosen, kind, depth)})",

@@ -167,8 +167,10 @@ class Counts:
         sizes = {"rows": self._rows, "bytes": self._bytes, "peak_bytes": self._peak}
         waits = {"disk_ms": self._disk_ms, "link_ms": self._link_ms}
         figures = {**sizes, **self.clock.fields(), **waits}
-        joined = {"calls": self._calls, "subpartitions": self._subpartitions}
-        return report(exchange, partitions, "reduce", figures, **joined)
+        calls, subpartitions = self._calls, self._subpartitions
+        return report(
+            exchange, partitions, "reduce", figures, calls=calls, subpartitions=subpartitions
+        )
 
 
 def _reduce(

@@ -107,7 +107,8 @@ class _Translator:
                 want = self._wanted(node["dataType"])
                 return None if want is None else cast(children[0], want)
             case "Like":
-                return contains_like(*children, escape=str(self._in_spark(place).escapeChar()))
+                value, pattern = children
+                return contains_like(value, pattern, str(self._in_spark(place).escapeChar()))
             case "InSet":
                 return self._in_set(place, children)
             case "GetStructField":
