@@ -4,8 +4,8 @@ Ten are those of ``docs/cookbook.md``: the blocks of the page are what runs. Fou
 ``benches/job_functions.py``. Every job starts from DataFrames over Parquet files and ends in Spark's ``noop``
 sink. The contestants of a job call the same Python, once per partition:
 
-- ``headgate``: ``exchange(...)``
-- ``read``: the same with ``read="auto"``, so that the workers read the files
+- ``headgate``: ``exchange(...)``, by which the workers read the files
+- ``spark_reads``: the same with ``read="spark"``
 - ``pyspark``: ``mapInArrow(map)`` if there is a ``map``, ``repartition(by)``, and ``mapInArrow(reduce)`` if
   there is a ``reduce``; several inputs are one union
 - ``cogroup`` or ``applyInArrow``: Spark's call by key, for jobs that it can do. The faster of it and
@@ -250,10 +250,10 @@ def main(arguments: Sequence[str]) -> None:
         spark.stop()
     if len(found) == len(every):
         name = "TRIED" if options.quick else "RATIO"
-        by_spark, by_workers = zip(*found, strict=True)
-        print(f"{name} jobs_least {min(by_spark):.2f} goal 0.97")
-        print(f"{name} jobs_median {statistics.median(by_spark):.2f} goal 1.5")
-        print(f"{name} jobs_read {statistics.median(by_workers):.2f} goal 2")
+        by_workers, by_spark = zip(*found, strict=True)
+        print(f"{name} jobs_least {min(by_workers):.2f} goal 0.97")
+        print(f"{name} jobs_median {statistics.median(by_workers):.2f} goal 1.7")
+        print(f"{name} jobs_spark_reads {statistics.median(by_spark):.2f}")
 
 
 def compare(
@@ -272,8 +272,8 @@ def compare(
 
         return plan
 
-    plans = {"headgate": by_headgate(), "read": by_headgate(read="auto")}
-    ways = ["headgate", "read"]
+    plans = {"headgate": by_headgate(), "spark_reads": by_headgate(read="spark")}
+    ways = list(plans)
     for name, rival in job.rivals.items():
         plans[name] = lambda rival=rival: rival(noted)
     digests = {name: digest(plan()) for name, plan in plans.items()}
@@ -283,7 +283,7 @@ def compare(
                 f"{job.name}: rows and hash {found} by {name}, {digests['pyspark']} by pyspark"
             )
     rivals = tuple(job.rivals)
-    by_spark, by_workers, *_ = harness.compare(
+    by_workers, by_spark, *_ = harness.compare(
         f"jobs_{job.name}",
         f"{job.name} on local[{SLOTS}], {digests['pyspark'][0]:,} rows of result",
         {name: saving(plan) for name, plan in plans.items()},
@@ -297,7 +297,7 @@ def compare(
         size=sum(df.count() * 8 * len(df.columns) for df in tables.values()),
         quick=quick,
     )
-    return by_spark, by_workers
+    return by_workers, by_spark
 
 
 @contextmanager

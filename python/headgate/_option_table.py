@@ -310,16 +310,16 @@ _TABLE: Final = {
     Option(
         "read",
         "choice",
-        "spark",
+        "auto",
         _EXCHANGE,
         choices=(
-            "spark",
             "auto",
+            "spark",
         ),
     ): (
         "Who reads a DataFrame that is only a scan of Parquet files. With auto the Python workers "
-        "do, without the JVM, if it is sure that they read the same rows; the log says why if they "
-        "do not: see docs/sources.md. With spark always Spark does."
+        "do, without the JVM, if it is sure that they get the same rows; explain() and the log say "
+        "why if they do not: see docs/sources.md. With spark always Spark does."
     ),
     Option(
         "chaining",

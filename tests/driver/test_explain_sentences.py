@@ -359,14 +359,16 @@ def test_the_python_of_the_workers_is_seen_on_this_host_only():
 
 def test_files_that_workers_could_read():
     scan = Table(7, "", 10, is_scan=True)
-    assert codes(an_exchange(mapped()), scan) == ["read-in-workers"]
-    assert codes(an_exchange(mapped()), TABLE) == []
-    assert codes(an_exchange(mapped(), options={"read": "auto"}), scan) == []
-    assert codes(an_exchange(mapped(), there=CONNECT), scan) == []
+    by_spark = {"read": "spark"}
+    assert codes(an_exchange(mapped(), options=by_spark), scan) == ["read-in-workers"]
+    assert codes(an_exchange(mapped(), options=by_spark), TABLE) == []
+    assert codes(an_exchange(mapped()), scan) == []
+    assert codes(an_exchange(mapped(), options=by_spark, there=CONNECT), scan) == []
     # Spark moves rows that no function gets, and it computes the keys of others.
-    assert codes(an_exchange(), scan) == []
-    assert codes(an_exchange(has_reduce=True), scan) == ["read-in-workers"]
-    assert codes(an_exchange(an_input(has_computed_keys=True), has_reduce=True), scan) == []
+    assert codes(an_exchange(options=by_spark), scan) == []
+    assert codes(an_exchange(has_reduce=True, options=by_spark), scan) == ["read-in-workers"]
+    computed = an_input(has_computed_keys=True)
+    assert codes(an_exchange(computed, has_reduce=True, options=by_spark), scan) == []
 
 
 def test_fewer_partitions_or_producers_than_slots():

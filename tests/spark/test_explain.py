@@ -56,14 +56,19 @@ def test_rows_that_are_kept(numbers):
 def test_only_a_scan_of_files_could_be_read_by_workers(spark, numbers, tmp_path):
     numbers.limit(20).write.parquet(str(tmp_path / "scan"))
     scan = spark.read.parquet(str(tmp_path / "scan"))
-    assert codes(only(kept(scan))) == ["read-in-workers"]
-    assert "read-in-workers" not in codes(only(kept(scan.selectExpr("id + 1 as id", "k", "s"))))
-    read = only(kept(scan, read="auto"))
+    assert codes(only(kept(scan, read="spark"))) == ["read-in-workers"]
+    computed = scan.selectExpr("id + 1 as id", "k", "s")
+    assert "read-in-workers" not in codes(only(kept(computed, read="spark")))
+    read = only(kept(scan))
     assert (codes(read), read.inputs[0].source) == ([], "parquet")
+    left = only(kept(computed)).inputs[0].spark_reads
+    assert left == (
+        "its column 'id' has Add of int64, and the result may be too large. To change that: compute it in map"
+    )
     # Spark moves the rows, and no function gets them.
     assert codes(only(exchange(scan, by="k", num_partitions=4, mode="auto"))) == []
     to_function = exchange(
-        scan, by="k", reduce=same, schema=scan.schema, num_partitions=4, mode="auto"
+        scan, by="k", reduce=same, schema=scan.schema, num_partitions=4, mode="auto", read="spark"
     )
     assert codes(only(to_function)) == ["read-in-workers"]
 

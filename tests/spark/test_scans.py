@@ -387,9 +387,11 @@ def test_columns_that_are_not_read_may_have_any_type(spark, logged, tmp_path):
     by_workers(spark.read.parquet(str(tmp_path / "t")).select("id"), logged)
 
 
-def test_without_the_option_spark_reads(spark, folder, caplog):
-    caplog.set_level(logging.INFO, "headgate.spark")
-    exchange(spark.read.parquet(folder).select("id"), by="id", map=same, schema="id long")
+def test_workers_read_by_default_and_spark_if_asked_to(spark, folder, logged, caplog):
+    df = spark.read.parquet(folder).select("id")
+    exchange(df, by="id", map=same, schema="id long")
+    assert "the workers read" in logged()
+    exchange(df, by="id", map=same, schema="id long", read="spark")
     assert not [r for r in caplog.records if "read" in r.getMessage()[:60]]
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 #: How rows travel; see the option of this name.
 Mode: TypeAlias = Literal["auto", "kept", "spark"]
 #: The reader of a scan of files; see the option of this name.
-Read: TypeAlias = Literal["spark", "auto"]
+Read: TypeAlias = Literal["auto", "spark"]
 #: The tasks that send what another exchange has returned; see the option of this name.
 Chaining: TypeAlias = Literal["auto", "off"]
 #: The number of partitions of the result; see the option of this name.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headgate.spark.plan.facts import InputFacts
     from headgate.spark.plan.rules import Plan
 
-_READ: Final = 'read="auto", or exchange(source, spark=spark, ...) with a source of the same files'
+_READ: Final = 'read="auto"'
 _WHY_READ: Final = (
     "the DataFrame is only a scan of Parquet files, which the workers can read themselves: then no row "
     "is converted from the JVM"

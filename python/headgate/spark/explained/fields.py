@@ -157,8 +157,8 @@ class InputExplained:
         placed: a sentence about it.
         sort_within: the columns by which the rows of a partition are sorted.
         bytes: of its rows, as Spark estimates them; None if unknown.
-        spark_reads: why Spark reads it although ``read="auto"``, and what would change that; empty if that
-            is not so.
+        spark_reads: why Spark reads it, and what would change that; empty if it does not, or for
+            ``read="spark"``.
         follows: name of the exchange in whose tasks its producers run; empty if they are tasks of their own.
         steps: the methods of DataFrame between the two, which these tasks do too.
         why_apart: why its rows cross the JVM although exchanges return them; empty if they do not, or none does.

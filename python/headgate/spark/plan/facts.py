@@ -96,8 +96,8 @@ class InputFacts:
         source: name of the source; empty for a DataFrame that Spark reads.
         placement: of its rows.
         sort_within: the columns by which the rows of a partition are sorted.
-        spark_reads: why Spark reads it although ``read="auto"``, and what would change that; empty if that
-            is not so.
+        spark_reads: why Spark reads it, and what would change that; empty if it does not, or for
+            ``read="spark"``.
         follows: the exchange in whose tasks its producers run; None if they are tasks of their own.
         why_apart: why they are, and what would change that; empty if they are not.
         has_map: True if Python makes the rows that are sent.
