@@ -1,8 +1,9 @@
 """Jobs of the kind that people run, each against the best way to write it in plain PySpark.
 
 Ten are those of ``docs/cookbook.md``: the blocks of the page are what runs. Four more have their functions in
-``benches/job_functions.py``. Every job starts from DataFrames over Parquet files and ends in Spark's ``noop``
-sink. The contestants of a job call the same Python, once per partition:
+``benches/job_functions.py``. Every job starts from DataFrames over Parquet files as Spark writes them by default,
+and ends in Spark's ``noop`` sink: the clicks have times of 96 bits, readings and invoices lie in folders by a
+column, pages have arrays, and the lines lie in a store that speaks S3, a server in this process. The contestants of a job call the same Python, once per partition:
 
 - ``headgate``: ``exchange(...)``, by which the workers read the files
 - ``spark_reads``: the same with ``read="spark"``
@@ -17,8 +18,10 @@ for it: two. Each job prints its ratios; the least and the median of all follow.
 
 from __future__ import annotations
 
+import logging
 import os
 import statistics
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,12 +30,21 @@ from pathlib import Path
 from benches import cookbook, harness, job_functions
 from benches.cookbook import Table
 from benches.spark import saving, session
+from moto.server import ThreadedMotoServer
+from pyarrow import fs
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.spark import exchange
 
 SLOTS = 2
+#: Tables in folders, and the column of the folders.
+FOLDERS = {"readings": "site", "invoices": "region"}
+#: Tables in the store.
+STORED = ("lines",)
+BUCKET = "tables"
+#: Folder with the jars of hadoop-aws, which scripts/bench.sh downloads.
+JARS = "HEADGATE_BENCH_S3A"
 
 
 @dataclass(frozen=True)
@@ -99,7 +111,7 @@ def jobs() -> list[Job]:
             "clicks",
             "user",
             reduce=job_functions.latest,
-            reduced="user long, second long, page long, cents long",
+            reduced="user long, second long, page long, cents long, seen timestamp",
         ),
         written(
             "words",
@@ -124,7 +136,7 @@ def jobs() -> list[Job]:
 
 
 class Data:
-    """The inputs, as Parquet files that are made once and kept in the cache folder.
+    """The inputs, as Parquet files; those that are not in the store are made once and kept in the cache folder.
 
     Args:
         scale: 1 is two million clicks.
@@ -139,8 +151,12 @@ class Data:
         # With the columns, as another version of this bench may have written a table of that name.
         label = "-".join([name, *made.columns, f"{self._scale:g}"])
         folder = cache / "headgate" / "jobs" / label
+        by = [FOLDERS[name]] if name in FOLDERS else []
+        if name in STORED:
+            made.write.parquet(f"s3a://{BUCKET}/{name}")
+            return self._spark.read.parquet(f"s3a://{BUCKET}/{name}")
         if not (folder / "_SUCCESS").exists():
-            made.write.mode("overwrite").parquet(str(folder))
+            made.write.mode("overwrite").partitionBy(*by).parquet(str(folder))
         return self._spark.read.parquet(str(folder))
 
     def _rows(self, number: int) -> DataFrame:
@@ -155,6 +171,7 @@ class Data:
             "pmod(xxhash64(id, 1), 604800) AS second",
             "pmod(xxhash64(id, 2), 5000) AS page",
             "pmod(xxhash64(id, 3), 10000) AS cents",
+            "timestamp_seconds(1767225600 + pmod(xxhash64(id, 1), 604800)) AS seen",
         )
 
     def trades(self) -> DataFrame:
@@ -173,6 +190,7 @@ class Data:
             "id",
             "id div 3000 AS day",
             "1 + pmod(xxhash64(id, 1), 1000) AS cents",
+            "concat('region ', id % 3) AS region",
         )
 
     def payments(self) -> DataFrame:
@@ -184,7 +202,10 @@ class Data:
 
     def readings(self) -> DataFrame:
         return self._rows(2_000_000).selectExpr(
-            "id % 500 AS machine", "id div 500 * 10 AS at", "pmod(xxhash64(id), 1000) AS value"
+            "id % 500 AS machine",
+            "id div 500 * 10 AS at",
+            "pmod(xxhash64(id), 1000) AS value",
+            "id % 4 AS site",
         )
 
     def runs(self) -> DataFrame:
@@ -234,7 +255,44 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--job", choices=[job.name for job in every], help="by default all")
     options = parser.parse_args(arguments)
     cloudpickle.register_pickle_by_value(job_functions)
-    spark = session(f"local[{SLOTS}]")
+    with store() as confs_of_store:
+        run(every, options, session(f"local[{SLOTS}]", **confs_of_store))
+
+
+@contextmanager
+def store() -> Iterator[dict[str, str]]:
+    """Serve an empty bucket of S3 while the block runs; yield the confs by which Spark finds it."""
+    jars = os.environ.get(JARS)
+    if jars is None:
+        raise SystemExit(f"{JARS} names no folder: run make bench NAME=jobs")
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        options = {
+            "endpoint": f"http://{host}:{port}",
+            "endpoint.region": "us-east-1",
+            "path.style.access": "true",
+            "access.key": "key",
+            "secret.key": "secret",
+        }
+        fs.S3FileSystem(
+            access_key="key",
+            secret_key="secret",
+            endpoint_override=f"{host}:{port}",
+            scheme="http",
+            region="us-east-1",
+            allow_bucket_creation=True,
+        ).create_dir(BUCKET)
+        paths = ",".join(map(str, sorted(Path(jars).glob("*.jar"))))
+        found = {f"spark.hadoop.fs.s3a.{name}": text for name, text in options.items()}
+        yield {**found, "spark.jars": paths}
+    finally:
+        server.stop()
+
+
+def run(every: list[Job], options: Namespace, spark: SparkSession) -> None:
     # As many partitions as repartition(SLOTS, by) makes.
     spark.conf.set("spark.sql.shuffle.partitions", SLOTS)
     spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")

@@ -107,7 +107,7 @@ def rows_of(spark: SparkSession, rows: int, inputs: int = INPUTS) -> DataFrame:
     )
 
 
-def session(master: str) -> SparkSession:
+def session(master: str, **confs: str) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
     # The workers cannot import this folder.
@@ -115,7 +115,7 @@ def session(master: str) -> SparkSession:
     builder = SparkSession.builder.appName("headgate bench").master(master)
     builder = builder.config("spark.driver.memory", "3g").config("spark.log.level", "ERROR")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
-    return builder.config("spark.ui.enabled", "false").getOrCreate()
+    return builder.config("spark.ui.enabled", "false").config(map=confs).getOrCreate()
 
 
 def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

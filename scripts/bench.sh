@@ -12,6 +12,9 @@ case "${1:-}" in
         ;;
 esac
 case "${1:-}" in
+    "" | -* | jobs) HEADGATE_BENCH_S3A="$(scripts/s3a_jars.sh)" && export HEADGATE_BENCH_S3A ;;
+esac
+case "${1:-}" in
     "" | -* | instructions) scripts/valgrind.sh ;;
 esac
 exec "$VENV_PYTHON" -m benches "$@"

@@ -149,7 +149,8 @@ def check_confs(session: SparkSession) -> None:
         if name.startswith(_PREFIXES):
             _check_value(name, value, _CONFS)
     hadoop: Any = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - no public way
-    for name in sorted(hadoop.getPropsWithPrefix(_HADOOP)):
+    # py4j ends a loop over a map by an exception of the JVM, which takes longer than all else here.
+    for name in sorted(hadoop.getPropsWithPrefix(_HADOOP).keySet().toArray()):
         if name not in _WRITING:
             raise Unsure(f"Hadoop's configuration has {_HADOOP}{name}")
 
