@@ -30,6 +30,7 @@ NAMES = (
     "iterate",
     "pipeline",
     "chain",
+    "chain_plan",
     "straggler",
     "cancel",
     "lost",
