@@ -199,10 +199,23 @@ def test_random_folders_and_filters(spark, tmp_path):
             alike(df.where(condition))
 
 
-def test_more_folders_than_are_looked_at_stay_with_spark(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr("headgate.spark.plan.read_auto.folders._MOST", 2)
-    spark.range(3).selectExpr("id", "id as k").write.partitionBy("k").parquet(str(tmp_path / "t"))
-    df = spark.read.parquet(str(tmp_path / "t"))
-    with pytest.raises(Unsure, match="it has 3 folders, and up to 2 are looked at"):
+def test_calls_into_the_jvm_do_not_grow_with_the_folders(spark, tmp_path, monkeypatch):
+    client = type(spark.sparkContext._gateway._gateway_client)
+    calls = []
+    send = client.send_command
+    monkeypatch.setattr(
+        client, "send_command", lambda *args, **more: calls.append(args) or send(*args, **more)
+    )
+    counts = []
+    for folders in (2, 40):
+        path = str(tmp_path / str(folders))
+        rows = spark.range(folders).selectExpr("id", "id as k", "'a b+%' as text")
+        rows.coalesce(1).write.partitionBy("k", "text").parquet(path)
+        df = spark.read.parquet(path)
         source_of(df)
-    alike(df.where("k < 2"))
+        calls.clear()
+        source_of(df)
+        # py4j tells the JVM of objects that are garbage here, whenever Python finds them.
+        counts.append(sum(not call[1].startswith("m\n") for call in calls))
+        alike(df)
+    assert counts[0] == counts[1] > 100

@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, urlsplit
 
+from headgate.spark.plan.read_auto.jvm import Methods
 from headgate.spark.plan.read_auto.scan import Unsure
 from headgate.spark.plan.read_auto.values import number_of_time, parsed
 
@@ -17,8 +18,13 @@ if TYPE_CHECKING:
 
 #: A list of files that Spark asks the catalog for.
 _IN_CATALOG: Final = "CatalogFileIndex"
-#: Most folders whose values are asked for: each takes Spark some calls.
-_MOST: Final = 2_000
+_SOURCES: Final = "org.apache.spark.sql.execution.datasources"
+#: Classes and methods, from a file that Spark has listed to the URI of its folder.
+_TO_FOLDER: Final = (
+    (f"{_SOURCES}.FileStatusWithMetadata", "getPath"),
+    ("org.apache.hadoop.fs.Path", "getParent"),
+    ("org.apache.hadoop.fs.Path", "toUri"),
+)
 
 
 def files_of(location: Any, session: SparkSession) -> list[str]:
@@ -55,35 +61,51 @@ def files_by_folder(
     if location.getClass().getSimpleName() == _IN_CATALOG:
         location = location.filterPartitions(sequence(wanted))
     folders = location.listFiles(sequence(wanted), sequence(nothing))
-    count = int(folders.size())
-    if count > _MOST:
-        raise Unsure(
-            f"it has {count} folders, and up to {_MOST} are looked at",
-            "a filter on the columns of the folders",
-        )
-    by_folder: dict[SplitResult, list[str]] = {}
+    methods = Methods(session)
+    by_folder: dict[str, list[str]] = {}
     for uri in files_of(location, session):
-        by_folder.setdefault(_parts(uri.rpartition("/")[0]), []).append(uri)
-    fields = relation.partitionSchema().fields()
-    kinds = [
-        (number, str(fields[number].name()), fields[number].dataType())
-        for number in range(len(fields))
-    ]
+        by_folder.setdefault(uri.rpartition("/")[0], []).append(uri)
+    by_parts = {_parts(folder): uris for folder, uris in by_folder.items()}
+    files = folders.map(methods.of(f"{_SOURCES}.PartitionDirectory", "files"))
+    counts = methods.texts(files.map(methods.of("scala.collection.SeqOps", "size")))
+    parents = files.map(methods.of("scala.collection.IterableOps", "head"))
+    for class_, name in _TO_FOLDER:
+        parents = parents.map(methods.of(class_, name))
     values_by_uri: dict[str, Mapping[str, pa.Scalar]] = {}
-    for place in range(count):
-        folder = folders.apply(place)
-        row, files = folder.values(), folder.files()
-        uri = str(files.head().getPath().getParent().toUri().toString())
-        uris = by_folder.get(_parts(uri), [])
-        if len(uris) != int(files.size()):
+    values = _values_of(relation, folders, schema, methods)
+    for uri, count, columns in zip(methods.texts(parents), counts, values, strict=True):
+        uris = by_parts.get(_parts(uri), [])
+        if len(uris) != int(count):
             raise Unsure(f"Spark reads other files in {uri} than it lists")
-        values = {
-            name: _value(row.get(number, kind), schema.field(name).type)
-            for number, name, kind in kinds
-            if name in schema.names
-        }
-        values_by_uri.update(dict.fromkeys(uris, values))
+        values_by_uri.update(dict.fromkeys(uris, columns))
     return values_by_uri
+
+
+def _values_of(
+    relation: Any, folders: Any, schema: pa.Schema, methods: Methods
+) -> list[dict[str, pa.Scalar]]:
+    """Return the values of the columns of a schema for each folder."""
+    rows = folders.map(methods.of(f"{_SOURCES}.PartitionDirectory", "values"))
+    values: list[dict[str, pa.Scalar]] = [{} for _ in range(int(folders.size()))]
+    for number, field in enumerate(relation.partitionSchema().fields()):
+        name = str(field.name())
+        if name not in schema.names:
+            continue
+        type_ = schema.field(name).type
+        is_null, value = methods.column(number, field.dataType())
+        # Folders of one day, or of one kind, have the same text.
+        scalars: dict[str, pa.Scalar] = {}
+        texts = methods.texts(rows.map(value))
+        for of_folder, null, text in zip(
+            values, methods.texts(rows.map(is_null)), texts, strict=True
+        ):
+            if null == "true":
+                of_folder[name] = _value(None, type_)
+                continue
+            if text not in scalars:
+                scalars[text] = _value(text, type_)
+            of_folder[name] = scalars[text]
+    return values
 
 
 def _parts(uri: str) -> SplitResult:
@@ -91,26 +113,20 @@ def _parts(uri: str) -> SplitResult:
     return urlsplit(uri)
 
 
-def _value(value: Any, type_: pa.DataType) -> pa.Scalar:
-    """Return a value of Spark's internal row."""
+def _value(text: str | None, type_: pa.DataType) -> pa.Scalar:
+    """Return a value of Spark's internal row, of which the JVM has made a text."""
     import pyarrow as pa  # noqa: PLC0415 - slow to import
 
     types = pa.types
-    if value is None:
+    if text is None:
         return pa.scalar(None, type_)
     if types.is_date(type_) or types.is_timestamp(type_):
-        scalar: pa.Scalar | None = number_of_time(int(value), type_)
-    elif types.is_string(type_):
-        scalar = parsed(str(value.toString()), type_)
-    elif types.is_decimal(type_):
+        scalar: pa.Scalar | None = number_of_time(int(text), type_)
+    elif types.is_decimal(type_) and Decimal(text).as_tuple().exponent != -type_.scale:
         # Spark takes the digits of a value with another scale as they are.
-        is_same = int(value.scale()) == type_.scale
-        scalar = pa.scalar(Decimal(str(value.toString())), type_) if is_same else None
-    elif types.is_floating(type_):
-        scalar = parsed(repr(value), type_)
+        scalar = None
     else:
-        is_plain = types.is_boolean(type_) or types.is_signed_integer(type_)
-        scalar = pa.scalar(value, type_) if is_plain else None
+        scalar = parsed(text, type_)
     try:
         if scalar is not None and scalar.as_py() is not None:  # by which it is pickled
             return scalar
