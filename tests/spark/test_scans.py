@@ -6,6 +6,7 @@ import sys
 from decimal import Decimal
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
@@ -374,6 +375,18 @@ def test_a_file_of_another_type_than_the_table_stays_with_spark(spark, logged, t
     pq.write_table(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "a.parquet")
     df = spark.read.schema("id long").parquet(str(tmp_path))
     assert "column 'id' is int32" in by_spark(df, logged)
+
+
+def test_encodings_by_which_pyarrow_fails_stay_with_spark(spark, logged, tmp_path):
+    for version in ("v1", "v2"):
+        path = tmp_path / version / "a.parquet"
+        path.parent.mkdir()
+        rows_of_duckdb = "select (random() * 2e9)::int as id from range(5000)"
+        options = f"format parquet, parquet_version {version}"
+        duckdb.sql(f"copy ({rows_of_duckdb}) to '{path}' ({options})")
+    by_workers(spark.read.parquet(str(tmp_path / "v1")), logged)
+    reason = by_spark(spark.read.parquet(str(tmp_path / "v2")), logged)
+    assert "DuckDB has encoded values by DELTA_BINARY_PACKED" in reason
 
 
 def test_old_days_that_spark_wrote_are_read(spark, logged, tmp_path):

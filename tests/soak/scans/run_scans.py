@@ -28,7 +28,9 @@ def main():
         session.sparkContext.setLogLevel("OFF")
         for seed in range(arguments.seed, arguments.seed + arguments.count, STEP):
             rest = arguments.seed + arguments.count - seed
-            whole += run(session, folder, seed, min(STEP, rest))
+            part = run(session, folder, seed, min(STEP, rest))
+            whole += part
+            print(*part.differences, sep="\n", end="\n" if part.differences else "")
             print(f"up to seed {seed + min(STEP, rest)}: {whole.workers} by workers,", end=" ")
             print(f"{len(whole.differences)} differ", flush=True)
         session.stop()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import HeadgateError
 from headgate.spark.plan.read_auto.scan import Unsure
+from headgate.spark.plan.read_auto.skipping import writer_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,15 +66,17 @@ class Layout:
         leaves: in their order.
         metadata: notes of the writer.
         created_by: name and version of the writer.
+        encoding: one by which pyarrow may fail; empty if there is none.
     """
 
     schema: pa.Schema
     leaves: Sequence[Leaf]
     metadata: Mapping[bytes, bytes]
     created_by: str
+    encoding: str = ""
 
     @classmethod
-    def of(cls, footer: Footer) -> Layout:
+    def of(cls, footer: Footer, encoding: str) -> Layout:
         """Return the layout of a file."""
         metadata = footer.metadata
         leaves = []
@@ -81,7 +84,7 @@ class Layout:
             column = metadata.schema.column(number)
             leaves.append(Leaf(tuple(column.path.split(".")), column.physical_type, number))
         notes = metadata.metadata or {}
-        return cls(footer.schema, leaves, notes, metadata.created_by or "")
+        return cls(footer.schema, leaves, notes, metadata.created_by or "", encoding)
 
     def counts_by_today(self, unmarked: Unmarked, *, is_int96: bool) -> bool:
         """Return True if Spark takes the days and times for ones of today's calendar."""
@@ -104,6 +107,8 @@ class Layout:
         """
         from headgate.source.files.format import plain  # noqa: PLC0415 - imports pyarrow
 
+        if self.encoding:
+            raise Unsure(f"{writer_of(self.created_by)} has encoded values by {self.encoding}")
         spellings: dict[str, list[int]] = {}
         for place, name in enumerate(self.schema.names):
             spellings.setdefault(name.casefold(), []).append(place)

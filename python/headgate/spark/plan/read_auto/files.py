@@ -35,6 +35,10 @@ _MOST_OLD: Final = 2_000
 _THREADS: Final = 8
 #: Local files that a thread reads at once.
 _AT_ONCE: Final = 64
+#: Encodings that pyarrow reads whoever wrote them.
+_PLAIN_ENCODINGS: Final = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
+#: Writers of whose files pyarrow reads the other encodings too; of DuckDB's it fails for whole numbers.
+_ENCODERS: Final = ("parquet-mr", "parquet-cpp-arrow", "parquet-rs")
 #: Beginnings of footers with which a footer is compared.
 _MOST_BEGINNINGS: Final = 16
 
@@ -75,13 +79,14 @@ class _Footers:
                 self._beginnings.append(beginning)
         metadata = footer.metadata
         notes = frozenset((metadata.metadata or {}).items())
-        key = (beginning, notes, metadata.created_by)
+        encoding = _encoding(footer)
+        key = (beginning, notes, metadata.created_by, encoding)
         with self._lock:
             if len(self._files) >= 2 * _MOST:
                 self._files.clear()
                 self._layouts.clear()
             if key not in self._layouts:
-                self._layouts[key] = Layout.of(footer)
+                self._layouts[key] = Layout.of(footer, encoding)
             entry = self._files[file] = _Known(self._layouts[key], metadata.num_row_groups)
         return entry
 
@@ -181,6 +186,20 @@ def _footer(filesystem: pafs.FileSystem, file: ListedFile) -> Footer:
         return Footer.read(filesystem, file.path, file.size)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise Unsure(f"{file.path} cannot be read: {error}") from error
+
+
+def _encoding(footer: Footer) -> str:
+    """Return an encoding in a file by which pyarrow may fail; empty if there is none."""
+    metadata = footer.metadata
+    if (metadata.created_by or "").startswith(_ENCODERS):
+        return ""
+    for number in range(metadata.num_row_groups):
+        group = footer.row_group(number)
+        for column in range(metadata.num_columns):
+            others = sorted({*group.column(column).encodings} - _PLAIN_ENCODINGS)
+            if others:
+                return str(others[0])
+    return ""
 
 
 def _check_days(path: str, footer: Footer, leaves: Sequence[tuple[str, Leaf]]) -> None:

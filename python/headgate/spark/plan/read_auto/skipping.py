@@ -68,8 +68,12 @@ def check_writer(created_by: str, column: str) -> None:
         Unsure: It may.
     """
     if not created_by.startswith(_COUNTS_NAN):
-        writer = created_by.partition(" version")[0] or "an unknown writer"
         raise Unsure(
-            f"its filter on {column!r} is true for NaN, which Spark may skip in a file by {writer}",
+            f"its filter on {column!r} is true for NaN, which Spark may skip in a file by {writer_of(created_by)}",
             "a filter in map, or files that Spark has written",
         )
+
+
+def writer_of(created_by: str) -> str:
+    """Return the name of a writer of files, without its version."""
+    return created_by.partition(" version")[0] or "an unknown writer"
