@@ -238,6 +238,15 @@ def test_what_is_not_known_is_refused_by_its_name(tmp_path):
         rows(DeltaSource(str(path), after=0))
 
 
+def test_a_mapping_of_columns_without_its_feature_is_refused(tmp_path):
+    properties = {"delta.columnMapping.mode": "name", "delta.enableDeletionVectors": "true"}
+    write_deltalake(str(tmp_path), pa.table({"n": [1]}), configuration=properties)
+    if "columnMapping" in DeltaTable(str(tmp_path)).protocol().reader_features:
+        pytest.skip("this deltalake lists the feature")
+    with pytest.raises(NotBuiltError, match="does not have the feature columnMapping"):
+        DeltaSource(str(tmp_path)).schema  # noqa: B018
+
+
 def test_partitions_by_timestamps_are_refused_unless_they_are_left_out(tmp_path):
     at = pa.array([dt.datetime(2020, 1, 1, tzinfo=UTC)] * 2, pa.timestamp("us", "UTC"))
     write_deltalake(str(tmp_path), pa.table({"n": [1, 2], "at": at}), partition_by=["at"])

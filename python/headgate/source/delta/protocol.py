@@ -13,10 +13,11 @@ from headgate._nested import with_inner
 from headgate.errors import NotBuiltError
 from headgate.source.tables.columns import keyed, nullable_inside
 
+_MAPPING: Final = "columnMapping"
 #: Features of readers that are read. All others are refused by their names.
 READ: Final = frozenset(
     {
-        "columnMapping",
+        _MAPPING,
         "deletionVectors",
         "timestampNtz",
         "typeWidening",
@@ -29,6 +30,8 @@ READ: Final = frozenset(
     }
 )
 _NEWEST: Final = 3
+#: Version of the protocol that has the mapping of columns without a list of features.
+_MAPPED_BY_VERSION: Final = 2
 _SPARK: Final = 'spark.read.format("delta")'
 _MODE: Final = "delta.columnMapping.mode"
 
@@ -49,6 +52,27 @@ def check_protocol(name: str, version: int, features: Iterable[str] | None) -> N
             have=f"up to version {_NEWEST}; {', '.join(sorted(READ))}",
             remedy=f"{_SPARK} · drop the feature: alter table ... drop feature",
             details={"features": unknown},
+        )
+
+
+def check_mapping(
+    name: str, version: int, features: Iterable[str] | None, configuration: Mapping[str, str]
+) -> None:
+    """Refuse a table that maps its columns by a property alone.
+
+    Spark goes by the property, Delta's kernel and deltalake by the protocol, so files may have either names.
+
+    Raises:
+        NotBuiltError: its protocol does not have the feature.
+    """
+    mode = configuration.get(_MODE, "none")
+    has_feature = version == _MAPPED_BY_VERSION or _MAPPING in (features or ())
+    if mode != "none" and not has_feature:
+        raise NotBuiltError(
+            f"{name} has {_MODE}={mode}, and its protocol does not have the feature {_MAPPING}: readers do "
+            "not agree which names its files have",
+            asked=f"minReaderVersion {version}, readerFeatures {', '.join(sorted(features or ()))}",
+            remedy=f"write it anew, with delta.feature.{_MAPPING}=supported",
         )
 
 

@@ -16,7 +16,12 @@ from headgate._error import masked
 from headgate._locations import from_uri, is_uri
 from headgate.errors import NotBuiltError, SourceError
 from headgate.source.delta.log import Commit, commits, first_commit, has_commit, read_commit
-from headgate.source.delta.protocol import check_protocol, table_schema, unread_columns
+from headgate.source.delta.protocol import (
+    check_mapping,
+    check_protocol,
+    table_schema,
+    unread_columns,
+)
 from headgate.source.files.listing import Files
 from headgate.source.tables.pruning import has_bounds
 from headgate.source.tables.rows import encoded
@@ -325,7 +330,9 @@ class DeltaTable(Table):
                 details={"path": self.path},
             ) from error
         protocol = table.protocol()
-        check_protocol(self.name, protocol.min_reader_version, protocol.reader_features)
+        reader, features = protocol.min_reader_version, protocol.reader_features
+        check_protocol(self.name, reader, features)
+        check_mapping(self.name, reader, features, table.metadata().configuration)
         return table
 
     def _chosen(self, files: Files) -> int:
