@@ -58,15 +58,15 @@ def test_tables_of_delta_and_iceberg(table, tmp_path):
     warehouse.close()
     places = {"TABLE": table, "CATALOG": warehouse.properties, "CHECKPOINT": f"{tmp_path}/offsets"}
     head = "".join(f"{name} = {value!r}\n" for name, value in places.items())
-    told = drive(head + BODY, "local[2]", tmp_path)
-    left = [n for n in range(40) if n % 4 != 1]
-    assert told == {
+    values = drive(head + BODY, "local[2]", tmp_path)
+    remaining = [n for n in range(40) if n % 4 != 1]
+    assert values == {
         "columns": [["n", "bigint"], ["k", "bigint"]],
-        "exchanged": left,
-        "read": left,
-        "filtered": [n for n in left if n % 3 == 1 and n > 20],
+        "exchanged": remaining,
+        "read": remaining,
+        "filtered": [n for n in remaining if n % 3 == 1 and n > 20],
         "first": list(range(30)),
-        "streamed": left,
+        "streamed": remaining,
         "iceberg_exchanged": list(range(30)),
         "iceberg_filtered": list(range(2, 30, 3)),
     }
