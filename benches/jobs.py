@@ -153,7 +153,7 @@ class Data:
         folder = cache / "headgate" / "jobs" / label
         by = [FOLDERS[name]] if name in FOLDERS else []
         if name in STORED:
-            made.write.parquet(f"s3a://{BUCKET}/{name}")
+            made.write.mode("overwrite").parquet(f"s3a://{BUCKET}/{name}")
             return self._spark.read.parquet(f"s3a://{BUCKET}/{name}")
         if not (folder / "_SUCCESS").exists():
             made.write.mode("overwrite").partitionBy(*by).parquet(str(folder))
@@ -321,7 +321,9 @@ def compare(
     tables: dict[str, DataFrame] = {}
 
     def noted(name: str) -> DataFrame:
-        return tables.setdefault(name, table(name))
+        if name not in tables:
+            tables[name] = table(name)
+        return tables[name]
 
     def by_headgate(**given: str) -> Callable[[], DataFrame]:
         def plan() -> DataFrame:
