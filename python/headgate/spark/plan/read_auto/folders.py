@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, urlsplit
 
-from headgate.spark.plan.read_auto.jvm import Methods
+from headgate.spark.plan.read_auto.jvm import Methods, methods_of
 from headgate.spark.plan.read_auto.scan import Unsure
 from headgate.spark.plan.read_auto.values import number_of_time, parsed
 
@@ -61,7 +61,7 @@ def files_by_folder(
     if location.getClass().getSimpleName() == _IN_CATALOG:
         location = location.filterPartitions(sequence(wanted))
     folders = location.listFiles(sequence(wanted), sequence(nothing))
-    methods = Methods(session)
+    methods = methods_of(session)
     by_folder: dict[str, list[str]] = {}
     for uri in files_of(location, session):
         by_folder.setdefault(uri.rpartition("/")[0], []).append(uri)

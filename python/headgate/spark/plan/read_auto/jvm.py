@@ -2,48 +2,51 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_plus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_GETTERS: Final = "org.apache.spark.sql.catalyst.expressions.SpecializedGetters"
+_TYPE: Final = "org.apache.spark.sql.types.DataType"
 
 
 class Methods:
     """Makes functions of one argument from methods of the JVM.
 
     Args:
-        session: the session whose JVM is asked.
+        gateway: py4j's way to the JVM.
     """
 
-    def __init__(self, session: SparkSession) -> None:
-        jvm: Any = session._jvm  # noqa: SLF001 - no public way
-        self._jvm = jvm
-        self._gateway: Any = session.sparkContext._gateway  # noqa: SLF001
-        handles = jvm.java.lang.invoke
+    def __init__(self, gateway: Any) -> None:
+        self._jvm, self._gateway = gateway.jvm, gateway
+        handles = gateway.jvm.java.lang.invoke
         self._lookup, self._handles = handles.MethodHandles.publicLookup(), handles.MethodHandles
         self._proxies = handles.MethodHandleProxies
+        self._converters = gateway.jvm.scala.jdk.javaapi.FunctionConverters
         self._function = self._class("java.util.function.Function")
-        encode = self._handle(
-            "java.net.URLEncoder", "encode", "java.lang.String", "java.lang.String"
-        )
-        texts = self._handle("java.lang.String", "valueOf", "java.lang.Object")
+        text = "java.lang.String"
+        encode = self._handle("java.net.URLEncoder", "encode", text, text)
         self._encode = self._made(self._bound(encode, 1, "UTF-8"))
-        self._text = self._made(texts)
+        self._text = self._made(self._handle(text, "valueOf", "java.lang.Object"))
+        self._get = self._handle(_GETTERS, "get", "int", _TYPE)
+        self._is_null = self._handle(_GETTERS, "isNullAt", "int")
+        self._functions: dict[tuple[str, str], Any] = {}
 
     def of(self, class_: str, name: str) -> Any:
         """Return a method without arguments as a function of its object."""
-        return self._made(self._handle(class_, name))
+        key = class_, name
+        if key not in self._functions:
+            self._functions[key] = self._made(self._handle(class_, name))
+        return self._functions[key]
 
     def column(self, number: int, type_: Any) -> tuple[Any, Any]:
         """Return two functions of Spark's internal rows: if a column is null, and its value."""
-        getters = "org.apache.spark.sql.catalyst.expressions.SpecializedGetters"
-        types = "int", "org.apache.spark.sql.types.DataType"
-        get = self._handle(getters, "get", *types)
-        is_null = self._handle(getters, "isNullAt", "int")
         return (
-            self._made(self._bound(is_null, 1, number)),
-            self._made(self._bound(get, 1, number, type_)),
+            self._made(self._bound(self._is_null, 1, number)),
+            self._made(self._bound(self._get, 1, number, type_)),
         )
 
     def texts(self, items: Any) -> list[str]:
@@ -72,4 +75,14 @@ class Methods:
 
     def _made(self, handle: Any) -> Any:
         function = self._proxies.asInterfaceInstance(self._function, handle)
-        return self._jvm.scala.jdk.javaapi.FunctionConverters.asScalaFromFunction(function)
+        return self._converters.asScalaFromFunction(function)
+
+
+@cache
+def _methods(gateway: Any) -> Methods:
+    return Methods(gateway)
+
+
+def methods_of(session: SparkSession) -> Methods:
+    """Return the functions of a session's JVM, which are made once."""
+    return _methods(session.sparkContext._gateway)  # noqa: SLF001 - no public way
