@@ -349,9 +349,11 @@ _TABLE: Final = {
         "are joined."
     ),
     Option("parallelism", "int", None, _EXCHANGE, minimum=1, maximum=100_000): (
-        "The number of producer tasks that read a source; by default four per slot, but no more "
-        "than splits (pieces of the source). If there are more of them than free slots, they run "
-        "in waves. It does not apply to a DataFrame, which has one producer per partition."
+        "The number of producer tasks that read a source, or a DataFrame that the workers read; by "
+        "default four per slot, but no more than splits (pieces of the source), and fewer, down to "
+        "one per slot, if each would read less than 8 MiB of such a DataFrame's files. If there are "
+        "more of them than free slots, they run in waves. It does not apply to a DataFrame that "
+        "Spark reads, which has one producer per partition."
     ),
     Option("consumer_timeout", "duration", "60s", _EXCHANGE, minimum="1s", maximum="1h"): (
         "How long a consumer on another host than its producers tries to reach the driver, which "

@@ -169,6 +169,8 @@ class KnownFiles(Files):
     def __init__(self, filesystem: pafs.FileSystem, files: Sequence[ListedFile]) -> None:
         self.filesystem, self.paths = filesystem, [file.path for file in files]
         self._listed, self._roots = sorted(files, key=lambda file: file.path), []
+        #: Of all files.
+        self.bytes = sum(file.size for file in files)
 
     def listed(self, *, missing_ok: bool) -> list[ListedFile]:  # noqa: ARG002 - they were there
         """Return the files, sorted by path."""

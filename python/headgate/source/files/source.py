@@ -35,7 +35,7 @@ from headgate.source.files.conform import ComputedColumns, RowFilter, plain_sche
 from headgate.source.files.csv_options import CsvOptions
 from headgate.source.files.enumerator import FileEnumerator, FileWork
 from headgate.source.files.format import FileFormat, Planning
-from headgate.source.files.listing import RENAMED, Files
+from headgate.source.files.listing import RENAMED, Files, KnownFiles
 from headgate.source.files.options import arguments_of
 from headgate.source.files.order import ORDERS, Order
 from headgate.source.files.partitions import FolderPartitions, GivenPartitions, may_match
@@ -192,6 +192,11 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         return (
             f"FileSource({self._format.name}, {', '.join(paths[:3])}{', ...' * (len(paths) > 3)})"
         )
+
+    @property
+    def known_bytes(self) -> int | None:
+        """Bytes of the files if they were listed before the source was made; else None."""
+        return self._files.bytes if isinstance(self._files, KnownFiles) else None
 
     @property
     def schema(self) -> pa.Schema:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 #: Tasks per slot if ``parallelism`` is not given. Spark starts the next one in the slot that is free
 #: first, so slots get about as much work each.
 _TASKS_PER_SLOT: Final = 4
+#: Bytes of files for which a task more than one per slot is worth its start.
+_TASK_BYTES: Final = 8 << 20
 #: Placements that look at each row by itself, without a function of Python.
 _BY_ROW: Final = {"hash", "key groups"}
 #: Seconds in which the enumerator must list all splits.
@@ -42,7 +44,7 @@ def planned(request: Request, slots: int) -> PlannedSource:
     """
     source, most = request.source, request.options["parallelism"]
     assert source is not None  # noqa: S101 - callers have checked that there is a source
-    tasks = most or _TASKS_PER_SLOT * max(1, slots)
+    tasks = most or _tasks(max(1, slots), source.bytes)
     listing = plan_splits(source.source, None, parallelism=tasks, timeout=_LISTING)
     if listing.takes_events:
         raise NotBuiltError(
@@ -54,6 +56,12 @@ def planned(request: Request, slots: int) -> PlannedSource:
         tasks = max(1, min(tasks, len(listing.splits)))
     shares = tuple(listing.splits[number::tasks] for number in range(tasks))
     return PlannedSource(source.source, source.name, listing.version, shares, slots)
+
+
+def _tasks(slots: int, size: int | None) -> int:
+    """Return the number of tasks that read a source of so many bytes."""
+    tasks = _TASKS_PER_SLOT * slots
+    return tasks if size is None else min(tasks, max(slots, -(-size // _TASK_BYTES)))
 
 
 def input_table(request: Request) -> DataFrame:

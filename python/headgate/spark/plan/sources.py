@@ -28,12 +28,14 @@ class SourceInput:
         name: name of the source.
         schema: Spark's schema of the batches.
         arrow_schema: Arrow's schema of the batches, as the source says.
+        bytes: of what it reads; None if unknown.
     """
 
     source: Source[Any, Any, Any]
     name: str
     schema: StructType
     arrow_schema: pa.Schema
+    bytes: int | None = None
 
 
 def source_input(source: Any, what: str = "the first argument") -> SourceInput:

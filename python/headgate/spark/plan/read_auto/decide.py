@@ -70,7 +70,8 @@ def read_by_workers(
         _LOG.info(_SPARK_READS, by, reason.sentence)
         return request, reason.sentence
     _LOG.info(_WORKERS_READ, by, source.name)
-    read = SourceInput(source, "parquet", request.df.schema, source.schema)
+    schema = request.df.schema
+    read = SourceInput(source, "parquet", schema, source.schema, source.known_bytes)
     return replace(request, df=None, source=read), ""
 
 
