@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headgate.errors import SchemaMismatchError
 from headgate.source import read
 from headgate.spark.plan.read_auto.decide import source_of
 from headgate.spark.plan.read_auto.scan import Unsure
@@ -342,6 +343,10 @@ def test_columns_that_are_left_to_spark(spark, folder, text, why):
     [
         ("f64 = 0", "compares 'f64' with NaN or 0.0"),
         ("f32 >= -0.0", "compares 'f32' with NaN or 0.0"),
+        (
+            "at < timestamp_micros(-9223372036854775808)",
+            "has a time outside of the years 1 to 9999",
+        ),
         ("f64 in (1.5D, double('NaN'))", "compares 'f64' with NaN or 0.0"),
         ("f64 > 1", "its filter on 'f64' is true for NaN.* a file by parquet-cpp-arrow"),
         ("f64 <> 1.5", "its filter on 'f64' is true for NaN"),
@@ -361,6 +366,20 @@ def test_filters_on_floats_by_which_spark_loses_none(spark, folder, tmp_path):
     mine = spark.read.parquet(str(tmp_path / "t"))
     for condition in ("f64 > 1", "f64 > 0", "f32 >= 1.5", "f64 <> 1.5", "not (f32 in (1.5, 0.25))"):
         alike(mine.where(condition))
+
+
+def test_far_times_of_96_bits_are_an_error_and_not_other_times(spark, tmp_path):
+    first, last = -62_135_596_800_000_000, 253_402_300_799_999_999
+    for number in (first, last, first - 1, last + 1, -5 * 10**18, 2**63 - 1):
+        path = str(tmp_path / str(number))
+        spark.range(1).selectExpr(f"timestamp_micros({number}L) as t").write.parquet(path)
+        source = source_of(spark.read.parquet(path))
+        if first <= number <= last:
+            (batch,) = read(source)
+            assert batch["t"].cast(pa.int64()).to_pylist() == [number]
+        else:
+            with pytest.raises(SchemaMismatchError, match="outside of the years 1 to 9999"):
+                list(read(source))
 
 
 def test_columns_with_the_same_name_are_told_apart(spark, folder):

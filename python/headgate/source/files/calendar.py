@@ -1,10 +1,10 @@
-"""Days and times that Spark wrote by the calendar before 1582, which Arrow reads as other ones."""
+"""Days and times that Arrow reads as other ones: Spark's by the calendar before 1582, and INT96 of far years."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -22,6 +22,10 @@ _INT96: Final = (b"org.apache.spark.legacyINT96", (3, 1))
 #: First day, and first time in all zones, that are the same in both calendars.
 FIRST_DAY: Final = dt.date(1582, 10, 15)
 FIRST_TIME: Final = dt.datetime(1900, 1, 1, tzinfo=dt.UTC)
+#: Microseconds since 1970 of the years 1 to 9999, up to the first that is too large. Pyarrow 26 takes INT96 before the
+#: year -4712 and after 287396 for other times: it reads the number of a day without its sign. Ones of around the year
+#: -63000 become ones of these years; to tell them each value would have to be read twice.
+_YEARS: Final = (-62_135_596_800_000_000, 253_402_300_800_000_000)
 
 
 def is_of_today(notes: Mapping[bytes, bytes], *, is_int96: bool) -> bool | None:
@@ -43,58 +47,77 @@ def is_of_today(notes: Mapping[bytes, bytes], *, is_int96: bool) -> bool | None:
 
 
 @dataclass(frozen=True, slots=True)
-class OldTimes:
-    """The kinds of values of a file that may count by the old calendar.
+class DoubtfulTimes:
+    """The kinds of values of a file that Arrow may read as others.
 
     Attributes:
-        days: True if dates may.
-        times: True if timestamps with a zone may.
+        old_days: True if dates may count by the old calendar.
+        old_times: True if timestamps with a zone may.
+        int96: True if timestamps with a zone have 96 bits.
     """
 
-    days: bool
-    times: bool
+    old_days: bool
+    old_times: bool
+    int96: bool
 
     @classmethod
     def of(cls, metadata: Any) -> Self:
         """Return those of a file by pyarrow's metadata."""
         notes, schema = metadata.metadata or {}, metadata.schema
         # A writer writes all of its timestamps in one way.
-        is_int96 = any(schema.column(n).physical_type == "INT96" for n in range(len(schema)))
-        return cls(*(is_of_today(notes, is_int96=it) is False for it in (False, is_int96)))
+        int96 = any(schema.column(n).physical_type == "INT96" for n in range(len(schema)))
+        old_days = is_of_today(notes, is_int96=False) is False
+        old_times = is_of_today(notes, is_int96=int96) is False
+        return cls(old_days, old_times, int96)
 
     def refuse(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
-        """Return a batch, if all its days and times are the same in both calendars.
+        """Return a batch, if Arrow has read all its days and times as they are.
 
         Raises:
-            SchemaMismatchError: there is an older one.
+            SchemaMismatchError: it may have read one as another.
         """
+        if not (self.old_days or self.old_times or self.int96):
+            return batch
         for field, column in zip(batch.schema, batch.columns, strict=True):
-            first = self._first_older(column)
-            if first is not None:
+            doubt = next(self._doubts(column), None)
+            if doubt is not None:
+                problem, have = doubt
                 raise SchemaMismatchError(
-                    f"column {field.name!r} of {path} has values before {first:%Y-%m-%d} in the calendar of Spark 2",
+                    f"column {field.name!r} of {path} has {problem}",
                     asked=f"{field.name} {field.type}",
-                    have="a file that Spark 2 wrote, or a later one in the mode LEGACY",
-                    remedy="spark.read.parquet(path), which converts them · write the file again by Spark 3 or newer",
+                    have=have,
+                    remedy='spark.read.parquet(path) with read="spark", for Spark reads them · write the file again by Spark 3 or newer',
                     details={"path": path, "column": field.name},
                 )
         return batch
 
-    def _first_older(self, column: pa.Array) -> dt.date | None:
-        """Return the first day of today's calendar if a value in a column is older; None if there is none."""
+    def _doubts(self, column: pa.Array) -> Iterator[tuple[str, str]]:
+        """Yield problems with the values of a column, and how they came to be."""
         kind = column.type
         if pt.is_struct(kind) or pt.is_map(kind) or pt.is_list(kind) or pt.is_large_list(kind):
             if pt.is_map(kind):
                 parts = [column.keys, column.items]
             else:
                 parts = column.flatten() if pt.is_struct(kind) else [column.flatten()]
-            older = (self._first_older(part) for part in parts)
-            return next((first for first in older if first is not None), None)
-        first: dt.date
-        if pt.is_date(kind) and self.days:
+            for part in parts:
+                yield from self._doubts(part)
+            return
+        first: dt.date | None = None
+        is_time = pt.is_timestamp(kind) and kind.tz is not None
+        if pt.is_date(kind) and self.old_days:
             first = FIRST_DAY
-        elif pt.is_timestamp(kind) and kind.tz is not None and self.times:
+        elif is_time and self.old_times:
             first = FIRST_TIME
-        else:
-            return None
-        return first if pc.any(pc.less(column, pa.scalar(first, kind))).as_py() else None
+        if first is not None and pc.any(pc.less(column, pa.scalar(first, kind))).as_py():
+            yield (
+                f"values before {first:%Y-%m-%d} in the calendar of Spark 2",
+                "a file that Spark 2 wrote, or a later one in the mode LEGACY",
+            )
+        if is_time and self.int96:
+            limits = pc.min_max(column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())).as_py()
+            least, most = limits["min"], limits["max"]
+            if least is not None and not _YEARS[0] <= least <= most < _YEARS[1]:
+                yield (
+                    "times of 96 bits outside of the years 1 to 9999, and pyarrow takes some of these for others",
+                    "INT96",
+                )

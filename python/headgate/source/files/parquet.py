@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from headgate.source.files.calendar import OldTimes
+from headgate.source.files.calendar import DoubtfulTimes
 from headgate.source.files.conform import filter_columns
 from headgate.source.files.footer import INT96, Footer, with_instants
 from headgate.source.files.format import (
@@ -93,12 +93,11 @@ class ParquetFormat(FileFormat):
                 if not kind.equals(stored[field.name])
             }
 
-            old = OldTimes.of(footer)
+            doubtful = DoubtfulTimes.of(footer)
 
             def decoded(rows: int) -> Iterator[pa.RecordBatch]:
                 for batch in parquet.iter_batches(rows, groups, columns, use_threads=False):
-                    typed = with_types(batch, casts)
-                    yield old.refuse(typed, split.path) if old.days or old.times else typed
+                    yield doubtful.refuse(with_types(batch, casts), split.path)
 
             batches = _bounded(decoded, min(rows, _ROWS_OF_TEXTS) if varies else rows, skip)
             yield from batches if batch_rows else _joined(batches, rows)

@@ -140,8 +140,16 @@ class _Translator:
         if text is None:
             return constant(pa.scalar(None, type_))
         if node["dataType"] in _TIMES:
-            return constant(number_of_time(int(self._in_spark(place).value()), type_))
+            return constant(self._time(int(self._in_spark(place).value()), type_))
         return constant(self._parsed(str(text), type_))
+
+    def _time(self, number: int, type_: pa.DataType) -> pa.Scalar:
+        value = number_of_time(number, type_)
+        try:
+            value.as_py()
+        except (ValueError, OverflowError):  # for some of these Spark's reader of Parquet fails
+            raise self._unsure("has a time outside of the years 1 to 9999") from None
+        return value
 
     def _parsed(self, text: str, type_: pa.DataType) -> pa.Scalar:
         value = None if _REPLACED in text else parsed(text, type_)
@@ -167,7 +175,7 @@ class _Translator:
             raise self._unsure("has a list that cannot be read")
         is_time = pa.types.is_temporal(child.type)
         values += [
-            number_of_time(int(text), child.type) if is_time else self._parsed(text, child.type)
+            self._time(int(text), child.type) if is_time else self._parsed(text, child.type)
             for text in texts
         ]
         return contained(child, values)
