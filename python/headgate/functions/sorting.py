@@ -168,10 +168,14 @@ def _up_to_limit(
         return list(runs), None
     lasts = pa.concat_tables(run.held.slice(run.held.num_rows - 1) for run in open_runs)
     first_of_lasts = _order(lasts, by)[0].as_py()
-    heads = [*(run.held.slice(0, 1) for run in runs), lasts.slice(first_of_lasts, 1)]
+    limit = open_runs[first_of_lasts]
+    # Rows of later runs that are equal to the limit come after it, so these runs need not be sorted with it.
+    place = runs.index(limit) + 1
+    heads = [run.held.slice(0, 1) for run in runs]
+    heads.insert(place, lasts.slice(first_of_lasts, 1))
     order = _order(pa.concat_tables(heads), by).to_pylist()
-    going = sorted(order[: order.index(len(runs))])
-    return [runs[number] for number in going], open_runs[first_of_lasts]
+    going = sorted(number - (number > place) for number in order[: order.index(place)])
+    return [runs[number] for number in going], limit
 
 
 def _order(table: pa.Table, by: Sequence[str | tuple[str, ...]]) -> pa.Array:
