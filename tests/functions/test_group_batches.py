@@ -66,8 +66,8 @@ def expected_groups(rows, keys, sort):
 def small_blocks():
     """Let few rows make many files and batches."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sorting, "_LEAST_BLOCK", 100)
-        patch.setattr(sorting, "_BYTES", 400)
+        patch.setattr(sorting, "_LEAST_BLOCK", 1000)
+        patch.setattr(sorting, "_BYTES", 2000)
         patch.setattr(sorting, "_RUNS", 5)
         yield
 
