@@ -12,6 +12,7 @@ import headgate as hg
 from headgate.errors import ClosedError, OptionError, SchemaMismatchError, UnsupportedTypeError
 from headgate.functions import per_key as module
 from headgate.functions import sorting
+from headgate.spark.tasks.user_function import Order, Source, apply
 
 SCHEMA = pa.schema(
     [
@@ -54,7 +55,9 @@ def expected_groups(rows, keys, sort):
     """Return the numbers of the rows of each group, all in order."""
 
     def places(number, names):
-        return tuple(place(rows[number][SCHEMA.get_field_index(name)]) for name in names)
+        values = {("nested", "i"): number if number % 7 else None}
+        values |= dict(zip(SCHEMA.names, rows[number], strict=False))
+        return tuple(place(values[name]) for name in names)
 
     groups = {}
     for number in sorted(range(len(rows)), key=lambda number: places(number, [*keys, *sort])):
@@ -72,7 +75,7 @@ def small_blocks():
         yield
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     tables,
     st.integers(1, 40),
@@ -100,9 +103,16 @@ def test_each_group_has_the_rows_of_pythons_sort_however_many_are_taken(
         left_early.append(numbers)
         return []
 
+    within = data.draw(st.sampled_from([None, ["s"], [("nested", "i"), "k"]]))
     reduce = hg.per_key(keys, taken, sort=sort, as_="batches", memory=memory)
-    assert list(reduce(batches(rows, size))) == []
-    groups = expected_groups(rows, keys, sort)
+    source = Source(
+        iter(batches(rows, size)),
+        SCHEMA,
+        lambda _: None,
+        order=within and Order(tuple(within), 100),
+    )
+    assert list(apply("reduce", reduce, source)) == []
+    groups = expected_groups(rows, keys, [*sort, *(within or [])])
     assert len(whole) == len(groups)
     for numbers, first, group in zip(whole, left_early, groups, strict=True):
         assert numbers in (None, group)
@@ -115,7 +125,7 @@ def test_each_group_has_the_rows_of_pythons_sort_however_many_are_taken(
         assert largest is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(tables, st.integers(1, 40), st.sampled_from([1, 2000]))
 def test_a_group_that_is_returned_is_all_its_rows(rows, size, memory):
     def later(group):

@@ -28,7 +28,7 @@ SortedRows: TypeAlias = "Generator[tuple[pa.RecordBatch, list[int]], None, None]
 def sorted_rows(
     batches: Iterable[pa.RecordBatch],
     keys: Sequence[str],
-    by: Sequence[str],
+    by: Sequence[str | tuple[str, ...]],
     memory: int,
     largest: LargestGroup,
 ) -> SortedRows:
@@ -37,7 +37,7 @@ def sorted_rows(
     Args:
         batches: the rows, in any order.
         keys: the columns that rows of a group have in common.
-        by: the columns to sort by, the keys first.
+        by: the columns and fields to sort by, the keys first.
         memory: bytes of rows that may wait to be sorted.
         largest: measures the groups.
     """

@@ -162,15 +162,29 @@ class PerKey:
 
         Small batches are joined.
         """
-        return joined(self._batches(batches), _RETURNED_BYTES)
+        return self.sorted_within(batches, ())
 
-    def _batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
+    def sorted_within(
+        self, batches: Iterable[pa.RecordBatch], order: Iterable[str | tuple[str, ...]]
+    ) -> Iterator[Any]:
+        """Yield as a call does, with one sort, what it would yield for batches in this order.
+
+        Args:
+            batches: the rows, in any order.
+            order: columns, or fields as tuples of names, that say the order of rows that are equal in keys and ``sort``.
+        """
+        return joined(self._batches(batches, order), _RETURNED_BYTES)
+
+    def _batches(
+        self, batches: Iterable[pa.RecordBatch], order: Iterable[str | tuple[str, ...]]
+    ) -> Iterator[Any]:
         from headgate.functions.groups import sorted_rows  # noqa: PLC0415 - imports pyarrow
         from headgate.functions.largest import LargestGroup  # noqa: PLC0415 - imports pyarrow
 
         by = [*self.keys, *(name for name in self.sort if name not in self.keys)]
         largest, self.largest_group = LargestGroup(self.keys), None
-        ordered = sorted_rows(_checked(batches, by), self.keys, by, self._memory, largest)
+        whole_order = [*by, *(name for name in order if name not in by)]
+        ordered = sorted_rows(_checked(batches, by), self.keys, whole_order, self._memory, largest)
         single = SingleRows(_RETURNED_BYTES, nan_is_null=self._as in PANDAS)
         with closing(ordered):
             for result in self._returned(ordered):
