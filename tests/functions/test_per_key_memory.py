@@ -63,6 +63,32 @@ def test_batches_of_a_group_take_the_memory_of_the_sort(pool, rows):
     assert pool.max_memory() < SORT + (4 << 20)
 
 
+@pytest.mark.parametrize(("width", "wide", "most"), [(100 << 10, 300, 12), (1 << 20, 80, 40)])
+def test_wide_rows_beside_narrow_ones_are_held_by_their_bytes(pool, width, wide, most):
+    """All rows of one group are narrow, and all rows of the other are wide, so averages say nothing."""
+
+    def mixed():
+        for number in range(wide):
+            at = [number * 7919 % wide]
+            yield pa.record_batch({"k": [2], "at": at, "s": ["x" * width]})
+            yield pa.record_batch({"k": [1] * 1000, "at": at * 1000, "s": ["x"] * 1000})
+
+    def counts(group):
+        last, rows = -1, 0
+        for batch in group:
+            at = batch["at"].to_pylist()
+            assert at == sorted(at)
+            assert at[0] >= last
+            last, rows = at[-1], rows + len(at)
+        return {"n": rows}
+
+    reduce = hg.per_key("k", counts, sort="at", memory=SORT, as_="batches")
+    table = pa.Table.from_batches(reduce(mixed()))
+    assert table["n"].to_pylist() == [1000 * wide, wide]
+    assert reduce.largest_group.key == {"k": "2"}
+    assert pool.max_memory() < SORT + (most << 20)
+
+
 #: Reads a group of 300 MiB in a process of its own, and prints how much its resident memory has grown.
 LARGE_GROUP = """
 import pyarrow as pa
