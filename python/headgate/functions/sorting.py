@@ -19,7 +19,7 @@ from headgate._directories import local_directories
 from headgate.errors import UnsupportedTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
 #: Bytes of a sorted batch, or up to twice as many, unless a single row has more.
 _BYTES: Final = 1 << 20
@@ -37,7 +37,7 @@ _PLACE: Final = 16
 
 def sort_batches(
     batches: Iterable[pa.RecordBatch], by: Sequence[str | tuple[str, ...]], memory: int
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """Yield the rows in ascending order of the columns; rows that are equal there keep their order.
 
     As in Spark, nulls come first and NaN last. Rows wait in memory until they and their sorted copy take

@@ -132,9 +132,8 @@ def apply(name: str, function: BatchFunction | None, *sources: Source) -> Iterat
     order = sources[0].order
     try:
         if isinstance(function, PerKey) and order is not None:
-            output: Any = function.sorted_within(
-                *inputs, order=order.by
-            )  # one sort in place of two
+            (rows,) = inputs
+            output: Any = function.sorted_within(rows, order.by)  # one sort in place of two
         else:
             inputs = [source.ordered() for source in sources]
             output = function(*inputs)
