@@ -89,7 +89,7 @@ def test_each_group_has_the_rows_of_pythons_sort_however_many_are_taken(
 ):
     whole, left_early = [], []
 
-    def taken(group):
+    def take_first(group):
         most = data.draw(st.sampled_from([0, 1, 2, 1000]))
         assert group.schema == SCHEMA
         numbers = []
@@ -104,7 +104,7 @@ def test_each_group_has_the_rows_of_pythons_sort_however_many_are_taken(
         return []
 
     within = data.draw(st.sampled_from([None, ["s"], [("nested", "i"), "k"]]))
-    reduce = hg.per_key(keys, taken, sort=sort, as_="batches", memory=memory)
+    reduce = hg.per_key(keys, take_first, sort=sort, as_="batches", memory=memory)
     source = Source(
         iter(batches(rows, size)),
         SCHEMA,
