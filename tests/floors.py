@@ -162,6 +162,7 @@ LEAVES = {
     "headgate.observe": {
         "headgate.__version__",
         "headgate._closing",
+        "headgate._group_size",
         "headgate._text",
         "headgate.control.descriptors",
         "headgate.control.newcomers",

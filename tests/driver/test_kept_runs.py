@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from headgate._group_size import GroupSize
 from headgate.observe.record import Failure, Task
 from headgate.spark.driver.kept import runs as kept_runs
 from headgate.spark.driver.kept import spark_tasks
@@ -114,6 +115,21 @@ def test_a_run_has_the_hosts_times_and_edges_of_its_tasks(runs, began, monkeypat
     ]
     assert found.edges["bytes"] == [[7, 0], [1, 2]]
     assert (found.edges["producers"], found.edges["consumers"]) == ([0, 1], [0, 1])
+
+
+def test_a_run_names_the_largest_group_of_its_consumers(runs, began):
+    sizes = [None, GroupSize({"user": "ann"}, 9, 70), GroupSize({"user": "<b>", "n": None}, 7, 90)]
+    reports = [
+        report("reduce", task, task, largest_group=group) for task, group in enumerate(sizes)
+    ]
+    runs.reports.add(reports[:1])
+    assert stats(runs, began[0]).largest_group is None
+    assert stats(runs, began[0]).notices == ()
+    runs.reports.add(reports[1:])
+    record = stats(runs, began[0])
+    assert record.largest_group == sizes[2]
+    assert "the largest group has 7 rows and 90 B in memory: user=<b>, n=null" in str(record)
+    assert "user=&lt;b&gt;" in record._repr_html_()
 
 
 def test_a_producer_that_ran_again_has_its_newest_edges(runs, began):

@@ -8,6 +8,7 @@ import pytest
 from tests.kit.runs import run_of, skewed, state
 
 import headgate as hg
+from headgate._group_size import GroupSize
 from headgate.observe.numbers import count, size
 from headgate.observe.process import record_of
 from headgate.observe.record import Run, Stage, Task
@@ -38,7 +39,9 @@ def test_the_numbers_of_a_run(stats):
 
 
 def test_json_and_arrow_have_everything(stats):
+    stats = replace(stats, largest_group=GroupSize({"user": "ann", "day": None}, 7, 100))
     told = json.loads(stats.to_json())
+    assert told["largest_group"] == asdict(stats.largest_group)
     assert told["schema_version"] == SCHEMA_VERSION
     assert told["verdict"]["kind"] == "skew"
     assert told["tasks"] == [asdict(task) for task in stats.tasks]

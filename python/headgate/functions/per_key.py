@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from headgate._arguments import function as check_function
 from headgate._arguments import names, size
 from headgate._matches import close_matches
-from headgate.batches import joined, returned
+from headgate.batches import joined, refuse_early_return, returned
 from headgate.errors import OptionError, UnknownColumnError
-from headgate.functions.libraries import LIBRARIES, PANDAS, as_library
+from headgate.functions.libraries import LIBRARIES, PANDAS, GroupForm, as_library
 from headgate.functions.single_rows import SingleRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headgate._group_size import GroupSize
     from headgate.batches import Batches, Rows
+    from headgate.functions.groups import SortedRows
     from headgate.functions.libraries import Library
 
 #: Bytes of rows for one call of a function that takes many groups, unless a batch of sorted rows has more.
@@ -33,7 +36,7 @@ def per_key(
     function: Callable[[Any], Iterable[Rows] | Rows | Mapping[str, Any]],
     *,
     sort: str | Iterable[str] = (),
-    as_: Library = "arrow",
+    as_: GroupForm = "arrow",
     memory: int | str = "64m",
 ) -> PerKey:
     """Return a ``reduce`` that calls a function once for each key, with all rows of the key.
@@ -41,17 +44,20 @@ def per_key(
     Rows of one key must be in one partition, as after ``exchange(..., by=keys)``. The rows are sorted by the
     keys, in files if that would take more than ``memory``, so memory is bounded by it and by the largest group,
     beside what the function and its library make of the group: pandas copies it. A group of more than 8 MiB
-    comes in several chunks.
+    comes in several chunks. With ``as_="batches"`` a group may be larger than memory: the function gets its
+    sorted rows batch by batch, which are read from the files as it asks for them.
     Keys that Spark takes for equal are one group: nulls, and NaN. Source: PySpark's ``applyInArrow``.
 
     Args:
         keys: the key columns.
         function: gets a ``pyarrow.Table``, or a DataFrame of polars or pandas, and returns one of these,
             a record batch, or an iterator of them; or a dict of a value for each column, which is one row.
+            With ``as_="batches"`` it gets a :class:`headgate.Batches` of the group, which it need not
+            take to its end, and which nothing can take once the call has ended.
         sort: columns by which the rows of a group are sorted, ascending, nulls first. Rows that are
             equal there keep the order in which they came.
-        as_: ``"arrow"``, ``"polars"`` or ``"pandas"``: what the function gets. pandas makes floats of whole
-            numbers beside nulls, and whole floats are taken back as whole numbers; with
+        as_: ``"arrow"``, ``"polars"``, ``"pandas"`` or ``"batches"``: what the function gets. pandas makes floats of
+            whole numbers beside nulls, and whole floats are taken back as whole numbers; with
             ``"pandas_nullable"`` whole numbers and booleans have pandas' types ``Int64``, ``boolean`` ....
         memory: bytes that rows may take that wait to be sorted, or text such as ``"64m"``.
 
@@ -89,7 +95,7 @@ def per_groups(
         keys: the key columns.
         function: gets the rows, and the offsets as a ``pyarrow.Int64Array``, one more than there are groups.
         sort: columns by which the rows of a group are sorted.
-        as_: what the rows are, as in :func:`per_key`.
+        as_: what the rows are, as in :func:`per_key`, but no ``"batches"``.
         memory: bytes that rows may take that wait to be sorted.
 
     Raises:
@@ -108,14 +114,21 @@ def per_groups(
 
 
 class PerKey:
-    """A ``reduce`` that sorts the rows and calls a function with groups; see :func:`per_key`."""
+    """A ``reduce`` that sorts the rows and calls a function with groups; see :func:`per_key`.
+
+    Attributes:
+        keys: the key columns.
+        sort: columns by which the rows of a group are sorted.
+        largest_group: the largest group of the last call, once its rows were taken; None before, and without rows.
+            Of the groups within one sorted batch of 1 MiB only the one with the most rows counts.
+    """
 
     def __init__(
         self,
         keys: str | Iterable[str],
         function: Callable[..., Iterable[Rows] | Rows | Mapping[str, Any]],
         sort: str | Iterable[str],
-        as_: Library,
+        as_: GroupForm,
         memory: int | str,
         *,
         each: bool,
@@ -128,39 +141,72 @@ class PerKey:
         check_function(
             "function", function, 1 if each else 2, f"{form}, which returns a table or a DataFrame"
         )
-        if as_ not in LIBRARIES:
-            choices = " · ".join(f'as_="{name}"' for name in LIBRARIES)
-            raise OptionError(f"as_={as_!r} is unknown", remedy=choices)
+        forms = get_args(GroupForm) if each else LIBRARIES
+        if as_ not in forms:
+            choices = " · ".join(f'as_="{name}"' for name in forms)
+            is_of_per_key = not each and as_ in get_args(GroupForm)
+            raise OptionError(
+                f"as_={as_!r} is for per_key, whose function gets one group"
+                if is_of_per_key
+                else f"as_={as_!r} is unknown",
+                remedy=f"per_key(...) · {choices}" if is_of_per_key else choices,
+            )
         self._function = function
         self._as = as_
         self._memory = size("memory", memory, 1)
         self._each = each
+        self.largest_group: GroupSize | None = None
 
     def __call__(self, batches: Batches | Iterable[pa.RecordBatch]) -> Iterator[Any]:
         """Yield what the function returns for the groups, in ascending order of the keys.
 
         Small batches are joined.
         """
-        return joined(self._batches(batches), _RETURNED_BYTES)
+        return self.sorted_within(batches, ())
 
-    def _batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
-        rows = SingleRows(_RETURNED_BYTES, nan_is_null=self._as in PANDAS)
-        for result in self._returned(batches):
-            if isinstance(result, Mapping):
-                yield from rows.add(result)
-            else:
-                yield from rows.take()
-                yield from returned(_NAME, result)
-        yield from rows.take()
+    def sorted_within(
+        self, batches: Iterable[pa.RecordBatch], order: Iterable[str | tuple[str, ...]]
+    ) -> Iterator[Any]:
+        """Yield as a call does, with one sort, what it would yield for batches in this order.
 
-    def _returned(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
-        """Yield what each call of the function returns."""
-        from headgate.functions.groups import groups  # noqa: PLC0415 - imports pyarrow
+        Args:
+            batches: the rows, in any order.
+            order: columns, or fields as tuples of names, that say the order of rows that are equal in keys and ``sort``.
+        """
+        return joined(self._batches(batches, order), _RETURNED_BYTES)
+
+    def _batches(
+        self, batches: Iterable[pa.RecordBatch], order: Iterable[str | tuple[str, ...]]
+    ) -> Iterator[Any]:
+        from headgate.functions.groups import sorted_rows  # noqa: PLC0415 - imports pyarrow
+        from headgate.functions.largest import LargestGroup  # noqa: PLC0415 - imports pyarrow
 
         by = [*self.keys, *(name for name in self.sort if name not in self.keys)]
-        for table, offsets in groups(
-            _checked(batches, by), self.keys, by, self._memory, _CALL_BYTES
-        ):
+        largest, self.largest_group = LargestGroup(self.keys), None
+        whole_order = [*by, *(name for name in order if name not in by)]
+        ordered = sorted_rows(_checked(batches, by), self.keys, whole_order, self._memory, largest)
+        single = SingleRows(_RETURNED_BYTES, nan_is_null=self._as in PANDAS)
+        with closing(ordered):
+            for result in self._returned(ordered):
+                if isinstance(result, Mapping):
+                    yield from single.add(result)
+                else:
+                    yield from single.take()
+                    yield from returned(_NAME, result)
+            yield from single.take()
+        self.largest_group = largest.size
+
+    def _returned(self, ordered: SortedRows) -> Iterator[Any]:
+        """Yield what each call of the function returns."""
+        from headgate.functions.groups import batches_of_groups, tables_of_groups  # noqa: PLC0415
+
+        if self._as == "batches":
+            for group in batches_of_groups(ordered):
+                result = self._function(group)
+                refuse_early_return(_NAME, result, [group])
+                yield result
+            return
+        for table, offsets in tables_of_groups(ordered, _CALL_BYTES):
             if self._each:
                 for start, end in pairwise(offsets.to_pylist()):
                     yield self._function(as_library(table.slice(start, end - start), self._as))

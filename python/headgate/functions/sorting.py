@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,12 +19,14 @@ from headgate._directories import local_directories
 from headgate.errors import UnsupportedTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
-#: Bytes of a sorted batch, unless a single row has more.
+#: Bytes of a sorted batch, or up to twice as many, unless a single row has more.
 _BYTES: Final = 1 << 20
 #: Runs that are merged to one as soon as there are so many: each has an open file.
 _RUNS: Final = 128
+#: Runs that are merged at least, however wide their rows are: fewer would write all rows too often.
+_LEAST_RUNS: Final = 8
 #: Blocks that fit into the memory: a merge holds one or two blocks of each run, and as much again in order.
 _BLOCKS: Final = 4 * _RUNS
 #: Bytes of a block, at least.
@@ -33,7 +37,7 @@ _PLACE: Final = 16
 
 def sort_batches(
     batches: Iterable[pa.RecordBatch], by: Sequence[str | tuple[str, ...]], memory: int
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """Yield the rows in ascending order of the columns; rows that are equal there keep their order.
 
     As in Spark, nulls come first and NaN last. Rows wait in memory until they and their sorted copy take
@@ -44,6 +48,7 @@ def sort_batches(
         by: columns that Arrow can sort; a tuple names a field of a column.
         memory: bytes that waiting rows and their sort may take.
     """
+    block = max(memory // _BLOCKS, _LEAST_BLOCK)
     with contextlib.ExitStack() as files:
         runs: list[_Run] = []
         waiting: list[pa.RecordBatch] = []
@@ -51,10 +56,10 @@ def sort_batches(
         for batch in batches:
             more = _bytes_to_sort(batch)
             if waiting and size + more > memory:
-                runs.append(_run_of(files, _sorted(waiting, by), memory, len(runs)))
+                runs.append(_Run(files, [_sorted(waiting, by)], batch.schema, block, len(runs)))
                 waiting, size = [], 0
-                if len(runs) == _RUNS:
-                    merged = _Run(files, _merged(runs, by), batch.schema, 0)
+                if _are_enough(runs, block):
+                    merged = _Run(files, _merged(runs, by), batch.schema, block, 0)
                     for run in runs:
                         run.close()
                     runs = [merged]
@@ -64,11 +69,11 @@ def sort_batches(
             if waiting:
                 table = _sorted(waiting, by)
                 waiting.clear()  # their copy is enough
-                yield from _cut(table)
+                yield from _cut(table, _BYTES)
             return
-        runs.append(_run_of(files, _sorted(waiting, by), memory, len(runs)))
+        runs.append(_Run(files, [_sorted(waiting, by)], waiting[0].schema, block, len(runs)))
         waiting.clear()
-        yield from _merged(runs, by)
+        yield from _cut_all(_merged(runs, by), _BYTES)
 
 
 def _bytes_to_sort(batch: pa.RecordBatch) -> int:
@@ -82,34 +87,61 @@ def _sorted(batches: Sequence[pa.RecordBatch], by: Sequence[str | tuple[str, ...
     return table.take(_order(table, by))
 
 
-def _cut(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    rows = max(1, table.num_rows * _BYTES // max(1, table.nbytes))
+def _cut(table: pa.Table, size: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in batches of so many bytes, or up to twice as many, unless a single row has more."""
+    rows = max(1, table.num_rows * size // max(1, table.nbytes))
     for batch in table.to_batches(max_chunksize=rows):
-        if batch.num_rows:
-            yield batch
+        yield from _halved(batch, 2 * size)
+
+
+def _cut_all(tables: Iterable[pa.Table], size: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows as :func:`_cut` does. No table is held when the next one is made."""
+    return chain.from_iterable(map(partial(_cut, size=size), tables))
+
+
+def _halved(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in batches of at most so many bytes, unless a single row has more."""
+    if batch.num_rows > 1 and batch.nbytes > most:
+        half = batch.num_rows // 2
+        yield from _halved(batch.slice(0, half), most)
+        yield from _halved(batch.slice(half), most)
+    elif batch.num_rows:
+        yield batch
 
 
 class _Run:
-    """Sorted rows in a file, read block by block."""
+    """Sorted rows in a file, read block by block.
+
+    Args:
+        files: closes the file.
+        tables: the rows.
+        schema: of the rows.
+        block: bytes of a block, or up to twice as many, unless a single row has more.
+        number: of the run, which chooses the folder.
+    """
 
     def __init__(
         self,
         files: contextlib.ExitStack,
-        blocks: Iterable[pa.RecordBatch],
+        tables: Iterable[pa.Table],
         schema: pa.Schema,
+        block: int,
         number: int,
     ) -> None:
         folders = [folder for folder in map(Path, local_directories()) if folder.is_dir()]
         folder = folders[number % len(folders)] if folders else None
         self._file = files.enter_context(tempfile.TemporaryFile(dir=folder))  # noqa: SIM115 - it closes it
-        self._rows = 1
+        self._block = block
+        #: Bytes of the largest block.
+        self.largest = 0
         with pa.ipc.new_stream(self._file, schema) as stream:
-            for block in blocks:
-                stream.write_batch(block)
-                self._rows = max(self._rows, block.num_rows)
+            for batch in _cut_all(tables, block):
+                stream.write_batch(batch)
+                self.largest = max(self.largest, batch.nbytes)
         self._file.seek(0)
         self._blocks = pa.ipc.open_stream(self._file)
         self.held: pa.Table = schema.empty_table()
+        self._held_bytes = 0
         self.has_more = True
 
     def close(self) -> None:
@@ -118,21 +150,29 @@ class _Run:
 
     def fill(self) -> None:
         """Hold at least a block of rows, unless fewer are left."""
-        while self.has_more and self.held.num_rows < self._rows:
-            block = next(self._blocks, None)
-            self.has_more = block is not None
-            if block is not None:
-                self.held = pa.concat_tables([self.held, pa.Table.from_batches([block])])
+        while self.has_more and self._held_bytes < self._block:
+            batch = next(self._blocks, None)
+            self.has_more = batch is not None
+            if batch is not None:
+                self._hold(pa.concat_tables([self.held, pa.Table.from_batches([batch])]))
+
+    def leave(self, rows: int) -> None:
+        """Let go of the first rows that are held."""
+        if rows:
+            self._hold(self.held.slice(rows))
+
+    def _hold(self, rows: pa.Table) -> None:
+        self.held, self._held_bytes = rows, rows.nbytes
 
 
-def _run_of(files: contextlib.ExitStack, table: pa.Table, memory: int, number: int) -> _Run:
-    """Write a sorted table as a run."""
-    block = max(memory // _BLOCKS, _LEAST_BLOCK)
-    rows = max(1, table.num_rows * block // max(1, table.nbytes))
-    return _Run(files, table.to_batches(max_chunksize=rows), table.schema, number)
+def _are_enough(runs: Sequence[_Run], block: int) -> bool:
+    """Return True if a merge of more runs would open too many files, or hold too many bytes."""
+    # The bytes are reached only if rows are wider than a block.
+    is_large = sum(run.largest for run in runs) > 2 * _RUNS * block
+    return len(runs) >= _RUNS or (is_large and len(runs) >= _LEAST_RUNS)
 
 
-def _merged(runs: Sequence[_Run], by: Sequence[str | tuple[str, ...]]) -> Iterator[pa.RecordBatch]:
+def _merged(runs: Sequence[_Run], by: Sequence[str | tuple[str, ...]]) -> Iterator[pa.Table]:
     """Yield the rows of all runs in order.
 
     Each run holds some of its first rows. The last of these that comes first in the order is the limit: no
@@ -150,12 +190,12 @@ def _merged(runs: Sequence[_Run], by: Sequence[str | tuple[str, ...]]) -> Iterat
         if limit is not None:
             before = sum(run.held.num_rows for run in going[: going.index(limit) + 1])
             order = order.slice(0, pc.index(order, before - 1).as_py() + 1)
-        yield from _cut(table.take(order))
+        yield table.take(order)
         start = 0
         for run in going:
             end = start + run.held.num_rows
             inside = pc.and_(pc.greater_equal(order, start), pc.less(order, end))
-            run.held = run.held.slice(pc.sum(inside).as_py())
+            run.leave(pc.sum(inside).as_py())
             start = end
 
 
@@ -168,10 +208,14 @@ def _up_to_limit(
         return list(runs), None
     lasts = pa.concat_tables(run.held.slice(run.held.num_rows - 1) for run in open_runs)
     first_of_lasts = _order(lasts, by)[0].as_py()
-    heads = [*(run.held.slice(0, 1) for run in runs), lasts.slice(first_of_lasts, 1)]
+    limit = open_runs[first_of_lasts]
+    # Rows of later runs that are equal to the limit come after it, so these runs need not be sorted with it.
+    place = runs.index(limit) + 1
+    heads = [run.held.slice(0, 1) for run in runs]
+    heads.insert(place, lasts.slice(first_of_lasts, 1))
     order = _order(pa.concat_tables(heads), by).to_pylist()
-    going = sorted(order[: order.index(len(runs))])
-    return [runs[number] for number in going], open_runs[first_of_lasts]
+    going = sorted(number - (number > place) for number in order[: order.index(place)])
+    return [runs[number] for number in going], limit
 
 
 def _order(table: pa.Table, by: Sequence[str | tuple[str, ...]]) -> pa.Array:

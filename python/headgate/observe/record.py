@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headgate._group_size import GroupSize
+
 #: Most tasks of a run that are listed one by one.
 MOST_TASKS: Final = 512
 #: Numbers that are added up of the others.
@@ -250,6 +252,7 @@ class Run:
             producers that are done, and None before the first one is.
         checkpoints: the last 100 checkpoints of a streaming job, the oldest first.
         workers: the workers of a streaming job that are connected.
+        largest_group: the largest group that ``reduce`` of ``per_key`` or ``per_groups`` got; None if there was none.
         dropped: rows and values that a streaming job dropped since the start of the attempt: operator -> counter -> number.
         notices: sentences about what the user should know, such as late rows, or partitions that were joined.
         options: name -> ``value`` as text or None, and ``source``: ``"argument"``, ``"conf"``,
@@ -289,6 +292,7 @@ class Run:
     edges: Mapping[str, Any] | None = field(default=None, repr=False)
     checkpoints: tuple[CheckpointStats, ...] = field(default=(), repr=False)
     workers: tuple[Worker, ...] = ()
+    largest_group: GroupSize | None = None
     dropped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
     options: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict, repr=False)
@@ -361,6 +365,7 @@ class Run:
             "tasks": tasks,
             "checkpoints": checkpoints,
             "workers": [_values(worker) for worker in self.workers],
+            "largest_group": None if self.largest_group is None else _values(self.largest_group),
             "notices": list(self.notices),
             "history": list(self.history),
             "schema_version": SCHEMA_VERSION,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from headgate._group_size import GroupSize
     from headgate.batches import Batches, BatchFunction
     from headgate.sink import Sink, WriteResult
     from headgate.source import Source
@@ -152,6 +153,23 @@ def write(
         return batch.commit(tasks, columns)
 
 
+@dataclass(frozen=True, slots=True)
+class _ReduceAndWrite:
+    """Takes the place of ``reduce``: writes what it returns, or the batches if there is none."""
+
+    task: WriteTask
+    reduce: BatchFunction | None
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        reduce = self.reduce
+        return run(self.task, batches if reduce is None else returned("reduce", reduce(batches)))
+
+    @property
+    def largest_group(self) -> GroupSize | None:
+        """The largest group that ``reduce`` got, if it has groups."""
+        return getattr(self.reduce, "largest_group", None)
+
+
 def run(task: WriteTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write the batches of a task; yield a batch with what it has staged."""
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
@@ -212,9 +230,6 @@ def _exchanged(
     """Return the manifests of the consumers of an exchange, which write their rows."""
     from headgate.spark.exchange import exchange  # noqa: PLC0415
 
-    def reduce_and_write(batches: Batches) -> Iterator[pa.RecordBatch]:
-        return run(task, batches if reduce is None else returned("reduce", reduce(batches)))
-
     # The writing function takes the place of reduce, so schema is for what map returns.
     is_of_map = call.map is not None and reduce is None
     map_schema, order = schema if is_of_map else call.map_schema, call.sort_within
@@ -224,4 +239,6 @@ def _exchanged(
         "sort_within": order,
         "combine": call.combine,
     }
-    return exchange(call.data, call.by, call.map, reduce_and_write, MANIFEST, **options)
+    return exchange(
+        call.data, call.by, call.map, _ReduceAndWrite(task, reduce), MANIFEST, **options
+    )

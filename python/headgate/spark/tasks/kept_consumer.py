@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headgate._group_size import GroupSize, largest_of
 from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.tasks.combining import combined
 from headgate.spark.tasks.kept_reader import KeptReader
@@ -145,11 +146,16 @@ class Counts:
         self._bytes = 0
         self._calls = 0
         self._subpartitions = 0
+        self._largest_group: GroupSize | None = None
 
     def called(self, subpartitions: int) -> None:
         """Count a call of reduce for so many subpartitions with rows, if there are some."""
         self._calls += subpartitions > 0
         self._subpartitions += subpartitions
+
+    def grouped(self, largest: GroupSize | None) -> None:
+        """Count the largest group of a call of reduce."""
+        self._largest_group = largest_of([self._largest_group, largest])
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count a batch."""
@@ -167,9 +173,14 @@ class Counts:
         sizes = {"rows": self._rows, "bytes": self._bytes, "peak_bytes": self._peak}
         waits = {"disk_ms": self._disk_ms, "link_ms": self._link_ms}
         figures = {**sizes, **self.clock.fields(), **waits}
-        calls, subpartitions = self._calls, self._subpartitions
         return report(
-            exchange, partitions, "reduce", figures, calls=calls, subpartitions=subpartitions
+            exchange,
+            partitions,
+            "reduce",
+            figures,
+            calls=self._calls,
+            subpartitions=self._subpartitions,
+            largest_group=self._largest_group,
         )
 
 
@@ -216,6 +227,7 @@ def _called(
             batches = DdlCast(task.result, "reduce").all(batches)
         yield from yielded(batches, counts.clock)
         counts.end(reader)
+    counts.grouped(getattr(task.reduce, "largest_group", None))
 
 
 def _by_input(pieces: Iterator[list[Row]], inputs: int) -> list[Iterator[list[Row]]]:

@@ -19,6 +19,7 @@ from headgate.spark.tasks.identity import task_context
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from headgate._group_size import GroupSize
     from headgate.spark.tasks.start_host import HostAddress
 
 Role = Literal["map", "reduce"]
@@ -49,6 +50,7 @@ class TaskReport:
         edges_each: consumers that share a number in ``edges``.
         calls: calls of reduce of a consumer that joins subpartitions by their sizes.
         subpartitions: those with rows that these calls got.
+        largest_group: the largest group that a consumer's ``reduce`` got; None if it has no groups.
         changed: rows that the last round of an iteration changed, if it knows.
     """
 
@@ -70,6 +72,7 @@ class TaskReport:
     edges_each: int = 1
     calls: int = 0
     subpartitions: int = 0
+    largest_group: GroupSize | None = None
     changed: int = 0
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate import errors
 from headgate.batches import Batches, refuse_early_return, returned
 from headgate.control.cause import message_of, one_line, sendable, traceback_of
+from headgate.functions.per_key import PerKey
 from headgate.spark.tasks.timing import FUNCTION, INPUT, Clock
 from headgate.spark.tasks.tracebacks import users_frames
 
@@ -67,7 +68,7 @@ class Source(Batches):
         schema: of the batches if there are none.
         count: called with each batch before the function gets it.
         clock: measures how long the function waits for batches.
-        order: in which the function gets the rows; None as they come.
+        order: in which the function gets the rows; None as they come. It is an attribute too.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Source(Batches):
     ) -> None:
         super().__init__(batches, schema)
         self._empty = schema
-        self._order = order
+        self.order = order
         self._count = count
         self._clock = Clock() if clock is None else clock
         self.error: BaseException | None = None
@@ -88,11 +89,11 @@ class Source(Batches):
 
     def ordered(self) -> Batches:
         """Return the batches with the rows in order. Their sort counts as the function's time."""
-        if self._order is None:
+        if self.order is None:
             return self
         from headgate.functions.sorting import sort_batches  # noqa: PLC0415 - imports pyarrow
 
-        rows = sort_batches(self, self._order.by, self._order.memory)
+        rows = sort_batches(self, self.order.by, self.order.memory)
         return Batches(rows, self._empty)
 
     def _take(self) -> pa.RecordBatch:
@@ -127,9 +128,15 @@ def apply(name: str, function: BatchFunction | None, *sources: Source) -> Iterat
         (source,) = sources
         yield from source.ordered()
         return
-    inputs = [source.ordered() for source in sources]
+    inputs: list[Batches] = list(sources)
+    order = sources[0].order
     try:
-        output = function(*inputs)
+        if isinstance(function, PerKey) and order is not None:
+            (rows,) = inputs
+            output: Any = function.sorted_within(rows, order.by)  # one sort in place of two
+        else:
+            inputs = [source.ordered() for source in sources]
+            output = function(*inputs)
     except BaseException as error:
         _raise_origin(sources)
         raise UserFunctionFailed(name, error) from error

@@ -6,8 +6,9 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from headgate._group_size import largest_of
 from headgate.observe.edges import matrix
-from headgate.observe.numbers import size
+from headgate.observe.numbers import count, size
 from headgate.observe.record import Run, Task
 from headgate.observe.stages import stages_of_exchange
 from headgate.observe.verdict import verdict_of_exchange
@@ -15,6 +16,7 @@ from headgate.observe.verdict import verdict_of_exchange
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from headgate._group_size import GroupSize
     from headgate.observe.verdict import Feed
     from headgate.spark.driver.kept.runs import KeptRun, KeptRuns
     from headgate.spark.driver.kept.spark_tasks import RunningTask
@@ -71,6 +73,7 @@ def record_of(runs: KeptRuns, run: KeptRun, now: float, *, lists_tasks: bool = T
         made_again=run.made_again,
         failed_attempts=max(run.failures, spark.failed),
         failures=tuple(failures),
+        largest_group=_largest_group(run),
         notices=tuple(_notices(run)),
         verdict=verdict_of_exchange(tasks, seconds, feed=feeds.pop() if len(feeds) == 1 else None),
         stages=stages_of_exchange(tasks),
@@ -88,7 +91,7 @@ def _feed(producer: TaskReport) -> Feed:
 
 
 def _notices(run: KeptRun) -> Iterator[str]:
-    """Yield what the sizes of subpartitions have decided."""
+    """Yield what the sizes of subpartitions have decided, and the largest group."""
     consumers = list(run.consumers.values())
     calls = sum(c.calls for c in consumers)
     if calls:
@@ -97,6 +100,17 @@ def _notices(run: KeptRun) -> Iterator[str]:
             f"{subpartitions:,} subpartitions with rows were joined into {calls:,} calls of reduce, of "
             f"{size(read // calls)} on average"
         )
+    largest = _largest_group(run)
+    if largest is not None:
+        key = ", ".join(
+            f"{name}={'null' if value is None else value}" for name, value in largest.key.items()
+        )
+        yield f"the largest group has {count(largest.rows)} rows and {size(largest.bytes)} in memory: {key}"
+
+
+def _largest_group(run: KeptRun) -> GroupSize | None:
+    groups = (consumer.largest_group for consumer in list(run.consumers.values()))
+    return largest_of(groups)
 
 
 def _subpartitions(consumer: TaskReport) -> int:
