@@ -61,6 +61,7 @@ LEAVES = {
     },
     "headgate._closing": set(),
     "headgate._unpicklable": {"headgate._kinds"},
+    "headgate._process": set(),
     "headgate._sealed": set(),
     "headgate.stream.state": {
         "headgate._arguments",
@@ -120,6 +121,7 @@ LEAVES = {
         "headgate._arguments",
         "headgate._kinds",
         "headgate._native",
+        "headgate._process",
         "headgate._sealed",
         "headgate.address",
         "headgate.checkpoints",
@@ -127,6 +129,7 @@ LEAVES = {
         "headgate.environment",
         "headgate.errors",
         "headgate.key_groups",
+        "headgate.observe.numbers",
         "headgate.observe.record",
         "headgate.observe.stages",
         "headgate.observe.verdict",
@@ -162,6 +165,7 @@ LEAVES = {
     "headgate.observe": {
         "headgate.__version__",
         "headgate._closing",
+        "headgate._process",
         "headgate._text",
         "headgate.control.descriptors",
         "headgate.control.newcomers",
