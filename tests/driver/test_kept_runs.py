@@ -58,7 +58,8 @@ def runs(began):
 
 def report(role="map", task=0, attempt=0, **more):
     figures = {"rows": 10, "bytes": 1000, "peak_bytes": 64, **TIMES}
-    figures |= {name: more.pop(name) for name in list(more) if name in {*figures, "disk_ms"}}
+    more_figures = {*figures, "disk_ms", "peak_resident_bytes"}
+    figures |= {name: more.pop(name) for name in list(more) if name in more_figures}
     figures["host"] = more.pop("hostname", "")
     about = {
         "exchange": "ab12",
@@ -386,10 +387,10 @@ def test_attempts_that_failed_are_listed_with_their_causes(living, began, counts
     counts[1] = StageCounts(attempt=1, running=0, tasks=1, failed=1)
     tasks.failed[1, 1] = [failure_of(3, 12, "b", "ExecutorLostFailure (executor 1)\nlost")]
     alive.ended[7] = "boom"
-    second = Failure(12, "", "ExecutorLostFailure (executor 1)", "map", 3, "b")
+    second = Failure(12, "", "ExecutorLostFailure (executor 1) lost", "map", 3, "b")
     found = stats(living, began[0])
     assert (found.state, found.failures) == ("failed", (known, second))
-    assert "map 3 on b failed: ExecutorLostFailure (executor 1)" in str(found)
+    assert "map 3 on b failed: ExecutorLostFailure (executor 1) lost" in str(found)
     assert "map 3 on a failed: ValueError: [HG-4003] map" in found._repr_html_()
     assert json.loads(found.to_json())["failures"] == [asdict(known), asdict(second)]
 

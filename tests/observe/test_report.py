@@ -308,7 +308,7 @@ def test_a_task_that_runs_and_has_told_nothing_has_a_bar_and_no_numbers():
     bar = found["timeline"]["bars"][1]
     assert (bar["x"], bar["width"], bar["parts"]) == (WIDTH / 5, WIDTH * 4 / 5, [])
     row = html(state(about)).split("<td>running</td>")[1].split("</tr>")[0]
-    assert re.findall(">([^<]+)</td>", row) == [*["-"] * 6, "1.0 s", "-"]
+    assert re.findall(">([^<]+)</td>", row) == [*["-"] * 7, "1.0 s", "-"]
 
 
 def test_a_streaming_job_of_many_tasks_lists_some_of_them_and_the_sums_of_the_others():

@@ -147,12 +147,13 @@ def test_an_environment_fills_the_record_of_a_process():
     (task,) = made.tasks
     assert (made.mode, made.rows, made.pages, task.rows) == ("process", 2, 2, 2)
     assert made.seconds == sum((task.idle_ms, task.busy_ms, task.back_pressured_ms)) / 1000
-    run = replace(made, seconds=2.0, bytes=100, peak_bytes=0)
+    assert made.peak_resident_bytes == task.peak_resident_bytes > 10 << 20
+    run = replace(made, seconds=2.0, bytes=100, peak_bytes=0, peak_resident_bytes=147_000_000)
     run = replace(run, stages=(Stage("process", 1, 100, 300, 100, 0, 0.6),))
     assert run.line(80) == "headgate worker 7/1  2 rows  100 B"
     assert str(run).split("\n") == [
         "headgate process worker 7: running after 2.0 s",
-        "  2 rows  100 B  1 rows/s  50 B/s",
+        "  2 rows  100 B  1 rows/s  50 B/s  process peak 147 MB",
         "  process  idle  20 %  busy  60 %   (0.3 s)  blocked  20 %",
     ]
     assert view(state_of([run.plain()]))["run"]["title"] == "process worker 7"

@@ -106,7 +106,7 @@ def test_tasks_that_run_and_have_told_nothing_come_first_with_their_time_so_far(
     run["tasks"][-1]["started_ms"] = None
     assert view(found)["run"]["tasks"][0]["wall_ms"] is None
     row = lines.tasks(view(found))[0]
-    assert row[:4] + row[7:] == ("map", "9", "node-b", "running", *["-"] * 4, "- so far")
+    assert row[:4] + row[7:] == ("map", "9", "node-b", "running", *["-"] * 5, "- so far")
     run["tasks"][-1]["started_ms"] = 2500
     assert lines.tasks(view(found))[0][-1] == "40.0 s so far"
     assert lines.tasks(view(found), "bytes/s")[-1][1] == "9"

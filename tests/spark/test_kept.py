@@ -205,6 +205,24 @@ def test_statistics_tell_of_both_stages(numbers, wide):
         # Few rows take no memory of a pool.
         assert (0 < stats.peak_bytes <= 64 << 20) if has_files else stats.peak_bytes == 0
         assert "kept: " in str(stats)
+        assert all(task.peak_resident_bytes > 10 << 20 for task in stats.tasks)
+
+
+def test_the_peak_of_memory_is_that_of_each_task_in_a_worker_that_had_others_before(numbers):
+    def hoards(batches):
+        hoard = bytearray(os.urandom(1 << 20)) * 300
+        yield from batches
+        del hoard
+
+    peaks = []
+    for function in (hoards, same):
+        assert kept(numbers, num_partitions=3, map=function, schema=numbers.schema).count() == ROWS
+        stats = last_stats()
+        peaks.append(stats.peak_resident_bytes)
+        assert stats.peak_resident_bytes == max(task.peak_resident_bytes for task in stats.tasks)
+        assert not any("peak_resident_bytes" in notice for notice in stats.notices)
+    assert peaks[0] > 300 << 20
+    assert 0 < peaks[1] < peaks[0] - (150 << 20)
 
 
 def test_each_action_is_a_run(wide):

@@ -51,6 +51,7 @@ _OF_RUN: Final = {
     "headgate_num_buffers_out_total": "pages",
     "headgate_num_failed_attempts_total": "failed_attempts",
     "headgate_pool_peak_bytes": "peak_bytes",
+    "headgate_process_peak_resident_bytes": "peak_resident_bytes",
     "headgate_kept_file_bytes": "file_bytes",
 }
 #: Counter of what a streaming job has dropped -> its metric.
@@ -73,6 +74,11 @@ METRICS: Final = (
     Metric("headgate_num_buffers_out_total", _RUN, "buffers that were sent"),
     Metric("headgate_num_failed_attempts_total", _RUN, "attempts at tasks that failed"),
     Metric("headgate_pool_peak_bytes", _RUN, "peak pool usage of the fullest process"),
+    Metric(
+        "headgate_process_peak_resident_bytes",
+        _RUN,
+        "peak resident memory of the worker's process with the highest one",
+    ),
     Metric("headgate_kept_file_bytes", _RUN, "bytes in files of a kept exchange"),
     Metric("headgate_busy_time_ms_per_second", _STAGE, "ms/s, mean over the tasks"),
     Metric("headgate_idle_time_ms_per_second", _STAGE, "ms/s waiting for upstream, mean"),

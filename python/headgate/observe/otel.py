@@ -235,7 +235,7 @@ def _times(stage: State) -> dict[str, Any]:
 
 def _of_task(task: State) -> dict[str, Any]:
     names = ("task", "state", "host", "attempt", "rows", "bytes", "input_ms", "function_ms")
-    more = ("emit_ms", "blocked_ms", "peak_bytes")
+    more = ("emit_ms", "blocked_ms", "peak_bytes", "peak_resident_bytes")
     attributes = {f"headgate.{name}": task[name] for name in (*names, *more)}
     return {name: value for name, value in attributes.items() if value is not None}
 

@@ -7,6 +7,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
+from headgate._process import peak_resident_bytes
 from headgate.observe.record import Run, Task
 from headgate.observe.stages import stage_of
 
@@ -32,6 +33,7 @@ def record_of(stats: Mapping[str, Any], name: str = "") -> Run:
         rows=rows,
         bytes=metrics["numBytesOut"],
         peak_bytes=stats["peak_bytes"],
+        peak_resident_bytes=peak_resident_bytes(),
         input_ms=idle,
         function_ms=busy,
         blocked_ms=blocked,
@@ -49,6 +51,7 @@ def record_of(stats: Mapping[str, Any], name: str = "") -> Run:
         bytes=task.bytes,
         pages=metrics["numBuffersOut"],
         peak_bytes=task.peak_bytes,
+        peak_resident_bytes=task.peak_resident_bytes,
         stages=(stage_of("process", [(0, (idle, busy, blocked))]),),
         tasks=(task,),
     )

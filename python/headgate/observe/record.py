@@ -45,6 +45,8 @@ class Task:
         rows: rows that a producer sent; for others rows of the input.
         bytes: bytes of a producer's pages, or of a consumer's rows in memory.
         peak_bytes: peak usage of its pool, known at the end.
+        peak_resident_bytes: peak resident memory of its process: for a task of an exchange since the task began, known at the end;
+            for one of a streaming job that of its :class:`Worker`. 0 if it is not known.
         input_ms: ms spent waiting for input from the source or the producers.
         function_ms: ms spent in the user's function; for a streaming job in all operators.
         emit_ms: ms a producer spent writing rows into pages.
@@ -65,6 +67,7 @@ class Task:
     rows: int = 0
     bytes: int = 0
     peak_bytes: int = 0
+    peak_resident_bytes: int = 0
     input_ms: int = 0
     function_ms: int = 0
     emit_ms: int = 0
@@ -205,11 +208,14 @@ class Worker:
         number: of the worker, from 0.
         host: name of its host.
         pid: of its process there.
+        peak_resident_bytes: peak resident memory of that process since the worker began, or with ``workers=0`` since the process did,
+            at most a second ago; 0 before its first report.
     """
 
     number: int
     host: str
     pid: int
+    peak_resident_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +239,7 @@ class Run:
         pages: buffers sent.
         rows_received: rows that consumers, or the last stages of a streaming job, read; fewer than sent after a LIMIT.
         peak_bytes: peak pool usage of the process with the highest one.
+        peak_resident_bytes: peak resident memory of the worker's process with the highest one, see :class:`Task`.
         file_bytes: bytes of the files that the producers left.
         splits_done: splits that producers read to their end; 0 if Spark reads the input.
         producers: producer tasks that are done.
@@ -274,6 +281,7 @@ class Run:
     pages: int = 0
     rows_received: int = 0
     peak_bytes: int = 0
+    peak_resident_bytes: int = 0
     file_bytes: int = 0
     splits_done: int = 0
     producers: int = 0

@@ -103,23 +103,26 @@ def _numbers(run: State) -> list[str]:
     each_second = 1 / run["seconds"] if run["seconds"] > 0 else 0.0
     rows = f"{count(run['rows'])} rows"
     rows_per_second = f"{count(run['rows'] * each_second)} rows/s"
+    more: list[str] = []
     if is_stream(run):
-        tasks = f"{len(run['tasks'])} tasks  {run['restarts']} restarts"
-        lines = [f"{rows}  {rows_per_second}  {tasks}", *_last_checkpoint(run)]
+        parts = [rows, rows_per_second, f"{len(run['tasks'])} tasks", f"{run['restarts']} restarts"]
+        more += _last_checkpoint(run)
     else:
         parts = [rows, size(run["bytes"]), rows_per_second, f"{size(run['bytes'] * each_second)}/s"]
         if run["mode"] == "kept":
             parts += [f"{run['producers']} producers", f"{run['consumers']} consumers"]
         if run["peak_bytes"]:
             parts.append(f"pool peak {size(run['peak_bytes'])}")
-        lines = ["  ".join(parts)]
         if run["splits_done"]:
-            lines.append(f"splits done: {run['splits_done']}")
+            more.append(f"splits done: {run['splits_done']}")
         if run["mode"] == "kept":
-            lines.append("; ".join([f"kept: {size(run['file_bytes'])} in files", *_repeated(run)]))
+            more.append("; ".join([f"kept: {size(run['file_bytes'])} in files", *_repeated(run)]))
             if is_running(run):
-                lines.append("  ".join(_tasks_of_sides(run)))
-    return [*lines, *map(cause, run["failures"][:_MAX_FAILURES]), *run["notices"]]
+                more.append("  ".join(_tasks_of_sides(run)))
+    if run["peak_resident_bytes"]:
+        parts.append(f"process peak {size(run['peak_resident_bytes'])}")
+    causes = map(cause, run["failures"][:_MAX_FAILURES])
+    return ["  ".join(parts), *more, *causes, *run["notices"]]
 
 
 def _last_checkpoint(run: State) -> list[str]:

@@ -43,6 +43,9 @@ class Pool:
     def ended(self):
         return {}
 
+    def end_of(self, number):
+        return ""
+
     def stop(self):
         pass
 
@@ -159,6 +162,14 @@ LIKELY = {
     "payload": text,
     "ids": st.lists(text, max_size=2),
     "ms": number,
+    "peak_resident_bytes": number,
+    "memory_group": st.none()
+    | st.fixed_dictionaries(
+        {
+            **dict.fromkeys(("host", "folder"), text),
+            **dict.fromkeys(("device", "inode", "kills", "limit"), number),
+        }
+    ),
 }
 
 

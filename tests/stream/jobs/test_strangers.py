@@ -51,7 +51,9 @@ def test_bytes_that_are_no_handshake_end_their_connection_only(query):
 
 def test_a_worker_whose_number_the_job_does_not_have_is_sent_away(query):
     connection = WorkerConnection(place(query), CODEC)
-    connection.send(Message("HELLO", {"worker": 99, "host": "here", "pid": 1}))
+    connection.send(
+        Message("HELLO", {"worker": 99, "host": "here", "pid": 1, "memory_group": None})
+    )
     with pytest.raises(errors.CoordinatorError):
         read_on(connection)
     connection.sock.close()

@@ -40,7 +40,7 @@ def counted(count, **source):
 def test_a_worker_that_ends_before_its_first_word_fails_the_job(tmp_path):
     job = stream_jobs.numbers(100).map(Unloadable()).sink(FileSink(str(tmp_path / "out")))
     query = job.start(workers=2)
-    with pytest.raises(errors.PeerLostError, match="has ended"):
+    with pytest.raises(errors.PeerLostError, match="is lost: its process ended with exit code 1"):
         query.await_termination(60)
     assert query.state.is_over
 

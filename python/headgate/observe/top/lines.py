@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 #: Columns of the table of tasks, in its order; those below are sorted from the largest on.
 COLUMNS: Final = (
     *("role", "task", "host", "state", "busy", "blocked", "idle"),
-    *("rows", "bytes", "bytes/s", "peak", "note"),
+    *("rows", "bytes", "bytes/s", "peak", "process peak", "note"),
 )
-_NUMBERS: Final = frozenset({"busy", "blocked", "idle", "rows", "bytes", "bytes/s", "peak"})
+_NUMBERS: Final = frozenset(
+    {"busy", "blocked", "idle", "rows", "bytes", "bytes/s", "peak", "process peak"}
+)
 #: Most causes of new starts: the newest.
 _MOST_CAUSES: Final = 3
 #: Columns of the table of checkpoints.
@@ -112,6 +114,7 @@ def _values(task: dict[str, Any]) -> dict[str, float]:
         "bytes": sent,
         "bytes/s": 1000 * sent / wall if wall else 0.0,
         "peak": task["peak_bytes"],
+        "process peak": task["peak_resident_bytes"],
     }
 
 
@@ -136,6 +139,7 @@ def _row(task: dict[str, Any], verdict: dict[str, Any] | None) -> Row:
         size(task["bytes"]),
         "-" if rate is None else f"{size(rate)}/s",
         peak(task),
+        size(task["peak_resident_bytes"] or None),
         "<- slowest" if is_slowest else so_far,
     )
     return tuple(plain(str(cell)) for cell in cells)

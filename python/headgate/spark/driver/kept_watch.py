@@ -16,6 +16,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate._process import memory_group
 from headgate.observe.runs import RUNS
 from headgate.spark.confs import context_confs, is_gone
 from headgate.spark.driver.interrupts import cancel_on_ctrl_c
@@ -138,7 +139,9 @@ def runs_of(session: SparkSession) -> KeptRuns:
         if _runs is None or _runs.application != context.applicationId:
             cancel_on_ctrl_c(context)
             tasks = SparkTasks(partial(running_tasks, context), partial(failed_tasks, context))
-            _runs = KeptRuns(session, _began, partial(stage_counts, context), tasks)
+            # Spark's processes are children of the driver then, and in its group.
+            group = memory_group() if (context.master or "").startswith("local") else None
+            _runs = KeptRuns(session, _began, partial(stage_counts, context), tasks, group)
         return _runs
 
 

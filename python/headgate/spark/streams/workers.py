@@ -132,6 +132,10 @@ class SparkWorkers:
             ended, self._ended = self._ended, {}
             return ended
 
+    def end_of(self, number: int) -> str:  # noqa: ARG002 - as others
+        """Return nothing: PySpark's daemon has the kernel forget the exit status of its workers."""
+        return ""
+
     def stop(self) -> None:
         """Wait for the Spark jobs; cancel those that do not end."""
         if self._is_started:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headgate import _native
 from headgate.errors import WorkerPythonError
 from headgate.spark.tasks.heap import settle
+from headgate.spark.tasks.memory import begin_task
 from headgate.spark.tasks.tracebacks import shown
 from headgate.spark.tasks.user_function import UserFunctionFailed
 from headgate.spark.tasks.worker_socket import without_delays
@@ -30,6 +31,7 @@ def run(body: str, task: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[p
     """
     module = importlib.import_module(body)
     settle()  # before the user's objects exist
+    begin_task()
     rows: Iterator[pa.RecordBatch] = module.run(
         unpickled(task),
         without_delays(batches),

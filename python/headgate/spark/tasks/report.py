@@ -8,13 +8,14 @@ from __future__ import annotations
 import socket
 from array import array
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from headgate._directories import local_directories
+from headgate._process import host_id, peak_resident_bytes
 from headgate.observe.edges import folded
 from headgate.observe.record import Task
 from headgate.spark.tasks.identity import task_context
+from headgate.spark.tasks.memory import MemoryOfTask, memory_of_task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from headgate.spark.tasks.start_host import HostAddress
 
 Role = Literal["map", "reduce"]
-
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,7 @@ class TaskReport:
         attempt: id of Spark's task attempt, unique in the application.
         failures: attempts at the same task that failed before.
         host: the host, as long as it runs.
+        memory: what the kernel counts of the memory of its process; None if the task has no beginning that was noted.
         directories: Spark's local directories on this executor.
         pages: buffers that were kept; 0 for a consumer.
         file_bytes: bytes of the file that a producer left; 0 if its pages travel with its rows.
@@ -63,6 +63,7 @@ class TaskReport:
     failures: int
     host: str
     directories: tuple[str, ...]
+    memory: MemoryOfTask | None = None
     pages: int = 0
     file_bytes: int = 0
     splits: int = 0
@@ -115,6 +116,7 @@ def report(
     each, edges = folded([sizes.get(n, 0) for n in range(partitions)] if sizes else [])
     attempt = context.taskAttemptId()
     about: dict[str, Any] = {"host": socket.gethostname(), "attempt": attempt}
+    about["peak_resident_bytes"] = peak_resident_bytes()
     return TaskReport(
         exchange=exchange,
         partitions=partitions,
@@ -123,17 +125,10 @@ def report(
         stage=context.stageId(),
         attempt=attempt,
         failures=context.attemptNumber(),
-        host=host(),
+        host=host_id(),
+        memory=memory_of_task(),
         directories=local_directories(),
         edges=array("q", edges),
         edges_each=each,
         **more,
     )
-
-
-def host() -> str:
-    """Return a name of this host that no other one has, and that a restart changes; empty if unknown."""
-    try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate._process import peak_resident_bytes
 from headgate.address import ChannelAddress
 from headgate.control.cause import Cause
 from headgate.environment import ShuffleEnvironment
@@ -254,7 +255,8 @@ class Deployment:
     def tell_figures(self) -> None:
         """Send the figures of all tasks, in the order in which they were taken."""
         with self._reporting:
-            self._tell("METRICS", tasks=self._figures())
+            peak = peak_resident_bytes()
+            self._tell("METRICS", tasks=self._figures(), peak_resident_bytes=peak)
 
     def _tell(self, kind: str, **fields: Any) -> None:
         if not self._is_cancelled:

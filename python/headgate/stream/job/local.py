@@ -19,9 +19,9 @@ from headgate.errors import (
     CoordinatorError,
     HeadgateError,
     InternalError,
-    PeerLostError,
     StreamError,
 )
+from headgate.stream.job.lost_worker import how_it_ended, lost_worker
 from headgate.stream.job.pool import Endpoint
 from headgate.stream.job.worker import StreamWorker
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger("headgate.stream")
 #: Seconds in which workers have to end once they were told to.
 _END: Final = 30.0
+#: Seconds in which a process ends whose connection has ended.
+_EXIT: Final = 0.5
 #: Seconds in which processes end that have closed their connections.
 _GRACE: Final = 2.0
 
@@ -80,6 +82,10 @@ class ThreadWorkers:
         ended, self._ended = self._ended, {}
         return ended
 
+    def end_of(self, number: int) -> str:  # noqa: ARG002 - as others
+        """Return nothing: the process is this one."""
+        return ""
+
     def stop(self) -> None:
         """Wait for the worker."""
         worker, self._worker = self._worker, None
@@ -112,10 +118,16 @@ class ProcessWorkers:
 
     def ended(self) -> Mapping[int, Cause]:
         """Return workers whose process has ended."""
-        codes = {number: self.processes[number].poll() for number in self._running}
-        ended = {number: code for number, code in codes.items() if code is not None}
-        self._running -= set(ended)
-        return {number: _ended(number, code) for number, code in ended.items()}
+        ended = {number for number in self._running if self.processes[number].poll() is not None}
+        self._running -= ended
+        return {number: lost_worker(number, self.end_of(number)) for number in ended}
+
+    def end_of(self, number: int) -> str:
+        """Return the exit status of a worker's process."""
+        try:
+            return how_it_ended(self.processes[number].wait(_EXIT))
+        except subprocess.TimeoutExpired:
+            return "its process still runs"
 
     def start(self, number: int, address: CoordinatorAddress) -> None:
         """Start a process, and end the one before it."""
@@ -149,11 +161,6 @@ class ProcessWorkers:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-def _ended(number: int, code: int) -> Cause:
-    summary = f"the process of worker {number} of the streaming job has ended"
-    return Cause.of(PeerLostError(summary, have=f"exit code {code}; its errors are in its output"))
 
 
 def _endpoint(options: Mapping[str, Any]) -> Endpoint:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.cause import Cause
-from headgate.errors import CheckpointError, HeadgateError, ProtocolError
+from headgate.errors import CheckpointError, HeadgateError, PeerLostError, ProtocolError
 from headgate.observe.record import Failure
 from headgate.stream.job.attempt import Attempt
 from headgate.stream.job.checkpointing import Checkpointing
@@ -45,6 +45,8 @@ _LOOK_AT: Final = 2.5
 _LOOKS: Final = 4
 #: Seconds in which workers have to answer that they cancelled their tasks.
 _CANCEL: Final = 40.0
+#: Seconds for which a task's report that a peer is gone waits for the end of that peer's own connection.
+_NEWS: Final = 0.3
 #: Seconds between two looks at a job that is waited for, so that Ctrl-C is answered.
 _NAP: Final = 0.5
 
@@ -155,6 +157,10 @@ class JobMaster:
         """Return the workers that are connected."""
         return self._workers.status()
 
+    def peaks(self) -> dict[int, int]:
+        """Return the peak resident memory of each worker's process, in bytes."""
+        return self._workers.peaks()
+
     def call(self, action: Callable[[], None]) -> None:
         """Call an action on the coordinator's thread; dropped once that has ended."""
         try:
@@ -208,6 +214,11 @@ class JobMaster:
 
     # Of the workers.
 
+    @property
+    def is_over(self) -> bool:
+        """True once the job ends."""
+        return self._over.is_set()
+
     def on_lost(self, worker: int, cause: Cause) -> None:
         """End the attempt of a lost worker."""
         attempt = self.attempt
@@ -215,6 +226,10 @@ class JobMaster:
             attempt.cancelling.discard(worker)
         self.fail(cause, attempt)
         self.deploy_if_ready()
+
+    def on_notice(self, notice: str) -> None:
+        """Show a sentence about a worker."""
+        self.notices.add(notice, logging.WARNING)
 
     def on_message(self, worker: int, message: Message) -> None:
         """Handle a worker's message about the current attempt.
@@ -244,6 +259,14 @@ class JobMaster:
         for figures in message["tasks"]:
             attempt.note(tuple(figures["task"]), figures)
             self.notices.note(figures.get("dropped", {}))
+
+    def _failed(self, attempt: Attempt, _: int, message: Message) -> None:
+        cause = Cause.from_fields(message["cause"])
+        if cause.code != PeerLostError.code:
+            self.fail(cause)
+            return
+        # The coordinator may be about to learn that the peer is lost, and knows more of it.
+        self._loop.call_later(_NEWS, lambda: self.guarded(lambda: self.fail(cause, attempt)))
 
     def _ended(self, attempt: Attempt, _: int, message: Message) -> None:
         attempt.ended.add(tuple(message["task"]))
@@ -446,7 +469,7 @@ _HANDLERS: Final[dict[str, Callable[[JobMaster, Attempt, int, Message], object]]
     "CANCELLED": lambda *_: None,
     "DEPLOYED": JobMaster._deployed,  # noqa: SLF001 - of this file
     "METRICS": JobMaster._figures,  # noqa: SLF001
-    "FAILED": lambda master, _, __, message: master.fail(Cause.from_fields(message["cause"])),
+    "FAILED": JobMaster._failed,  # noqa: SLF001
     "ENDED": JobMaster._ended,  # noqa: SLF001
     "FINISHED": JobMaster._finished,  # noqa: SLF001
     "ACKNOWLEDGED": JobMaster._acknowledged,  # noqa: SLF001

@@ -52,6 +52,13 @@ _FIGURES: Final = shapes.fields(
     },
     {"dropped": shapes.by_name(shapes.by_name(shapes.count))},
 )
+_MEMORY_GROUP: Final = shapes.fields(
+    {
+        **dict.fromkeys(("host", "folder"), shapes.text),
+        **dict.fromkeys(("device", "inode", "kills"), shapes.count),
+        "limit": shapes.maybe(shapes.count),
+    }
+)
 _CAUSE: Final = shapes.fields(dict.fromkeys(LIMITS, shapes.text))
 _ATTEMPT: Final[Mapping[str, Shape]] = {"attempt": shapes.count}
 _TASK: Final[Mapping[str, Shape]] = {**_ATTEMPT, "task": shapes.task}
@@ -64,7 +71,12 @@ _EVENT: Final[Mapping[str, Shape]] = {
 #: kind -> its fields, with the shapes of their values in JSON.
 FIELDS: Final[Mapping[str, Mapping[str, Shape]]] = {
     # worker -> coordinator
-    "HELLO": {"worker": shapes.count, "host": shapes.name, "pid": shapes.count},
+    "HELLO": {
+        "worker": shapes.count,
+        "host": shapes.name,
+        "pid": shapes.count,
+        "memory_group": shapes.maybe(_MEMORY_GROUP),
+    },
     HEARTBEAT: {"control": shapes.text},
     "DEPLOYED": {
         **_ATTEMPT,
@@ -81,7 +93,11 @@ FIELDS: Final[Mapping[str, Mapping[str, Shape]]] = {
     "FINISHED": _TASK,
     "FAILED": {**_ATTEMPT, "cause": _CAUSE},
     "CANCELLED": _ATTEMPT,
-    "METRICS": {**_ATTEMPT, "tasks": shapes.many(_FIGURES)},
+    "METRICS": {
+        **_ATTEMPT,
+        "tasks": shapes.many(_FIGURES),
+        "peak_resident_bytes": shapes.count,
+    },
     "SPLIT_REQUEST": {**_TASK, "host": shapes.name},
     "SPLITS_FINISHED": {**_TASK, "ids": shapes.many(shapes.name)},
     "WATERMARK": {**_TASK, "ms": shapes.whole},

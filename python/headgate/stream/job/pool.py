@@ -46,5 +46,11 @@ class WorkerPool(Protocol):
         A worker that was started again meanwhile is not among them.
         """
 
+    def end_of(self, number: int) -> str:
+        """Return how the process of a worker that was lost has ended, as a clause; empty if this process cannot know it.
+
+        It may wait for half a second, as the connections of a process end before the process does.
+        """
+
     def stop(self) -> None:
         """End workers that do not end by themselves. Called once, from any thread."""

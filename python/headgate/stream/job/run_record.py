@@ -27,7 +27,7 @@ def record_of(master: JobMaster) -> Run:
         for stage in graph.stages
     }
     workers = tuple(master.workers())
-    hosts = {worker.number: worker.host for worker in workers}
+    hosts, peaks = {worker.number: worker.host for worker in workers}, master.peaks()
     tasks: list[Task] = []
     recent: list[Task] = []
     drops = []
@@ -40,8 +40,9 @@ def record_of(master: JobMaster) -> Run:
         begun = max(0, round(1000 * seconds) - newest.get("elapsed_ms", 0))
         ended = round(1000 * seconds) if is_over else None
         state = "done" if is_over else "running"
-        host = hosts.get(worker, "")
-        tasks.append(replace(task, state=state, host=host, started_ms=begun, ended_ms=ended))
+        task = replace(task, state=state, started_ms=begun, ended_ms=ended)
+        host, peak = hosts.get(worker, ""), peaks.get(worker, 0)
+        tasks.append(replace(task, host=host, peak_resident_bytes=peak))
         drops.append(newest.get("dropped", {}))
         if before is not None:
             recent.append(_task(names[stage], index, _since(before, newest)))
@@ -62,6 +63,7 @@ def record_of(master: JobMaster) -> Run:
         error="" if failure is None else failure.code,
         error_summary="" if failure is None else failure.summary,
         rows=sum(task.rows for task in tasks if not inputs[task.role]),
+        peak_resident_bytes=max(peaks.values(), default=0),
         rows_received=sum(task.rows for task in tasks if task.role in last_stages),
         restarts=master.restarts,
         failures=tuple(master.ended_attempts),

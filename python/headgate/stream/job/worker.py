@@ -9,8 +9,10 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate._process import memory_group
 from headgate.checkpoints import CheckpointBarrier
 from headgate.control.cause import Cause
 from headgate.control.connection import WorkerConnection
@@ -82,8 +84,10 @@ class StreamWorker:
         reporter = threading.Thread(target=self._report, name="headgate-reports", daemon=True)
         heartbeats: DriverHeartbeats | None = None
         try:
-            host = socket.gethostname()
-            self._send("HELLO", worker=self._number, host=host, pid=os.getpid())
+            host, group = socket.gethostname(), memory_group()
+            about: dict[str, Any] = {"host": host, "pid": os.getpid()}
+            about["memory_group"] = None if group is None else asdict(group)
+            self._send("HELLO", worker=self._number, **about)
             heartbeats = DriverHeartbeats(self._address, CODEC, connection)
             reporter.start()
             while True:

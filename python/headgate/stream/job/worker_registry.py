@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from headgate._process import MemoryGroup, memory_group_now
 from headgate.control.address import CoordinatorAddress
-from headgate.control.cause import Cause
 from headgate.control.descriptors import NONE_LEFT
 from headgate.control.link import control_key
 from headgate.control.server import ControlServer
-from headgate.errors import PeerLostError, ProtocolError
+from headgate.errors import ProtocolError
 from headgate.observe.record import Worker
+from headgate.stream.job.lost_worker import lost_worker
 from headgate.stream.job.messages import CODEC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from headgate.control.cause import Cause
     from headgate.control.messages import Message
     from headgate.control.server import Peer
     from headgate.stream.job.pool import WorkerPool
@@ -35,6 +38,10 @@ _NEXT_TRY: Final = 1.0
 class WorkerListener(Protocol):
     """The coordinator of a job, as its workers' connections call it on the event loop."""
 
+    @property
+    def is_over(self) -> bool:
+        """True once the job needs no workers any more."""
+
     def guarded(self, action: Callable[[], None]) -> None:
         """Call an action, and let its errors fail the job."""
 
@@ -45,7 +52,10 @@ class WorkerListener(Protocol):
         """Handle a worker's message."""
 
     def on_lost(self, worker: int, cause: Cause) -> None:
-        """Handle that a worker is gone; it is started again afterwards."""
+        """Handle that a worker is gone; it is started again afterwards unless the job is over."""
+
+    def on_notice(self, notice: str) -> None:
+        """Take a sentence for the user of the job."""
 
 
 class WorkerRegistry:
@@ -69,6 +79,8 @@ class WorkerRegistry:
         self._numbers: dict[Peer, int] = {}
         #: By the last HELLO of each worker.
         self._statuses: dict[int, Worker] = {}
+        #: The control group of each worker when it said HELLO.
+        self._groups: dict[int, MemoryGroup | None] = {}
         self._address: CoordinatorAddress | None = None
         self._server: ControlServer | None = None
         self._is_closing = False
@@ -122,6 +134,10 @@ class WorkerRegistry:
         """Return the connected workers; from any thread."""
         return [self._statuses[number] for number in sorted(self._peers)]
 
+    def peaks(self) -> dict[int, int]:
+        """Return the peak resident memory of each worker's process as it said last, also of those that are gone; from any thread."""
+        return {number: worker.peak_resident_bytes for number, worker in [*self._statuses.items()]}
+
     def send(self, worker: int, kind: str, **fields: Any) -> None:
         """Send a message to a worker; nothing happens if it is gone."""
         peer = self._peers.get(worker)
@@ -162,6 +178,9 @@ class WorkerRegistry:
         if message.kind == "HELLO":
             self._hello(peer, message)
         elif (number := self._numbers.get(peer)) is not None:
+            if message.kind == "METRICS":
+                peak = message["peak_resident_bytes"]
+                self._statuses[number] = replace(self._statuses[number], peak_resident_bytes=peak)
             self._listener.on_message(number, message)
         else:
             raise ProtocolError(f"a connection sent {message.kind} before HELLO")
@@ -172,7 +191,8 @@ class WorkerRegistry:
         if number is None or self._peers.get(number) is not peer or self._is_closing:
             return
         del self._peers[number]
-        self._listener.guarded(lambda: self._lose(number, _lost_worker(number, error)))
+        cause = self._cause(number, error, self._pool.end_of(number))
+        self._listener.guarded(lambda: self._lose(number, cause))
 
     def _hello(self, peer: Peer, message: Message) -> None:
         number = message["worker"]
@@ -183,17 +203,38 @@ class WorkerRegistry:
         before = self._peers.get(number)
         self._peers[number] = peer
         self._numbers[peer] = number
+        lost = None if before is None else self._cause(number, None, "")
         self._statuses[number] = Worker(number, message["host"], message["pid"])
-        if before is not None:
+        self._take_group(number, message["memory_group"])
+        if before is not None and lost is not None:
             # The worker was started again before the end of its old connection was noticed.
             self._numbers.pop(before, None)
             before.drop()
-            self._listener.on_lost(number, _lost_worker(number, None))
+            self._listener.on_lost(number, lost)
         self._listener.deploy_if_ready()
+
+    def _take_group(self, number: int, fields: Mapping[str, Any] | None) -> None:
+        """Take the control group of a worker; say what a new worker sees in that of the lost one on another host."""
+        before, group = self._groups.get(number), None if fields is None else MemoryGroup(**fields)
+        self._groups[number] = group
+        if before is None or group is None or group.key != before.key:
+            return
+        if group.kills > before.kills and memory_group_now(before) is None:
+            self._listener.on_notice(
+                f"the cgroup of worker {number} counts {group.kills - before.kills} more oom_kill than when the worker before "
+                "it began, which was lost"
+            )
+
+    def _cause(self, number: int, error: Exception | None, end: str) -> Cause:
+        peak = self._statuses[number].peak_resident_bytes
+        connection = "its connection ended" if error is None else str(error)
+        group = self._groups.get(number)
+        return lost_worker(number, end, group=group, peak=peak, connection=connection)
 
     def _lose(self, number: int, cause: Cause) -> None:
         self._listener.on_lost(number, cause)
-        self._start(number)
+        if not self._listener.is_over:
+            self._start(number)
 
     def _start(self, number: int) -> None:
         """Start a worker again, once there are descriptors for it."""
@@ -207,9 +248,3 @@ class WorkerRegistry:
             loop = asyncio.get_running_loop()
             again = lambda: self._start(number)  # noqa: E731
             loop.call_later(_NEXT_TRY, lambda: self._listener.guarded(again))
-
-
-def _lost_worker(number: int, error: Exception | None) -> Cause:
-    have = "its connection ended" if error is None else str(error)
-    lost = PeerLostError(f"worker {number} of the streaming job is lost", have=have)
-    return Cause.of(lost)

@@ -36,6 +36,7 @@
   const seconds = (ms) => (ms == null ? "-" : `${(ms / 1000).toFixed(1)} s`);
   // Tasks report it at their end.
   const peak = (one) => size(one.peak_bytes || null);
+  const resident = (one) => size(one.peak_resident_bytes || null);
   const short = (name) => (name.length > 16 ? `${name.slice(0, 15)}\u2026` : name);
   const rate = (slot, name) => slot[name] / (slot.seconds || 1);
   const clock = (at) => (at ? new Date(1000 * at).toLocaleTimeString() : "");
@@ -72,6 +73,7 @@
       "bytes/s now": run.is_running && last ? size(rate(last, "bytes")) : "-",
       ...(run.mode === "stream" ? { restarts: run.restarts, workers: run.workers.length }
         : { "producers done": run.producers, consumers: run.consumers, "pool peak": peak(run) }),
+      ...(run.peak_resident_bytes ? { "process peak": resident(run) } : {}),
       ...(run.file_bytes ? { "in files": size(run.file_bytes) } : {}),
       ...(run.splits_done ? { splits: run.splits_done } : {}),
       ...(run.failed_attempts ? { "failed attempts": run.failed_attempts } : {}),
@@ -171,6 +173,7 @@
     ["rows", (task) => count(task.rows), (task) => task.rows ?? -1],
     ["bytes", (task) => size(task.bytes), (task) => task.bytes ?? -1],
     ["pool peak", peak, (task) => task.peak_bytes],
+    ["process peak", resident, (task) => task.peak_resident_bytes],
   ];
   const worded = (name) => (["host", "state"].includes(name) ? { class: "words" } : {});
   function makeHead() {

@@ -9,6 +9,10 @@ from typing import Final
 from headgate.observe.record import Failure
 
 _CODE: Final = re.compile(r"\[(HG-\d{4})\]")
+#: Spark's name of the failure of a task whose executor was lost.
+_LOST: Final = "ExecutorLostFailure"
+#: Most characters of a summary of several lines.
+_MOST: Final = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +40,12 @@ def failed(error: str) -> Outcome:
     # Below a Python traceback, or the first line.
     _, is_python, traceback = error.partition("Traceback (most recent call last):\n")
     lines = traceback.splitlines() if is_python else error.splitlines()
-    return Outcome(
-        "cancelled" if "cancelled" in error.lower() else "failed",
-        code[1] if code else "",
-        next((line for line in lines if not line.startswith(" ")), ""),
-    )
+    summary = next((line for line in lines if not line.startswith(" ")), "")
+    if not is_python and _LOST in error:
+        # Kubernetes says why in the lines below.
+        summary = " ".join(error.partition("\nDriver stacktrace")[0].split())[:_MOST]
+    state = "cancelled" if "cancelled" in error.lower() else "failed"
+    return Outcome(state, code[1] if code else "", summary)
 
 
 def failure_of(task: int, attempt: int, host: str, error: str) -> Failure:

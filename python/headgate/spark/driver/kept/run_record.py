@@ -45,6 +45,9 @@ def record_of(runs: KeptRuns, run: KeptRun, now: float, *, lists_tasks: bool = T
     listed = runs.running(run) if lists_tasks and is_running else []
     failures = runs.failures(run)[:_MAX_FAILURES] if lists_tasks else []
     settings = runs.settings.get(run.exchange)
+    failed_attempts = max(run.failures, spark.failed)
+    if failed_attempts or outcome.state == "failed":
+        run.kills.look(is_over=not is_running)
     feeds = {_feed(report) for report in producers}
     return Run(
         mode="kept",
@@ -60,6 +63,7 @@ def record_of(runs: KeptRuns, run: KeptRun, now: float, *, lists_tasks: bool = T
         pages=sum(p.pages for p in producers),
         rows_received=sum(c.record.rows for c in consumers),
         peak_bytes=max((task.peak_bytes for task in tasks), default=0),
+        peak_resident_bytes=max((task.peak_resident_bytes for task in tasks), default=0),
         file_bytes=sum(p.file_bytes for p in producers),
         splits_done=sum(p.splits for p in producers),
         producers=len(producers),
@@ -71,7 +75,7 @@ def record_of(runs: KeptRuns, run: KeptRun, now: float, *, lists_tasks: bool = T
         if run.parts > 1
         else spark.tasks("reduce") or run.partitions,
         made_again=run.made_again,
-        failed_attempts=max(run.failures, spark.failed),
+        failed_attempts=failed_attempts,
         failures=tuple(failures),
         largest_group=_largest_group(run),
         notices=tuple(_notices(run)),
@@ -91,8 +95,14 @@ def _feed(producer: TaskReport) -> Feed:
 
 
 def _notices(run: KeptRun) -> Iterator[str]:
-    """Yield what the sizes of subpartitions have decided, and the largest group."""
+    """Yield kills of workers, peaks that are not those of a task alone, what the sizes of subpartitions have decided, and the largest group."""
+    yield from run.kills.sentences()
     consumers = list(run.consumers.values())
+    if not all(map(_peak_is_of_task, (*run.producers.values(), *consumers))):
+        yield (
+            "peak_resident_bytes of some tasks is since their worker's process began, as the kernel refused to reset it "
+            "(/proc/self/clear_refs)"
+        )
     calls = sum(c.calls for c in consumers)
     if calls:
         subpartitions, read = (sum(map(of, consumers)) for of in (_subpartitions, _bytes))
@@ -111,6 +121,10 @@ def _notices(run: KeptRun) -> Iterator[str]:
 def _largest_group(run: KeptRun) -> GroupSize | None:
     groups = (consumer.largest_group for consumer in list(run.consumers.values()))
     return largest_of(groups)
+
+
+def _peak_is_of_task(report: TaskReport) -> bool:
+    return report.memory is None or report.memory.peak_is_of_task
 
 
 def _subpartitions(consumer: TaskReport) -> int:

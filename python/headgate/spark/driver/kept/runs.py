@@ -16,17 +16,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.accumulators import Accumulator, AddingAccumulatorParam
 
+from headgate._process import host_id
 from headgate.spark.driver.kept.hosts import KeptHosts
+from headgate.spark.driver.kept.kills import RunKills
 from headgate.spark.driver.kept.outcome import DONE, RUNNING, Outcome, failed
 from headgate.spark.driver.kept.stages import RunStages
 from headgate.spark.tasks.kept_lifetime import sweep
-from headgate.spark.tasks.report import host, run_of
+from headgate.spark.tasks.report import run_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
+    from headgate._process import MemoryGroup
     from headgate.observe.record import Failure
     from headgate.spark.driver.kept.spark_tasks import RunningTask, SparkTasks
     from headgate.spark.driver.kept.stages import StageCounts
@@ -69,6 +72,7 @@ class KeptRun:
         failed: stage and attempt -> how many attempts at tasks failed, and those that are known.
         parts: SQL executions so far; above 1 only for an iteration.
         is_unsettled: True once a task has said that the last round of an iteration changed rows.
+        kills: those in the control groups of its tasks.
     """
 
     exchange: str
@@ -86,6 +90,7 @@ class KeptRun:
     failed: dict[tuple[int, int], tuple[int, Sequence[Failure]]] = field(default_factory=dict)
     parts: int = 1
     is_unsettled: bool = False
+    kills: RunKills = field(default_factory=lambda: RunKills(None))
 
     def add(self, report: TaskReport, now: float) -> None:
         """Take a report."""
@@ -101,6 +106,7 @@ class KeptRun:
         if role == "map" and before is not None:
             self.made_again += 1
         tasks[key] = report
+        self.kills.add(report)
         self.ended[report.attempt] = now
         self.stages.roles[report.stage] = role
         self.failures += failures
@@ -116,6 +122,7 @@ class KeptRuns:
         began: called with each new run.
         look: asks Spark for the counts of these stages.
         tasks: asks Spark for its tasks.
+        group: the control group of the driver if all tasks run beside it; None if they do not, or none is seen.
     """
 
     def __init__(
@@ -124,6 +131,7 @@ class KeptRuns:
         began: Callable[[KeptRuns, KeptRun], object],
         look: Callable[[Iterable[int]], Mapping[int, StageCounts]],
         tasks: SparkTasks,
+        group: MemoryGroup | None = None,
     ) -> None:
         context = session.sparkContext
         self.application: str = context.applicationId
@@ -136,7 +144,8 @@ class KeptRuns:
         self._runs: dict[tuple[str, int | None], KeptRun] = {}
         #: Those that have not ended as far as it is known.
         self._live: dict[int, KeptRun] = {}
-        self._host = host()
+        self._host = host_id()
+        self._group = group
         #: Local directories of executors on this host -> the number of files reported from there.
         self._directories: dict[tuple[str, ...], int] = {}
         #: The newest task attempts that left files on this host and succeeded.
@@ -289,6 +298,7 @@ class KeptRuns:
             run.execution, run.parts = execution, run.parts + 1
         if run is None:
             run = KeptRun(name, partitions, next(self._numbers), execution, now, now)
+            run.kills = RunKills(self._group)
             self._runs[key] = self._live[run.number] = run
             while len(self._runs) > _MOST:
                 oldest = self._runs.pop(next(iter(self._runs)))

@@ -1,0 +1,24 @@
+"""Control groups in folders like those of Linux, for tests that cannot have real ones."""
+
+from headgate._process import host_id, memory_group
+
+#: The counts of a group, in version 1 and in version 2.
+V1 = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
+V2 = "low 0\nhigh 0\nmax 9\noom 9\noom_kill {}\noom_group_kill 8\n"
+
+
+class Machine:
+    """Folders like those of Linux."""
+
+    def __init__(self, folder):
+        self.proc, self.cgroups = folder / "proc", folder / "cgroup"
+        self.write(self.proc / "sys/kernel/random/boot_id", f"{host_id()}\n")
+
+    def write(self, file, text):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def group(self, lines):
+        """Return the group that a process with these lines in /proc finds."""
+        self.write(self.proc / "self/cgroup", "\n".join(lines) + "\n")
+        return memory_group(self.proc, self.cgroups)
