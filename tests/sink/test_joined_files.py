@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyarrow import dataset, parquet
+from pyarrow import dataset, fs, parquet
 from tests.kit import sinks, stream_sinks
 
 from headgate.errors import SinkError
@@ -154,6 +154,8 @@ def test_a_small_file_that_has_changed_is_an_error_and_nothing_is_visible(path):
     file.write_bytes(damaged)
     with pytest.raises(SinkError, match="cannot read"):
         committer.commit(1, committables)
+    with pytest.raises(SinkError, match="twice"):
+        committer.commit(1, committables[1:] * 2)
     assert sinks.rows(path) == []
     file.write_bytes(whole_file)
     committer.commit(1, committables)
@@ -171,3 +173,23 @@ def test_a_batch_joins_its_files_too(path):
     tasks = [sinks.stage(big, job.job, sinks.numbers(n, n + 5), n) for n in (0, 5)]
     assert len(committer.commit(0, tasks).files) == 1
     assert sinks.rows(path) == list(range(10))
+
+
+def test_file_systems_without_a_rename_have_folders_and_joined_files_too():
+    memory = fs._MockFileSystem()
+    sink = FileSink("out", filesystem=memory, partition_by="p", compact_below="1m", mode="append")
+    batch = pa.record_batch({"n": [1, 2], "p": ["a/b", None]})
+    committer, committables = staged(sink, "job", [batch, batch])
+    files = committer.commit(1, committables).files
+    assert sorted(file.split("/")[0] for file in files) == [
+        "p=__HIVE_DEFAULT_PARTITION__",
+        "p=a%2Fb",
+    ]
+    tables = [
+        parquet.read_table(f"out/{file}", filesystem=memory, partitioning=None) for file in files
+    ]
+    assert sorted(table["n"].to_pylist() for table in tables) == [[1, 1], [2, 2]]
+    infos = memory.get_file_info(fs.FileSelector("out", recursive=True))
+    assert {info.path for info in infos if info.is_file and "_headgate" not in info.path} == {
+        f"out/{file}" for file in files
+    }

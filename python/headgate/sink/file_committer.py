@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import OptionError, SinkError
 from headgate.sink import journal as journals
 from headgate.sink.api import CommitterContext, WriteResult
-from headgate.sink.failure import aborting, failing, mark_decided
+from headgate.sink.failure import UnsafeError, aborting, failing, mark_decided
 from headgate.sink.joining import changed, joined
 from headgate.sink.layout import (
     COMMITS,
@@ -192,12 +192,12 @@ class FileCommitter(StagedCommitter):
         Raises:
             SinkError: an attempt is there twice, or a staged file is missing or has another size.
         """
-        staged = joined(self._sink, self._storage, folder, staged)
         attempts = [committable.attempt for committable in staged]
         if len(set(attempts)) != len(attempts):
             raise SinkError(
                 "the same attempt is to be committed twice", have=", ".join(sorted(attempts))
             )
+        staged = joined(self._sink, self._storage, folder, staged)
         rows = sum(file.rows for committable in staged for file in committable.files)
         moves: list[journals.Move] = []
         in_order = sorted(staged, key=attrgetter("index", "attempt"))
@@ -300,8 +300,12 @@ def _check_folders(storage: Storage, moves: list[journals.Move]) -> None:
         SinkError: there is one.
     """
     for folder in journals.folders_above(move.target.rpartition("/")[0] for move in moves):
-        with failing("write into", storage.at(folder)):
-            storage.list(storage.at(folder))
+        path = storage.at(folder)
+        with failing("write into", path):
+            entry = storage.info(path)
+            # A link has a time of its last change, and what is missing has none.
+            if entry.is_file or (not entry.is_folder and entry.mtime_ns is not None):
+                raise UnsafeError(f"{path} is no folder")
 
 
 def _result_of(*commits: journals.Journal) -> WriteResult:
