@@ -252,7 +252,7 @@ def _steps(storage: Storage, journal: Journal) -> bool:
 
 def folders_above(partitions: Iterable[str]) -> list[str]:
     """Return the folders of partitions and those that have them, relative to the sink's path, each once."""
-    folders = set()
+    folders: set[str] = set()
     for partition in filter(None, partitions):
         parts = partition.split("/")
         folders.update("/".join(parts[: end + 1]) for end in range(len(parts)))

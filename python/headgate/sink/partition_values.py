@@ -17,7 +17,7 @@ from headgate._partition_names import LONGEST, NULL, partition_name
 from headgate.errors import SchemaMismatchError, UnsupportedTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
 _TEXTS: Final = (pt.is_string, pt.is_large_string)
 _OTHERS: Final = (
@@ -57,7 +57,7 @@ def check_type(field: pa.Field, zone: str | None) -> None:
 
 
 def folders_of(
-    batch: pa.RecordBatch, columns: Sequence[str], zone: str | None
+    batch: pa.RecordBatch, columns: Iterable[str], zone: str | None
 ) -> tuple[pa.Int64Array, list[str]]:
     """Return the places of the folders of all rows, and the folders: relative paths.
 
