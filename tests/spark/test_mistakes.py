@@ -66,7 +66,19 @@ def names(spark, tmp_path):
         "sink": FileSink(tmp_path / "out"),
         "F": functions,
     }
-    shared = (exchange, filesystem, write, same, of_two, reduced, run, check, Input, FileSource)
+    shared = (
+        exchange,
+        filesystem,
+        write,
+        same,
+        of_two,
+        reduced,
+        run,
+        check,
+        Input,
+        FileSource,
+        FileSink,
+    )
     libraries = {"hg": hg, "pa": pa, "pl": pl, "pd": pd, "Numbers": NumberSequenceSource}
     return own | libraries | {one.__name__: one for one in shared} | {"TABLE": TABLE}
 

@@ -48,32 +48,62 @@ def sort_batches(
         by: columns that Arrow can sort; a tuple names a field of a column.
         memory: bytes that waiting rows and their sort may take.
     """
-    block = max(memory // _BLOCKS, _LEAST_BLOCK)
-    with contextlib.ExitStack() as files:
-        runs: list[_Run] = []
-        waiting: list[pa.RecordBatch] = []
-        size = 0
+    with contextlib.closing(Sorter(by, memory)) as sorter:
         for batch in batches:
-            more = _bytes_to_sort(batch)
-            if waiting and size + more > memory:
-                runs.append(_Run(files, [_sorted(waiting, by)], batch.schema, block, len(runs)))
-                waiting, size = [], 0
-                if _are_enough(runs, block):
-                    merged = _Run(files, _merged(runs, by), batch.schema, block, 0)
-                    for run in runs:
-                        run.close()
-                    runs = [merged]
-            waiting.append(batch)
-            size += more
-        if not runs:
-            if waiting:
-                table = _sorted(waiting, by)
-                waiting.clear()  # their copy is enough
-                yield from _cut(table, _BYTES)
-            return
-        runs.append(_Run(files, [_sorted(waiting, by)], waiting[0].schema, block, len(runs)))
-        waiting.clear()
-        yield from _cut_all(_merged(runs, by), _BYTES)
+            sorter.add(batch)
+        yield from sorter.in_order()
+
+
+class Sorter:
+    """Takes rows and gives them back in order; see :func:`sort_batches`.
+
+    Args:
+        by: columns that Arrow can sort.
+        memory: bytes that waiting rows and their sort may take.
+    """
+
+    def __init__(self, by: Sequence[str | tuple[str, ...]], memory: int) -> None:
+        self._by = by
+        self._memory = memory
+        self._block = max(memory // _BLOCKS, _LEAST_BLOCK)
+        self._files = contextlib.ExitStack()
+        self._runs: list[_Run] = []
+        self._waiting: list[pa.RecordBatch] = []
+        self._size = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take a batch."""
+        more = _bytes_to_sort(batch)
+        if self._waiting and self._size + more > self._memory:
+            self._write_run()
+            if _are_enough(self._runs, self._block):
+                tables = _merged(self._runs, self._by)
+                merged = _Run(self._files, tables, batch.schema, self._block, 0)
+                for run in self._runs:
+                    run.close()
+                self._runs = [merged]
+        self._waiting.append(batch)
+        self._size += more
+
+    def in_order(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows in order, once."""
+        if self._runs:
+            self._write_run()
+            yield from _cut_all(_merged(self._runs, self._by), _BYTES)
+        elif self._waiting:
+            table = _sorted(self._waiting, self._by)
+            self._waiting.clear()  # their copy is enough
+            yield from _cut(table, _BYTES)
+
+    def close(self) -> None:
+        """Delete the files. May be called twice."""
+        self._files.close()
+
+    def _write_run(self) -> None:
+        table = _sorted(self._waiting, self._by)
+        self._waiting, self._size = [], 0
+        run = _Run(self._files, [table], table.schema, self._block, len(self._runs))
+        self._runs.append(run)
 
 
 def _bytes_to_sort(batch: pa.RecordBatch) -> int:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import OptionError, SinkError
 from headgate.sink import journal as journals
 from headgate.sink.api import CommitterContext, WriteResult
-from headgate.sink.failure import aborting, failing, mark_decided
+from headgate.sink.failure import UnsafeError, aborting, failing, mark_decided
+from headgate.sink.joining import changed, joined
 from headgate.sink.layout import (
     COMMITS,
     JOB,
@@ -39,8 +40,9 @@ class FileCommitter(StagedCommitter):
 
     The steps of :meth:`commit`, and the state after a crash that follows each step:
 
-    1. Check that every staged file exists with its size. No file is visible. The next job that
-       finds a batch dead removes its staged files; a stream writes the rows again.
+    1. With ``compact_below``, join small files of a folder in staged files. Check that every staged file
+       exists with its size. No file is visible. The next job that finds a batch dead removes its staged
+       files; a stream commits the checkpoint again, or writes the rows again if it is not complete.
     2. Write the journal, which decides the commit. The next use of the path completes it.
     3. Remove ``_SUCCESS`` and rename the files to their places. Some files are visible. The next
        use of the path completes the commit from the journal.
@@ -195,6 +197,7 @@ class FileCommitter(StagedCommitter):
             raise SinkError(
                 "the same attempt is to be committed twice", have=", ".join(sorted(attempts))
             )
+        staged = joined(self._sink, self._storage, folder, staged)
         rows = sum(file.rows for committable in staged for file in committable.files)
         moves: list[journals.Move] = []
         in_order = sorted(staged, key=attrgetter("index", "attempt"))
@@ -204,9 +207,10 @@ class FileCommitter(StagedCommitter):
                 if file.rows == 0 and (rows or moves or marker is not None):
                     continue
                 source = staged_path(folder, committable.attempt, file.name)
-                target = target_path(folder, number, file.name)
+                target = target_path(folder, number, file.name, file.partition)
                 moves.append(journals.Move(source, target, file.bytes))
         _check_sizes(self._storage, moves)
+        _check_folders(self._storage, moves)
         removes: tuple[str, ...] = ()
         if self._sink.mode == "overwrite":
             targets = {move.target for move in moves}
@@ -286,13 +290,22 @@ def _check_sizes(storage: Storage, moves: list[journals.Move]) -> None:
         with failing("look at", path):
             info = storage.info(path)
         if not info.is_file or info.size != move.bytes:
-            raise SinkError(
-                f"a staged file is missing or has changed: {path}",
-                asked=f"{move.bytes} bytes",
-                have=f"{info.size} bytes" if info.is_file else "no file",
-                remedy="give a path that driver and executors share · run the action again",
-                details={"path": path},
-            )
+            raise changed(path, move.bytes, info.size if info.is_file else None)
+
+
+def _check_folders(storage: Storage, moves: list[journals.Move]) -> None:
+    """Check that no file or link is in the place of a folder, which would stop the commit halfway.
+
+    Raises:
+        SinkError: there is one.
+    """
+    for folder in journals.folders_above(move.target.rpartition("/")[0] for move in moves):
+        path = storage.at(folder)
+        with failing("write into", path):
+            entry = storage.info(path)
+            # A link has a time of its last change, and what is missing has none.
+            if entry.is_file or (not entry.is_folder and entry.mtime_ns is not None):
+                raise UnsafeError(f"{path} is no folder")
 
 
 def _result_of(*commits: journals.Journal) -> WriteResult:

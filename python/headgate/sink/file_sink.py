@@ -9,7 +9,9 @@ import pyarrow as pa
 
 from headgate._arguments import arrow_schema, instance, takes
 from headgate._error import masked
+from headgate._partition_names import partition_name
 from headgate.sink.api import CommitterContext, Delivery, Sink, WriterContext
+from headgate.sink.arrangement import file_schema
 from headgate.sink.file_committer import FileCommitter
 from headgate.sink.file_options import FileSinkOptions
 from headgate.sink.file_writer import FileWriter
@@ -50,7 +52,7 @@ class FileSink(FileSinkOptions, Sink):
         mode: treatment of existing data: ``"error"``, ``"append"`` or ``"overwrite"``.
         max_rows_per_file: rows after which a new file is started; None for no limit.
         target_file_size: bytes, such as ``"512m"``, after which a new file is started. Rows are
-            written in groups of up to 32 MiB, so files may be larger by one group.
+            written in groups of up to 32 MiB of memory, so files may be larger by one group.
         compression: ``"snappy"`` (the default for Parquet), ``"zstd"``, ``"gzip"``, ``"brotli"``,
             ``"lz4"`` or ``"none"`` (the default for Arrow, which has ``"lz4"`` and ``"zstd"``, and for
             CSV and JSON, which have ``"gzip"``).
@@ -58,6 +60,15 @@ class FileSink(FileSinkOptions, Sink):
             the job counts as dead. Used for jobs whose process cannot be checked from here.
         header: True if the first line of a CSV file has the names of the columns.
         delimiter: the character between the values of a CSV file.
+        partition_by: columns whose values are in the names of folders, as Spark's ``partitionBy`` writes them, such as
+            ``day=2026-01-31/part-0.parquet``; they are not in the files. Null and an empty text have the same folder.
+        sort_within: columns by which the rows of each file are sorted: ascending, nulls first, NaN last.
+        time_zone: the time zone of timestamps in the names of folders; ``headgate.spark.write`` takes the session's.
+        compact_below: size below which the files of a folder are joined in each commit, up to ``target_file_size``,
+            before readers see one of them; None to join none. For Parquet and Arrow.
+
+    With ``partition_by`` or ``sort_within`` a task sorts the rows of each checkpoint, and writes one file after the
+    other at its end. Rows beyond 64 MiB wait in temporary files: in Spark's local directories in its tasks.
 
     Text keeps each value: CSV has text in quotes, null as nothing, ``"NaN"``, ``"Infinity"`` and
     ``"-Infinity"`` for such floats; JSON has decimals and times as strings. Both have timestamps
@@ -73,9 +84,11 @@ class FileSink(FileSinkOptions, Sink):
         """Check that files of the format can hold the columns.
 
         Raises:
-            UnsupportedTypeError: they cannot.
+            UnsupportedTypeError: they cannot, or rows cannot be partitioned or sorted by a column.
+            UnknownColumnError: there is no column to partition or sort by.
+            SchemaMismatchError: all columns are partition columns.
         """
-        RecordFile(pa.BufferOutputStream(), schema, self.encoding).discard()
+        RecordFile(pa.BufferOutputStream(), file_schema(self, schema), self.encoding).discard()
 
     @property
     def name(self) -> str:
@@ -86,7 +99,8 @@ class FileSink(FileSinkOptions, Sink):
     def new_file(self) -> tuple[fs.FileSystem, str]:
         """File system and path of a file as a job makes them."""
         storage = self.storage()
-        return storage.filesystem, storage.at(f"part-0{self.suffix}")
+        folders = [partition_name(column, None) for column in self.partition_by]
+        return storage.filesystem, storage.at(*folders, f"part-0{self.suffix}")
 
     @property
     def delivery(self) -> Delivery:

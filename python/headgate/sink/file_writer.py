@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from headgate.errors import ClosedError, SchemaMismatchError, SinkError
 from headgate.schema_cast import ExactCast
 from headgate.sink.api import SinkWriter, WriterContext
+from headgate.sink.arrangement import Arrangement
 from headgate.sink.failure import FAULTS, failing
 from headgate.sink.layout import STAGING, folder_name
 from headgate.sink.nested import without_hidden_nulls
@@ -26,6 +27,9 @@ class FileWriter(SinkWriter):
 
     Rows are staged before the number of their checkpoint is known, so they have the number
     of the first one that they can belong to. The commit of a later checkpoint commits them under it.
+
+    If the sink partitions or sorts, the rows wait for the end of their checkpoint, which writes one file after
+    another, so only one is open.
 
     Args:
         sink: the options of the sink.
@@ -48,10 +52,13 @@ class FileWriter(SinkWriter):
         schema: pa.Schema | None = None,
     ) -> None:
         self._sink = sink
+        #: The folders of the next rows below the sink's path.
+        self._partition = ""
         self._storage = storage
         self._context = context
         self._schema = schema
         self._cast: SinkCast | None = None
+        self._arrangement: Arrangement | None = None
         self._attempt = f"{context.attempt}-{context.index}"
         self._number = context.first_checkpoint
         self._has_folder = self._is_closed = False
@@ -66,9 +73,42 @@ class FileWriter(SinkWriter):
         if self._cast is None:
             self._cast = SinkCast(self._schema)
         batch = self._cast(batch)
+        if not self._sink.is_arranged:
+            self._append(batch, self._schema)
+            return
+        if self._arrangement is None:
+            self._arrangement = Arrangement(self._sink, self._schema)
+        with failing("sort rows for", self._folder):
+            self._arrangement.add(batch)
+
+    def begin(self, partition: str) -> None:
+        """Put the next rows into the files of other folders below the sink's path."""
+        self._append_arranged()
+        if self._file is not None:
+            self._finish(self._file)
+        self._partition = partition
+
+    def _append_arranged(self) -> None:
+        """Write the rows that wait for their order."""
+        if self._arrangement is None:
+            return
+        above = self._partition
+        with failing("sort rows for", self._folder):
+            for partition, batch in self._arrangement.in_order():
+                if partition and partition != self._partition:
+                    if self._file is not None:
+                        self._finish(self._file)
+                    self._partition = partition
+                self._append(batch, self._arrangement.schema)
+        if above != self._partition and self._file is not None:
+            self._finish(self._file)
+        self._partition = above
+
+    def _append(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
+        """Write rows to the open file, or to a new one with this schema."""
         limit = self._sink.max_rows_per_file
         while batch.num_rows:
-            file = self._file or self._open(self._schema)
+            file = self._file or self._open(schema)
             room = batch.num_rows if limit is None else min(batch.num_rows, limit - file.rows)
             with failing("write", self._path):
                 file.write(batch.slice(0, room))
@@ -87,7 +127,9 @@ class FileWriter(SinkWriter):
                 have=f"at least {self._number}",
             )
         mine, schema = self._context, self._schema
-        is_first = self.keeps_columns and mine.is_batch and mine.index == 0
+        self._append_arranged()
+        keeps_columns = self.keeps_columns and not self._sink.partition_by
+        is_first = keeps_columns and mine.is_batch and mine.index == 0
         if self._file is None and not self._files and is_first and schema is not None:
             self._open(schema)
         if self._file is not None:
@@ -109,6 +151,9 @@ class FileWriter(SinkWriter):
             names.append(self._name)
             self._file.discard()
         self._file, self._files = None, []
+        if self._arrangement is not None:
+            self._arrangement.close()
+            self._arrangement = None
         # An error here must not hide the one that led to the abort; the committer tries again.
         with contextlib.suppress(*FAULTS):
             self._remove(names)
@@ -174,7 +219,7 @@ class FileWriter(SinkWriter):
             size = file.finish()
             self._storage.sync(self._path)
         self._file, name = None, self._name
-        self._files.append(StagedFile(name, file.rows, size, file.crc32))
+        self._files.append(StagedFile(name, file.rows, size, file.crc32, self._partition))
 
 
 class SinkCast(ExactCast):

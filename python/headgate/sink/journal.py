@@ -12,6 +12,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from headgate._partition_names import is_partition
 from headgate._sealed import seal, unseal
 from headgate.errors import SinkError
 from headgate.sink.api import check_name
@@ -28,6 +29,8 @@ from headgate.sink.layout import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headgate.sink.storage import Storage
 
 
@@ -205,8 +208,13 @@ def _check_move(move: Move, job: str) -> None:
     attempt = above.rpartition("/")[2]
     if move.source != staged_path(job, check_name(attempt), check_name(name)):
         raise ValueError(f"{move.source!r} is no staged file of the job")
-    number = move.target.removeprefix(f"part-{job}-").partition("-")[0]
-    if not number.isdecimal() or move.target != target_path(job, int(number), name):
+    partition, _, last = move.target.rpartition("/")
+    number = last.removeprefix(f"part-{job}-").partition("-")[0]
+    if (
+        not number.isdecimal()
+        or move.target != target_path(job, int(number), name, partition)
+        or not (partition == "" or is_partition(partition))
+    ):
         raise ValueError(f"{move.target!r} is no file of the job")
     if type(move.bytes) is not int or move.bytes < 0:
         raise ValueError(f"the size of {move.source!r} is no number")
@@ -219,8 +227,13 @@ def _steps(storage: Storage, journal: Journal) -> bool:
     if marker is None:
         # Absent while files move, so that readers that wait for it do not see a part of a job.
         storage.delete_file(storage.at(SUCCESS))
+    partitions = dict.fromkeys(move.target.rpartition("/")[0] for move in journal.moves)
+    for partition in filter(None, partitions):
+        storage.make_folder(storage.at(partition), parents=True)
     for move in journal.moves:
         _move(storage, journal, move)
+    for folder in folders_above(partitions):
+        storage.sync(storage.at(folder))
     storage.sync(storage.root)
     for path in journal.removes:
         storage.delete_file(storage.at(path))
@@ -235,6 +248,15 @@ def _steps(storage: Storage, journal: Journal) -> bool:
     fields = {"rows": journal.rows, "files": [move.target for move in journal.moves]}
     storage.write_atomic(marker, json.dumps(fields).encode(), through=folder)
     return True
+
+
+def folders_above(partitions: Iterable[str]) -> list[str]:
+    """Return the folders of partitions and those that have them, relative to the sink's path, each once."""
+    folders: set[str] = set()
+    for partition in filter(None, partitions):
+        parts = partition.split("/")
+        folders.update("/".join(parts[: end + 1]) for end in range(len(parts)))
+    return sorted(folders)
 
 
 def _move(storage: Storage, journal: Journal, move: Move) -> None:

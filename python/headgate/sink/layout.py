@@ -3,6 +3,7 @@
 ::
 
     part-<job>-<c>-<task>-<n>.parquet              visible data of checkpoint c; a batch has only 0
+    day=2026-01-31/part-<job>-...                  the same, with a partition column
     _SUCCESS                                       marks a complete commit of the last batch
     _staging/<job>-<c>/_job.json                   the owner of a batch
     _staging/<job>-<c>/_commit.json                the journal of the checkpoint's decided commit
@@ -36,9 +37,10 @@ def staged_path(folder: str, attempt: str, name: str) -> str:
     return f"{STAGING}/{folder}/{attempt}/{name}"
 
 
-def target_path(folder: str, number: int, name: str) -> str:
-    """Return the path at which a staged file becomes visible."""
-    return f"part-{folder}-{number:05d}-{name.rpartition('-')[2]}"
+def target_path(folder: str, number: int, name: str, partition: str) -> str:
+    """Return the path at which a staged file becomes visible, in the folders of its partition."""
+    target = f"part-{folder}-{number:05d}-{name.rpartition('-')[2]}"
+    return f"{partition}/{target}" if partition else target
 
 
 def marker_path(job: str, number: int | str) -> str:

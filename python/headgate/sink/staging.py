@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from headgate._partition_names import is_partition
 from headgate._sealed import seal, unseal
 from headgate.errors import SinkError
 from headgate.sink import journal as journals
@@ -29,12 +30,14 @@ class StagedFile:
         rows: rows in the file.
         bytes: size of the file.
         crc32: checksum of the file, for sinks that read it again; None for others.
+        partition: the folders of the file below the sink's path, as in ``day=2026-01-31``; empty for none.
     """
 
     name: str
     rows: int
     bytes: int
     crc32: int | None = None
+    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ class Committable:
             committable = cls(**fields, files=files)
             for name in (committable.job, committable.attempt, *(file.name for file in files)):
                 check_name(name)
+            if not all(file.partition == "" or is_partition(file.partition) for file in files):
+                raise ValueError("a file's partition names no folders of columns")
             numbers = [committable.number, committable.index]
             numbers += [number for file in files for number in (file.rows, file.bytes)]
             numbers += [file.crc32 for file in files if file.crc32 is not None]

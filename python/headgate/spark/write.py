@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from headgate._kinds import kind_of
@@ -34,6 +34,8 @@ _APART: Final = "write: Spark gives the rows to the tasks that write them: %s"
 #: The columns that a task returns: one row with what it has staged.
 MANIFEST: Final = "committable binary, rows long"
 _BODY: Final = "headgate.spark.write"
+#: Options of a file sink that a caller may look for here, as they are methods of Spark's writer or options of a table.
+_OF_SINK: Final = frozenset({"partition_by", "target_file_size", "compact_below", "time_zone"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,11 @@ def write(
     Four consumers, each with all rows of its users, write one Parquet file or more each::
 
         write(clicks, FileSink("/data/clicks"), by="user", num_partitions=4)
+
+    A folder for each day, as ``df.write.partitionBy("day")`` makes them, with files of about 128 MiB, each sorted by user::
+
+        sink = FileSink("/data/days", partition_by="day", sort_within="user", target_file_size="128m")
+        write(clicks, sink, by="day")
 
     Args:
         df: A DataFrame of a classic session. Or a :class:`headgate.source.Source` that ends and
@@ -133,6 +140,13 @@ def write(
             asked=f"write(..., mode={mode!r})",
             remedy=f'FileSink(path, mode="{mode}")',
         )
+    for name in _OF_SINK & options.keys():
+        raise OptionError(
+            f"{name} is an option of the sink, not of write()",
+            asked=f"write(..., {name}={options[name]!r})",  # type: ignore[literal-required]
+            remedy=f"FileSink(path, {name}={options[name]!r})",  # type: ignore[literal-required]
+        )
+    sink = _in_zone_of_session(sink, df, spark)
     arguments = {"num_partitions": num_partitions, "parallelism": parallelism, **options}
     chosen: dict[str, Any] = {name: value for name, value in arguments.items() if value is not None}
     batch = Batch(sink)
@@ -196,6 +210,17 @@ def file_schema(schema: StructType) -> pa.Schema:
             remedy='add a column, such as df.withColumn("n", lit(1))',
         )
     return arrow_schema_in_utc(schema)
+
+
+def _in_zone_of_session(sink: Sink, data: Any, spark: SparkSession | None) -> Sink:
+    """Return the sink; timestamps in the names of its folders are in the session's time zone, as Spark reads them."""
+    from headgate.sink import FileSink  # noqa: PLC0415 - imports pyarrow
+    from headgate.spark.plan.sources import is_table, session_of  # noqa: PLC0415 - workers need nothing that plans
+
+    if not isinstance(sink, FileSink) or not sink.partition_by or sink.time_zone is not None:
+        return sink
+    session = data.sparkSession if is_table(data) else session_of(spark)
+    return replace(sink, time_zone=session.conf.get("spark.sql.session.timeZone") or "UTC")
 
 
 def _written(df: DataFrame, task: WriteTask) -> DataFrame:

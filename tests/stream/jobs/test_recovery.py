@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from pyarrow import dataset as ds
 from tests.kit import stream_jobs
 from tests.kit.stream_jobs import wait_for_a_checkpoint
 from tests.kit.waiting import wait_until
@@ -36,8 +37,8 @@ def counted(rows, *, rate=RATE, **failure):
     return keyed.key_by("id").map(lambda batch: batch, name="again")
 
 
-def start(stream, tmp_path, **options):
-    sink = FileSink(str(tmp_path / "out"))
+def start(stream, tmp_path, sink=None, **options):
+    sink = sink or FileSink(str(tmp_path / "out"))
     settings = {"parallelism": 2, "checkpoint": str(tmp_path / "checkpoints"), "interval": 0.05}
     return stream.sink(sink, name="files").start(**{**settings, **options})
 
@@ -80,6 +81,25 @@ def test_a_killed_worker_costs_time_and_no_rows(tmp_path):
     assert query.await_termination(60)
     assert query.status.restarts >= 1
     stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
+
+
+def test_a_reader_sees_each_row_once_while_small_files_are_joined_and_a_worker_is_killed(tmp_path):
+    out = tmp_path / "out"
+    sink = FileSink(out, partition_by="key", sort_within="id", compact_below="1m")
+    stream = counted(ROWS, file=tmp_path / "failed", after=ROWS // 4, how="exit")
+    query = start(stream, tmp_path, sink, workers=3)
+    polls = 0
+    while not query.await_termination(0.05):
+        files = [str(file) for file in out.glob("key=*/part-*")]
+        ids = stream_jobs.rows_of(files)["id"].to_pylist() if files else []
+        assert len(ids) == len(set(ids))
+        polls += 0 < len(ids) < ROWS
+    assert polls
+    assert query.status.restarts >= 1
+    stream_jobs.check_counts(ds.dataset(out, partitioning="hive").to_table(), ROWS)
+    # A file for each checkpoint and key, though two tasks have rows of it.
+    files = [(file.parent, file.name.rsplit("-", 2)[0]) for file in out.glob("key=*/part-*")]
+    assert len(files) == len(set(files))
 
 
 def test_a_stopped_job_goes_on_where_it_was(tmp_path):

@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headgate._partition_names import parsed
 from headgate.errors import SchemaMismatchError, SourceError
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
-
-#: The value of a null in the name of a folder.
-_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 Values = Mapping[str, str | None]
 
@@ -93,12 +90,7 @@ def folder_values(path: str, roots: Sequence[str]) -> dict[str, str | None]:
     """
     above = [root for root in roots if path.startswith(root.rstrip("/") + "/")]
     below = path[max((len(root) for root in above), default=0) :]
-    values: dict[str, str | None] = {}
-    for part in below.split("/")[:-1]:
-        name, equals, value = part.partition("=")
-        if name and equals:
-            values[unquote(name)] = None if value == _NULL else unquote(value)
-    return values
+    return dict(filter(None, map(parsed, below.split("/")[:-1])))
 
 
 def with_folder_columns(schema: pa.Schema, values: Sequence[Values]) -> pa.Schema:
