@@ -42,12 +42,12 @@ def test_a_limit_without_a_measured_input_is_refused():
 
 
 def test_a_task_measures_what_its_functions_return_and_stops_above_the_limit():
-    taken, closed = [], []
+    rows_taken, closed = [], []
 
     def doubled(batches):
         try:
             for batch in batches:
-                taken.append(batch.num_rows)
+                rows_taken.append(batch.num_rows)
                 yield batch
                 yield batch
         finally:
@@ -56,9 +56,9 @@ def test_a_task_measures_what_its_functions_return_and_stops_above_the_limit():
     task = FunctionTask("map", doubled, SCHEMA, SCHEMA, "map_schema")
     rows = [pa.record_batch({"n": [0] * 10}, SCHEMA)] * 5
     assert measured_by(MeasureTask(task, 10_000), rows) == 5 * 2 * 80
-    assert taken == [10] * 5
+    assert rows_taken == [10] * 5
     assert measured_by(MeasureTask(task, 200), rows) == 240
-    assert taken == [10] * 7
+    assert rows_taken == [10] * 7
     assert closed == [True, True]
     assert measured_by(MeasureTask(task, 200), []) == 0
 

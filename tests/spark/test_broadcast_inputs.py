@@ -170,7 +170,7 @@ class TestTheSizeDecides:
             inputs = [large, Input(small, broadcast="auto")]
             return exchange(inputs, by="k", reduce=joined, schema=JOINED)
 
-        assert "measured, of at most 10m (spark.sql.autoBroadcastJoinThreshold" in told(call())
+        assert "measured, of at most 10m (spark.sql.autoBroadcastJoinThreshold" in explained(call())
         for value, text in {
             "-1": "nothing is broadcast by its size",
             "5000b": "above 5000",
@@ -180,8 +180,8 @@ class TestTheSizeDecides:
                 out = call()
             finally:
                 spark.conf.unset("spark.sql.adaptive.autoBroadcastJoinThreshold")
-            assert f"adaptive.autoBroadcastJoinThreshold={value}" in told(out)
-            assert text in told(out)
+            assert f"adaptive.autoBroadcastJoinThreshold={value}" in explained(out)
+            assert text in explained(out)
             assert mode(out) == "kept"
 
     def test_the_rows_of_map_and_of_sources_are_measured(self, spark, large):
@@ -204,5 +204,5 @@ def mode(out):
     return explain(out).exchanges[-1].mode
 
 
-def told(out):
+def explained(out):
     return " ".join(str(explain(out)).split())

@@ -68,18 +68,18 @@ SHAPE = "k string, rows long, total long, least long, kinds array<string>"
 def merged(group):
     """Merge rows of a key, each of which stands for several: a row as a dict, of polars."""
     kinds = sorted({kind for kinds in group["kinds"].to_list() for kind in kinds})
-    totals = {"rows": group["rows"].sum(), "total": group["total"].sum()}
-    return {"k": group["k"][0], **totals, "least": group["least"].min(), "kinds": kinds}
+    sums_of = {"rows": group["rows"].sum(), "total": group["total"].sum()}
+    return {"k": group["k"][0], **sums_of, "least": group["least"].min(), "kinds": kinds}
 
 
 def merged_groups(groups, offsets):
     """Merge rows of several keys: a table of pyarrow."""
     rows = groups.to_pylist()
-    found = []
+    merged_rows = []
     for start, end in zip(offsets.to_pylist(), offsets.to_pylist()[1:], strict=False):
         group = rows[start:end]
         least = [row["least"] for row in group if row["least"] is not None]
-        found.append(
+        merged_rows.append(
             {
                 "k": group[0]["k"],
                 "rows": sum(row["rows"] for row in group),
@@ -88,7 +88,7 @@ def merged_groups(groups, offsets):
                 "kinds": sorted({kind for row in group for kind in row["kinds"]}),
             }
         )
-    return pa.Table.from_pylist(found, groups.schema)
+    return pa.Table.from_pylist(merged_rows, groups.schema)
 
 
 class TestFunctionsByKey:
@@ -129,9 +129,9 @@ class TestFunctionsByKey:
                 num_partitions=partitions,
                 **options,
             )
-            found = out.collect()
-            assert len(found) == len(expected)
-            assert {key: values for key, *values in found} == {
+            totals = out.collect()
+            assert len(totals) == len(expected)
+            assert {key: values for key, *values in totals} == {
                 key: [
                     len(group),
                     sum(total for _, total, _, _ in group),
