@@ -20,7 +20,8 @@ ESTIMATED = "spark.sql.autoBroadcastJoinThreshold"
 @pytest.mark.parametrize(
     ("confs", "option", "limit", "origin"),
     [
-        ({ESTIMATED: "10485760b"}, None, 10 << 20, f"{ESTIMATED}=10485760b"),
+        ({}, None, 10 << 20, ESTIMATED),
+        ({ESTIMATED: "20MB"}, None, 20 << 20, f"{ESTIMATED}=20MB"),
         ({ESTIMATED: "10485760b", ADAPTIVE: "2MB"}, None, 2 << 20, f"{ADAPTIVE}=2MB"),
         ({ESTIMATED: "10485760b", ADAPTIVE: "-1"}, None, 0, f"{ADAPTIVE}=-1"),
         ({ESTIMATED: "-1"}, None, 0, f"{ESTIMATED}=-1"),

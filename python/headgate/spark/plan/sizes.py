@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 _ADVISORY: Final = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 _ENABLED: Final = "spark.sql.adaptive.coalescePartitions.enabled"
 _INITIAL: Final = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
-#: Spark's default of the size.
+#: Spark's defaults of the size, and of the largest input that is broadcast.
 _ADVISORY_BYTES: Final = 64 << 20
+_BROADCAST_BYTES: Final = 10 << 20
 #: The confs by which Spark's own joins are broadcast: by measured sizes, and by estimates.
 _THRESHOLDS: Final = (
     "spark.sql.adaptive.autoBroadcastJoinThreshold",
@@ -141,9 +142,11 @@ def broadcast_limit(session: SparkSession, options: Options) -> tuple[int, str]:
     """Return the most bytes of inputs that are sent whole, 0 for none, and the option or conf that says so."""
     if options["broadcast_bytes"] is not None:
         return options["broadcast_bytes"], options.sources["broadcast_bytes"]
-    values = {name: session.conf.get(name, None) for name in _THRESHOLDS}
-    name = next(name for name in _THRESHOLDS if values[name] is not None)
-    return conf_size(values[name]) or 0, f"{name}={values[name]}"
+    for name in _THRESHOLDS:
+        value = session.conf.get(name, None)
+        if value is not None:
+            return conf_size(value) or 0, f"{name}={value}"
+    return _BROADCAST_BYTES, _THRESHOLDS[-1]
 
 
 def check_broadcast_bytes(options: Options, measured: Iterable[Measured | None]) -> None:
