@@ -147,7 +147,9 @@ def test_only_merged_rows_are_sent(hot, expected):
     assert sorted_rows(exchange(hot, reduce=sums, combine=sums, **call)) == expected
     # One row for each key and producer.
     wait_until(lambda: last_stats().is_over)
-    assert last_stats().rows <= 6 * len(expected)
+    sent = last_stats().rows
+    assert sent <= 6 * len(expected)
+    assert last_stats().notices == (f"combine made {sent} rows of 60,000 before they were sent",)
 
 
 def test_a_source_and_one_of_two_inputs_are_merged(spark):

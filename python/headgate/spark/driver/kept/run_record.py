@@ -88,7 +88,11 @@ def _feed(producer: TaskReport) -> Feed:
 
 
 def _notices(run: KeptRun) -> Iterator[str]:
-    """Yield what the sizes of subpartitions have decided."""
+    """Yield what combine has merged, and what the sizes of subpartitions have decided."""
+    merging = [p for p in run.producers.values() if p.merged]
+    if merging:
+        before, after = sum(p.merged for p in merging), sum(p.record.rows for p in merging)
+        yield f"combine made {after:,} rows of {before:,} before they were sent"
     consumers = list(run.consumers.values())
     calls = sum(c.calls for c in consumers)
     if calls:
