@@ -255,9 +255,11 @@ def run_inputs(
         for number, source in enumerate(inputs)
     ]
     if is_broadcast:
-        calls = next(len(pieces[n][1]) for n, source in enumerate(inputs) if not source.broadcast)
+        producers = next(
+            len(pieces[n][1]) for n, source in enumerate(inputs) if not source.broadcast
+        )
         pieces = [
-            (wire, parts * calls if source.broadcast else parts)
+            (wire, parts * producers if source.broadcast else parts)
             for source, (wire, parts) in zip(inputs, pieces, strict=True)
         ]
     results: list[pa.RecordBatch] = []
