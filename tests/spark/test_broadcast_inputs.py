@@ -194,7 +194,7 @@ class TestTheSizeDecides:
                 text = pa.array([f"name {k}" for k in key.to_pylist()])
                 yield pa.RecordBatch.from_arrays([key, text], ["k", "name"])
 
-        source = NumberSequenceSource(0, 99)
+        source = NumberSequenceSource(0, 100)
         for data in (source, spark.range(100)):
             named = Input(data, map=names, map_schema="k long, name string", broadcast="auto")
             out = exchange([large, named], by="k", reduce=joined, schema=JOINED)
