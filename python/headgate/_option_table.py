@@ -348,6 +348,11 @@ _TABLE: Final = {
         "which is 64m. If spark.sql.adaptive.coalescePartitions.enabled is false, no neighbours "
         "are joined."
     ),
+    Option("broadcast_bytes", "size", None, _EXCHANGE, minimum="1", maximum="1g"): (
+        "The most bytes in memory of the inputs with broadcast=auto that are still sent whole to "
+        "each call of reduce; by default Spark's spark.sql.adaptive.autoBroadcastJoinThreshold, else its "
+        "spark.sql.autoBroadcastJoinThreshold, which is 10m and of which -1 means never."
+    ),
     Option("parallelism", "int", None, _EXCHANGE, minimum=1, maximum=100_000): (
         "The number of producer tasks that read a source, or a DataFrame that the workers read; by "
         "default four per slot, but no more than splits (pieces of the source), and fewer, down to "

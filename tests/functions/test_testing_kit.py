@@ -246,3 +246,65 @@ def test_rows_are_where_headgate_places_them(by):
 def test_pandas_with_rows_of_an_index():
     frame = pd.DataFrame({"k": [1, 2]}, index=pd.Index([5, 6], name="no"))
     assert run(frame).column_names == ["k", "no"]
+
+
+LARGE = pa.table({"k": [n % 7 for n in range(60)], "id": range(60)})
+SMALL = pa.table({"k": [1, 3, 3, 5, 90], "name": ["a", "b", "c", "d", "e"]})
+
+
+def inner(large, small):
+    return large.read_all().join(small.read_all(), "k", join_type="inner")
+
+
+def outer(large, small):
+    return large.read_all().join(small.read_all(), "k", join_type="full outer")
+
+
+def counts(large, small):
+    table = large.read_all().group_by("k").aggregate([("id", "count")])
+    return table.join(small.read_all(), "k", join_type="inner")
+
+
+class TestBroadcast:
+    """An input that is broadcast, or may be: the same rows either way, or an error that says why not."""
+
+    @pytest.mark.parametrize(("broadcast", "by"), [("auto", "k"), (True, None)])
+    def test_an_inner_join_has_the_rows_of_plain_python(self, broadcast, by):
+        names = {}
+        for row in SMALL.to_pylist():
+            names.setdefault(row["k"], []).append(row["name"])
+        expected = sorted(
+            (row["k"], row["id"], name)
+            for row in LARGE.to_pylist()
+            for name in names.get(row["k"], [])
+        )
+        inputs = [Input(LARGE), Input(SMALL, broadcast=broadcast)]
+        joined = check(inputs, by=by, reduce=inner, tries=5)
+        assert sorted(map(tuple, map(dict.values, joined.to_pylist()))) == expected
+
+    @pytest.mark.parametrize("reduce", [outer, counts])
+    @pytest.mark.parametrize(("broadcast", "by"), [("auto", "k"), (True, None)])
+    def test_a_reduce_that_needs_all_rows_of_a_key_is_told(self, reduce, broadcast, by):
+        inputs = [Input(LARGE), Input(SMALL, broadcast=broadcast)]
+        with pytest.raises(AssertionError, match="beside all those of an input that is broadcast"):
+            check(inputs, by=by, reduce=reduce)
+        if broadcast == "auto":
+            check([Input(LARGE), Input(SMALL)], by=by, reduce=reduce, tries=2)
+
+    def test_a_cut_says_who_is_sent_whole(self):
+        def sizes(small, large):
+            return pa.table({"small": [small.read_all().num_rows], "large": [len(pa.table(large))]})
+
+        inputs = [Input(SMALL, broadcast="auto"), Input(LARGE)]
+        whole = run(inputs, by="k", reduce=sizes, cut=Cut(broadcast=True))
+        assert whole.to_pylist() == [{"small": 5, "large": 60}]
+        apart = run(inputs, by="k", reduce=sizes, cut=Cut(producers=True, broadcast=True, seed=3))
+        assert set(apart["small"].to_pylist()) == {5}
+        assert pc.sum(apart["large"]).as_py() == 60
+        assert apart.num_rows > 1
+
+    def test_one_input_is_not_broadcast(self):
+        with pytest.raises(OptionError, match="there is one other"):
+            check([Input(SMALL, broadcast=True), Input(SMALL, broadcast=True)], reduce=inner)
+        with pytest.raises(OptionError, match='is not True, False or "auto"'):
+            Input(SMALL, broadcast="small")

@@ -1,6 +1,8 @@
 """An input that is broadcast is whole in each call of reduce, and the other one stays in its partitions."""
 
 import sys
+from collections import Counter
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -37,10 +39,6 @@ def small(spark):
     return rows.selectExpr(
         "id % 600 AS k", "if(id % 7 = 0, NULL, concat(id, repeat('x', 2000))) AS name"
     )
-
-
-def shuffles(df):
-    return df._jdf.queryExecution().executedPlan().toString().count("Exchange")
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -133,9 +131,78 @@ def test_explain_says_what_stays(large, small):
         (2, {}, "there is one other"),
         (1, {"by": "k"}, "by has no effect"),
         (1, {"num_partitions": 4}, "num_partitions has no effect"),
+        (1, {"broadcast_bytes": "1m"}, "broadcast_bytes has no effect"),
     ],
 )
 def test_what_has_no_effect_is_refused(large, small, inputs, options, message):
     each = [Input(df, broadcast=number < inputs) for number, df in enumerate((small, large))]
     with pytest.raises(OptionError, match=message):
         exchange(each, reduce=joined, schema=JOINED, **options)
+
+
+class TestTheSizeDecides:
+    """broadcast="auto": the same rows on both sides of the limit, which only their partitions tell apart."""
+
+    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("limit", ["1", "1g"])
+    def test_random_joins_have_sparks_rows(self, spark, seed, limit):
+        random = Random(seed)
+        rows, keys, partitions = random.choice([0, 5, 3000]), random.choice([1, 7, 900]), 5
+        large = spark.range(0, rows, 1, partitions).selectExpr(
+            "id", f"if(id % 11 = 0, NULL, pmod(id * 2654435761, {keys})) AS k"
+        )
+        few = spark.range(0, random.choice([0, 40, 400]), 1, random.choice([1, 3]))
+        small = few.selectExpr(f"id % {keys} AS k", "concat('name ', id) AS name")
+        how, spark_how = random.choice([("inner", "inner"), ("left outer", "left")])
+
+        def joined(large, small):
+            table = large.read_all().join(small.read_all(), "k", join_type=how)
+            return table.select(["k", "id", "name"])
+
+        inputs = [large, Input(small, broadcast="auto")]
+        out = exchange(inputs, by="k", reduce=joined, schema=JOINED, broadcast_bytes=limit)
+        assert mode(out) == ("broadcast" if limit == "1g" or not few.count() else "kept")
+        expected = large.join(small, "k", spark_how).select("k", "id", "name")
+        assert Counter(map(tuple, out.collect())) == Counter(map(tuple, expected.collect()))
+
+    def test_confs_of_sparks_own_joins_are_read_and_explained(self, spark, large, small):
+        def call():
+            inputs = [large, Input(small, broadcast="auto")]
+            return exchange(inputs, by="k", reduce=joined, schema=JOINED)
+
+        assert "measured, of at most 10m (spark.sql.autoBroadcastJoinThreshold" in explained(call())
+        for value, text in {
+            "-1": "nothing is broadcast by its size",
+            "5000b": "above 5000",
+        }.items():
+            spark.conf.set("spark.sql.adaptive.autoBroadcastJoinThreshold", value)
+            try:
+                out = call()
+            finally:
+                spark.conf.unset("spark.sql.adaptive.autoBroadcastJoinThreshold")
+            assert f"adaptive.autoBroadcastJoinThreshold={value}" in explained(out)
+            assert text in explained(out)
+            assert mode(out) == "kept"
+
+    def test_the_rows_of_map_and_of_sources_are_measured(self, spark, large):
+        def names(batches):
+            for batch in batches:
+                key = batch["id"]
+                text = pa.array([f"name {k}" for k in key.to_pylist()])
+                yield pa.RecordBatch.from_arrays([key, text], ["k", "name"])
+
+        source = NumberSequenceSource(0, 100)
+        for data in (source, spark.range(100)):
+            named = Input(data, map=names, map_schema="k long, name string", broadcast="auto")
+            out = exchange([large, named], by="k", reduce=joined, schema=JOINED)
+            assert mode(out) == "broadcast"
+            expected = large.where("k < 100").selectExpr("k", "id", "concat('name ', k)")
+            assert sorted(map(tuple, out.collect())) == sorted(map(tuple, expected.collect()))
+
+
+def mode(out):
+    return explain(out).exchanges[-1].mode
+
+
+def explained(out):
+    return " ".join(str(explain(out)).split())

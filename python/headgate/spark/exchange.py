@@ -85,7 +85,7 @@ def exchange(
               ``reduce`` gets an iterator of batches for each input, as in
               ``reduce=lambda trades, quotes: ...``. Rows with the same key are in the same partition.
               The exchange is kept. With ``Input(small, broadcast=True)`` each call gets all rows of that
-              input, and those of the other one stay where they are
+              input, and those of the other one stay where they are; with ``broadcast="auto"`` if it is small
 
         by: Which partition each row goes to:
 
@@ -144,8 +144,8 @@ def exchange(
             - ``progress``: ``"auto"`` (default), ``"log"`` or ``"off"``
             - memory of each Python worker: ``memory`` (64 MiB), ``segment_size``,
               ``max_record_size``, ``spill_threshold``, ``temp_directories``
-            - batches: ``batch_bytes``, ``advisory_bytes`` (with ``num_partitions="auto"``), ``compression`` (``"none"``, ``"lz4"``
-              or ``"zstd"``), ``same_host_link`` (``"auto"`` or ``"off"``)
+            - batches: ``batch_bytes``, ``advisory_bytes`` (with ``num_partitions="auto"``), ``broadcast_bytes`` (with
+              ``broadcast="auto"``), ``compression`` (``"none"``, ``"lz4"`` or ``"zstd"``), ``same_host_link`` (``"auto"`` or ``"off"``)
             - encryption: ``tls`` (``"auto"``, ``"require"`` or ``"off"``), and with certificates of
               your own ``tls_ca``, ``tls_certificate`` and ``tls_key``
             - ``consumer_timeout`` (60 s): the time in which a task must reach the driver
@@ -185,6 +185,7 @@ def exchange(
     # Workers import this module, and need nothing that plans.
     from headgate.spark.explained.recent_plans import remember  # noqa: PLC0415
     from headgate.spark.plan.decide import decide  # noqa: PLC0415
+    from headgate.spark.plan.small_inputs import measured  # noqa: PLC0415
 
     map_schema = options.pop("map_schema", None)
     call = Input(df, by, map, map_schema, sort_within, combine)  # type: ignore[arg-type]
@@ -194,7 +195,7 @@ def exchange(
     has_columns = is_listed or not is_table(df) or bool(df.columns)
     if not has_columns:
         requests = (_with_a_column(requests[0]),)
-    plan, requests = decide(requests, is_listed=is_listed)
+    plan, requests = decide(measured(requests), is_listed=is_listed)
     if plan.mode == "kept":
         from headgate.spark.plan.kept import keep  # noqa: PLC0415 - loads the native module
 

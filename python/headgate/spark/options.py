@@ -27,6 +27,7 @@ class ExchangeOptions(TaskOptions, total=False):
 
     batch_bytes: Size | None
     advisory_bytes: Size | None
+    broadcast_bytes: Size | None
     mode: Mode | None
     read: Read | None
     chaining: Chaining | None

@@ -31,7 +31,7 @@ class _Question:
         vary: the cut of a number.
         says: what is wrong if the result differs.
         remedy: what to do.
-        function: the function that it concerns; empty for all.
+        function: the function that it concerns, or ``"broadcast"``; empty for all.
     """
 
     vary: Callable[[Cut, int], Cut]
@@ -51,6 +51,12 @@ _QUESTIONS: Final = (
         "map depends on how its rows are cut into batches",
         "carry what you need from batch to batch · batches.read_all()",
         "map",
+    ),
+    _Question(
+        lambda cut, seed: replace(cut, seed=seed, producers=True, broadcast=True),
+        "the result depends on which rows stand beside all those of an input that is broadcast",
+        "take each row of the other input by itself, and return no row of the small one alone: as an inner or left join",
+        "broadcast",
     ),
     _Question(
         lambda cut, seed: replace(cut, seed=seed, producers=True),
@@ -110,8 +116,8 @@ def check(
     """Check that the result has the same rows however Spark cuts the input; return the result.
 
     It varies one thing at a time: the batches that ``map`` and ``reduce`` get, how rows are divided among
-    producers, the rows that ``combine`` gets, the order in which they arrive, and the partitions in which keys meet. Batches and partitions
-    without rows occur. It also leaves each function half done and calls it again. The order of the result's
+    producers, the rows that ``combine`` gets, the order in which they arrive, the partitions in which keys meet, and the rows that
+    stand beside an input that is broadcast. Batches and partitions without rows occur. It also leaves each function half done and calls it again. The order of the result's
     rows does not matter.
 
     Args:
@@ -152,6 +158,7 @@ def check(
         "map": any(side.map is not None for side in inputs),
         "combine": any(side.combine is not None for side in inputs),
         "reduce": reduce is not None,
+        "broadcast": any(side.broadcast for side in inputs),
     }
     for question in _QUESTIONS:
         if not functions.get(question.function, True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -29,7 +29,7 @@ from headgate.errors import OptionError, UnknownColumnError
 from headgate.functions.sorting import sort_batches
 from headgate.reader import RecordReader
 from headgate.schema_cast import ExactCast
-from headgate.selectors import BuiltIn
+from headgate.selectors import BuiltIn, GlobalSelector
 from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.source_schema import plain_type
 from headgate.spark.tasks.selector import selector_of
@@ -58,6 +58,7 @@ class Cut:
         combine: True if ``combine`` is called with some parts of the rows, and with what it returned; else it is not called.
         order: True if ``reduce`` gets the batches of different producers in any order.
         num_partitions: number of consumers.
+        broadcast: True if inputs with ``broadcast="auto"`` are sent whole.
         again: True if each function is called once before, and left when it has returned something.
     """
 
@@ -68,14 +69,16 @@ class Cut:
     combine: bool = False
     order: bool = False
     num_partitions: int = 2
+    broadcast: bool = False
     again: bool = False
 
     def __post_init__(self) -> None:
         """Check the fields."""
         whole_number("seed", self.seed, 0)
         whole_number("num_partitions", self.num_partitions, 1, 8000)
-        for name in ("producers", "map_batches", "reduce_batches", "combine", "order", "again"):
-            flag(name, getattr(self, name))
+        for option in fields(self):
+            if isinstance(option.default, bool):
+                flag(option.name, getattr(self, option.name))
 
     def __repr__(self) -> str:
         """Return the call that makes it, with what is not the default."""
@@ -95,6 +98,7 @@ class Input:
         map_schema: the columns that ``map`` returns; by default those of the rows.
         sort_within: the columns by which ``reduce`` gets the rows sorted; by default as the call says.
         combine: merges rows of this input.
+        broadcast: True if each call of ``reduce`` gets all rows; ``"auto"`` if a cut says so.
     """
 
     rows: Rows | Iterable[Rows]
@@ -103,6 +107,7 @@ class Input:
     map_schema: pa.Schema | None = None
     sort_within: str | Iterable[str] | None = None
     combine: BatchFunction | None = None
+    broadcast: bool | Literal["auto"] = False
 
     def __post_init__(self) -> None:
         """Check the fields but the rows."""
@@ -113,6 +118,7 @@ class Input:
             map_schema=arrow_schema,
             sort_within=names,
             combine=calls(1, "def combine(batches): ..."),
+            broadcast=_check_broadcast,
         )
 
 
@@ -193,6 +199,11 @@ def inputs_of(
         names = [order] if isinstance(order, str) else list(order or ())
         key = by if source.by is None else source.by
         inputs.append(replace(source, rows=_table(source.rows), by=key, sort_within=names))
+    if sum(source.broadcast is False for source in inputs) not in {1, len(inputs)}:
+        raise OptionError(
+            "beside inputs that are broadcast there is one other, whose rows stay in their partitions",
+            remedy="broadcast for all inputs but one",
+        )
     return inputs
 
 
@@ -236,13 +247,24 @@ def run_inputs(
     if reduce is None:
         # The only function makes the columns of the result.
         inputs, option = [replace(source, map_schema=schema) for source in inputs], "schema"
+    is_broadcast = any(
+        source.broadcast is True or (source.broadcast and cut.broadcast) for source in inputs
+    )
     pieces = [
-        _produced(source, number, cut, random, trace, option)
+        _produced(source, number, cut, random, trace, option, stays=is_broadcast)
         for number, source in enumerate(inputs)
     ]
+    if is_broadcast:
+        producers = next(
+            len(pieces[n][1]) for n, source in enumerate(inputs) if not source.broadcast
+        )
+        pieces = [
+            (wire, parts * producers if source.broadcast else parts)
+            for source, (wire, parts) in zip(inputs, pieces, strict=True)
+        ]
     results: list[pa.RecordBatch] = []
     kind: pa.Schema | None = schema
-    for partition in range(cut.num_partitions):
+    for partition in range(len(pieces[0][1])):
         received = [
             _in_order(wire, parts[partition], source.sort_within, cut, random)
             for source, (wire, parts) in zip(inputs, pieces, strict=True)
@@ -260,9 +282,22 @@ def run_inputs(
 
 
 def _produced(
-    source: Input, number: int, cut: Cut, random: Random, trace: Trace, option: str
+    source: Input,
+    number: int,
+    cut: Cut,
+    random: Random,
+    trace: Trace,
+    option: str,
+    *,
+    stays: bool,
 ) -> tuple[pa.Schema, list[list[list[pa.RecordBatch]]]]:
-    """Return the schema of the rows that are sent, and for each partition the batches of each producer."""
+    """Return the schema of the rows that are sent, and for each partition the batches of each producer.
+
+    If ``stays``, the rows of an input that is not broadcast stay with their producers, each of which is a partition
+    if it has rows; those of the others are all in one.
+    """
+    stays, is_whole = stays and not source.broadcast, stays and bool(source.broadcast)
+    count = 0 if stays else 1 if is_whole else cut.num_partitions
     table: Any = source.rows
     shares = _pieces(table, _PRODUCERS, random) if cut.producers else [table]
     wire = table.schema if source.map_schema is None else source.map_schema
@@ -275,7 +310,7 @@ def _produced(
                 have=", ".join(wire.names),
                 remedy=" · ".join(f"sort_within={name!r}" for name in near or wire.names[:3]),
             )
-    partitions: list[list[list[pa.RecordBatch]]] = [[] for _ in range(cut.num_partitions)]
+    partitions: list[list[list[pa.RecordBatch]]] = [[] for _ in range(count)]
     name = f"map of input {number}" if number else "map"
     for producer, share in enumerate(shares):
         batches = _cut(share, random) if cut.map_batches else _whole(share)
@@ -283,11 +318,15 @@ def _produced(
             _note(trace, name, batches)
         mapped = _called("map", source.map, [(table.schema, batches)], cut)
         mapped = list(DdlCast(wire, "map", option).all(iter(mapped)))
+        if stays:
+            partitions += [[mapped]] if share.num_rows else []
+            continue
         if source.combine is not None and cut.combine:
             mapped = _combined(mapped, source.combine, wire, cut, random, trace)
         by = [source.by] if isinstance(source.by, str) else source.by
-        selector = selector_of(by, producer, cut.num_partitions, cut.seed)
-        for partition, batches in enumerate(_placed(mapped, wire, selector, cut.num_partitions)):
+        by = GlobalSelector() if is_whole else by
+        selector = selector_of(by, producer, count, cut.seed)
+        for partition, batches in enumerate(_placed(mapped, wire, selector, count)):
             partitions[partition].append(batches)
     return wire, partitions
 
@@ -366,6 +405,12 @@ def _check_by(name: str, value: Any) -> None:
         function(name, value, 1, "def by(batch): ..., which returns a number for each row")
     elif not isinstance(value, BuiltIn):
         names(name, value)
+
+
+def _check_broadcast(name: str, value: Any) -> None:
+    if not isinstance(value, bool) and not (isinstance(value, str) and value == "auto"):
+        takes = 'True, False or "auto"'
+        raise refuse(name, value, f"is not {takes}", takes)
 
 
 def _called(

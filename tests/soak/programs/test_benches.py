@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(400)
         ("keyed", ["keyed_handrolled", "keyed_flink"][: 1 + bool(flink_cluster.libraries())]),
         # These benches also compare the results of all contestants.
         ("skew", ["skew"]),
-        ("broadcast_join", ["broadcast_join", "broadcast_join_read"]),
+        ("broadcast_join", ["broadcast_join", "broadcast_measured", "broadcast_join_jvm"]),
         ("spark_kept --only wide_auto", ["wide_auto"]),
         ("jobs --job invoices", ["jobs_invoices", "jobs_invoices_read"]),
         ("pipeline", ["pipeline", "pipeline_sql"]),

@@ -124,12 +124,13 @@ def _input(
     plan: Plan, number: int, facts: InputFacts, table: Table | None, fed_by: Sequence[str]
 ) -> InputExplained:
     by_spark, follows = plan.mode == "repartition", facts.follows
+    placed = placement_sentence(facts.placement, by_spark=by_spark)
     return InputExplained(
         number=number,
         source=facts.source,
         producers=_producers(plan, facts, table),
         placement=facts.placement,
-        placed=placement_sentence(facts.placement, by_spark=by_spark),
+        placed=placed if facts.measured is None else f"{placed}, {facts.measured.reason}",
         sort_within=facts.sort_within,
         bytes=None if table is None else table.bytes,
         spark_reads=facts.spark_reads,

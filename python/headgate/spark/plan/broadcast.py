@@ -58,7 +58,8 @@ def broadcast(plan: Plan, requests: Sequence[Request]) -> DataFrame:
     ]
     consumer = BroadcastConsumerTask(
         stays=stays,
-        large=replace(tasks.producer(stays, large), hosts=None),
+        # No row of it is sent, so nothing has to be merged before.
+        large=replace(tasks.producer(stays, large), combine=None, hosts=None),
         inputs=tuple(tasks.input(n, request) for n, request in enumerate(requests)),
         reading=replace(tasks.reading(len(requests)), hosts=None),
         reduce=first.reduce,

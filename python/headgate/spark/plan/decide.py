@@ -19,7 +19,7 @@ from headgate.spark.plan.keys import key_text
 from headgate.spark.plan.read_auto.decide import read_by_workers, why_spark_reads
 from headgate.spark.plan.read_auto.scan import Unsure
 from headgate.spark.plan.rules import choose
-from headgate.spark.plan.sizes import auto_partitions
+from headgate.spark.plan.sizes import auto_partitions, check_broadcast_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +53,7 @@ def decide(
         SourceError: A source could not list its splits.
     """
     first = requests[0]
+    check_broadcast_bytes(first.options, (request.measured for request in requests))
     facts = _facts(requests)
     placed_by = {each.placement.kind: each.placement.label for each in facts}
     call = CallFacts(
@@ -160,6 +161,7 @@ def _input_facts(request: Request, *, stays: bool) -> InputFacts:
         read=None if source is None else source.arrow_schema,
         sent=request.wire_schema,
         follows=None if request.chain is None else request.chain.facts,
+        measured=request.measured,
     )
 
 

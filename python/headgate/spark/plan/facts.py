@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headgate._options import Options
-    from headgate.spark.plan.sizes import AutoPartitions
+    from headgate.spark.plan.sizes import AutoPartitions, Measured
 
 _CHECKSUM: Final = "spark.sql.shuffle.orderIndependentChecksum"
 
@@ -108,6 +108,7 @@ class InputFacts:
         sent: schema of the rows that are sent.
         producers: number of tasks that read a source; None if it is not known when the plan is made.
         splits: of a source, as far as they are listed ahead.
+        measured: the size by which it was broadcast or not; None if it was not measured.
     """
 
     source: str
@@ -124,6 +125,7 @@ class InputFacts:
     why_apart: str = ""
     producers: int | None = None
     splits: int | None = None
+    measured: Measured | None = None
 
     @property
     def has_function(self) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.errors import OptionError
 from headgate.selectors import HashSelector
 from headgate.spark.confs import is_connect
+from headgate.spark.plan.facts import placement
 from headgate.spark.plan.keys import key_text, type_of
 from headgate.spark.plan.request import Input, check, check_parameters
 from headgate.spark.plan.sources import is_table, refuse_for_table, session_of
@@ -93,7 +94,7 @@ def _several(
         )
     listed = [input_ if isinstance(input_, Input) else Input(input_) for input_ in inputs]
     session = session_for(listed, spark)
-    if any(input_.broadcast is True for input_ in listed):
+    if any(input_.broadcast is not False for input_ in listed):
         _check_broadcast(listed, call, options, session)
     parallelism = options.get("parallelism")
     if parallelism is not None and all(is_table(input_.data) for input_ in listed):
@@ -120,20 +121,39 @@ def _several(
             remedy='mode="kept" · a union',
         )
     check_keys(requests)
+    _check_broadcast_keys(requests)
     return requests
 
 
 def _check_broadcast(
     inputs: list[Input], call: Input, options: Mapping[str, Any], session: SparkSession
 ) -> None:
-    """Refuse what has no effect, or no meaning, where rows stay in their partitions."""
-    moved = sum(input_.broadcast is not True for input_ in inputs)
-    if moved != 1:
+    """Refuse what has no effect, or no meaning, where rows stay in their partitions, or may stay there."""
+    kinds = [input_.broadcast for input_ in inputs if input_.broadcast is not False]
+    if len(kinds) != len(inputs) - 1:
         raise OptionError(
             "beside inputs that are broadcast there is one other, whose rows stay in their partitions",
-            asked=f"{len(inputs) - moved} of {len(inputs)} inputs with broadcast=True",
-            remedy="broadcast=True for all inputs but one",
+            asked=f"{len(kinds)} of {len(inputs)} inputs with broadcast={_shown(kinds[0])}",
+            remedy=f"broadcast={_shown(kinds[0])} for all inputs but one",
         )
+    if any(kind != kinds[0] for kind in kinds):
+        raise OptionError(
+            "either the size decides about all inputs that are broadcast, or about none",
+            asked=" and ".join(f"broadcast={_shown(kind)}" for kind in kinds),
+            remedy='broadcast="auto" for all inputs but one · broadcast=True for these',
+        )
+    if is_connect(session):
+        raise OptionError(
+            f"broadcast={_shown(kinds[0])} needs a classic session, and this is one of Spark Connect",
+            asked=f"Input(..., broadcast={_shown(kinds[0])})",
+            remedy="omit broadcast, with by=columns",
+        )
+    if kinds[0] is True:
+        _check_no_effect(inputs, call, options)
+
+
+def _check_no_effect(inputs: list[Input], call: Input, options: Mapping[str, Any]) -> None:
+    """Refuse arguments about rows that go to another partition."""
     has_by = call.by is not None or any(input_.by is not None for input_ in inputs)
     arguments = {
         "by": has_by,
@@ -147,12 +167,21 @@ def _check_broadcast(
                 asked=f"Input(..., broadcast=True) and {name}=",
                 remedy=f"omit {name} · omit broadcast",
             )
-    if is_connect(session):
+
+
+def _check_broadcast_keys(requests: list[Request]) -> None:
+    """Refuse an input that may be too large to be broadcast, if no keys say where its rows meet the others."""
+    may_be = any(request.may_be_broadcast for request in requests)
+    if may_be and any(placement(request.by).kind != "hash" for request in requests):
         raise OptionError(
-            "broadcast=True needs a classic session, and this is one of Spark Connect",
-            asked="Input(..., broadcast=True)",
-            remedy="omit broadcast, with by=columns",
+            'broadcast="auto" needs columns as by, by which an input above broadcast_bytes is moved',
+            asked=f"by={' + '.join(placement(request.by).label for request in requests)}",
+            remedy="by=columns, of both inputs · broadcast=True",
         )
+
+
+def _shown(broadcast: Any) -> str:
+    return '"auto"' if broadcast == "auto" else str(broadcast)
 
 
 def session_for(inputs: list[Input], spark: SparkSession | None) -> SparkSession:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from headgate import _options
-from headgate._arguments import flag
+from headgate._arguments import refuse
 from headgate._kinds import kind_of, parameters_taken
 from headgate._option_table import CONF_PREFIX
 from headgate.errors import OptionError
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from headgate.source import Source
     from headgate.spark.plan.chain import Chain
     from headgate.spark.plan.keys import Key
+    from headgate.spark.plan.sizes import Measured
     from headgate.spark.tasks.planned_source import PlannedSource
 
 #: What ``by`` takes: names of columns and fields, Columns, a selector or a function.
@@ -57,7 +58,9 @@ class Input:
         broadcast: True to send all rows of this input, which should be small, to each call of ``reduce``. The
             rows of the only other input then stay in their partitions, whatever their keys are, and
             ``reduce`` is called once for each partition with rows. So ``reduce`` must take any part of
-            these rows, as an inner or left join does.
+            these rows, as an inner or left join does. ``"auto"`` does so if the input has at most
+            ``broadcast_bytes``, which the call measures: it runs ``map`` of this input. A larger one is
+            moved by ``by``, as the other input is. So ``reduce`` must return the same either way.
 
     Example:
         >>> exchange([Input(trades, by="sym"), Input(quotes, by="symbol")], reduce=as_of, schema="...")
@@ -69,7 +72,7 @@ class Input:
     map_schema: StructType | pa.Schema | str | None = None
     sort_within: str | Column | Iterable[str | Column] | None = None
     combine: BatchFunction | None = None
-    broadcast: bool = False
+    broadcast: bool | Literal["auto"] = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +97,8 @@ class Request:
         planned: the source with its splits, once they are listed; None for a DataFrame.
         chain: the exchange whose result ``df`` is, if its tasks make the rows that are sent; else None.
         is_broadcast: True if each call of ``reduce`` gets all rows of the input.
+        may_be_broadcast: True if the size of the input decides about that.
+        measured: that size; None if it does not decide, or is not known yet.
     """
 
     session: SparkSession
@@ -113,6 +118,8 @@ class Request:
     planned: PlannedSource | None = None
     chain: Chain | None = None
     is_broadcast: bool = False
+    may_be_broadcast: bool = False
+    measured: Measured | None = None
 
     @property
     def map_option(self) -> str:
@@ -161,7 +168,10 @@ def check(
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
         WorkerPythonError: The Python that runs tasks on this host cannot import headgate.
     """
-    flag("broadcast", input_.broadcast)
+    is_auto = isinstance(input_.broadcast, str) and input_.broadcast == "auto"
+    if not is_auto and not isinstance(input_.broadcast, bool):
+        takes = 'True, False or "auto"'
+        raise refuse("broadcast", input_.broadcast, f"is not {takes}", takes)
     data = input_.data if is_table(input_.data) else source_input(input_.data, name)
     map = input_.map  # noqa: A001 - the name of the public interface
     options = {**options, "map_schema": input_.map_schema}
@@ -231,7 +241,8 @@ def check(
         result=result,
         result_schema=result_schema(result, timezone),
         options=chosen,
-        is_broadcast=input_.broadcast,
+        is_broadcast=input_.broadcast is True,
+        may_be_broadcast=is_auto,
     )
 
 

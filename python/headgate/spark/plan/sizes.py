@@ -1,6 +1,6 @@
-"""num_partitions="auto": how finely rows are divided, and how far neighbours are joined again by their sizes.
+"""The sizes that decide: those of num_partitions="auto", and those of inputs with broadcast="auto".
 
-Producers do not know yet how many rows all of them make. So they divide rows into more subpartitions than
+num_partitions="auto" is how finely rows are divided, and how far neighbours are joined again. Producers do not know yet how many rows all of them make. So they divide rows into more subpartitions than
 there are partitions of the result. The consumer of a partition reads its subpartitions one after the other,
 and calls ``reduce`` once for as many neighbours as have about ``advisory_bytes`` of rows.
 
@@ -12,11 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate._units import size_text
 from headgate.errors import OptionError
 from headgate.spark.executor_memory import conf_size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -25,8 +26,14 @@ if TYPE_CHECKING:
 _ADVISORY: Final = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 _ENABLED: Final = "spark.sql.adaptive.coalescePartitions.enabled"
 _INITIAL: Final = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
-#: Spark's default of the size.
+#: Spark's defaults of the size, and of the largest input that is broadcast.
 _ADVISORY_BYTES: Final = 64 << 20
+_BROADCAST_BYTES: Final = 10 << 20
+#: The confs by which Spark's own joins are broadcast: by measured sizes, and by estimates.
+_THRESHOLDS: Final = (
+    "spark.sql.adaptive.autoBroadcastJoinThreshold",
+    "spark.sql.autoBroadcastJoinThreshold",
+)
 #: Subpartitions of a partition, and of all partitions, at most.
 _EACH: Final = 16
 _ALL: Final = 1024
@@ -99,3 +106,54 @@ def _of_session(session: SparkSession, options: Options) -> AutoPartitions:
         size, origin = conf_size(conf(_ADVISORY)) or _ADVISORY_BYTES, _ADVISORY
     initial = str(conf(_INITIAL) or "")
     return AutoPartitions(size, origin, int(initial) if initial.isdecimal() else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured of the inputs of a call that have ``broadcast="auto"``, and the limit.
+
+    Attributes:
+        bytes: of the rows of these inputs in memory, or of a part that is more than the limit; None if
+            nothing was measured.
+        limit: the most bytes that are sent whole; 0 for none.
+        origin: of the limit: the option or the conf.
+    """
+
+    bytes: int | None
+    limit: int
+    origin: str
+
+    @property
+    def is_small(self) -> bool:
+        """True if the inputs are sent whole."""
+        return self.bytes is not None and self.bytes <= self.limit
+
+    @property
+    def reason(self) -> str:
+        """Why the inputs are sent whole, or are not, in words."""
+        if self.bytes is None:
+            return f"as nothing is broadcast by its size ({self.origin})"
+        if self.is_small:
+            return f"as {self.bytes:,} bytes were measured, of at most {size_text(self.limit)} ({self.origin})"
+        return f"as {self.bytes:,} bytes or more were measured, above {size_text(self.limit)} ({self.origin})"
+
+
+def broadcast_limit(session: SparkSession, options: Options) -> tuple[int, str]:
+    """Return the most bytes of inputs that are sent whole, 0 for none, and the option or conf that says so."""
+    if options["broadcast_bytes"] is not None:
+        return options["broadcast_bytes"], options.sources["broadcast_bytes"]
+    for name in _THRESHOLDS:
+        value = session.conf.get(name, None)
+        if value is not None:
+            return conf_size(value) or 0, f"{name}={value}"
+    return _BROADCAST_BYTES, _THRESHOLDS[-1]
+
+
+def check_broadcast_bytes(options: Options, measured: Iterable[Measured | None]) -> None:
+    """Refuse a limit of a call without inputs that were measured."""
+    if options.sources["broadcast_bytes"] == "argument" and not any(measured):
+        raise OptionError(
+            'broadcast_bytes has no effect without an input with broadcast="auto"',
+            asked=f"broadcast_bytes={options['broadcast_bytes']}",
+            remedy='Input(small, broadcast="auto") · omit broadcast_bytes',
+        )

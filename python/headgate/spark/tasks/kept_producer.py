@@ -103,7 +103,7 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
     """Keep the rows of a partition; yield one row for each subpartition that has some."""
     if task.listener is not None:
         tell_start(task.listener, run_of(task.exchange), task.num_partitions, "map")
-    me, clock, splits = this_task(), Clock(), 0
+    me, clock, splits, merged = this_task(), Clock(), 0, _RowCount()
     sweep(local_directories())
     read: AbstractContextManager[Iterable[pa.RecordBatch]] = nullcontext(batches)
     if task.source is not None:
@@ -111,21 +111,33 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
         splits = task.source.splits_of(numbers)
         read = closing(task.source.records(numbers))
     with read as rows:
-        partition = keep(task, me, _mapped(task, rows, clock), clock, splits)
+        partition = keep(task, me, _mapped(task, rows, clock, merged), clock, splits, merged=merged)
     if partition.subpartitions:
         yield rows_of(task, me.partition, partition)
 
 
+class _RowCount:
+    """Counts the rows that pass."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            self.rows += batch.num_rows
+            yield batch
+
+
 def _mapped(
-    task: KeptProducerTask, batches: Iterable[pa.RecordBatch], clock: Clock
+    task: KeptProducerTask, batches: Iterable[pa.RecordBatch], clock: Clock, merged: _RowCount
 ) -> Iterator[pa.RecordBatch]:
-    """Return the rows to keep."""
+    """Return the rows to keep; count those that combine gets."""
     source = Source(batches, task.input_schema, lambda _: None, clock)
     rows: Iterator[pa.RecordBatch] = apply("map", task.map, source)
     if task.map is not None or task.source is not None:
         function = "the source" if task.map is None else "map"
         rows = DdlCast(task.schema, function, task.map_option, same_on_the_wire).all(rows)
-    return rows if task.combine is None else combined(rows, task.combine, task.schema)
+    return rows if task.combine is None else combined(merged.of(rows), task.combine, task.schema)
 
 
 def keep(
@@ -136,6 +148,7 @@ def keep(
     splits: int = 0,
     *,
     ahead: int = 0,
+    merged: _RowCount | None = None,
 ) -> KeptPartition:
     """Keep batches as the output of this task, and tell the driver.
 
@@ -145,7 +158,8 @@ def keep(
         batches: of the task's schema.
         clock: measures the time.
         splits: of a source that were read.
-        ahead: seconds that the task may still take; see :func:`place_in`.
+        ahead: seconds that the task may still take; see :func:`path_in`.
+        merged: has counted the rows that combine got, once all are kept; None without combine.
     """
     folder = folder_for(me.attempt)
     options: EnvironmentOptions = {**task.options, "temp_directories": [str(folder)]}
@@ -166,7 +180,7 @@ def keep(
         clock.enter(EMIT)
         path = path_in(folder, task.exchange, me.partition, me.attempt, ahead)
         partition = output.keep(path)
-        _settle(task, path, partition, clock, splits)
+        _settle(task, path, partition, clock, splits, 0 if merged is None else merged.rows)
     return partition
 
 
@@ -187,12 +201,17 @@ def keep_copy(
             raise errors.SpillError(f"{path} cannot be written: {error}") from error
         source = replace(source, file=str(path))
     partition = KeptPartition([source], [rows], WriterStats(rows, source.size, 0), 0)
-    _settle(task, path, partition, clock, 0)
+    _settle(task, path, partition, clock, 0, 0)
     return partition
 
 
 def _settle(
-    task: KeptProducerTask, path: Path, partition: KeptPartition, clock: Clock, splits: int
+    task: KeptProducerTask,
+    path: Path,
+    partition: KeptPartition,
+    clock: Clock,
+    splits: int,
+    merged: int,
 ) -> None:
     """Let consumers find what is kept, and tell the driver."""
     server = None
@@ -216,6 +235,7 @@ def _settle(
             pages=partition.totals.buffers,
             file_bytes=sum(part.size for part in partition.subpartitions if part.file is not None),
             splits=splits,
+            merged=merged,
             follows=task.follows,
             server=server,
             sizes=_sizes(task, partition),

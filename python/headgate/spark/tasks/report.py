@@ -44,6 +44,7 @@ class TaskReport:
         pages: buffers that were kept; 0 for a consumer.
         file_bytes: bytes of the file that a producer left; 0 if its pages travel with its rows.
         splits: splits of a source that a producer has read.
+        merged: rows that combine got in a producer, of which it made those of the record.
         follows: True for a producer whose rows the task of another exchange made in the same process.
         server: the host that serves what a producer left; None if all executors are on one host.
         edges: bytes for the consumers, as :func:`headgate.observe.edges.folded` returns them.
@@ -67,6 +68,7 @@ class TaskReport:
     pages: int = 0
     file_bytes: int = 0
     splits: int = 0
+    merged: int = 0
     follows: bool = False
     server: HostAddress | None = None
     edges: Sequence[int] = ()

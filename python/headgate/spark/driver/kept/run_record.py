@@ -14,7 +14,7 @@ from headgate.observe.stages import stages_of_exchange
 from headgate.observe.verdict import verdict_of_exchange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from headgate._group_size import GroupSize
     from headgate.observe.verdict import Feed
@@ -95,7 +95,7 @@ def _feed(producer: TaskReport) -> Feed:
 
 
 def _notices(run: KeptRun) -> Iterator[str]:
-    """Yield kills of workers, peaks that are not those of a task alone, what the sizes of subpartitions have decided, and the largest group."""
+    """Yield kills of workers, peaks that are not those of a task alone, merged rows, joined subpartitions, and the largest group."""
     yield from run.kills.sentences()
     consumers = list(run.consumers.values())
     if not all(map(_peak_is_of_task, (*run.producers.values(), *consumers))):
@@ -103,6 +103,24 @@ def _notices(run: KeptRun) -> Iterator[str]:
             "peak_resident_bytes of some tasks is since their worker's process began, as the kernel refused to reset it "
             "(/proc/self/clear_refs)"
         )
+    yield from _of_combine(run)
+    yield from _of_calls(consumers)
+    largest = _largest_group(run)
+    if largest is not None:
+        key = ", ".join(
+            f"{name}={'null' if value is None else value}" for name, value in largest.key.items()
+        )
+        yield f"the largest group has {count(largest.rows)} rows and {size(largest.bytes)} in memory: {key}"
+
+
+def _of_combine(run: KeptRun) -> Iterator[str]:
+    merging = [producer for producer in list(run.producers.values()) if producer.merged]
+    if merging:
+        before, after = sum(p.merged for p in merging), sum(p.record.rows for p in merging)
+        yield f"combine made {after:,} rows of {before:,} before they were sent"
+
+
+def _of_calls(consumers: Sequence[TaskReport]) -> Iterator[str]:
     calls = sum(c.calls for c in consumers)
     if calls:
         subpartitions, read = (sum(map(of, consumers)) for of in (_subpartitions, _bytes))
@@ -110,12 +128,6 @@ def _notices(run: KeptRun) -> Iterator[str]:
             f"{subpartitions:,} subpartitions with rows were joined into {calls:,} calls of reduce, of "
             f"{size(read // calls)} on average"
         )
-    largest = _largest_group(run)
-    if largest is not None:
-        key = ", ".join(
-            f"{name}={'null' if value is None else value}" for name, value in largest.key.items()
-        )
-        yield f"the largest group has {count(largest.rows)} rows and {size(largest.bytes)} in memory: {key}"
 
 
 def _largest_group(run: KeptRun) -> GroupSize | None:
