@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# store_jars.sh STORE: print the folder with the jars of Hadoop's client of a store, s3a or gs, for the Hadoop of the
+# store_jars.sh STORE: print the folder with the jars of Hadoop's client of a store, s3a, gs or abfs, for the Hadoop of the
 # environment's PySpark. Maven downloads them once, into the user's cache.
 source "$(dirname "$0")/env.sh"
 

@@ -22,7 +22,7 @@ def filesystem(uri: str, spark: SparkSession | None = None) -> pafs.FileSystem:
     with its keys. docs/sources.md has a table of the settings.
 
     Args:
-        uri: a URI below ``s3a://bucket``, ``s3://bucket`` or ``gs://bucket``, or of a local file.
+        uri: a URI below ``s3a://``, ``s3://`` or ``gs://``, or of a local file.
         spark: the session; the active one if it is None.
 
     Raises:
@@ -30,6 +30,7 @@ def filesystem(uri: str, spark: SparkSession | None = None) -> pafs.FileSystem:
     """
     # Workers import headgate.spark, and need nothing that plans.
     from headgate.spark.plan.sources import session_of  # noqa: PLC0415
+    from headgate.spark.stores import abfs  # noqa: PLC0415
     from headgate.spark.stores.located import store_of  # noqa: PLC0415
 
     uri = checked_path("uri", uri)
@@ -44,4 +45,9 @@ def filesystem(uri: str, spark: SparkSession | None = None) -> pafs.FileSystem:
         parts = urlsplit(uri)
     except ValueError as error:
         raise refuse("uri", uri, "is no URI", 'a URI such as "s3a://bucket"') from error
+    if parts.scheme in abfs.CLASSES:
+        raise OptionError(
+            "pyarrow takes a folder that Hadoop has marked in Azure's storage for an empty file",
+            remedy="exchange(spark.read.parquet(uri), ...), which lists files by Spark",
+        )
     return store_of(session, parts)

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from headgate.spark.confs import context_confs
 from headgate.spark.slots import local_attempts
-from headgate.spark.stores import gs, s3a
+from headgate.spark.stores import abfs, gs, s3a
 from headgate.spark.stores.settings import Settings, refusal
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ def store_of(session: SparkSession, uri: SplitResult) -> pafs.FileSystem:
 
     if uri.scheme == "file" and not uri.netloc:
         return pafs.LocalFileSystem()
+    if uri.scheme in abfs.CLASSES:
+        return _abfs(session, uri)
     store = {"gs": _gs, "s3": _s3, "s3a": _s3}.get(uri.scheme)
     if store is None:
         scheme = f"{uri.scheme}://" if uri.scheme else "a path without a scheme"
@@ -87,7 +89,8 @@ def store_of(session: SparkSession, uri: SplitResult) -> pafs.FileSystem:
 
 def _path(uri: SplitResult) -> str:
     """Return the path of a file in pyarrow's file system."""
-    return f"{uri.netloc}{unquote(uri.path)}"
+    container = uri.netloc.partition("@")[0]
+    return f"{container}{unquote(uri.path)}"
 
 
 def _s3(session: SparkSession, uri: SplitResult) -> pafs.FileSystem:
@@ -139,6 +142,25 @@ def _gs(session: SparkSession, uri: SplitResult) -> pafs.FileSystem:
     return pafs.GcsFileSystem(**arguments)
 
 
+def _abfs(session: SparkSession, uri: SplitResult) -> pafs.FileSystem:
+    import pyarrow.fs as pafs  # noqa: PLC0415 - slow to import
+
+    container, _, host = uri.netloc.partition("@")
+    if not container or not host or ":" in uri.netloc or "@" in host:
+        raise refusal(
+            "the URI names no container and account, or has keys",
+            "abfss://container@account.dfs.core.windows.net, and the key as a setting",
+        )
+    arguments = _arguments(
+        session,
+        uri,
+        abfs.CLASSES[uri.scheme],
+        "org.apache.hadoop:hadoop-azure of Spark's version of Hadoop",
+        lambda settings: abfs.arguments(settings, host, is_safe=uri.scheme == "abfss"),
+    )
+    return pafs.AzureFileSystem(**arguments)
+
+
 def _arguments(
     session: SparkSession,
     uri: SplitResult,
@@ -174,7 +196,8 @@ def _arguments(
             f"start the session with spark.hadoop.fs.{uri.scheme}.impl={kind}",
             setting=f"fs.{uri.scheme}.impl={name}",
         )
-    if (base := str(store.getClass().getSuperclass().getName())) != _FILE_SYSTEM:
+    base = str(store.getClass().getSuperclass().getName())
+    if kind == gs.CLASS and base != _FILE_SYSTEM:
         raise refusal(
             f"Spark reads {uri.scheme} by an older version of {kind}, built on {base}",
             f"start the session with the package {package}",
