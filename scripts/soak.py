@@ -231,7 +231,7 @@ PARTS = (
     ),
     Part(
         "storage",
-        "streaming jobs with checkpoints in an object store, scans of S3 by workers and by Hadoop, a slow disk",
+        "streaming jobs with checkpoints in an object store, scans of three object stores by workers and by Hadoop, a slow disk",
         ("scripts/storage.sh", "tests/soak/storage"),
         4,
         (
@@ -239,7 +239,8 @@ PARTS = (
             "python/headgate/spark/plan/read_auto/*",
             "python/headgate/spark/stores/*",
             "python/headgate/stream/*",
-            "scripts/s3a_jars.sh",
+            "scripts/azurite.sh",
+            "scripts/store_jars.sh",
             "scripts/storage.sh",
             "tests/soak/storage/*",
         ),

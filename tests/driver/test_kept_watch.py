@@ -25,11 +25,12 @@ class Context:
     """An application, as far as the watch looks at it."""
 
     def __init__(self, **conf):
-        self._jsc = object()
-        self._conf = {"spark.driver.host": "127.0.0.1", **conf}
-
-    def getConf(self):  # noqa: N802 - Spark's name
-        return types.SimpleNamespace(getAll=self._conf.items)
+        confs = {"spark.driver.host": "127.0.0.1", **conf}
+        text = [f"({name},{value})" for name, value in confs.items()]
+        wrapped = types.SimpleNamespace(mkString=lambda separator: separator.join(text))
+        predef = types.SimpleNamespace(genericWrapArray=lambda _: wrapped)
+        self._jvm = types.SimpleNamespace(scala=types.SimpleNamespace(Predef=predef))
+        self._jsc = types.SimpleNamespace(getConf=lambda: types.SimpleNamespace(getAll=list))
 
 
 class Runs:

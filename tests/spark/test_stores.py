@@ -313,8 +313,6 @@ def test_a_session_without_the_package_of_hadoop_says_so(spark, caplog):
     ("uri", "reason"),
     [
         ("hdfs://name/folder", "do not read hdfs://"),
-        ("gs://bucket/folder", "do not read gs://"),
-        ("abfss://c@account.dfs.core.windows.net/folder", "do not read abfss://"),
         ("/folder", "a path without a scheme"),
         ("s3a://key:planted@bucket/folder", "names no bucket, or has keys"),
     ],

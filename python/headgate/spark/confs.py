@@ -28,7 +28,11 @@ def context_confs(context: SparkContext) -> dict[str, str]:
     confs = _of_context.get(context)
     if confs is None:
         keep_secrets_out()
-        confs = _of_context[context] = dict(context.getConf().getAll())
+        # `SparkConf.getAll` of PySpark has py4j log each value on its own, also those that are keys of a store.
+        pairs = context._jsc.getConf().getAll()  # noqa: SLF001 - no public way
+        text = context._jvm.scala.Predef.genericWrapArray(pairs).mkString(_SEPARATOR)  # noqa: SLF001
+        entries = (entry[1:-1].partition(",") for entry in str(text).split(_SEPARATOR))
+        confs = _of_context[context] = {name: value for name, _, value in entries}
     return confs
 
 

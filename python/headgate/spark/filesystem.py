@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def filesystem(uri: str, spark: SparkSession | None = None) -> pafs.FileSystem:
-    """Return pyarrow's file system of a URI, with the settings ``spark.hadoop.fs.s3a.*`` of a session.
+    """Return pyarrow's file system of a URI, with the settings ``spark.hadoop.fs.*`` of a session.
 
     Sources and sinks take it as ``filesystem=``, with paths without a scheme, such as ``"bucket/folder"``. It pickles
     with its keys. docs/sources.md has a table of the settings.
 
     Args:
-        uri: a URI below ``s3a://bucket`` or ``s3://bucket``, or of a local file.
+        uri: a URI below ``s3a://``, ``s3://`` or ``gs://``, or of a local file.
         spark: the session; the active one if it is None.
 
     Raises:
@@ -30,6 +30,7 @@ def filesystem(uri: str, spark: SparkSession | None = None) -> pafs.FileSystem:
     """
     # Workers import headgate.spark, and need nothing that plans.
     from headgate.spark.plan.sources import session_of  # noqa: PLC0415
+    from headgate.spark.stores import abfs  # noqa: PLC0415
     from headgate.spark.stores.located import store_of  # noqa: PLC0415
 
     uri = checked_path("uri", uri)
@@ -38,10 +39,15 @@ def filesystem(uri: str, spark: SparkSession | None = None) -> pafs.FileSystem:
         raise OptionError(
             "a client of Spark Connect does not see the settings of Hadoop",
             asked=f"filesystem({uri!r}, spark)",
-            remedy="make a pyarrow.fs.S3FileSystem with settings of your own",
+            remedy="make a file system of pyarrow.fs with settings of your own",
         )
     try:
         parts = urlsplit(uri)
     except ValueError as error:
         raise refuse("uri", uri, "is no URI", 'a URI such as "s3a://bucket"') from error
+    if parts.scheme in abfs.CLASSES:
+        raise OptionError(
+            "pyarrow takes a folder that Hadoop has marked in Azure's storage for an empty file",
+            remedy="exchange(spark.read.parquet(uri), ...), which lists files by Spark",
+        )
     return store_of(session, parts)

@@ -4,11 +4,10 @@ import json
 import os
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tests.kit.object_store import guarded
 from tests.kit.own_driver import drive
+from tests.soak.storage.side_by_side import READ, check, put, table
 
 #: Folder with the jars of hadoop-aws, which scripts/storage.sh downloads.
 JARS = os.environ.get("HEADGATE_TEST_S3A")
@@ -16,9 +15,6 @@ pytestmark = pytest.mark.skipif(
     JARS is None, reason="no jars of hadoop-aws: run scripts/storage.sh tests/soak/storage"
 )
 
-ROWS = 3000
-#: Names of files in each bucket; S3A and pyarrow encode them each in its own way.
-FILES = ("t/a.parquet", "t/b c+d%25.parquet", "t/Zürich=1.parquet")
 #: Bucket -> settings of its own, and the reason for which Spark reads it; none if the workers do.
 BUCKETS = {
     "with-keys": ({}, ""),
@@ -35,36 +31,7 @@ BUCKETS = {
     "newer-hadoop": ({"setting.of.tomorrow": "1"}, "fs.s3a.setting.of.tomorrow is set"),
 }
 
-BODY = """
-import datetime as dt, io
-from headgate.sink import FileSink
-from headgate.source import FileSource, read
-from headgate.spark import explain, filesystem, report, write
-
-logs = io.StringIO()
-handler = logging.StreamHandler(logs)
-logging.getLogger().addHandler(handler)
-logging.getLogger("headgate.spark").addHandler(handler)
-logging.getLogger().setLevel(logging.DEBUG)
-context.setLogLevel("INFO")
-
-def tagged(batches):
-    yield from batches
-
-def rows(df, how):
-    out = exchange(df, by="k", num_partitions=3, map=tagged, schema=df.schema, read=how)
-    return sorted(map(repr, out.collect()))
-
-found = {}
-for bucket in BUCKETS:
-    df = spark.read.parquet(f"s3a://{bucket}/t").where("id >= 100").select("k", "s", "id")
-    said.clear()
-    by_workers = rows(df, "auto")
-    (reader,) = [line for line in said if "read the input" in line or "reads the input" in line][:1]
-    out = exchange(df, by="k", num_partitions=3, map=tagged, schema=df.schema, read="auto")
-    shown = " ".join(str(explain(out)).split()) + out._jdf.queryExecution().toString()
-    found[bucket] = {"reader": reader, "rows": by_workers, "alike": by_workers == rows(df, "spark"), "explained": shown}
-
+MORE = """
 store = filesystem("s3a://with-keys", spark)
 sink = FileSink("with-keys/out", filesystem=store, mode="append")
 written = write(spark.read.parquet("s3a://with-keys/t"), sink)
@@ -85,19 +52,7 @@ tell(reported=reported, found=found, sums=sums, texts=texts, changed=changed, st
 
 
 @pytest.fixture(scope="module")
-def table():
-    ids = range(ROWS)
-    return pa.table(
-        {
-            "id": pa.array(ids, pa.int64()),
-            "k": pa.array([n % 17 for n in ids], pa.int32()),
-            "s": [None if n % 5 == 0 else f"row {n} Zürich" for n in ids],
-        }
-    )
-
-
-@pytest.fixture(scope="module")
-def driven(tmp_path_factory, table):
+def driven(tmp_path_factory):
     """The values that a driver has told, its log, and the secrets that no text may have."""
     folder = tmp_path_factory.mktemp("s3a")
     with guarded(folder) as store:
@@ -109,12 +64,7 @@ def driven(tmp_path_factory, table):
             "secret.key": store.keys.secret,
         }
         for bucket, (options, _) in BUCKETS.items():
-            store.filesystem.create_dir(bucket)
-            for number, name in enumerate(FILES):
-                part = table.slice(number * ROWS // len(FILES), ROWS // len(FILES))
-                pq.write_table(
-                    part, f"{bucket}/{name}", filesystem=store.filesystem, row_group_size=300
-                )
+            put(store.filesystem, bucket)
             conf |= {f"bucket.{bucket}.{name}": value for name, value in options.items()}
         temporary = {
             "access.key": store.temporary.access,
@@ -128,29 +78,20 @@ def driven(tmp_path_factory, table):
             patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
             options = {f"spark.hadoop.fs.s3a.{name}": value for name, value in conf.items()}
             jars = ",".join(map(str, sorted(Path(JARS).glob("*.jar"))))
-            body = f"BUCKETS = {[*BUCKETS]!r}\n{BODY}"
+            cases = {f"s3a://{bucket}": {} for bucket in BUCKETS}
+            body = f"CASES = {cases!r}\n{READ}\n{MORE}"
             outcome = drive(body, "local[2]", folder, **{**options, "spark.jars": jars})
         secrets = {store.keys.secret, store.temporary.secret, store.temporary.token}
         yield outcome, (folder / "driver.err").read_text(), secrets
 
 
 @pytest.mark.parametrize("bucket", BUCKETS)
-def test_workers_read_what_spark_reads(driven, table, bucket):
-    read, reason = driven[0]["found"][bucket], BUCKETS[bucket][1]
-    if reason:
-        assert "Spark reads the input" in read["reader"]
-        assert reason in read["reader"]
-        assert reason in read["explained"]
-    else:
-        assert "the workers read the input" in read["reader"], read["reader"]
-    assert read["alike"]
-    remaining = table.slice(100).select(["k", "s", "id"]).to_pylist()
-    expected = sorted(f"Row(k={row['k']}, s={row['s']!r}, id={row['id']})" for row in remaining)
-    assert read["rows"] == expected
+def test_workers_read_what_spark_reads(driven, bucket):
+    check(driven[0]["found"][f"s3a://{bucket}"], BUCKETS[bucket][1])
 
 
-def test_sources_and_sinks_take_the_file_system_of_the_session(driven, table):
-    total = sum(table["id"].to_pylist())
+def test_sources_and_sinks_take_the_file_system_of_the_session(driven):
+    total = sum(table()["id"].to_pylist())
     assert driven[0]["sums"] == [total, total]
 
 

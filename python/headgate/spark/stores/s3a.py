@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.spark.stores.settings import refusal
+from headgate.spark.stores.settings import endpoint, only_known, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +68,6 @@ _STORE_OF_KEYS: Final = (
     "fs.s3a.security.credential.provider.path",
 )
 _AWS_HOST: Final = re.compile(r"s3(?:\.([a-z0-9-]+))?\.amazonaws\.com")
-_HOST: Final = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:]+\])(?::\d+)?")
 #: Values of ``fs.s3a.endpoint.region`` that have S3A ask elsewhere.
 _ASKED_ELSEWHERE: Final = frozenset({"ec2", "external", "sdk"})
 #: The region in signatures for a store that has none.
@@ -160,38 +159,15 @@ def arguments(settings: Settings, bucket: str, environment: Environment) -> dict
                 "give the keys as fs.s3a.access.key and fs.s3a.secret.key, or by a role",
             )
     settings = settings.of_bucket(_PREFIX, bucket)
-    for name in settings.changed(_PREFIX):
-        short = name.removeprefix(_PREFIX)
-        if short not in {*_TURNED, *_HARMLESS, *_LIMITED} and not short.startswith(
-            _HARMLESS_GROUPS
-        ):
-            raise refusal(
-                f"{name} is set, and pyarrow's S3 file system has no such setting", f"unset {name}"
-            )
-    for short, harmless in _LIMITED.items():
-        name = f"{_PREFIX}{short}"
-        if (value := settings.get(name)).lower() not in harmless:
-            raise refusal(
-                f"{name} is {value}, which pyarrow's S3 file system cannot do",
-                f"unset {name}",
-                setting=f"{name}={value}",
-            )
+    only_known(settings, _PREFIX, {*_TURNED, *_HARMLESS}, _LIMITED, _HARMLESS_GROUPS)
     return {**_address(settings, environment), **_credentials(settings, environment)}
 
 
 def _address(settings: Settings, environment: Environment) -> dict[str, Any]:
     """Return endpoint, scheme, region and addressing."""
-    endpoint = settings.get("fs.s3a.endpoint").rstrip("/")
     region = settings.get("fs.s3a.endpoint.region")
-    scheme = "https" if settings.is_true("fs.s3a.connection.ssl.enabled", True) else "http"
-    before, separator, host = endpoint.rpartition("://")
-    if separator:
-        scheme = before.lower()
-    if scheme not in {"http", "https"} or (host and not _HOST.fullmatch(host)):
-        raise refusal(
-            "fs.s3a.endpoint is no host with a port",
-            'fs.s3a.endpoint="http://minio:9000"',
-        )
+    is_safe = settings.is_true("fs.s3a.connection.ssl.enabled", True)
+    scheme, host = endpoint(settings, "fs.s3a.endpoint", "https" if is_safe else "http")
     if region in _ASKED_ELSEWHERE:
         raise refusal(
             f"fs.s3a.endpoint.region is {region}, for which S3A asks elsewhere",

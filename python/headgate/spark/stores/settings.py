@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree as ET
@@ -10,11 +11,13 @@ from headgate.errors import OptionError
 from headgate.spark.py4j_logs import keep_secrets_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from typing import Self
 
 #: File with Hadoop's defaults, as Hadoop names the source of a setting.
 _DEFAULTS: Final = "core-default.xml"
+#: A host, with or without a port.
+HOST: Final = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:]+\])(?::\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,50 @@ class Settings:
             name: value for name, value in self.values.items() if not name.startswith(buckets)
         }
         return Settings({**general, **overrides}, self.defaults - overrides.keys())
+
+
+def only_known(
+    settings: Settings,
+    prefix: str,
+    any_value: Collection[str],
+    limited: Mapping[str, frozenset[str]],
+    groups: tuple[str, ...],
+) -> None:
+    """Refuse settings with a name that is not known, or with another value than those that change no byte.
+
+    Args:
+        settings: of a store.
+        prefix: beginning of the names, without which the others are given.
+        any_value: names that may have any value.
+        limited: name -> the values that it may have, in lower case.
+        groups: beginnings of names that may have any value.
+    """
+    for name in settings.changed(prefix):
+        short = name.removeprefix(prefix)
+        if short not in any_value and short not in limited and not short.startswith(groups):
+            raise refusal(f"{name} is set, and pyarrow has no such setting", f"unset {name}")
+    for short, harmless in limited.items():
+        name = f"{prefix}{short}"
+        if (value := settings.get(name)).lower() not in harmless:
+            raise refusal(
+                f"{name} is {value}, which pyarrow cannot do", f"unset {name}", f"{name}={value}"
+            )
+
+
+def endpoint(settings: Settings, name: str, scheme: str) -> tuple[str, str]:
+    """Return scheme and host, with its port, of a store's endpoint; no host if the setting is empty.
+
+    Args:
+        settings: of the store.
+        name: of the setting.
+        scheme: for an endpoint without one.
+    """
+    before, separator, host = settings.get(name).rstrip("/").rpartition("://")
+    if separator:
+        scheme = before.lower()
+    if scheme not in {"http", "https"} or (host and not HOST.fullmatch(host)):
+        raise refusal(f"{name} is no host with a port", f'{name}="http://host:9000"')
+    return scheme, host
 
 
 def refusal(summary: str, remedy: str, setting: str = "") -> OptionError:
