@@ -12,6 +12,8 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -35,21 +37,20 @@ def main() -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # Workers get the functions with the plan, also where they could import them.
     cloudpickle.register_pickle_by_value(pipeline_functions)
-    with_session = {"spark": on_spark, "comet": on_spark, "sail": on_sail}[given["session"]]
-    spark = with_session(given)
-    answer({"ready": spark.version})
-    for line in sys.stdin:
-        order = json.loads(line)
-        answer(carried_out(spark, given["folder"], order))
-    spark.stop()
+    session = on_sail if given["session"] == "sail" else on_spark
+    with session(given) as spark:
+        answer({"ready": spark.version})
+        for line in sys.stdin:
+            answer(carried_out(spark, given["folder"], json.loads(line)))
 
 
 def answer(found: dict[str, Any]) -> None:
     print("ANSWER " + json.dumps(found), flush=True)
 
 
-def on_spark(given: dict[str, Any]) -> SparkSession:
-    """Return a session of Spark, with Comet if a jar is given."""
+@contextmanager
+def on_spark(given: dict[str, Any]) -> Iterator[SparkSession]:
+    """Yield a session of Spark, with Comet if a jar is given."""
     builder = SparkSession.builder.appName("headgate bench").master(f"local[{SLOTS}]")
     builder = builder.config("spark.driver.memory", "3g").config("spark.log.level", "ERROR")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
@@ -58,17 +59,23 @@ def on_spark(given: dict[str, Any]) -> SparkSession:
         builder = builder.config("spark.jars", jar).config("spark.driver.extraClassPath", jar)
         for name, value in COMET.items():
             builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    yield spark
+    spark.stop()
 
 
-def on_sail(given: dict[str, Any]) -> SparkSession:
-    """Return a session of a Sail server in this process, with as many threads as the machine has cores."""
+@contextmanager
+def on_sail(_given: dict[str, Any]) -> Iterator[SparkSession]:
+    """Yield a session of a Sail server in this process, with as many threads as the machine has cores."""
     from pysail.spark import SparkConnectServer
 
+    # The server stops once nothing refers to it.
     server = SparkConnectServer(ip="127.0.0.1", port=0)
     server.start(background=True)
     host, port = server.listening_address
-    return SparkSession.builder.remote(f"sc://{host}:{port}").getOrCreate()
+    spark = SparkSession.builder.remote(f"sc://{host}:{port}").getOrCreate()
+    yield spark
+    spark.stop()
 
 
 def carried_out(spark: SparkSession, folder: str, order: dict[str, Any]) -> dict[str, Any]:

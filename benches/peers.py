@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -193,7 +193,9 @@ def started(name: str, folder: Path) -> Iterator[Peer]:
     try:
         yield Peer(process)
         process.stdin.close()
-        process.wait(60)
+        # Sail's server may wait for ever for its clients.
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(20)
     finally:
         process.kill()
         process.wait()
