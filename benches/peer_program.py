@@ -1,9 +1,9 @@
 """One Spark session in a process and an environment of its own, for the bench ``peers``; it answers orders line by line.
 
 Its argument is JSON: which session, the folder of lineitem's Parquet files, and the jar of Comet. An order is a
-line of JSON on stdin: ``do``, ``headgate`` (True, or False for the program's own way), ``sides`` of the shuffle
-with Python, and ``path`` if the rows are to be written there. An answer is a line on stdout that starts with
-``ANSWER``.
+line of JSON on stdin: ``headgate`` (True, or False for the session's own way), ``sides`` of the shuffle with
+Python, and ``path`` if the rows are to be written there; else the job is timed. An answer is a line on stdout that
+starts with ``ANSWER``.
 """
 
 from __future__ import annotations
