@@ -46,7 +46,7 @@ ONLY = ("pipeline_sail", "pipeline_comet", "under_comet")
 
 
 @dataclass(frozen=True)
-class Way:
+class Job:
     """How a contestant gets its answer.
 
     Attributes:
@@ -62,17 +62,17 @@ class Way:
 
 #: Part -> its ways by contestant, and its ratios. The contestant "headgate" of the first is the bench ``pipeline``'s.
 WAYS = {
-    "pipeline_sail": {"sail": Way("sail", headgate=False)},
+    "pipeline_sail": {"sail": Job("sail", headgate=False)},
     "pipeline_comet": {
-        "headgate": Way("spark", headgate=True),
-        "comet": Way("comet", headgate=False),
-        "pyspark": Way("spark", headgate=False),
+        "headgate": Job("spark", headgate=True),
+        "comet": Job("comet", headgate=False),
+        "pyspark": Job("spark", headgate=False),
     },
     "under_comet": {
-        "headgate": Way("comet", headgate=True),
-        "comet": Way("comet", headgate=False),
-        "headgate, one side": Way("comet", headgate=True, sides=1),
-        "comet, one side": Way("comet", headgate=False, sides=1),
+        "headgate": Job("comet", headgate=True),
+        "comet": Job("comet", headgate=False),
+        "headgate, one side": Job("comet", headgate=True, sides=1),
+        "comet, one side": Job("comet", headgate=False, sides=1),
     },
 }
 RATIOS = {
@@ -99,17 +99,17 @@ class Peer:
         self._process = process
         self.version = self._answer()["ready"]
 
-    def seconds(self, way: Way) -> float:
+    def seconds(self, way: Job) -> float:
         return self._ask(way)["seconds"]
 
-    def rows(self, way: Way) -> pa.Table:
+    def rows(self, way: Job) -> pa.Table:
         with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
             path = Path(folder) / "rows"
             self._ask(way, path=str(path))
             with pa.OSFile(str(path)) as file:
                 return pa.ipc.open_file(file).read_all()
 
-    def _ask(self, way: Way, **more: str) -> dict:
+    def _ask(self, way: Job, **more: str) -> dict:
         order = {"headgate": way.headgate, "sides": way.sides, **more}
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()

@@ -21,24 +21,23 @@ def batch(schema):
 
 
 def test_times_get_the_zone_also_inside_and_stay_the_same_moments():
-    utc, want = schema("UTC", pa.string()), schema("America/Los_Angeles", pa.string())
-    given = batch(utc)
-    for found in in_zone([given, given], want):
-        assert found.schema == want
-        assert found.cast(utc).equals(given)
+    utc, want = batch(schema("UTC", pa.string())), schema("America/Los_Angeles", pa.string())
+    for labelled in in_zone([utc, utc], want):
+        assert labelled.schema == want
+        assert labelled.cast(utc.schema).equals(utc)
 
 
 def test_other_types_stay_as_spark_gives_them():
-    given = batch(schema("UTC", pa.large_string()))
-    (found,) = in_zone([given], schema("Europe/Berlin", pa.string()))
-    assert found.schema == schema("Europe/Berlin", pa.large_string())
-    assert found["text"].equals(given["text"])
+    utc = batch(schema("UTC", pa.large_string()))
+    (labelled,) = in_zone([utc], schema("Europe/Berlin", pa.string()))
+    assert labelled.schema == schema("Europe/Berlin", pa.large_string())
+    assert labelled["text"].equals(utc["text"])
 
 
 def test_a_batch_that_has_the_zone_is_passed_on():
     mine = batch(schema("UTC", pa.string()))
     others = batch(schema("Europe/Berlin", pa.string()))
-    found = list(in_zone([mine, others, mine], mine.schema))
-    assert found[0] is mine
-    assert found[2] is mine
-    assert found[1].schema == mine.schema
+    labelled = list(in_zone([mine, others, mine], mine.schema))
+    assert labelled[0] is mine
+    assert labelled[2] is mine
+    assert labelled[1].schema == mine.schema

@@ -4,7 +4,6 @@ import datetime as dt
 import os
 import sys
 from decimal import Decimal
-from itertools import product
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,6 +26,7 @@ pytestmark = pytest.mark.skipif(
     JAR is None, reason="no jar of Comet: run scripts/comet.sh tests/soak/comet"
 )
 
+FEEDS_PYTHON = "spark.comet.exec.pyarrowUDF.enabled"
 ROWS = 3000
 KEYS = 17
 #: A zone that is not UTC, by which Comet labels the times of its batches.
@@ -40,19 +40,27 @@ def comet(tmp_path_factory):
     """A session with Comet."""
     folder = tmp_path_factory.mktemp("comet")
     builder = sessions.builder(MASTER, "headgate on Comet", folder)
-    given = {
+    settings = {
         **COMET,
         "spark.memory.offHeap.size": "512m",
         "spark.driver.extraClassPath": JAR,
         "spark.executor.extraClassPath": JAR,
         "spark.sql.session.timeZone": ZONE,
     }
-    for name, value in given.items():
+    for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(params=["the workers", "Comet"])
+def reader(request, comet):
+    """Who reads the files by default."""
+    comet.conf.set(FEEDS_PYTHON, str(request.param == "Comet").lower())
+    yield
+    comet.conf.set(FEEDS_PYTHON, "true")
 
 
 def number_rows():
@@ -120,22 +128,21 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("names", FUNCTIONS.values(), ids=FUNCTIONS)
-@pytest.mark.parametrize(
-    ("read", "mode"), list(product(("auto", "spark"), ("auto", "kept", "spark")))
-)
-def test_rows_and_their_places_are_those_of_spark(comet, files, read, mode, names):
+@pytest.mark.parametrize("mode", ["auto", "kept", "spark"])
+@pytest.mark.usefixtures("reader")
+def test_rows_and_their_places_are_those_of_spark(comet, files, mode, names):
     df = comet.read.parquet(files)
-    given = dict.fromkeys(names, same) | ({"schema": df.schema} if names else {})
-    out = exchange(df, by="k", num_partitions=4, read=read, mode=mode, **given)
+    options = dict.fromkeys(names, same) | ({"schema": df.schema} if names else {})
+    out = exchange(df, by="k", num_partitions=4, mode=mode, **options)
     assert as_python(out.toArrow()) == EXPECTED
     assert places(out) == places_by_spark(comet, files)
 
 
 def places(df):
     """Return the partition of each key."""
-    found = df.selectExpr("k", "spark_partition_id() AS place").distinct().collect()
-    assert len(found) == KEYS
-    return dict(map(tuple, found))
+    rows = df.selectExpr("k", "spark_partition_id() AS place").distinct().collect()
+    assert len(rows) == KEYS
+    return dict(map(tuple, rows))
 
 
 def places_by_spark(session, files):
@@ -157,12 +164,18 @@ def test_a_producer_gets_the_batches_of_comets_scan(comet, files):
     assert "ColumnarToRow" not in producers
 
 
-def test_the_workers_read_what_comet_could(comet, files):
+def test_comet_reads_if_it_feeds_python_and_the_workers_else(comet, files):
     df = comet.read.parquet(files).where("id >= 100").select("id", "k")
-    out = exchange(df, by="k", map=same, schema=df.schema)
-    assert sorted(row.id for row in out.collect()) == list(range(100, ROWS))
-    assert "CometNativeScan" not in plan_of(out)
-    assert "read by the workers" in " ".join(str(explain(out)).split())
+    for feeds in (True, False):
+        comet.conf.set(FEEDS_PYTHON, str(feeds).lower())
+        try:
+            out = exchange(df, by="k", map=same, schema=df.schema)
+            explained = " ".join(str(explain(out)).split())
+            assert sorted(row.id for row in out.collect()) == list(range(100, ROWS))
+        finally:
+            comet.conf.set(FEEDS_PYTHON, "true")
+        assert ("CometNativeScan" in plan_of(out)) == feeds
+        assert ("Comet reads it" in explained) == feeds
 
 
 def of_types(batches):
@@ -172,26 +185,26 @@ def of_types(batches):
 
 
 @pytest.mark.parametrize("role", ["map", "reduce"])
-@pytest.mark.parametrize(("read", "mode"), list(product(("auto", "spark"), ("kept", "spark"))))
-def test_functions_get_times_in_the_zone_of_the_session(comet, files, read, mode, role):
+@pytest.mark.parametrize("mode", ["kept", "spark"])
+@pytest.mark.usefixtures("reader")
+def test_functions_get_times_in_the_zone_of_the_session(comet, files, mode, role):
     df = comet.read.parquet(files).select("k", "at", "place")
-    given = {role: of_types, "schema": "k long, types string"}
-    found = exchange(df, by="k", read=read, mode=mode, **given).collect()
+    options = {role: of_types, "schema": "k long, types string"}
+    rows = exchange(df, by="k", mode=mode, **options).collect()
     time = pa.timestamp("us", tz=ZONE)
-    assert {row["types"] for row in found} == {
+    assert {row["types"] for row in rows} == {
         str([time, pa.struct({"x": pa.float64(), "at": time})])
     }
 
 
+@pytest.mark.usefixtures("reader")
 def test_a_chain_that_ends_in_files(comet, files, tmp_path):
     df = comet.read.parquet(files)
-    for read in ("auto", "spark"):
-        first = exchange(df, by="k", map=same, schema=df.schema, read=read)
-        second = exchange(first.where("id % 2 = 0"), by="id", reduce=same, schema=df.schema)
-        folder = tmp_path / read
-        write(second, FileSink(str(folder), format="parquet"))
-        found = pq.read_table(folder)
-        assert sorted(found["id"].to_pylist()) == list(range(0, ROWS, 2))
+    first = exchange(df, by="k", map=same, schema=df.schema)
+    second = exchange(first.where("id % 2 = 0"), by="id", reduce=same, schema=df.schema)
+    write(second, FileSink(str(tmp_path / "rows"), format="parquet"))
+    table = pq.read_table(tmp_path / "rows")
+    assert sorted(table["id"].to_pylist()) == list(range(0, ROWS, 2))
 
 
 def joined(rows, others):
@@ -204,13 +217,13 @@ def joined(rows, others):
 
 
 @pytest.mark.parametrize("is_broadcast", [True, False])
-@pytest.mark.parametrize("read", ["auto", "spark"])
-def test_two_inputs(comet, files, read, is_broadcast):
+@pytest.mark.usefixtures("reader")
+def test_two_inputs(comet, files, is_broadcast):
     df = comet.read.parquet(files).select("id", "k")
     small = comet.range(KEYS).selectExpr("id AS k", "concat('n', id) AS name")
     other = Input(small, broadcast=True) if is_broadcast else small
     by = {} if is_broadcast else {"by": "k"}
-    out = exchange([df, other], **by, reduce=joined, schema="id long, name string", read=read)
+    out = exchange([df, other], **by, reduce=joined, schema="id long, name string")
     assert sorted(map(tuple, out.collect())) == [(n, f"n{n % KEYS}") for n in range(ROWS)]
 
 
