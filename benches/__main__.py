@@ -29,6 +29,7 @@ NAMES = (
     "jobs",
     "iterate",
     "pipeline",
+    "peers",
     "chain",
     "chain_plan",
     "straggler",

@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benches import cookbook, harness, job_functions
+from benches import cookbook, environments, harness, job_functions
 from benches.cookbook import Table
 from benches.spark import saving, session
 from moto.server import ThreadedMotoServer
@@ -146,11 +146,10 @@ class Data:
         self._spark, self._scale = spark, scale
 
     def of(self, name: str) -> DataFrame:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         made = getattr(self, name)()
         # With the columns, as another version of this bench may have written a table of that name.
         label = "-".join([name, *made.columns, f"{self._scale:g}"])
-        folder = cache / "headgate" / "jobs" / label
+        folder = environments.cache() / "jobs" / label
         by = [FOLDERS[name]] if name in FOLDERS else []
         if name in STORED:
             made.write.mode("overwrite").parquet(f"s3a://{BUCKET}/{name}")

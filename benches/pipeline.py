@@ -15,15 +15,14 @@ data once; the cache folder keeps it.
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
-from benches import harness, tpch
+from benches import harness, pipeline_functions, tpch
+from benches.pipeline_functions import COLUMNS, MAPPED, exact, revenue, totals
 from benches.spark import saving, session
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
@@ -32,8 +31,6 @@ from headgate.source import FileSource
 from headgate.spark import exchange, last_stats
 
 SLOTS = 4
-COLUMNS = ["l_suppkey", "l_extendedprice", "l_discount", "l_shipdate"]
-MAPPED = "supplier long, month int, revenue double"
 #: Bytes of a mapped row, which all contestants but the databases move between workers.
 ROW_BYTES = 20
 QUESTION = """
@@ -47,7 +44,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = harness.arguments(__doc__)
     options = parser.parse_args(arguments)
     folder = tpch.lineitem(0.01 if options.quick else 1, parts=7)
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    cloudpickle.register_pickle_by_value(pipeline_functions)
     spark = session(f"local[{SLOTS}]")
     try:
         plans = {
@@ -55,7 +52,8 @@ def main(arguments: Sequence[str]) -> None:
             "mapInArrow": lambda: by_repartition(spark, folder),
             "spark sql": lambda: by_sql(spark, folder),
         }
-        rows = check(plans, folder)
+        check(plans, folder)
+        rows = rows_of(folder)
         harness.compare(
             "pipeline",
             f"TPC-H lineitem, {rows:,} rows in 7 files: revenue by supplier and month, local[4]",
@@ -72,34 +70,6 @@ def main(arguments: Sequence[str]) -> None:
         print(f"  {last_stats()}")
     finally:
         spark.stop()
-
-
-def revenue(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Map: supplier, month and revenue of each row."""
-    for batch in batches:
-        price = batch["l_extendedprice"].cast(pa.float64())
-        discount = batch["l_discount"].cast(pa.float64())
-        date = batch["l_shipdate"]
-        month = pc.add(pc.multiply(pc.year(date), 100), pc.month(date)).cast(pa.int32())
-        yield pa.record_batch(
-            [batch["l_suppkey"], month, pc.multiply(price, pc.subtract(1.0, discount))],
-            names=["supplier", "month", "revenue"],
-        )
-
-
-def totals(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Reduce: the revenue of each supplier and month; this partition has all rows of its suppliers."""
-    found = list(batches)
-    if not found:
-        return
-    sums = pa.Table.from_batches(found).group_by(["supplier", "month"], use_threads=False)
-    grouped = sums.aggregate([("revenue", "sum")])
-    names = ["supplier", "month", "revenue"]
-    yield from (
-        grouped.rename_columns([name.removesuffix("_sum") for name in grouped.column_names])
-        .select(names)
-        .to_batches()
-    )
 
 
 def by_headgate(spark: SparkSession, folder: Path) -> DataFrame:
@@ -133,8 +103,8 @@ def by_duckdb(folder: Path) -> tuple[float, pa.Table]:
     return time.perf_counter() - started, table
 
 
-def check(plans: dict[str, Callable[[], DataFrame]], folder: Path) -> int:
-    """Compare all answers with Spark SQL's; return the rows of the input."""
+def check(plans: dict[str, Callable[[], DataFrame]], folder: Path) -> None:
+    """Compare all answers with Spark SQL's."""
     answers = {name: exact(plan().toArrow()) for name, plan in plans.items()}
     answers["duckdb"] = exact(by_duckdb(folder)[1])
     expected = answers["spark sql"]
@@ -142,14 +112,10 @@ def check(plans: dict[str, Callable[[], DataFrame]], folder: Path) -> int:
         if not found.equals(expected):
             raise SystemExit(f"{name} gives another answer than Spark SQL")
     print(f"all {len(answers)} answers agree to 1/100 of a cent in {expected.num_rows:,} groups")
+
+
+def rows_of(folder: Path) -> int:
+    """Return the number of rows of the table."""
     with duckdb.connect() as connection:
         counted = connection.execute(f"SELECT count(*) FROM '{folder}/*.parquet'").fetchone()
     return int(counted[0])
-
-
-def exact(table: pa.Table) -> pa.Table:
-    """Return supplier, month and revenue, sorted; revenue in units of 1/10,000, which makes it whole."""
-    revenue = pc.round(pc.multiply(table["revenue"].cast(pa.float64()), 1e4)).cast(pa.int64())
-    columns = [table["supplier"].cast(pa.int64()), table["month"].cast(pa.int64()), revenue]
-    plain = pa.table(columns, names=["supplier", "month", "revenue"])
-    return plain.sort_by([("supplier", "ascending"), ("month", "ascending")]).combine_chunks()

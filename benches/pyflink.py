@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benches import flink_cluster
+from benches import environments, flink_cluster
+from benches.environments import PeerError, end
 
 MODES = ("process", "thread")
 #: PyFlink and those of its packages on which the figures depend, as they work together on Python 3.11.
@@ -38,11 +37,10 @@ PACKAGES = (
     "pyarrow==16.1.0",
     "setuptools<81",
 )
-PYTHON = "python3.11"
 PROGRAM = Path(__file__).with_name("pyflink_stream.py")
 ENDS = Path(__file__).parent / "flink" / "StreamEnds.java"
-#: Time limits in seconds, for the installation and for a job.
-INSTALL, JOB = 1200, 900
+#: Time limit in seconds of a job.
+JOB = 900
 #: In both tuned settings. The state of every key fits the cache of the Python workers.
 TUNED = {
     "pipeline.object-reuse": "true",
@@ -72,39 +70,13 @@ SETTINGS = {
 }
 
 
-class PyFlinkError(RuntimeError):
-    """PyFlink cannot be had, or a job of it failed or gave wrong counts."""
-
-
 def environment() -> Path:
-    """Return the Python of PyFlink's own environment, in the cache folder; install it on first use.
+    """Return the Python of PyFlink's own environment.
 
     Raises:
-        PyFlinkError: if there is no Python 3.11, or a package cannot be installed.
+        PeerError: It cannot be had.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "headgate" / "pyflink"
-    python, stamp = folder / "bin" / "python", folder / "packages"
-    wanted = "\n".join(PACKAGES)
-    if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
-        return python
-    base = sys.executable if sys.version_info[:2] == (3, 11) else shutil.which(PYTHON)
-    if base is None:
-        raise PyFlinkError(f"PyFlink's environment needs Python 3.11, and there is no {PYTHON}")
-    print(f"installing {PACKAGES[0]} in {folder}", file=sys.stderr)
-    install = [str(python), "-m", "pip", "install", "-q", *PACKAGES]
-    for command in ([base, "-m", "venv", "--clear", str(folder)], install):
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=INSTALL
-            )
-        except subprocess.TimeoutExpired as error:
-            raise PyFlinkError(f"not done after {INSTALL} s: {' '.join(command)}") from error
-        if done.returncode:
-            raise PyFlinkError(f"failed: {' '.join(command)}\n{_end(done.stderr)}")
-    # Written last, so that a broken installation is not taken for a whole one.
-    stamp.write_text(wanted, encoding="utf-8")
-    return python
+    return environments.environment("pyflink", PACKAGES)
 
 
 def measure(
@@ -143,7 +115,7 @@ def measure(
         - ``versions``: Python and packages
 
     Raises:
-        PyFlinkError: if PyFlink cannot be had, the job fails, it ran in another mode, or records are missing.
+        PeerError: if PyFlink cannot be had, the job fails, it ran in another mode, or records are missing.
         ValueError: if there is no such mode.
     """
     if mode not in MODES:
@@ -200,9 +172,9 @@ def _answer(
             command, capture_output=True, text=True, check=False, timeout=JOB, env=variables
         )
     except subprocess.TimeoutExpired as error:
-        raise PyFlinkError(f"the job is not done after {JOB} s\n{cluster.logs()}") from error
+        raise PeerError(f"the job is not done after {JOB} s\n{cluster.logs()}") from error
     if done.returncode:
-        raise PyFlinkError(f"the job failed\n{_end(done.stderr)}\n{cluster.logs()}")
+        raise PeerError(f"the job failed\n{end(done.stderr)}\n{cluster.logs()}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -211,11 +183,11 @@ def _check(
 ) -> None:
     counts = (answer["rows"], answer["total"])
     if counts != (order["records"],) * 2:
-        raise PyFlinkError(f"rows and sum of counts {counts} of {order['records']} records")
+        raise PeerError(f"rows and sum of counts {counts} of {order['records']} records")
     # Flink falls back to process mode without an error.
     right = workers == managers if order["mode"] == "thread" else not workers & managers
     if not right or len(workers) != order["parallelism"]:
-        raise PyFlinkError(
+        raise PeerError(
             f"not in {order['mode']} mode: Python ran in {workers}, TaskManagers are {managers}"
         )
 
@@ -223,7 +195,3 @@ def _check(
 def _packages(python: Path) -> Path:
     folders: Iterator[Path] = (python.parent.parent / "lib").glob("python3.*/site-packages")
     return next(folders)
-
-
-def _end(text: str) -> str:
-    return "\n".join(text.splitlines()[-20:])

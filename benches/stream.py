@@ -29,7 +29,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from benches import harness, pyflink
+from benches import environments, harness, pyflink
 from benches.stream_jobs import (
     COUNTED,
     KEYS,
@@ -121,7 +121,7 @@ def throughput(folder: Path, turns: int, *, quick: bool) -> None:
     contestants: dict[str, Callable[[], float]] = {"headgate": partial(run_all, folder, rows)}
     try:
         pyflink.environment()
-    except pyflink.PyFlinkError as error:
+    except environments.PeerError as error:
         print(f"no comparison with PyFlink: {error}")
         theirs = {}
     for (mode, records), subtasks in product(theirs.items(), SUBTASKS):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from benches import environments
 
 
 def lineitem(scale: float, parts: int) -> Path:
@@ -17,7 +18,7 @@ def lineitem(scale: float, parts: int) -> Path:
         scale: 1 is 6,001,215 rows.
         parts: number of files.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate" / "tpch"
+    cache = environments.cache() / "tpch"
     folder = cache / f"scale-{scale:g}-in-{parts}"
     if not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)

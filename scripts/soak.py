@@ -210,6 +210,19 @@ PARTS = (
         (*SPARK, "scripts/oldest_spark.*"),
     ),
     Part(
+        "comet",
+        "exchanges on Spark with Comet, which reads and shuffles otherwise; the bench beside it and beside Sail",
+        ("scripts/comet.sh", "tests/soak/comet"),
+        5,
+        (
+            "benches/peer*.py",
+            "python/headgate/spark/plan/*",
+            "python/headgate/spark/tasks/*",
+            "scripts/comet*",
+            "tests/soak/comet/*",
+        ),
+    ),
+    Part(
         "chaos",
         "exchanges with one random fault each",
         pytest("tests/soak/chaos"),

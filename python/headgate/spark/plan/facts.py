@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from headgate.spark.plan.sizes import AutoPartitions, Measured
 
 _CHECKSUM: Final = "spark.sql.shuffle.orderIndependentChecksum"
+#: Values of ``spark.shuffle.manager`` for the shuffle that is a part of Spark.
+_OWN_MANAGERS: Final = {
+    *("sort", "tungsten-sort"),
+    "org.apache.spark.shuffle.sort.SortShuffleManager",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +279,12 @@ def placement(by: Any) -> Placement:
 
 def _compares_rows(session: SparkSession) -> bool:
     major, minor = session.version.split(".")[:2]
-    return (int(major), int(minor)) >= (4, 1) and all(
+    if (int(major), int(minor)) < (4, 1):
+        return False
+    # Those of others, such as Comet's, compute no such checksums.
+    if session.conf.get("spark.shuffle.manager", "sort") not in _OWN_MANAGERS:
+        return False
+    return all(
         session.conf.get(f"{_CHECKSUM}.{name}", "true") == "true"
         for name in ("enabled", "enableFullRetryOnMismatch")
     )

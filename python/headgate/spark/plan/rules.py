@@ -34,7 +34,8 @@ _INLINE: Final = (
 )
 _BY_ORDER: Final = (
     "by may place rows by their order, which may differ if an executor is lost, and Spark "
-    "would not notice: that takes Spark 4.1 and its spark.sql.shuffle.orderIndependentChecksum"
+    "would not notice: that takes Spark 4.1, its spark.sql.shuffle.orderIndependentChecksum, and its "
+    "own spark.shuffle.manager"
 )
 
 

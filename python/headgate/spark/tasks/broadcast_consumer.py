@@ -16,6 +16,7 @@ from headgate.spark.tasks.notice import tell_start
 from headgate.spark.tasks.report import run_of
 from headgate.spark.tasks.timing import yielded
 from headgate.spark.tasks.user_function import Source, apply
+from headgate.spark.tasks.zones import in_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -90,8 +91,10 @@ def _rows_that_stay(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the task's own partition, as ``map`` makes them."""
     rows = (batch.select(range(batch.num_columns - 1)) for batch in batches)
-    read: AbstractContextManager[Iterable[pa.RecordBatch]] = nullcontext(rows)
-    if task.source is not None:
+    read: AbstractContextManager[Iterable[pa.RecordBatch]]
+    if task.source is None:
+        read = nullcontext(in_zone(rows, task.input_schema))
+    else:
         read = closing(task.source.records(numbers_in(rows)))
     with read as records:
         if task.map is None and task.source is None:

@@ -10,6 +10,7 @@ from headgate.spark.ddl_cast import DdlCast
 from headgate.spark.tasks.combining import combined
 from headgate.spark.tasks.identity import numbers_in
 from headgate.spark.tasks.user_function import Source, apply
+from headgate.spark.tasks.zones import in_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -50,6 +51,8 @@ def run(task: FunctionTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     """Yield what the function returns for the batches, cast to the schema."""
     if task.source is not None:
         batches = task.source.records(numbers_in(batches))
+    else:
+        batches = in_zone(batches, task.input)
     if task.batch_bytes:
         batches = joined(batches, task.batch_bytes)
     source = Source(batches, task.input, lambda _: None)

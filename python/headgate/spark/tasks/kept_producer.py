@@ -25,6 +25,7 @@ from headgate.spark.tasks.selector import selector_of
 from headgate.spark.tasks.start_host import ensure
 from headgate.spark.tasks.timing import EMIT, FUNCTION, Clock
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply
+from headgate.spark.tasks.zones import in_zone
 from headgate.writer import WriterStats
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
         numbers = numbers_in(batches)
         splits = task.source.splits_of(numbers)
         read = closing(task.source.records(numbers))
+    elif not task.follows:
+        read = nullcontext(in_zone(batches, task.input_schema))
     with read as rows:
         partition = keep(task, me, _mapped(task, rows, clock, merged), clock, splits, merged=merged)
     if partition.subpartitions:

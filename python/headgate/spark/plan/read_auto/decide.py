@@ -46,6 +46,9 @@ _WORKERS_READ: Final = "exchange by %s: the workers read the input, %s"
 _NO_PLAN: Final = "a client of Spark Connect does not see its plan"
 _NO_FUNCTION: Final = "no function gets its rows"
 _COMPUTED: Final = "Spark computes its keys"
+#: Conf by which ``mapInArrow`` gets Comet's batches without a row in the JVM.
+_COMET_FEEDS_PYTHON: Final = "spark.comet.exec.pyarrowUDF.enabled"
+_COMET_SCANS: Final = ("CometNativeScan ", "CometScan ")
 #: Nodes that may be above the files in a plan that is only a scan.
 _ABOVE_FILES: Final = {"Project", "Filter", "SubqueryAlias", "View"}
 
@@ -109,6 +112,7 @@ def _source_of(df: DataFrame) -> FileSource:
     session = df.sparkSession
     analyzed: Any = df._jdf.queryExecution().analyzed()  # noqa: SLF001 - no public way
     _refuse_early(analyzed)
+    _leave_to_comet(df)
     sql: Any = session._jvm.org.apache.spark.sql  # type: ignore[union-attr]  # noqa: SLF001
     # Spark looks for cached rows once per plan, and the caller may have cached it since.
     dataset = sql.classic.Dataset.ofRows(session._jsparkSession, analyzed)  # noqa: SLF001
@@ -151,6 +155,21 @@ def _source_of(df: DataFrame) -> FileSource:
         if not have.type.equals(want.type):
             raise Unsure(f"its column {want.name!r} is {want.type}, and would be {have.type}")
     return source
+
+
+def _leave_to_comet(df: DataFrame) -> None:
+    """Refuse a scan that Comet does, if it gives its batches to Python: they are there sooner than by the workers.
+
+    Raises:
+        Unsure: It is one.
+    """
+    if df.sparkSession.conf.get(_COMET_FEEDS_PYTHON, "false") != "true":
+        return
+    plan = str(df._jdf.queryExecution().executedPlan().toString())  # noqa: SLF001 - no public way
+    if any(scan in plan for scan in _COMET_SCANS):
+        raise Unsure(
+            "Comet reads it, and gives Python its own batches", f"{_COMET_FEEDS_PYTHON}=false"
+        )
 
 
 def _refuse_early(plan: Any) -> None:
