@@ -1,12 +1,15 @@
 """An input that is broadcast is whole in each call of reduce, and the other one stays in its partitions."""
 
+import os
 import sys
 from collections import Counter
+from contextlib import suppress
 from random import Random
 
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
+from tests.kit.masters import in_executors
 from tests.kit.waiting import wait_until
 
 from headgate.errors import OptionError
@@ -198,6 +201,37 @@ class TestTheSizeDecides:
             assert mode(out) == "broadcast"
             expected = large.where("k < 100").selectExpr("k", "id", "concat('name ', k)")
             assert sorted(map(tuple, out.collect())) == sorted(map(tuple, expected.collect()))
+
+    @in_executors
+    def test_killed_workers_run_again_when_it_is_measured_sent_and_joined(
+        self, large, small, tmp_path
+    ):
+        called = tmp_path / "called"
+
+        def dies_once(step):
+            with suppress(FileExistsError):
+                (tmp_path / step).touch(exist_ok=False)
+                os.kill(os.getpid(), 9)
+
+        def sent(batches):
+            yield from batches
+            dies_once("sent" if called.exists() else "measured")
+
+        def late(large, small):
+            yield from joined(large, small)
+            dies_once("joined")
+
+        small = Input(small, map=sent, broadcast="auto")
+        out = exchange([large, small], by="k", reduce=late, schema=JOINED)
+        called.touch()
+        expected = large.join(small.data, "k").select("k", "id", "name")
+        assert Counter(map(tuple, out.collect())) == Counter(map(tuple, expected.collect()))
+        assert {path.name for path in tmp_path.iterdir()} == {
+            "called",
+            "measured",
+            "sent",
+            "joined",
+        }
 
 
 def mode(out):

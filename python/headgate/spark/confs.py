@@ -30,7 +30,8 @@ def context_confs(context: SparkContext) -> dict[str, str]:
         keep_secrets_out()
         # `SparkConf.getAll` of PySpark has py4j log each value on its own, also those that are keys of a store.
         pairs = context._jsc.getConf().getAll()  # noqa: SLF001 - no public way
-        text = context._jvm.scala.Predef.genericWrapArray(pairs).mkString(_SEPARATOR)  # noqa: SLF001
+        jvm: Any = context._jvm  # noqa: SLF001 - no public way
+        text = jvm.scala.Predef.genericWrapArray(pairs).mkString(_SEPARATOR)
         entries = (entry[1:-1].partition(",") for entry in str(text).split(_SEPARATOR))
         confs = _of_context[context] = {name: value for name, _, value in entries}
     return confs

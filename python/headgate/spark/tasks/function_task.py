@@ -13,7 +13,7 @@ from headgate.spark.tasks.user_function import Source, apply
 from headgate.spark.tasks.zones import in_zone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable
 
     import pyarrow as pa
 
@@ -47,7 +47,7 @@ class FunctionTask:
     combine: BatchFunction | None = None
 
 
-def run(task: FunctionTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run(task: FunctionTask, batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
     """Yield what the function returns for the batches, cast to the schema."""
     if task.source is not None:
         batches = task.source.records(numbers_in(batches))
