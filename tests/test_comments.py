@@ -7,7 +7,7 @@ from tests.test_architecture import FOLDERS, sources
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Comments that still open so. The number only falls.
-BUDGET = 46
+BUDGET = 42
 #: The marks of comments, by the end of a file's name. Docstrings have their own.
 MARKS = {".py": "#:?", ".pyi": "#:?", ".rs": "//[/!]?", ".sh": "#"}
 CLAUSE = r"\s*(?:What|Who|Whom|Whose|Whether|Where|Why)\b"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Library: TypeAlias = Literal["arrow", "polars", "pandas", "pandas_nullable"]
 LIBRARIES: Final[tuple[str, ...]] = get_args(Library)
-#: What a group may be: an object of a library, or an iterator of its batches.
+#: Forms of a group: an object of a library, or an iterator of its batches.
 GroupForm: TypeAlias = Literal["arrow", "polars", "pandas", "pandas_nullable", "batches"]
 #: The libraries that have one missing value: a NaN of theirs is a null.
 PANDAS: Final = frozenset({"pandas", "pandas_nullable"})

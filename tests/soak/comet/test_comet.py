@@ -57,7 +57,7 @@ def comet(tmp_path_factory):
 
 @pytest.fixture(params=["the workers", "Comet"])
 def reader(request, comet):
-    """Who reads the files by default."""
+    """The reader of the files by default."""
     comet.conf.set(FEEDS_PYTHON, str(request.param == "Comet").lower())
     yield
     comet.conf.set(FEEDS_PYTHON, "true")

@@ -110,7 +110,7 @@ def _of_session(session: SparkSession, options: Options) -> AutoPartitions:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured of the inputs of a call that have ``broadcast="auto"``, and the limit.
+    """Measured sizes of the inputs of a call that have ``broadcast="auto"``, and the limit.
 
     Attributes:
         bytes: of the rows of these inputs in memory, or of a part that is more than the limit; None if
@@ -130,7 +130,7 @@ class Measured:
 
     @property
     def reason(self) -> str:
-        """Why the inputs are sent whole, or are not, in words."""
+        """The reason for which the inputs are sent whole, or are not, in words."""
         if self.bytes is None:
             return f"as nothing is broadcast by its size ({self.origin})"
         if self.is_small:

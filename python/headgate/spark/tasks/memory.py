@@ -14,7 +14,7 @@ from headgate._process import MemoryGroup, memory_group, oom_kills, reset_peak
 
 @dataclass(frozen=True, slots=True)
 class MemoryOfTask:
-    """What the kernel counts of the memory of a task's process.
+    """The counts that the kernel keeps of the memory of a task's process.
 
     Attributes:
         peak_is_of_task: False if the peak of the process is that since the process began, as the kernel refused a reset.
