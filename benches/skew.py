@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def hot(spark: SparkSession, rows: int) -> DataFrame:
-    cold = "pmod(id * 2654435761, 100003)"
+    cold = "pmod(id * 2654435761, 10007)"
     return spark.range(0, rows, 1, 8).selectExpr(
         f"if(id % 5 < 3, 0L, {cold}) AS key", "id * 0.5D AS x", "id * 0.25D AS y"
     )
