@@ -4,7 +4,7 @@ Of each row of TPC-H's lineitem (6 M rows at scale factor 1, in 7 files): its pr
 supplier, over that of its part, and the share of the row in its order. A function sees all rows of its key, so
 the rows are placed anew for each, on local[2]:
 
-- ``headgate``: ``exchange()`` three times, with ``read="auto"``, then ``write()``: tasks that return the rows of
+- ``headgate``: ``exchange()`` three times, then ``write()``: tasks that return the rows of
   one exchange send those of the next, and the last ones write the files
 - ``pyspark``: ``spark.read.parquet``, three times ``repartition`` and ``mapInArrow`` with the same functions, then
   ``df.write.parquet``
@@ -30,6 +30,7 @@ from benches.spark import session
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
+import headgate as hg
 from headgate.sink import FileSink
 from headgate.spark import exchange, write
 
@@ -75,10 +76,10 @@ def table(spark: SparkSession, folder: Path) -> DataFrame:
     return spark.read.parquet(str(folder)).select(COLUMNS)
 
 
-def over_mean(key: str, column: str) -> Function:
+def over_mean(key: str, column: str) -> Callable[[hg.Batches | pa.Table], pl.DataFrame]:
     """Return a function that adds each row's price over the mean price of its key."""
 
-    def function(batches: Iterator[pa.RecordBatch]) -> pl.DataFrame:
+    def function(batches: hg.Batches | pa.Table) -> pl.DataFrame:
         rows = pl.DataFrame(batches)
         return rows.with_columns((pl.col("price") / pl.col("price").mean().over(key)).alias(column))
 
@@ -113,7 +114,6 @@ def by_headgate(df: DataFrame, path: Path) -> float:
             reduce=over_mean(key, column),
             schema=schema,
             num_partitions=PARTITIONS,
-            read="auto",
             progress="off",
         )
     write(df, FileSink(str(path), mode="overwrite"))
@@ -125,7 +125,7 @@ def by_pyspark(df: DataFrame, path: Path) -> float:
     df = df.mapInArrow(as_batches(renamed), SCHEMA)
     for key, column, schema in STEPS:
         placed = df.repartition(PARTITIONS, key)
-        df = placed.mapInArrow(as_batches(over_mean(key, column)), schema)
+        df = placed.mapInArrow(of_a_partition(over_mean(key, column)), schema)
     df.write.mode("overwrite").parquet(str(path))
     return time.perf_counter() - started
 
@@ -134,19 +134,21 @@ def as_batches(function: Function) -> Function:
     """Return a function for Spark, which takes batches of the declared types only."""
 
     def batches_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        first = next(batches, None)
-        if first is None:
-            return
-        returned = function(chained(first, batches))
-        for frame in [returned] if isinstance(returned, pl.DataFrame) else returned:
+        for frame in function(batches):
             yield from frame.to_arrow().to_batches()
 
     return batches_of
 
 
-def chained(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from batches
+def of_a_partition(function: Callable[[pa.Table], pl.DataFrame]) -> Function:
+    """Return a function for Spark that gives another one all rows of a partition at once."""
+
+    def batches_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = list(batches)
+        if found:
+            yield from function(pa.Table.from_batches(found)).to_arrow().to_batches()
+
+    return batches_of
 
 
 def check(contestants: dict[str, Callable[[], float]], scratch: Path) -> int:
