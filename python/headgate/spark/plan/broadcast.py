@@ -81,12 +81,14 @@ def _produced(tasks: KeptTasks, number: int, request: Request, name: str) -> Dat
 
 
 def _in_first_rows(rows: DataFrame) -> Column:
-    """Return a column with all of these rows in the first row of each partition, and nulls in the others."""
+    """Return a column with all of these rows in the first row of each partition, and no row in the others."""
     from pyspark.sql import functions  # noqa: PLC0415 - pyspark only where Spark is
 
     names = ["input", "producer", *(n for n in rows.columns if n not in {"input", "producer"})]
     # Producers end in any order, and functions must get the same rows in each attempt.
     listed = functions.sort_array(functions.collect_list(functions.struct(*names)))
-    pages: Any = rows.agg(listed.alias(PAGES)).scalar()
-    ids = functions.monotonically_increasing_id()
-    return functions.when(ids % (1 << _ROW_BITS) == 0, pages).alias(PAGES)
+    collected: Any = rows.agg(listed.alias(PAGES))
+    # Spark gives Python a null array much more slowly than an empty one.
+    none = functions.array().cast(collected.schema[0].dataType)
+    is_first = functions.monotonically_increasing_id() % (1 << _ROW_BITS) == 0
+    return functions.when(is_first, collected.scalar()).otherwise(none).alias(PAGES)
