@@ -22,8 +22,13 @@ def consumer(task=0, idle=0, reduce=0, sink=0, rows=0, state="running", **more):
 
 def made(role, task, state, times, rows=0, host="", **waits):
     waits = {f"{name}_ms": 100 * part for name, part in waits.items()}
-    times = (100 * part for part in times)
-    return Task(role, task, state, rows, 0, 0, *times, host=host, **waits)
+    return of_times(role, task, (100 * part for part in times), state, rows, host=host, **waits)
+
+
+def of_times(role, task, times, *about, **more):
+    """A task with times in milliseconds."""
+    names = ("input_ms", "function_ms", "emit_ms", "blocked_ms")
+    return Task(role, task, *about, **dict(zip(names, times, strict=True)), **more)
 
 
 #: Name -> tasks, options, and the kind, task and text of the verdict. Kind None: no verdict.
@@ -276,9 +281,9 @@ def halves_at_most(draw, number):
     st.lists(halves_at_most(3), min_size=1, max_size=6),
 )
 def test_nothing_is_said_below_the_thresholds(producers, consumers):
-    tasks = [Task("map", n, "running", 0, 0, 0, *times) for n, times in enumerate(producers)]
+    tasks = [of_times("map", n, times) for n, times in enumerate(producers)]
     tasks += [
-        Task("reduce", n, "running", 0, 0, 0, idle, reduce, 0, sink)
+        of_times("reduce", n, (idle, reduce, 0, sink))
         for n, (idle, reduce, sink) in enumerate(consumers)
     ]
     assert verdict_of_exchange(tasks, 10.0) is None
