@@ -22,10 +22,10 @@ _INT96: Final = (b"org.apache.spark.legacyINT96", (3, 1))
 #: First day, and first time in all zones, that are the same in both calendars.
 FIRST_DAY: Final = dt.date(1582, 10, 15)
 FIRST_TIME: Final = dt.datetime(1900, 1, 1, tzinfo=dt.UTC)
-#: Microseconds since 1970 of the years 1 to 9999, up to the first that is too large. Pyarrow 26 takes INT96 before the
+#: Microseconds since 1970 of the years 1 to 9999 in any zone, up to the first that is too large. Pyarrow 26 takes INT96 before the
 #: year -4712 and after 287396 for other times: it reads the number of a day without its sign. Ones of around the year
 #: -63000 become ones of these years; to tell them each value would have to be read twice.
-_YEARS: Final = (-62_135_596_800_000_000, 253_402_300_800_000_000)
+_YEARS: Final = (-62_135_683_200_000_000, 253_402_387_200_000_000)
 
 
 def is_of_today(notes: Mapping[bytes, bytes], *, is_int96: bool) -> bool | None:
