@@ -58,6 +58,11 @@ def retyped(schema: pa.Schema, types: pa.Schema) -> pa.Schema:
     )
 
 
+def has_ids(schema: pa.Schema) -> bool:
+    """Return True if the columns of a table are found by ids in its files."""
+    return any(_key(field).startswith("#") for field in schema)
+
+
 def named_by_keys(schema: pa.Schema) -> pa.Schema:
     """Return a schema of a table with the names that its columns have in files, if its keys are names."""
     return pa.schema([_named_by_key(field) for field in schema])
