@@ -136,6 +136,14 @@ def test_columns_and_fields_are_found_by_their_physical_names(tmp_path):
     assert rows(computed.with_columns(["x"])) == [{"x": 4}, {"x": 6}]
 
 
+def test_deletion_vectors_beside_widened_types_are_refused(tmp_path):
+    features = ("deletionVectors", "typeWidening")
+    path = written(tmp_path / "table", SCHEMA, [OLD], "name", features)
+    with pytest.raises(NotBuiltError, match="does not read the deletion vectors") as refusal:
+        DeltaSource(path).files()
+    assert 'spark.read.format("delta")' in refusal.value.remedy
+
+
 def test_columns_get_other_types_of_the_same_values(tmp_path):
     path = written(tmp_path / "table", SCHEMA, [OLD, NEW], "name")
     fields_of_s = pa.struct([("x", pa.int64()), ("w", pa.int64())])

@@ -142,7 +142,7 @@ def _source_of(df: DataFrame) -> FileSource | DeltaSource:
     nan_column = column_with_nan(scan.risks)
     schema = arrow_schema(StructType([f for f in table.fields if f.name in scan.used]), zone)
     relation = leaf.relation()
-    source = (
+    source: FileSource | DeltaSource = (
         delta_source(relation, _read_columns(scan), scan.filter, schema, session, nan_column)
         if is_delta(relation)
         else _file_source(relation, scan, schema, of_folders, session, nan_column)
