@@ -3,6 +3,8 @@
 import random
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from tests.kit.random_tables import RandomTable, quoted, random_rows
 
 from headgate.spark.schema import arrow_schema
@@ -98,9 +100,19 @@ def random_delta(seed, path, spark):
 def _append(chosen, spark, table, seed):
     del seed
     schema = spark.table(table).schema
-    rows = random_rows(chosen, arrow_schema(schema, "UTC"), 0.0)
+    rows = _without_far_times(random_rows(chosen, arrow_schema(schema, "UTC"), 0.0))
     frame = spark.createDataFrame(rows, schema).coalesce(chosen.choice([1, 2]))
     frame.write.format("delta").mode("append").save(table[len("delta.`") : -1])
+
+
+def _without_far_times(rows):
+    """Return the rows without times that the 96 bits, in which Spark writes them here, do not reach."""
+    for place, field in enumerate(rows.schema):
+        if field.type == pa.timestamp("us", "UTC"):
+            numbers = rows[place].cast(pa.int64())
+            near = pc.and_(pc.greater(numbers, -(2**57)), pc.less(numbers, 2**61))
+            rows = rows.set_column(place, field, pc.if_else(near, rows[place], None))
+    return rows
 
 
 def _delete(chosen, spark, table, seed):
