@@ -5,7 +5,7 @@ source "$(dirname "$0")/env.sh"
 
 pom=tests/soak/lakes/pom.xml
 spark="$("$VENV_PYTHON" -c 'import pyspark; print(*pyspark.__version__.split(".")[:2], sep=".")')"
-[[ "$spark" == 4.0 ]] || die "Delta has no jars for Spark $spark" "the oldest PySpark: scripts/oldest_spark.sh"
+[[ "$spark" == 4.0 ]] || die "Delta has no jars for Spark $spark" "the oldest PySpark: scripts/oldest_spark.sh tests/soak/lakes"
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/headgate"
 jars="$cache/delta-$(fingerprint "$pom" | cut -c1-16)"
 if [[ ! -d "$jars" ]]; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# oldest_spark.sh: the tests on Spark with the oldest PySpark that the package allows, in an environment of its own; and
-# those of Delta tables, for which there are jars.
+# oldest_spark.sh ARGUMENTS OF PYTEST: run tests with the oldest PySpark that the package allows, in an environment of its
+# own, and with the jars of Delta, which there are for it.
 source "$(dirname "$0")/env.sh"
 
 export VENV=.venv-oldest PIP_CONSTRAINT="$PWD/scripts/oldest_spark.txt" PYTHONPATH="$PWD/python"
@@ -8,4 +8,4 @@ scripts/venv.sh test
 scripts/class_archive.sh
 # Without the jars, tests/soak/lakes says that it was skipped.
 if jars="$(scripts/delta_jars.sh)"; then export HEADGATE_TEST_DELTA="$jars"; fi
-exec "$VENV/bin/python" -m pytest -q -rs --numprocesses 2 --dist loadfile tests/spark tests/soak/ends tests/soak/lakes
+exec "$VENV/bin/python" -m pytest -q -rs --numprocesses 2 --dist loadfile "$@"

@@ -205,7 +205,7 @@ PARTS = (
     Part(
         "oldest-spark",
         "the tests on Spark again, with PySpark 4.0; scans of Delta tables by workers and by Spark",
-        ("scripts/oldest_spark.sh",),
+        ("scripts/oldest_spark.sh", "tests/spark", "tests/soak/ends", "tests/soak/lakes"),
         17,
         (
             *SPARK,
