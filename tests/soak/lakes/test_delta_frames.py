@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 ROOT = Path(__file__).parents[3]
-SCANS = 200
+SCANS = 104
 DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -25,7 +25,7 @@ RANDOM = """
 from tests.kit.random_delta import random_delta
 from tests.kit.random_scans import run
 
-report = run(spark, "tables", 0, SCANS, random_delta)
+report = run(spark, os.path.abspath("tables"), 0, SCANS, random_delta)
 looked_at = report.workers + report.reasons.total()
 tell(workers=report.workers, differences=report.differences, looked_at=looked_at, text=str(report))
 """
