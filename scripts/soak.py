@@ -204,10 +204,18 @@ PARTS = (
     ),
     Part(
         "oldest-spark",
-        "the tests on Spark again, with PySpark 4.0",
-        ("scripts/oldest_spark.sh",),
-        14,
-        (*SPARK, "scripts/oldest_spark.*"),
+        "the tests on Spark again, with PySpark 4.0; scans of Delta tables by workers and by Spark",
+        ("scripts/oldest_spark.sh", "tests/spark", "tests/soak/ends", "tests/soak/lakes"),
+        17,
+        (
+            *SPARK,
+            "python/headgate/source/delta/*",
+            "python/headgate/source/tables/*",
+            "scripts/delta_jars.sh",
+            "scripts/oldest_spark.*",
+            "tests/kit/random_*.py",
+            "tests/soak/lakes/*",
+        ),
     ),
     Part(
         "comet",

@@ -317,9 +317,10 @@ _TABLE: Final = {
             "spark",
         ),
     ): (
-        "Who reads a DataFrame that is only a scan of Parquet files. With auto the Python workers "
-        "do, without the JVM, if it is sure that they get the same rows; explain() and the log say "
-        "why if they do not: see docs/sources.md. With spark always Spark does."
+        "Who reads a DataFrame that is only a scan of Parquet files or of a Delta table. With auto "
+        "the Python workers do, without the JVM, if it is sure that they get the same rows; "
+        "explain() and the log say why if they do not: see docs/sources.md. With spark always "
+        "Spark does."
     ),
     Option(
         "chaining",

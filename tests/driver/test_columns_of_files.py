@@ -111,6 +111,31 @@ def test_old_days_of_other_writers_are_read_as_they_are_since_spark_4(tmp_path):
         checked(LOCAL, [path], schema, NEW)
 
 
+@pytest.mark.parametrize(
+    ("kind", "wanted", "is_narrower"),
+    [
+        (pa.int8(), pa.int64(), True),
+        (pa.int64(), pa.int32(), False),
+        (pa.float32(), pa.float64(), True),
+        (pa.int32(), pa.float64(), False),
+        (pa.decimal128(5, 2), pa.decimal128(10, 4), True),
+        (pa.decimal128(5, 2), pa.decimal128(6, 4), False),
+        (pa.list_(pa.int16()), pa.list_(pa.int32()), True),
+    ],
+)
+def test_narrower_types_are_read_only_for_tables_that_widen_them(
+    tmp_path, kind, wanted, is_narrower
+):
+    path, schema = write(tmp_path / "a.parquet", kind, [None]), pa.schema([("x", wanted)])
+    with pytest.raises(Unsure, match="in a file"):
+        checked(LOCAL, [path], schema, NEW)
+    if is_narrower:
+        checked(LOCAL, [path], schema, NEW, widens=True)
+    else:
+        with pytest.raises(Unsure, match="in a file"):
+            checked(LOCAL, [path], schema, NEW, widens=True)
+
+
 def test_a_footer_is_read_once_and_again_if_the_file_changes(tmp_path, monkeypatch):
     paths = [write(tmp_path / f"{n}.parquet", pa.int32(), [n]) for n in range(200)]
     schema, opened = pa.schema([("x", pa.int32())]), []

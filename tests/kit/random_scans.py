@@ -59,14 +59,22 @@ class Report:
         return "\n".join([*lines, *self.differences])
 
 
-def run(spark, folder, seed, count):
-    """Compare the scans with the seeds from ``seed`` on; return a report."""
+def run(spark, folder, seed, count, make=random_table):
+    """Compare the scans with the seeds from ``seed`` on; return a report.
+
+    Args:
+        spark: the session.
+        folder: of the tables.
+        seed: of the first scan.
+        count: number of scans.
+        make: writes the table of a seed.
+    """
     report, table, df = Report(), None, None
     for scan_seed in range(seed, seed + count):
         if table is None or scan_seed % SCANS == 0:
             number = scan_seed // SCANS
             path = Path(folder, f"table-{number}")
-            table = random_table(number, path, spark)
+            table = make(number, path, spark)
             try:
                 df = table.read(spark)
             except Exception as error:  # noqa: BLE001 - Spark does not read such a type

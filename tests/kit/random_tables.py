@@ -203,7 +203,7 @@ def random_table(seed, path, spark, oddness=None):
         if chosen.random() < 0.2:
             writer = chosen.choice(WRITERS)
         file_schema = _evolved(chosen, schema) if evolves else schema
-        rows = _rows(chosen, file_schema, oddness)
+        rows = random_rows(chosen, file_schema, oddness)
         folder = out.path
         for name in partitions:
             value = chosen.choice(FOLDERS[name])
@@ -259,7 +259,8 @@ def _evolved_field(chosen, schema_field):
     return schema_field
 
 
-def _rows(chosen, schema, oddness):
+def random_rows(chosen, schema, oddness):
+    """Return a table of up to 60 rows; some columns have another type, by the share ``oddness``."""
     count = chosen.choice([0, 1, 3, 20, 20, 60])
     columns, names = [], []
     for schema_field in schema:

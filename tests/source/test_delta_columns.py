@@ -128,6 +128,35 @@ def test_columns_and_fields_are_found_by_their_physical_names(tmp_path):
     path = written(tmp_path / "table", SCHEMA, [OLD, NEW], "name")
     assert rows(DeltaSource(path)) == sorted(WANTED, key=repr)
     assert rows(DeltaSource(path, batch_rows=1)) == sorted(WANTED, key=repr)
+    parts = {"twice": pc.field("c2") * 2, "number": pc.field("c1"), "x": pc.field("s", "x")}
+    computed = DeltaSource(path, columns=parts, filter=pc.field("c2") > 2)
+    assert computed.schema.names == ["twice", "number", "x"]
+    expected = [{"twice": 12, "number": 6.5, "x": 6}, {"twice": 8, "number": None, "x": 4}]
+    assert rows(computed) == expected
+    assert rows(computed.with_columns(["x"])) == [{"x": 4}, {"x": 6}]
+
+
+def test_deletion_vectors_beside_widened_types_are_refused(tmp_path):
+    features = ("deletionVectors", "typeWidening")
+    path = written(tmp_path / "table", SCHEMA, [OLD], "name", features)
+    with pytest.raises(NotBuiltError, match="does not read the deletion vectors") as refusal:
+        DeltaSource(path).files()
+    assert 'spark.read.format("delta")' in refusal.value.remedy
+
+
+def test_columns_get_other_types_of_the_same_values(tmp_path):
+    path = written(tmp_path / "table", SCHEMA, [OLD, NEW], "name")
+    fields_of_s = pa.struct([("x", pa.int64()), ("w", pa.int64())])
+    table = DeltaSource(path, columns=["s", "c2"])
+    source = table.with_types(pa.schema([("s", fields_of_s)]))
+    assert source.schema == pa.schema([("s", fields_of_s), ("c2", pa.int32())])
+    expected = [{name: row[name] for name in ("s", "c2")} for row in WANTED]
+    for row in rows(source):
+        expected.remove(row)
+    assert not expected
+    for more in (pa.schema([("c9", pa.int8())]), pa.schema([("s", pa.struct([("y", pa.int8())]))])):
+        with pytest.raises(SchemaMismatchError, match="other columns"):
+            table.with_types(more)
     engine = pa.table(DeltaTable(path).scan(columns=["c2", "c1"]).read_all()).to_pylist()
     assert rows(DeltaSource(path, columns=["c2", "c1"])) == sorted(engine, key=repr)
 

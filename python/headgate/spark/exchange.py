@@ -134,9 +134,9 @@ def exchange(
             environment (``HEADGATE_SEGMENT_SIZE``).
 
             - ``mode``: ``"auto"`` (default), ``"kept"`` or ``"spark"``, see docs/kept.md
-            - ``read``: ``"auto"`` (default): if the DataFrame is only a scan of Parquet files whose
-              rows are the same for sure, the workers read them without the JVM; or ``"spark"``, see
-              docs/sources.md
+            - ``read``: ``"auto"`` (default): if the DataFrame is only a scan of Parquet files or of a
+              Delta table, and its rows are the same for sure, the workers read them without the JVM; or ``"spark"``,
+              see docs/sources.md
             - ``chaining``: ``"auto"`` (default), or ``"off"``: by default the tasks that return the rows of an
               exchange also send those of the next one, see docs/kept.md
             - ``map_schema``: the columns that ``map`` returns, if there is also a ``reduce``; by

@@ -45,7 +45,8 @@ class DeltaSource(TableSource):
             ``update_preimage``, ``update_postimage``), ``_commit_version`` and ``_commit_timestamp``.
         skip_change_commits: True to leave out each later version that deletes or changes rows, with the rows that it
             adds.
-        columns: names of the columns to read, in order; by default all.
+        columns: names of the columns to read, in order; by default all. Or a mapping of names to expressions over
+            all columns, such as ``{"id": pc.field("number")}``.
         filter: every row for which it is not true is dropped. Files are left out whose partition or statistics say
             that no row passes.
         filesystem: the file system of pyarrow that the tasks read with; None for the path's own.
@@ -69,7 +70,7 @@ class DeltaSource(TableSource):
         after: int | str | None = None,
         changes: bool = False,
         skip_change_commits: bool = False,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | Mapping[str, pc.Expression] | None = None,
         filter: pc.Expression | None = None,  # noqa: A002 - as pyarrow calls it
         filesystem: pafs.FileSystem | None = None,
         uri: str | None = None,

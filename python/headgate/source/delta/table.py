@@ -364,8 +364,18 @@ class DeltaTable(Table):
         """Return the rows that are kept, by the paths in the log of files with deletion vectors."""
         if "deletionVectors" not in (table.protocol().reader_features or ()):
             return {}
+        from deltalake.exceptions import DeltaError  # noqa: PLC0415 - optional
+
         masks, folder = {}, f"{table.table_uri.rstrip('/')}/"
-        for batch in table.deletion_vectors():
+        try:
+            batches = [*table.deletion_vectors()]
+        except DeltaError as error:
+            raise NotBuiltError(
+                f"deltalake does not read the deletion vectors of {self.name}: {error}",
+                asked=f"readerFeatures {', '.join(sorted(table.protocol().reader_features))}",
+                remedy='spark.read.format("delta")',
+            ) from error
+        for batch in batches:
             rows = pa.record_batch(batch)
             for path, selection in zip(rows["filepath"], rows["selection_vector"], strict=True):
                 mask = selection.values.cast(pa.bool_()).fill_null(True)

@@ -46,7 +46,8 @@ class IcebergSource(TableSource):
         after: reads no snapshot, but what the snapshots after this one have appended; -1 for all, ``"latest"`` for those
             to come.
         skip_change_commits: True to leave out each later snapshot that deletes or changes rows, with the rows that it adds.
-        columns: names of the columns to read, in order; by default all.
+        columns: names of the columns to read, in order; by default all. Or a mapping of names to expressions over
+            all columns, such as ``{"id": pc.field("number")}``.
         filter: every row for which it is not true is dropped. Files are left out whose partition or limits say
             that no row passes.
         filesystem: the file system of pyarrow that the tasks read with; None for that of the catalog's properties.
@@ -69,7 +70,7 @@ class IcebergSource(TableSource):
         ref: str | None = None,
         after: int | str | None = None,
         skip_change_commits: bool = False,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | Mapping[str, pc.Expression] | None = None,
         filter: pc.Expression | None = None,  # noqa: A002 - as pyarrow calls it
         filesystem: pafs.FileSystem | None = None,
         split_size: str | int = "64m",

@@ -40,6 +40,34 @@ def plain_types(schema: pa.Schema) -> pa.Schema:
     return pa.schema([_plain(field) for field in schema])
 
 
+def retyped(schema: pa.Schema, types: pa.Schema) -> pa.Schema:
+    """Return a schema of a table, whose columns have the types of another one if that has them too.
+
+    A struct may have less fields in the other one.
+
+    Raises:
+        SchemaMismatchError: the other one has more columns, or more fields in one.
+    """
+    if set(types.names) - set(schema.names):
+        raise _other_columns(schema.names, types.names)
+    return pa.schema(
+        [
+            _retyped(field, types.field(field.name)) if field.name in types.names else field
+            for field in schema
+        ]
+    )
+
+
+def has_ids(schema: pa.Schema) -> bool:
+    """Return True if the columns of a table are found by ids in its files."""
+    return any(_key(field).startswith("#") for field in schema)
+
+
+def named_by_keys(schema: pa.Schema) -> pa.Schema:
+    """Return a schema of a table with the names that its columns have in files, if its keys are names."""
+    return pa.schema([_named_by_key(field) for field in schema])
+
+
 def with_ids(schema: pa.Schema, names: Sequence[Mapping[str, Any]] | None) -> pa.Schema:
     """Return the schema of a file, with ids by its names if it has none.
 
@@ -193,6 +221,35 @@ def _of_map(keys: Change | None, items: Change | None) -> Change:
         return pa.MapArray.from_arrays(offsets, inner, values)
 
     return change
+
+
+def _retyped(field: pa.Field, other: pa.Field) -> pa.Field:
+    parts = {part.name: part for part in _inner(field.type)}
+    names = [part.name for part in _inner(other.type)]
+    if not parts.keys() >= set(names):
+        raise _other_columns(field.type, other.type)
+    following = iter(names)
+    kind = with_inner(other.type, lambda part: _retyped(parts[next(following)], part))
+    return field.with_type(kind).with_nullable(other.nullable)
+
+
+def _inner(kind: Any) -> list[pa.Field]:
+    """Return the fields inside of a type; those of lists and maps by the names of the standard."""
+    if pt.is_struct(kind):
+        return list(kind)
+    if pt.is_map(kind):
+        return [kind.key_field.with_name("key"), kind.item_field.with_name("value")]
+    return [kind.value_field.with_name("element")] if _is_list(kind) else []
+
+
+def _other_columns(have: object, wanted: object) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        "the table has other columns than were asked for", asked=str(wanted), have=str(have)
+    )
+
+
+def _named_by_key(field: pa.Field) -> pa.Field:
+    return pa.field(_key(field), with_inner(field.type, _named_by_key), field.nullable)
 
 
 def _from_first(column: pa.Array) -> pa.Array:

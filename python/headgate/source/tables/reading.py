@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from headgate.errors import HeadgateError, SourceError
-from headgate.source.files.conform import RowFilter, conformer, filter_columns
+from headgate.source.files.conform import ComputedColumns, RowFilter, conformer, filter_columns
 from headgate.source.files.footer import Footer
 from headgate.source.files.format import Planning, SplitRead
 from headgate.source.files.parquet import ParquetFormat
@@ -61,6 +61,7 @@ class TableReading:
         columns: names of the columns to read, in order.
         row_filter: rows for which it is not true are dropped; None for all rows.
         batch_rows: rows in a batch before deletes and the filter, at most; None for about 4 MiB.
+        computed: columns of the result that are computed -> their expressions; None if there are none.
     """
 
     def __init__(
@@ -69,13 +70,17 @@ class TableReading:
         columns: Sequence[str],
         row_filter: pc.Expression | None,
         batch_rows: int | None,
+        computed: Mapping[str, pc.Expression] | None = None,
     ) -> None:
         self._pinned, self._batch_rows, self._filter = pinned, batch_rows, row_filter
         self._schema = plain_types(pinned.schema)
-        names = columns_to_read(self._schema, columns, row_filter)
+        names = columns_to_read(self._schema, columns, row_filter, computed)
         self._wanted = pa.schema([pinned.schema.field(name) for name in names])
         self._read, self._columns = plain_types(self._wanted), list(columns)
         self._rows = None if row_filter is None else RowFilter(row_filter, self._read)
+        self._computed = (
+            None if computed is None else ComputedColumns(columns, computed, self._read)
+        )
 
     @property
     def filtered(self) -> list[str]:
@@ -147,7 +152,9 @@ class TableReading:
                 position += batch.num_rows
                 if self._rows is not None:
                     conformed = self._rows.apply(conformed)
-                if conformed.schema.names != self._columns:
+                if self._computed is not None:
+                    conformed = self._computed.apply(conformed)
+                elif conformed.schema.names != self._columns:
                     conformed = conformed.select(self._columns)
                 yield conformed, position
             skip = 0

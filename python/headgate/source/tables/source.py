@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
@@ -29,11 +30,12 @@ from headgate.source.arguments import (
     size,
     whole_number,
 )
-from headgate.source.files.conform import RowFilter, filter_columns, select
+from headgate.source.files.conform import ComputedColumns, RowFilter, select
 from headgate.source.files.format import Planning
 from headgate.source.files.order import natural
+from headgate.source.files.reading import columns_to_read
 from headgate.source.sequential import BatchSourceReader, SequentialSplitReader
-from headgate.source.tables.columns import plain_types
+from headgate.source.tables.columns import plain_types, retyped
 from headgate.source.tables.enumerator import TableEnumerator, TablePlan, TableWork
 from headgate.source.tables.reading import TableReading
 from headgate.source.tables.split import TableCheckpoint, TableCheckpointSerializer, TableSplit
@@ -53,7 +55,7 @@ class TableSource(Source[pa.RecordBatch, TableSplit, TableCheckpoint]):
 
     Args:
         table: the table.
-        columns: names of the columns to read, in order; by default all.
+        columns: names of the columns to read, in order, or names with expressions; by default all.
         filter: every row for which it is not true is dropped; it may use columns that are not in ``columns``.
         split_size: largest size of a split, unless a file cannot be cut so small.
         batch_rows: rows in a batch, at most; by default about 4 MiB.
@@ -68,7 +70,7 @@ class TableSource(Source[pa.RecordBatch, TableSplit, TableCheckpoint]):
         self,
         table: Table,
         *,
-        columns: Sequence[str] | None,
+        columns: Sequence[str] | Mapping[str, pc.Expression] | None,
         filter: pc.Expression | None,  # noqa: A002 - as pyarrow calls it
         split_size: str | int,
         batch_rows: int | None,
@@ -76,6 +78,11 @@ class TableSource(Source[pa.RecordBatch, TableSplit, TableCheckpoint]):
         after: int | str | None,
     ) -> None:
         self._table = table
+        #: Names of computed columns -> their expressions; None if no column is computed.
+        self._computed: dict[str, pc.Expression] | None = None
+        if isinstance(columns, Mapping):
+            self._computed = {name: arrow_expression(it, "columns") for name, it in columns.items()}
+            columns = list(columns)
         self._columns = None if columns is None else distinct_names(columns)
         if self._columns == ():
             raise refuse("columns", columns, "is empty", "one name or more")
@@ -94,6 +101,7 @@ class TableSource(Source[pa.RecordBatch, TableSplit, TableCheckpoint]):
             )
         self._until_now = False
         self._pinned: Pinned | None = None
+        self._known_bytes: int | None = None
         self._lock = threading.Lock()
 
     @property
@@ -121,7 +129,24 @@ class TableSource(Source[pa.RecordBatch, TableSplit, TableCheckpoint]):
             OptionError: the filter does not fit the columns.
         """
         base = self._all_columns()
-        return base if self._columns is None else select(base, self._columns, self.name)
+        if self._columns is None:
+            return base
+        if self._computed is None:
+            return select(base, self._columns, self.name)
+        return ComputedColumns(self._columns, self._computed, base).schema
+
+    @property
+    def pinned(self) -> Pinned:
+        """The table as it was at the first look, which blocks."""
+        with self._lock:
+            if self._pinned is None:
+                self._pinned = self._table.pin()
+            return self._pinned
+
+    @property
+    def known_bytes(self) -> int | None:
+        """Bytes of the files of the version, if :meth:`with_known_bytes` was told; else None."""
+        return self._known_bytes
 
     def create_enumerator(
         self, context: SplitEnumeratorContext[TableSplit]
@@ -146,7 +171,7 @@ class TableSource(Source[pa.RecordBatch, TableSplit, TableCheckpoint]):
         self, context: SourceReaderContext
     ) -> SourceReader[pa.RecordBatch, TableSplit]:
         """Return a reader of one split after another."""
-        reading = self._reading()
+        reading = self.reading()
         return BatchSourceReader(lambda: SequentialSplitReader(reading), context)
 
     @property
@@ -167,7 +192,8 @@ class TableSource(Source[pa.RecordBatch, TableSplit, TableCheckpoint]):
         """
         names = distinct_names(columns)
         select(self.schema, names, self.name)
-        return self._changed(_columns=names) if names else None
+        computed = self._computed and {name: self._computed[name] for name in names}
+        return self._changed(_columns=names, _computed=computed) if names else None
 
     def with_filter(self, expression: pc.Expression) -> Self:
         """Return this source without the rows for which ``expression`` is not true.
@@ -188,6 +214,29 @@ class TableSource(Source[pa.RecordBatch, TableSplit, TableCheckpoint]):
             return self
         return self._changed(_interval=None, _until_now=True)
 
+    def reading(self) -> TableReading:
+        """Return what plans and reads the files."""
+        return TableReading(
+            self.pinned, self.schema.names, self._filter, self._batch_rows, self._computed
+        )
+
+    def files(self) -> list[TableFile]:
+        """Return all files of the version, with what the log says of them; blocks."""
+        return self._table.snapshot(self.pinned, self.reading().filtered)
+
+    def with_types(self, schema: pa.Schema) -> Self:
+        """Return this source with other types of some of the table's columns, such as times in another zone.
+
+        Raises:
+            SchemaMismatchError: the table has no such column, or a column has other fields inside.
+        """
+        pinned = self.pinned
+        return self._changed(_pinned=replace(pinned, schema=retyped(pinned.schema, schema)))
+
+    def with_known_bytes(self, size: int) -> Self:
+        """Return this source, which knows how many bytes its files have."""
+        return self._changed(_known_bytes=size)
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the lock."""
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
@@ -202,20 +251,13 @@ class TableSource(Source[pa.RecordBatch, TableSplit, TableCheckpoint]):
         changed.__dict__.update(changes)
         return changed
 
-    def _pin(self) -> Pinned:
-        with self._lock:
-            if self._pinned is None:
-                self._pinned = self._table.pin()
-            return self._pinned
-
     def _all_columns(self) -> pa.Schema:
-        pinned = self._pin()
+        pinned = self.pinned
         schema = plain_types(pinned.schema)
-        filtered: list[str] = []
         if self._filter is not None:
             RowFilter(self._filter, schema)
-            filtered = filter_columns(self._filter, schema)
-        used = {*(schema.names if self._columns is None else self._columns), *filtered}
+        names = schema.names if self._columns is None else self._columns
+        used = {*columns_to_read(schema, names, self._filter, self._computed)}
         for name, reason in pinned.unread.items():
             if name in used:
                 raise NotBuiltError(
@@ -226,9 +268,6 @@ class TableSource(Source[pa.RecordBatch, TableSplit, TableCheckpoint]):
                 )
         return schema
 
-    def _reading(self) -> TableReading:
-        return TableReading(self._pin(), self.schema.names, self._filter, self._batch_rows)
-
     def _plan(self, table: str, since: int | None, readers: int, *, in_order: bool) -> TablePlan:
         """List files and cut them into splits; blocks.
 
@@ -238,7 +277,7 @@ class TableSource(Source[pa.RecordBatch, TableSplit, TableCheckpoint]):
             readers: their number.
             in_order: True to keep the order of the files, because the readers make watermarks.
         """
-        pinned = self._pin()
+        pinned = self.pinned
         if table and table != pinned.table:
             raise SourceError(
                 f"the checkpoint is of another table than {self._table.name} is now",
@@ -246,7 +285,7 @@ class TableSource(Source[pa.RecordBatch, TableSplit, TableCheckpoint]):
                 have=f"table {pinned.table}, so the table was made anew",
                 remedy="a new folder for the checkpoints, to read the table from its beginning",
             )
-        reading = self._reading()
+        reading = self.reading()
         files: list[TableFile] = []
         version, goes_on = since, self._interval is not None or self._until_now
         if version is None and self._after is not None:

@@ -95,12 +95,15 @@ class Layout:
             return unmarked.int96 if is_int96 else unmarked.others
         return is_of
 
-    def doubtful_leaves(self, columns: pa.Schema, unmarked: Unmarked) -> list[tuple[str, Leaf]]:
+    def doubtful_leaves(
+        self, columns: pa.Schema, unmarked: Unmarked, *, widens: bool = False
+    ) -> list[tuple[str, Leaf]]:
         """Return columns and their leaves whose days and times are the same in Spark only if none is old.
 
         Args:
             columns: columns that are read, with the types in which Spark gives them to Python.
             unmarked: files that do not say which version of Spark wrote them.
+            widens: True if the types of the file may be narrower.
 
         Raises:
             Unsure: Pyarrow may read a column otherwise than Spark.
@@ -131,7 +134,7 @@ class Layout:
             depth = field.name.count(".") + 1
             if any(".".join(leaf.names[:depth]) != field.name for leaf in leaves) or not leaves:
                 raise Unsure(f"column {field.name!r} is nested in a file")
-            column = _Column(self, unmarked, field.name, kind, field.type)
+            column = _Column(self, unmarked, widens, field.name, kind, field.type)
             old += [(field.name, leaf) for leaf in column.old(kind, field.type, leaves, depth)]
         self._check_conversion(columns)
         return old
@@ -168,6 +171,7 @@ class _Column:
 
     layout: Layout
     unmarked: Unmarked
+    widens: bool
     name: str
     in_file: pa.DataType
     in_spark: pa.DataType
@@ -253,7 +257,7 @@ class _Column:
             if not self.layout.counts_by_today(self.unmarked, is_int96=True):
                 raise self._unsure("has times of 96 bits, maybe of before 1900 by the old calendar")
             return []
-        if not _is_alike(kind, wanted):
+        if not _is_alike(kind, wanted) and not (self.widens and _is_narrower(kind, wanted)):
             raise self._unsure()
         # Spark takes times without a zone as they are.
         is_affected = pt.is_date(wanted) or (pt.is_timestamp(wanted) and wanted.tz is not None)
@@ -279,6 +283,18 @@ def _is_alike(in_file: pa.DataType, in_spark: pa.DataType) -> bool:
     if same_values.get(str(in_file)) == str(in_spark):
         return True
     return bool(in_file.equals(in_spark)) and not pt.is_nested(in_file)
+
+
+def _is_narrower(in_file: Any, in_spark: Any) -> bool:
+    """Return True for a whole number, float or decimal that the other type has too, as it is."""
+    import pyarrow.types as pt  # noqa: PLC0415
+
+    if pt.is_signed_integer(in_file) and pt.is_signed_integer(in_spark):
+        return bool(in_file.bit_width < in_spark.bit_width)
+    if pt.is_decimal128(in_file) and pt.is_decimal128(in_spark):
+        digits = in_spark.precision - in_spark.scale
+        return bool(in_file.scale <= in_spark.scale and in_file.precision - in_file.scale <= digits)
+    return bool(pt.is_float32(in_file) and pt.is_float64(in_spark))
 
 
 def _width(kind: Any) -> int:

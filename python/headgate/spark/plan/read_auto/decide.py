@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import UnsupportedTypeError
 from headgate.spark.confs import batch_rows
+from headgate.spark.plan.read_auto.delta import delta_source
 from headgate.spark.plan.read_auto.expressions import translated
 from headgate.spark.plan.read_auto.files import checked
 from headgate.spark.plan.read_auto.folders import files_by_folder, files_of
-from headgate.spark.plan.read_auto.relation import check_confs, check_relation, unmarked_files
+from headgate.spark.plan.read_auto.relation import (
+    check_confs,
+    check_relation,
+    is_delta,
+    unmarked_files,
+)
 from headgate.spark.plan.read_auto.scan import (
     Columns,
     Unsure,
@@ -31,10 +37,12 @@ from headgate.spark.schema import arrow_schema
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
+    import pyarrow as pa
     import pyarrow.compute as pc
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from headgate.source.delta import DeltaSource
     from headgate.source.files import FileSource
     from headgate.spark.plan.facts import CallFacts, InputFacts
     from headgate.spark.plan.read_auto.scan import Node, Scan
@@ -49,6 +57,8 @@ _COMPUTED: Final = "Spark computes its keys"
 #: Conf by which ``mapInArrow`` gets Comet's batches without a row in the JVM.
 _COMET_FEEDS_PYTHON: Final = "spark.comet.exec.pyarrowUDF.enabled"
 _COMET_SCANS: Final = ("CometNativeScan ", "CometScan ")
+#: Package of the classes of Iceberg.
+_ICEBERG: Final = "org.apache.iceberg."
 #: Nodes that may be above the files in a plan that is only a scan.
 _ABOVE_FILES: Final = {"Project", "Filter", "SubqueryAlias", "View"}
 
@@ -74,7 +84,10 @@ def read_by_workers(
         return request, reason.sentence
     _LOG.info(_WORKERS_READ, by, source.name)
     schema = request.df.schema
-    read = SourceInput(source, "parquet", schema, source.schema, source.known_bytes)
+    from headgate.source.files import FileSource  # noqa: PLC0415 - imports pyarrow
+
+    kind = "parquet" if isinstance(source, FileSource) else "delta"
+    read = SourceInput(source, kind, schema, source.schema, source.known_bytes)
     return replace(request, df=None, source=read), ""
 
 
@@ -87,11 +100,11 @@ def why_spark_reads(call: CallFacts, facts: InputFacts, *, on_connect: bool) -> 
     return _COMPUTED if facts.has_computed_keys else ""
 
 
-def source_of(df: DataFrame) -> FileSource:
+def source_of(df: DataFrame) -> FileSource | DeltaSource:
     """Return a source that gives the rows of a DataFrame.
 
     Raises:
-        Unsure: It may not, or the DataFrame is more than a scan of Parquet files.
+        Unsure: It may not, or the DataFrame is more than a scan of Parquet files or of a Delta table.
         UnsupportedTypeError: A column has a type that cannot be sent.
     """
     try:
@@ -103,15 +116,12 @@ def source_of(df: DataFrame) -> FileSource:
         raise Unsure(f"the look at it failed with {type(error).__name__}: {text}") from error
 
 
-def _source_of(df: DataFrame) -> FileSource:
-    import pyarrow as pa  # noqa: PLC0415 - slow to import
+def _source_of(df: DataFrame) -> FileSource | DeltaSource:
     from pyspark.sql.types import StructType  # noqa: PLC0415 - pyspark only where Spark is
-
-    from headgate.source.files import FileSource  # noqa: PLC0415 - imports pyarrow
 
     session = df.sparkSession
     analyzed: Any = df._jdf.queryExecution().analyzed()  # noqa: SLF001 - no public way
-    _refuse_early(analyzed)
+    analyzed_leaf = _leaf_of(analyzed)
     _leave_to_comet(df)
     sql: Any = session._jvm.org.apache.spark.sql  # type: ignore[union-attr]  # noqa: SLF001
     # Spark looks for cached rows once per plan, and the caller may have cached it since.
@@ -127,22 +137,45 @@ def _source_of(df: DataFrame) -> FileSource:
     scan = scan_of(nodes, plans, columns, partial(translated, zone=zone))
     if not scan.used:
         raise Unsure("it has no column of its files")
-    check_relation(leaf, scan.used)
+    check_relation(leaf, analyzed_leaf, scan.used)
     check_confs(session)
     nan_column = column_with_nan(scan.risks)
     schema = arrow_schema(StructType([f for f in table.fields if f.name in scan.used]), zone)
+    relation = leaf.relation()
+    source: FileSource | DeltaSource = (
+        delta_source(relation, _read_columns(scan), scan.filter, schema, session, nan_column)
+        if is_delta(relation)
+        else _file_source(relation, scan, schema, of_folders, session, nan_column)
+    )
+    for have, want in zip(source.schema, arrow_schema(df.schema, zone), strict=True):
+        if not have.type.equals(want.type):
+            raise Unsure(f"its column {want.name!r} is {want.type}, and would be {have.type}")
+    return source
+
+
+def _file_source(
+    relation: Any,
+    scan: Scan,
+    schema: pa.Schema,
+    of_folders: Container[str],
+    session: SparkSession,
+    nan_column: str,
+) -> FileSource:
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
+
+    from headgate.source.files import FileSource  # noqa: PLC0415 - imports pyarrow
+
     folder_schema = pa.schema([f for f in schema if f.name in of_folders])
     values = None
     if scan.folders or folder_schema.names:
-        by_uri = files_by_folder(leaf.relation(), scan.folders, folder_schema, session)
+        by_uri = files_by_folder(relation, scan.folders, folder_schema, session)
         filesystem, paths = located_files(session, list(by_uri))
         values = dict(zip(paths, by_uri.values(), strict=True)) if folder_schema.names else None
     else:
-        uris = files_of(leaf.relation().location(), session)
-        filesystem, paths = located_files(session, uris)
+        filesystem, paths = located_files(session, files_of(relation.location(), session))
     in_files = pa.schema([f for f in schema if f.name not in of_folders])
     files = checked(filesystem, paths, in_files, unmarked_files(session), nan_column)
-    source = FileSource(
+    return FileSource(
         files,
         columns=_read_columns(scan),
         filter=scan.filter,
@@ -151,10 +184,6 @@ def _source_of(df: DataFrame) -> FileSource:
         # Functions may need memory for each row of a batch, as they do in Spark's mapInArrow.
         batch_rows=batch_rows(session),
     )
-    for have, want in zip(source.schema, arrow_schema(df.schema, zone), strict=True):
-        if not have.type.equals(want.type):
-            raise Unsure(f"its column {want.name!r} is {want.type}, and would be {have.type}")
-    return source
 
 
 def _leave_to_comet(df: DataFrame) -> None:
@@ -172,11 +201,11 @@ def _leave_to_comet(df: DataFrame) -> None:
         )
 
 
-def _refuse_early(plan: Any) -> None:
-    """Refuse a plan that is more than a scan, before Spark takes the time to optimize it.
+def _leaf_of(plan: Any) -> Any:
+    """Return the leaf of an analyzed plan, which is refused before Spark takes the time to optimize it.
 
     Raises:
-        Unsure: It is.
+        Unsure: It is more than a scan.
     """
     leaves = plan.collectLeaves()
     if int(leaves.size()) != 1:
@@ -184,7 +213,14 @@ def _refuse_early(plan: Any) -> None:
     while (kind := str(plan.getClass().getSimpleName())) in _ABOVE_FILES:
         plan = plan.children().apply(0)
     if kind == "LogicalRelation":
-        return
+        return plan
+    if kind == "DataSourceV2Relation" and str(plan.table().getClass().getName()).startswith(
+        _ICEBERG
+    ):
+        raise Unsure(
+            "it is a table of Iceberg, of which Spark lists the files",
+            "exchange(IcebergSource(table, catalog=...), ...)",
+        )
     raise more_than_a_scan(kind) if int(plan.children().size()) else no_scan(kind)
 
 
@@ -211,7 +247,7 @@ def _nodes_from_root(plan: Any, length: int) -> list[Any]:
 
 def _names_of_folders(leaf: Any) -> frozenset[str]:
     """Return the names of the columns in the names of folders, if the leaf reads files."""
-    if leaf.getClass().getSimpleName() != "LogicalRelation":
+    if leaf.getClass().getSimpleName() != "LogicalRelation" or is_delta(leaf.relation()):
         return frozenset()
     schema = getattr(leaf.relation(), "partitionSchema", None)
     if leaf.relation().getClass().getSimpleName() != "HadoopFsRelation" or schema is None:

@@ -104,6 +104,8 @@ def checked(
     columns: pa.Schema,
     unmarked: Unmarked,
     nan_column: str = "",
+    *,
+    widens: bool = False,
 ) -> KnownFiles:
     """Return the files, if pyarrow reads from these columns of all of them what Spark reads.
 
@@ -113,6 +115,7 @@ def checked(
         columns: columns that are read, with the types in which Spark gives them to Python.
         unmarked: files that do not say which version of Spark wrote them.
         nan_column: column that a filter keeps at NaN; empty if there is none.
+        widens: True if the types of files may be narrower, since the table's were widened.
 
     Raises:
         Unsure: It may not, or there are too many files.
@@ -138,7 +141,8 @@ def checked(
             try:
                 if nan_column:
                     check_writer(footer.layout.created_by, nan_column)
-                leaves = doubtful[footer.layout] = footer.layout.doubtful_leaves(columns, unmarked)
+                leaves = footer.layout.doubtful_leaves(columns, unmarked, widens=widens)
+                doubtful[footer.layout] = leaves
             except Unsure as reason:
                 raise Unsure(f"{reason} ({file.path})", reason.remedy) from reason
         leaves = [pair for pair in leaves if pair[1].number not in footer.recent]

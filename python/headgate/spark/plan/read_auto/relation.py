@@ -19,8 +19,16 @@ if TYPE_CHECKING:
 
 _SOURCES: Final = "org.apache.spark.sql.execution.datasources"
 _HIVE: Final = "Some(org.apache.hadoop.hive.ql.io.parquet"
-#: Lists of files of which Spark's own scan reads all.
-_LISTS: Final = {f"{_SOURCES}.InMemoryFileIndex", f"{_SOURCES}.CatalogFileIndex"}
+_DELTA: Final = "org.apache.spark.sql.delta"
+_DELTA_FORMAT: Final = f"{_DELTA}.DeltaParquetFileFormat"
+#: Class of a format -> lists of files of which Spark's own scan reads all.
+_LISTS: Final = {
+    f"{_SOURCES}.parquet.ParquetFileFormat": {
+        f"{_SOURCES}.InMemoryFileIndex",
+        f"{_SOURCES}.CatalogFileIndex",
+    },
+    _DELTA_FORMAT: {f"{_DELTA}.stats.PreparedDeltaFileIndex"},
+}
 #: Values that change no row, as text; None if all do not, or if they are looked at elsewhere.
 _Values = frozenset[str] | None
 #: Field of ``LogicalRelation`` -> its values.
@@ -39,6 +47,18 @@ _RELATION: Final[dict[str, _Values]] = {
     "bucketSpec": frozenset({"None"}),
     "fileFormat": None,
     "options": None,
+}
+#: Field of ``DeltaParquetFileFormat`` -> its values.
+_FORMAT_OF_DELTA: Final[dict[str, _Values]] = {
+    **dict.fromkeys(("protocol", "metadata", "tablePath", "optimizationsEnabled")),
+    **dict.fromkeys(("nullableRowTrackingConstantFields", "nullableRowTrackingGeneratedFields")),
+    "isCDCRead": frozenset({"False", "false"}),
+}
+#: Field of ``TahoeLogFileIndex`` -> its values.
+_INDEX_OF_DELTA: Final[dict[str, _Values]] = {
+    **dict.fromkeys(("spark", "deltaLog", "path", "catalogTableOpt", "snapshotAtAnalysis")),
+    "isTimeTravelQuery": None,
+    "partitionFilters": frozenset({"List()"}),
 }
 #: Field of ``CatalogTable`` -> its values.
 _TABLE: Final[dict[str, _Values]] = {
@@ -64,6 +84,14 @@ _STORAGE: Final[dict[str, _Values]] = {
 _OPTIONS: Final = frozenset({"path", "paths", "basepath", "mergeschema", "serialization.format"})
 _PROPERTIES: Final = frozenset({"comment", "transient_lastDdlTime", "parquet.compression"})
 _METADATA: Final = frozenset({"comment"})
+#: An entry of the metadata of a column, or of a field in one.
+_FIELD_ID: Final = '"parquet.field.id"'
+#: The version to read, which Delta has found.
+_OPTIONS_OF_DELTA: Final = frozenset({"versionasof", "timestampasof"})
+#: Names of columns in files, and types that they had; the source of the table reads both in its log.
+_METADATA_OF_DELTA: Final = frozenset(
+    {"delta.columnMapping.id", "delta.columnMapping.physicalName", "delta.typeChanges"}
+)
 #: Confs that change what is read have these prefixes.
 _PREFIXES: Final = (
     *("spark.sql.files.", "spark.sql.parquet.", "spark.sql.legacy."),
@@ -80,6 +108,11 @@ _PARQUET_CONFS: Final = (
     *("int96RebaseModeInWrite", "mergeSchema", "output.committer.class", "outputTimestampType"),
     *("recordLevelFilter.enabled", "respectSummaryFiles", "writeLegacyFormat"),
 )
+#: For writing and maintenance, the number of tasks that read a log, and a figure that Delta notes.
+_DELTA_CONFS: Final = (
+    *("autoCompact.enabled", "lastCommitVersionInSession", "optimizeWrite.enabled"),
+    *("retentionDurationCheck.enabled", "schema.autoMerge.enabled", "snapshotPartitions"),
+)
 #: Confs with such a prefix that change no row -> the values that do not; None if no value does.
 _CONFS: Final[dict[str, _Values]] = {
     **dict.fromkeys(f"spark.sql.files.{name}" for name in _FILES_CONFS),
@@ -88,8 +121,11 @@ _CONFS: Final[dict[str, _Values]] = {
     "spark.sql.files.ignoreMissingFiles": frozenset({"false"}),
     "spark.sql.parquet.binaryAsString": frozenset({"false"}),
     "spark.sql.parquet.datetimeRebaseModeInRead": frozenset({"corrected", "exception"}),
-    "spark.sql.parquet.fieldId.read.enabled": frozenset({"false"}),
+    # Delta sets it. Spark then finds a column by an id if the column's metadata has one.
+    "spark.sql.parquet.fieldId.read.enabled": None,
+    "spark.sql.parquet.fieldId.write.enabled": None,
     "spark.sql.legacy.timeParserPolicy": None,
+    **dict.fromkeys(f"spark.databricks.delta.{name}" for name in _DELTA_CONFS),
 }
 #: Value of a conf of calendars by which times stay as they are.
 _TODAY: Final = "CORRECTED"
@@ -101,11 +137,19 @@ _WRITING: Final = (
 )
 
 
-def check_relation(leaf: Any, columns: Iterable[str]) -> None:
-    """Return if the rows of a leaf of a plan are those of Parquet files, and no more.
+def is_delta(relation: Any) -> bool:
+    """Return True for the relation of a Delta table."""
+    if relation.getClass().getSimpleName() != "HadoopFsRelation":
+        return False
+    return bool(relation.fileFormat().getClass().getName() == _DELTA_FORMAT)
+
+
+def check_relation(leaf: Any, analyzed: Any, columns: Iterable[str]) -> None:
+    """Return if the rows of a leaf of a plan are those of Parquet files or of a Delta table, and no more.
 
     Args:
-        leaf: a ``LogicalRelation``.
+        leaf: a ``LogicalRelation`` of the optimized plan.
+        analyzed: the same of the analyzed plan.
         columns: that are read.
 
     Raises:
@@ -116,22 +160,29 @@ def check_relation(leaf: Any, columns: Iterable[str]) -> None:
     if relation.getClass().getName() != f"{_SOURCES}.HadoopFsRelation":
         raise Unsure(f"it reads {kind}, not files")
     form = relation.fileFormat().getClass()
-    if form.getName() != f"{_SOURCES}.parquet.ParquetFileFormat":
+    if form.getName() not in _LISTS:
         raise Unsure(f"it reads files by {form.getSimpleName()}, not Parquet")
     location = relation.location().getClass()
-    if location.getName() not in _LISTS:
+    if location.getName() not in _LISTS[form.getName()]:
         raise Unsure(f"its files are listed by {location.getSimpleName()}")
     _check_fields("its plan", leaf, _PLAN)
     _check_fields("its relation", relation, _RELATION)
-    _check_names("spark.read has the option", relation.options(), _OPTIONS)
+    of_delta = is_delta(relation)
+    options = _OPTIONS | _OPTIONS_OF_DELTA if of_delta else _OPTIONS
+    _check_names("spark.read has the option", relation.options(), options)
+    metadata = _METADATA | _METADATA_OF_DELTA if of_delta else _METADATA
     for schema in (leaf.schema(), relation.schema()):
-        _check_metadata(json.loads(schema.json()), set(columns))
-    missing = sorted(
-        set(columns) - {field["name"] for field in json.loads(schema.json())["fields"]}
-    )
+        text = str(schema.json())
+        if _FIELD_ID in text:
+            raise Unsure("its columns have ids of Parquet fields")
+        _check_metadata(json.loads(text), set(columns), metadata)
+    missing = sorted(set(columns) - {field["name"] for field in json.loads(text)["fields"]})
     if missing:
         raise Unsure(f"its files have no column {missing[0]!r}")
-    if leaf.catalogTable().isDefined():
+    if of_delta:
+        _check_fields("its format", relation.fileFormat(), _FORMAT_OF_DELTA)
+        _check_fields("its table", analyzed.relation().location(), _INDEX_OF_DELTA)
+    elif leaf.catalogTable().isDefined():
         table = leaf.catalogTable().get()
         _check_fields("its table", table, _TABLE)
         _check_fields("the storage of its table", table.storage(), _STORAGE)
@@ -196,8 +247,8 @@ def _check_names(owner: str, options: Any, harmless: frozenset[str]) -> None:
         raise Unsure(f"{owner} {others[0]}")
 
 
-def _check_metadata(schema: dict[str, Any], columns: set[str]) -> None:
+def _check_metadata(schema: dict[str, Any], columns: set[str], harmless: frozenset[str]) -> None:
     for field in schema["fields"]:
-        others = sorted({*field["metadata"]} - _METADATA)
+        others = sorted({*field["metadata"]} - harmless)
         if field["name"] in columns and others:
             raise Unsure(f"column {field['name']!r} has the metadata {others[0]}")
