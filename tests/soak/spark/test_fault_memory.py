@@ -5,10 +5,10 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
+from tests.kit.cgroups import limited
 from tests.kit.masters import in_executors
 from tests.kit.outcomes import outcome_of
 
@@ -17,25 +17,14 @@ from headgate.spark import exchange
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-#: Folder of version 1 of the memory controller, on machines that have it.
-CONTROLLER = Path("/sys/fs/cgroup/memory")
 LIMIT = 400 * 1024 * 1024
 
 
 @pytest.fixture
 def group():
     """Yield a memory group of 400 MiB that a worker can join."""
-    folder = CONTROLLER / f"headgate-test-{os.getpid()}"
-    try:
-        folder.mkdir()
-        (folder / "memory.limit_in_bytes").write_text(str(LIMIT))
-    except OSError as error:
-        pytest.skip(f"cannot create a memory group here: {error}")
-    yield folder
-    for pid in (folder / "cgroup.procs").read_text().split():
-        with contextlib.suppress(OSError):  # the process has ended
-            (CONTROLLER / "cgroup.procs").write_text(pid)
-    folder.rmdir()
+    with limited(LIMIT) as folder:
+        yield folder
 
 
 def kills(group):

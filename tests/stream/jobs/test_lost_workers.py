@@ -1,23 +1,19 @@
 """The cause of a job whose worker is lost: what is known of the end of its process, and nothing that is only likely."""
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from tests.kit import stream_jobs
-from tests.kit.cgroups import V1, Machine
+from tests.kit.cgroups import V1, Machine, limited
 
 from headgate import errors
 from headgate.sink import FileSink
 from headgate.stream.job.lost_worker import lost_worker
 
-#: Folder of version 1 of the memory controller, on machines that have it.
-CONTROLLER = Path("/sys/fs/cgroup/memory")
 LIMIT = 700 << 20
 
 
@@ -69,17 +65,8 @@ def test_the_error_says_how_the_process_of_a_worker_ended(tmp_path, function, en
 @pytest.fixture
 def group():
     """Yield a memory group that a process can join."""
-    folder = CONTROLLER / f"headgate-test-{os.getpid()}"
-    try:
-        folder.mkdir()
-        (folder / "memory.limit_in_bytes").write_text(str(LIMIT))
-    except OSError as error:
-        pytest.skip(f"cannot create a memory group here: {error}")
-    yield folder
-    for pid in (folder / "cgroup.procs").read_text().split():
-        with contextlib.suppress(OSError):  # the process has ended
-            (CONTROLLER / "cgroup.procs").write_text(pid)
-    folder.rmdir()
+    with limited(LIMIT) as folder:
+        yield folder
 
 
 DRIVER = """
