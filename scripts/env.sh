@@ -46,6 +46,26 @@ apt_install() {
 # fingerprint PATH...: print one hash over names and contents.
 fingerprint() { find "$@" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1; }
 
+# cached NAME PROGRAM PACKAGE WHAT COMMAND...: print the folder NAME of the user's cache. If it is missing, COMMAND fills it
+# first; {} in COMMAND is the folder. It runs PROGRAM, which the Debian package PACKAGE has.
+cached() {
+    local cache="${XDG_CACHE_HOME:-$HOME/.cache}/headgate" name="$1" program="$2" package="$3" what="$4" partial
+    shift 4
+    if [[ ! -d "$cache/$name" ]]; then
+        if ! command -v "$program" >/dev/null && on_debian_as_root; then
+            apt_install "$package" || true
+        fi
+        command -v "$program" >/dev/null || die "no $program found: it downloads $what" "apt-get install $package"
+        say "downloading $what"
+        mkdir -p "$cache"
+        partial="$(mktemp -d "$cache/$name-XXXXXX.partial")"
+        trap "rm -rf $(printf %q "$partial")" EXIT
+        "${@//\{\}/$partial}" >&2 || die "$what could not be downloaded" "see above"
+        mv "$partial" "$cache/$name"
+    fi
+    echo "$cache/$name"
+}
+
 # current STAMP VALUE: succeed if the stamp holds the value.
 current() { [[ -f "$STAMPS/$1" && "$(<"$STAMPS/$1")" == "$2" ]]; }
 
