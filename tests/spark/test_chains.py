@@ -4,6 +4,7 @@ import os
 import random
 import sys
 import time
+import uuid
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,6 +48,10 @@ def sums(batches):
     """Return a row for each k: the sum of n and the least s."""
     groups = batches.read_all().group_by("k").aggregate([("n", "sum"), ("s", "min")])
     return groups.select(["k", "n_sum", "s_min"]).rename_columns(["k", "n", "s"])
+
+
+def both(left, right):
+    yield pa.record_batch([[left.read_all().num_rows], [right.read_all().num_rows]], ["l", "r"])
 
 
 def functions_of(df):
@@ -225,12 +230,25 @@ def test_a_cached_result_is_read_and_not_computed_again(rows):
     assert functions_of(exchange(middle, by="n", map=same, schema=SCHEMA)) == 3
 
 
+def test_two_branches_of_an_action_share_what_was_sent(rows, tmp_path):
+    def counted(batches):
+        (tmp_path / uuid.uuid4().hex).touch()
+        yield from plus(batches)
+
+    middle = exchange(rows, by="k", map=counted, schema=SCHEMA, num_partitions=3)
+    left, right = (
+        exchange(middle, by=name, reduce=same, schema=SCHEMA, num_partitions=2)
+        for name in ("n", "s")
+    )
+    joined = exchange([left, right], by="k", reduce=both, schema="l long, r long")
+    counts = joined.collect()
+    assert sum(row["l"] for row in counts) == sum(row["r"] for row in counts) == 3_000
+    assert len(list(tmp_path.iterdir())) == 3, "one call of map for each producer"
+
+
 def test_each_of_several_inputs_and_a_reduce_of_spark_are_chained(rows):
     first = exchange(rows, by="k", reduce=sums, schema=SCHEMA, num_partitions=3, mode="auto")
     assert explain(first).exchanges[0].mode == "repartition"
-
-    def both(left, right):
-        yield pa.record_batch([[left.read_all().num_rows], [right.read_all().num_rows]], ["l", "r"])
 
     out = exchange(
         [first, rows, first.where("k < 5").select("k")],
