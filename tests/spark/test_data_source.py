@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -241,6 +242,23 @@ def test_pushed_filters_give_the_same_rows_as_spark(spark, folder, condition):
     try:
         df = spark.read.format("headgate").load(str(folder)).where(condition)
         assert rows(df) == rows(spark.read.parquet(str(folder)).where(condition))
+    finally:
+        spark.conf.unset(PUSHDOWN)
+
+
+@pushes_filters
+def test_days_that_java_lacks_and_times_by_its_zone_are_compared_by_spark(spark, tmp_path):
+    numbers = pa.array(range(-141_442, -141_420), pa.int32())  # around 5 to 14 October 1582
+    at = pc.multiply(numbers.cast(pa.int64()), 86_400_000_000).cast(pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"day": numbers.cast(pa.date32()), "at": at}), tmp_path / "0.parquet")
+    spark.conf.set(PUSHDOWN, "true")
+    try:
+        df = spark.read.format("headgate").load(str(tmp_path))
+        for number in (-141_438, -141_437, -141_430, -141_427, -141_426):
+            day = f"date_from_unix_date({number})"
+            for condition in (f"day = {day}", f"day in ({day})", f"at = cast({day} as timestamp)"):
+                found = df.where(condition).selectExpr("unix_date(day)").collect()
+                assert [row[0] for row in found] == [number], condition
     finally:
         spark.conf.unset(PUSHDOWN)
 

@@ -143,7 +143,9 @@ def test_an_attempt_that_fails_leaves_no_folder(spark, tmp_path):
 
     df = spark.range(0, 100, 1, 2).selectExpr("id", "id % 3 as k")
     with pytest.raises(Exception, match="not today"):
-        write(df, FileSink(tmp_path / "out", partition_by="k"), reduce=fail, schema=df.schema)
+        write(
+            df, FileSink(tmp_path / "out", partition_by="k"), by="id", reduce=fail, schema=df.schema
+        )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ MIRRORED: Final = {
     "GreaterThan": "LessThan",
     "GreaterThanOrEqual": "LessThanOrEqual",
 }
+_LAST_JULIAN_DAY: Final = date(1582, 10, 4)
+_FIRST_GREGORIAN_DAY: Final = date(1582, 10, 15)
+#: The last year in which some zone has times before 1900 in UTC.
+_LAST_MOVED_YEAR: Final = 1900
 _OPERATORS: Final = {
     "EqualTo": operator.eq,
     "LessThan": operator.lt,
@@ -84,9 +89,24 @@ def condition(kind: str, name: str, type_: pa.DataType, value: Any) -> pc.Expres
         return None
     scalars = [scalar(item, type_) for item in (value if kind == "In" else [value])]
     exact = [item for item in scalars if item is not None]
-    if len(exact) < len(scalars):
+    if len(exact) < len(scalars) or any(is_moved_by_java(item) for item in exact):
         return None
     return listed(field, exact, type_) if kind == "In" else compared(kind, field, exact[0], type_)
+
+
+def is_moved_by_java(value: pa.Scalar) -> bool:
+    """Return True for a time that Spark, and its reader of Parquet, may take for another one in a filter.
+
+    They compare with java.sql.Date and java.sql.Timestamp. These have 15 October 1582 for each of the ten days before it, and the
+    zone of the JVM repeats or skips times before 1900.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+
+    if not value.is_valid or not pa.types.is_temporal(value.type):
+        return False
+    if pa.types.is_date(value.type):
+        return bool(_LAST_JULIAN_DAY < value.as_py() <= _FIRST_GREGORIAN_DAY)
+    return value.type.tz is not None and bool(value.as_py().year <= _LAST_MOVED_YEAR)
 
 
 def compared(

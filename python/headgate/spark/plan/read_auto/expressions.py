@@ -6,7 +6,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.spark.filters import is_comparable
+from headgate.spark.filters import is_comparable, is_moved_by_java
 from headgate.spark.plan.read_auto.functions import (
     FUNCTIONS,
     are_comparable,
@@ -149,6 +149,8 @@ class _Translator:
             value.as_py()
         except (ValueError, OverflowError):  # for some of these Spark's reader of Parquet fails
             raise self._unsure("has a time outside of the years 1 to 9999") from None
+        if is_moved_by_java(value):
+            raise self._unsure("has a time that Spark's reader may take for another")
         return value
 
     def _parsed(self, text: str, type_: pa.DataType) -> pa.Scalar:
