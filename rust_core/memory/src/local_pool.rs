@@ -221,7 +221,8 @@ impl LocalPool {
     }
 
     /// Changes the minimum and maximum, provided that `leave` further segments could still be
-    /// guaranteed to other pools afterwards.
+    /// guaranteed to other pools afterwards. A minimum that is no larger takes nothing, so it is
+    /// granted even if pinned segments take the place of what was promised.
     ///
     /// # Errors
     /// [`PoolTooSmall`] if the new minimum does not fit; nothing changes then.
@@ -230,7 +231,10 @@ impl LocalPool {
         let others =
             state.accounts.iter().filter(|(id, account)| **id != self.id && !account.closed);
         let others = others.map(|(_, account)| account.share);
-        admit(others, min + leave, state.pinned, state.total)?;
+        let promised = state.accounts.get(&self.id).map_or(0, |account| account.share.min);
+        if min + leave > promised {
+            admit(others, min + leave, state.pinned, state.total)?;
+        }
         state.change_reservation(self.id, |reserved| reserved.min(min));
         if let Some(account) = state.accounts.get_mut(&self.id) {
             account.share.min = min;

@@ -165,8 +165,8 @@ impl World {
                 }
             }
             Step::Resize { pool, min, more } if pools > 0 && self.pools[pool % pools].open => {
-                let others = self.promised() - self.pools[pool % pools].options.min;
-                let fits = others + self.pinned() + min <= TOTAL;
+                let own = self.pools[pool % pools].options.min;
+                let fits = min <= own || self.promised() - own + self.pinned() + min <= TOTAL;
                 let pool = &mut self.pools[pool % pools];
                 assert_eq!(pool.pool.set_minimum(min, min + more, 0).is_ok(), fits);
                 if fits {
