@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 PYTHON = "python3.11"
 #: Time limit in seconds of an installation.
 INSTALL = 1200
@@ -51,6 +52,19 @@ def environment(name: str, packages: Sequence[str]) -> Path:
     # Written last, so that a broken installation is not taken for a whole one.
     stamp.write_text(wanted, encoding="utf-8")
     return python
+
+
+def downloaded(script: str, *arguments: str) -> Path:
+    """Return the path that a script of the repository prints, which downloads what is there on first use.
+
+    Raises:
+        PeerError: It cannot be had.
+    """
+    command = [str(SCRIPTS / script), *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise PeerError(f"failed with {done.returncode}: {' '.join(command)}")
+    return Path(done.stdout.strip())
 
 
 def end(text: str) -> str:

@@ -19,13 +19,11 @@ for it: two. Each job prints its ratios; the least and the median of all follow.
 from __future__ import annotations
 
 import logging
-import os
 import statistics
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from benches import cookbook, environments, harness, job_functions
 from benches.cookbook import Table
@@ -43,8 +41,6 @@ FOLDERS = {"readings": "site", "invoices": "region"}
 #: Tables in the store.
 STORED = ("lines",)
 BUCKET = "tables"
-#: Folder with the jars of hadoop-aws, which scripts/bench.sh downloads.
-JARS = "HEADGATE_BENCH_S3A"
 
 
 @dataclass(frozen=True)
@@ -261,9 +257,7 @@ def main(arguments: Sequence[str]) -> None:
 @contextmanager
 def store() -> Iterator[dict[str, str]]:
     """Serve an empty bucket of S3 while the block runs; yield the confs by which Spark finds it."""
-    jars = os.environ.get(JARS)
-    if jars is None:
-        raise SystemExit(f"{JARS} names no folder: run make bench NAME=jobs")
+    jars = environments.downloaded("store_jars.sh", "s3a")
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     server.start()
@@ -284,7 +278,7 @@ def store() -> Iterator[dict[str, str]]:
             region="us-east-1",
             allow_bucket_creation=True,
         ).create_dir(BUCKET)
-        paths = ",".join(map(str, sorted(Path(jars).glob("*.jar"))))
+        paths = ",".join(map(str, sorted(jars.glob("*.jar"))))
         found = {f"spark.hadoop.fs.s3a.{name}": text for name, text in options.items()}
         yield {**found, "spark.jars": paths}
     finally:

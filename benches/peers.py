@@ -180,7 +180,7 @@ def started(name: str, folder: Path) -> Iterator[Peer]:
     """Yield a session; end its process."""
     given = {"session": name, "folder": str(folder)}
     if name == "comet":
-        given["jar"] = comet_jar()
+        given["jar"] = str(environments.downloaded("comet_jar.sh"))
     python = environments.environment(*packages_of(name))
     paths = os.pathsep.join(map(str, [ROOT, ROOT / "python"]))
     process = subprocess.Popen(
@@ -206,19 +206,6 @@ def packages_of(name: str) -> tuple[str, Sequence[str]]:
     """Return the name of the environment of a session, and its packages."""
     environment = "sail" if name == "sail" else "comet"
     return environment, ENVIRONMENTS[environment]
-
-
-def comet_jar() -> str:
-    """Return the path of Comet's jar.
-
-    Raises:
-        PeerError: It cannot be had.
-    """
-    command = [str(ROOT / "scripts" / "comet_jar.sh")]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise PeerError(f"{command[0]} failed with {done.returncode}")
-    return done.stdout.strip()
 
 
 if __name__ == "__main__":

@@ -12,9 +12,6 @@ case "${1:-}" in
         ;;
 esac
 case "${1:-}" in
-    "" | -* | jobs) HEADGATE_BENCH_S3A="$(scripts/store_jars.sh s3a)" && export HEADGATE_BENCH_S3A ;;
-esac
-case "${1:-}" in
     "" | -* | instructions) scripts/valgrind.sh ;;
 esac
 exec "$VENV_PYTHON" -m benches "$@"

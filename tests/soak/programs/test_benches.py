@@ -34,7 +34,7 @@ pytestmark = pytest.mark.timeout(400)
         ("skew", ["skew"]),
         ("broadcast_join", ["broadcast_join", "broadcast_measured", "broadcast_join_jvm"]),
         ("spark_kept --only wide_auto", ["wide_auto"]),
-        ("jobs --job invoices", ["jobs_invoices", "jobs_invoices_read"]),
+        ("jobs --job invoices", ["jobs_invoices", "jobs_invoices_spark_reads"]),
         ("pipeline", ["pipeline", "pipeline_sql"]),
         ("chain", ["chain"]),
         ("spark_kept --only spark_binary", ["spark_binary"]),
