@@ -257,8 +257,8 @@ def test_days_that_java_lacks_and_times_by_its_zone_are_compared_by_spark(spark,
         for number in (-141_438, -141_437, -141_430, -141_427, -141_426):
             day = f"date_from_unix_date({number})"
             for condition in (f"day = {day}", f"day in ({day})", f"at = cast({day} as timestamp)"):
-                found = df.where(condition).selectExpr("unix_date(day)").collect()
-                assert [row[0] for row in found] == [number], condition
+                days = df.where(condition).selectExpr("unix_date(day)").collect()
+                assert [row[0] for row in days] == [number], condition
     finally:
         spark.conf.unset(PUSHDOWN)
 
