@@ -61,7 +61,9 @@ def test_tables_of_delta_and_iceberg(table, tmp_path):
     warehouse = Warehouse(tmp_path).make(orders(0, 30), "k")
     warehouse.close()
     places = {"TABLE": table, "CATALOG": warehouse.properties, "CHECKPOINT": f"{tmp_path}/offsets"}
-    head = "".join(f"{name} = {value!r}\n" for name, value in {**places, "STREAMS": STREAMS}.items())
+    head = "".join(
+        f"{name} = {value!r}\n" for name, value in {**places, "STREAMS": STREAMS}.items()
+    )
     values = drive(head + BODY, "local[2]", tmp_path)
     remaining = [n for n in range(40) if n % 4 != 1]
     assert values == {
