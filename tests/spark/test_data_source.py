@@ -254,7 +254,7 @@ def test_days_that_java_lacks_and_times_by_its_zone_are_compared_by_spark(spark,
     spark.conf.set(PUSHDOWN, "true")
     try:
         df = spark.read.format("headgate").load(str(tmp_path))
-        for number in (-141_438, -141_437, -141_430, -141_427, -141_426):
+        for number in (-141_430, -141_427):
             day = f"date_from_unix_date({number})"
             for condition in (f"day = {day}", f"day in ({day})", f"at = cast({day} as timestamp)"):
                 days = df.where(condition).selectExpr("unix_date(day)").collect()
