@@ -60,10 +60,13 @@ def table(tmp_path):
 def test_tables_of_delta_and_iceberg(table, tmp_path):
     warehouse = Warehouse(tmp_path).make(orders(0, 30), "k")
     warehouse.close()
-    places = {"TABLE": table, "CATALOG": warehouse.properties, "CHECKPOINT": f"{tmp_path}/offsets"}
-    head = "".join(
-        f"{name} = {value!r}\n" for name, value in {**places, "STREAMS": STREAMS}.items()
-    )
+    variables = {
+        "TABLE": table,
+        "CATALOG": warehouse.properties,
+        "CHECKPOINT": f"{tmp_path}/offsets",
+        "STREAMS": STREAMS,
+    }
+    head = "".join(f"{name} = {value!r}\n" for name, value in variables.items())
     values = drive(head + BODY, "local[2]", tmp_path)
     remaining = [n for n in range(40) if n % 4 != 1]
     assert values == {
