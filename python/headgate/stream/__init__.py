@@ -16,8 +16,9 @@ if find_spec("numpy") is None:
     )
 
 from headgate.observe.record import CheckpointStats, Failure, Run, Stage, Task, Verdict, Worker
-from headgate.stream.api.datastream import ConnectedStreams, DataStream, KeyedStream, stream
+from headgate.stream.api.datastream import DataStream, stream
 from headgate.stream.api.job import StreamingJob
+from headgate.stream.api.keyed_stream import ConnectedStreams, KeyedStream
 from headgate.stream.graph.context import KeyedContext, RuntimeContext
 from headgate.stream.graph.functions import CoProcessFunction, ProcessFunction
 from headgate.stream.job.query import StreamingQuery

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headgate._arguments import arrow_schema, calls, span, takes, text
+from headgate._arguments import arrow_schema, calls, takes, text
 from headgate.errors import StreamError
 from headgate.sink.api import chosen_name
 from headgate.stream.api.checks import (
@@ -20,35 +19,25 @@ from headgate.stream.api.checks import (
     check_process,
     check_side_outputs,
     check_sink,
-    check_window,
     no_such_call,
     wrong_stream,
 )
-from headgate.stream.api.event_time import check_watermarks
 from headgate.stream.api.job import StreamingJob
-from headgate.stream.graph.functions import CoProcessFunction, ProcessFunction
+from headgate.stream.graph.functions import ProcessFunction
 from headgate.stream.graph.limits import UNLIMITED, BatchLimits, batch_limits
 from headgate.stream.graph.nodes import Edge, Shipping, StreamGraph
-from headgate.stream.operators.connected import (
-    CoProcessOperator,
-    SideOperator,
-    key_names,
-    side_schema,
-)
 from headgate.stream.operators.process import ProcessOperator
 from headgate.stream.operators.results import learned_schema
 from headgate.stream.operators.sinks import SinkOperator
 from headgate.stream.operators.stateless import FilterOperator, MapOperator
-from headgate.stream.operators.windowed import LATE, WindowedOperator
 from headgate.stream.state.groups import check_keys as check_key_types
 from headgate.stream.state.types import check_columns as check_types
 from headgate.stream.state.types import column_index, no_rows
 
 if TYPE_CHECKING:
     from headgate.source import Source, WatermarkStrategy
+    from headgate.stream.api.keyed_stream import KeyedStream
     from headgate.stream.graph.context import FunctionRows
-    from headgate.stream.windows.aggregates import Aggregate, WindowFunction
-    from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow
 
 
 @takes(**SOURCE)
@@ -236,6 +225,9 @@ class DataStream:
         for key in keys:
             column_index(self.schema, key, "key_by({})")
         check_key_types(pa.schema([self.schema.field(key) for key in keys]))
+        # A keyed stream is a stream, so its module imports this one.
+        from headgate.stream.api.keyed_stream import KeyedStream  # noqa: PLC0415
+
         edges = [Edge(e.node, e.output, Shipping.HASH, keys) for e in self._edges]
         return KeyedStream(self._graph, keys, *edges)
 
@@ -301,7 +293,7 @@ class DataStream:
             if name.startswith("_"):
                 raise AttributeError(name)
             calls = [call for call in dir(type(self)) if not call.startswith("_")]
-            kind = "keyed stream" if isinstance(self, KeyedStream) else "stream without keys"
+            kind = "keyed stream" if self._keys else "stream without keys"
             raise no_such_call(kind, name, calls)
 
     def _shipped(self, shipping: Shipping) -> DataStream:
@@ -331,124 +323,3 @@ class DataStream:
             limits=limits,
         )
         return DataStream(self._graph, Edge(node))
-
-
-class KeyedStream(DataStream):
-    """A stream whose rows are with the task that owns their key. FunctionRows by :meth:`DataStream.key_by`."""
-
-    def __init__(self, graph: StreamGraph, keys: Sequence[str], *edges: Edge) -> None:
-        super().__init__(graph, *edges)
-        self._keys = tuple(keys)
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Names of the key columns."""
-        return self._keys
-
-    @takes(**OPERATOR)
-    def window(
-        self,
-        window: TumblingWindow | SlidingWindow | SessionWindow,
-        *,
-        time: str,
-        aggregates: Sequence[Aggregate] = (),
-        function: WindowFunction | None = None,
-        allowed_lateness: timedelta | str = timedelta(0),
-        parallelism: int | None = None,
-        name: str | None = None,
-    ) -> DataStream:
-        """Collect rows in windows of event time. The side output ``"late"`` has the rows that came too late.
-
-        Args:
-            window: the kind of windows.
-            time: name of the column of event times, as the watermarks have it.
-            aggregates: columns of the result.
-            function: makes the result of a batch of closed windows and their rows.
-            allowed_lateness: time after the end of a window in which rows still change its result.
-            parallelism: number of tasks.
-            name: of the operator.
-
-        Raises:
-            OptionError: an argument has a value that it does not take.
-            StateError: both aggregates and a function, or neither.
-            UnknownColumnError: a column that the stream does not have.
-            StreamError: a source of the stream never ends and makes no watermarks, so that no window would ever close.
-            UserFunctionError: the function failed without windows.
-        """
-        check_watermarks(name or "window()", self._edges)
-        of_rows = check_window(window, time, aggregates, function, self.schema)
-        make = partial(
-            WindowedOperator,
-            self.schema,
-            function,
-            window=window,
-            keys=self._keys,
-            time=time,
-            aggregates=of_rows,
-            allowed_lateness=span("allowed_lateness", allowed_lateness),
-        )
-        schema = make().result_schema()
-        make = partial(make, schema)
-        late = {LATE: self.schema}
-        results = self._then("window", name, make, schema, parallelism, late)
-        results._edges[0].node.has_windows = True  # noqa: SLF001 - of this class
-        return results
-
-    def connect(self, other: KeyedStream) -> ConnectedStreams:
-        """Return this stream and another one with keys of the same types, for one function with common state.
-
-        Raises:
-            StreamError: keys of other types, or none.
-        """
-        if not isinstance(other, KeyedStream):
-            raise wrong_stream(
-                "connect()", other, 'clicks.key_by("user").connect(names.key_by("user"))'
-            )
-        return ConnectedStreams(self, other)
-
-
-class ConnectedStreams:
-    """Two keyed streams. FunctionRows by :meth:`KeyedStream.connect`."""
-
-    def __init__(self, first: KeyedStream, second: KeyedStream) -> None:
-        types = [[s.schema.field(key).type for key in s.keys] for s in (first, second)]
-        if types[0] != types[1]:
-            raise StreamError(
-                "connect() of streams with keys of different types",
-                asked=", ".join(map(str, types[1])),
-                have=", ".join(map(str, types[0])),
-                remedy="cast the keys of one of them in a map()",
-            )
-        self._first, self._second = first, second
-
-    @takes(schema=arrow_schema, **OPERATOR)
-    def process(
-        self,
-        function: Callable[[], CoProcessFunction] | CoProcessFunction,
-        *,
-        schema: pa.Schema,
-        side_outputs: Mapping[str, pa.Schema] | None = None,
-        parallelism: int | None = None,
-        name: str | None = None,
-        batch_rows: int | None = None,
-        batch_bytes: int | str | None = None,
-    ) -> DataStream:
-        """Apply a :class:`CoProcessFunction`; arguments as for :meth:`DataStream.process`."""
-        methods = ("open", "process_first", "process_second", "close")
-        check_process(function, CoProcessFunction, methods)
-        schema, outputs = schema.remove_metadata(), check_side_outputs(side_outputs)
-        limits = batch_limits(batch_rows, batch_bytes)
-        first, second = self._first, self._second
-        check_types(first.schema)
-        check_types(second.schema)
-        both = side_schema(first.schema, first.keys, second.schema)
-        sides = [
-            DataStream(stream._graph, *(Edge(e.node, e.output) for e in stream._edges))._then(  # noqa: SLF001 - of this file
-                "side", None, partial(SideOperator, number, stream.keys, both), both, None
-            )
-            for number, stream in enumerate((first, second))
-        ]
-        rows = sides[0].union(sides[1]).key_by(*key_names(first.keys))
-        key_schema = pa.schema([first.schema.field(key) for key in first.keys])
-        make = partial(CoProcessOperator, function, key_schema, schema, outputs)
-        return rows._then("connect", name, make, schema, parallelism, outputs, limits=limits)  # noqa: SLF001 - of this file
