@@ -89,7 +89,7 @@ def stream(
 class DataStream:
     """A stream of rows. Each method returns a new stream, and leaves this one as it is.
 
-    FunctionRows by :func:`stream` and its methods.
+    Returned by :func:`stream` and its methods.
     """
 
     def __init__(self, graph: StreamGraph, *edges: Edge) -> None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class KeyedStream(DataStream):
-    """A stream whose rows are with the task that owns their key. FunctionRows by :meth:`DataStream.key_by`."""
+    """A stream whose rows are with the task that owns their key. Returned by :meth:`DataStream.key_by`."""
 
     def __init__(self, graph: StreamGraph, keys: Sequence[str], *edges: Edge) -> None:
         super().__init__(graph, *edges)
@@ -112,7 +112,7 @@ class KeyedStream(DataStream):
 
 
 class ConnectedStreams:
-    """Two keyed streams. FunctionRows by :meth:`KeyedStream.connect`."""
+    """Two keyed streams. Returned by :meth:`KeyedStream.connect`."""
 
     def __init__(self, first: KeyedStream, second: KeyedStream) -> None:
         types = [[s.schema.field(key).type for key in s.keys] for s in (first, second)]
