@@ -99,7 +99,7 @@ def follow(tasks, model, steps):
 
 
 class Model:
-    """What the models of joins with times have in common."""
+    """The base of models of joins with times."""
 
     def __init__(self, how):
         self.outer = (how in {"left", "full"}, how in {"right", "full"})
@@ -117,9 +117,9 @@ class Model:
             self.emit(*((None, row) if side else (row, None)), *more)
 
     def take(self):
-        taken = {None: self.emitted, "late": self.late[0], "late_right": self.late[1]}
+        outputs = {None: self.emitted, "late": self.late[0], "late_right": self.late[1]}
         self.emitted, self.late = Counter(), (Counter(), Counter())
-        return {output: rows for output, rows in taken.items() if rows}
+        return {output: rows for output, rows in outputs.items() if rows}
 
 
 class Tasks:

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._arguments import one_of, refuse, span, text
+from headgate._changes import CHANGE_TYPE, is_changing
 from headgate._kinds import kind_of
+from headgate.errors import StreamError
 from headgate.stream.api.checks import wrong_stream
 from headgate.stream.api.datastream import DataStream
 from headgate.stream.api.event_time import check_watermarks
@@ -58,6 +60,13 @@ def joined(
     if ttl is not None and kind is not None:
         raise refuse("ttl", ttl, f"has no meaning beside {kind}=", f"None beside {kind}=")
     streams = left, right
+    for stream in streams:
+        if is_changing(stream.schema):
+            raise StreamError(
+                "join() of a stream of changes",
+                have=f"the column {CHANGE_TYPE}",
+                remedy="join the rows before they are aggregated · filter() and drop the column",
+            )
     if kind is None:
         timed = _without_times(how, ttl)
     else:

@@ -108,6 +108,9 @@ class Operator(ABC):
         """How far the watermark is behind for all that follows, in ms: rows that are emitted may be so much older."""
         return 0
 
+    def flush(self) -> None:  # noqa: B027 - optional
+        """Emit the rows that wait for others; called before a barrier or the end of all rows is sent on."""
+
     def end_input(self) -> None:  # noqa: B027 - optional
         """Handle the end of all rows, after the last watermark."""
 

@@ -1,4 +1,4 @@
-"""What all joins of two keyed streams have in common: columns of the result, and rows of both sides in state."""
+"""The base of joins of two keyed streams: columns of the result, and rows of both sides in state."""
 
 from __future__ import annotations
 

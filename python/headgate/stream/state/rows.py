@@ -121,7 +121,7 @@ class RowState(ListState):
     def due(self, until: int) -> Slots:
         """Return the elements that wait up to a time and were not returned before, in order of time."""
         times, elements = (numbers.to_numpy() for numbers in self._queue.pop(until))
-        # What was replaced meanwhile stays in the queue, and its place may have another row.
+        # An element that was removed stays in the queue, and its place may have another row.
         waits = (self._elements["owner"][elements] > 0) & (self._elements[UNTIL][elements] == times)
         due: Slots = elements[waits]
         return due
