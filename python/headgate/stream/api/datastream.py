@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -36,6 +36,7 @@ from headgate.stream.state.types import column_index, no_rows
 
 if TYPE_CHECKING:
     from headgate.source import Source, WatermarkStrategy
+    from headgate.stream.api.broadcast import BroadcastConnectedStream
     from headgate.stream.api.keyed_stream import KeyedStream
     from headgate.stream.graph.context import FunctionRows
 
@@ -231,13 +232,79 @@ class DataStream:
         edges = [Edge(e.node, e.output, Shipping.HASH, keys) for e in self._edges]
         return KeyedStream(self._graph, keys, *edges)
 
+    @takes(schema=arrow_schema, **OPERATOR)
+    def lookup(
+        self,
+        table: pa.Table
+        | pa.RecordBatch
+        | str
+        | Source[Any, Any, Any]
+        | Callable[[pa.RecordBatch], FunctionRows],
+        *,
+        on: str | Sequence[str] | Mapping[str, str],
+        how: Literal["inner", "left"] = "inner",
+        schema: pa.Schema | None = None,
+        suffixes: tuple[str, str] = ("", "_right"),
+        parallelism: int | None = None,
+        name: str | None = None,
+    ) -> DataStream:
+        """Add the columns of rows that do not come as a stream. A key with several rows gives all of them.
+
+        Args:
+            table: a table, which each worker gets with the job; a path of files or a source that ends, which each task reads
+                when it starts, and again after a failure; or a function that gets a batch of the distinct keys of a
+                batch, under the stream's names, and returns rows with the columns of ``on``.
+            on: the columns by which rows match: of the same names in both, or a dict of columns of the stream and of the
+                table. A null matches nothing.
+            how: ``"left"`` to keep rows without a match, with nulls.
+            schema: of what a function returns. If not given, it is called with a batch without rows, here.
+            suffixes: what the columns of each side get behind a name that both sides have.
+            parallelism: number of tasks.
+            name: of the operator.
+
+        Raises:
+            OptionError: an argument has a value that it does not take.
+            UnknownColumnError: a column that is not there.
+            UnsupportedTypeError: a column of a type that cannot be a key, or whose rows pyarrow cannot choose.
+            StreamError: columns of ``on`` with different types; two columns of the result with one name.
+            UserFunctionError: the function failed without rows.
+        """
+        # It makes streams, so its module imports this one.
+        from headgate.stream.api.lookups import looked_up  # noqa: PLC0415
+
+        return looked_up(
+            self,
+            table,
+            on=on,
+            how=how,
+            schema=schema,
+            suffixes=suffixes,
+            parallelism=parallelism,
+            name=name,
+        )
+
     def rebalance(self) -> DataStream:
         """Send batches in turn to all tasks of the next operator."""
         return self._shipped(Shipping.REBALANCE)
 
-    def broadcast(self) -> DataStream:
+    def broadcast(self) -> BroadcastStream:
         """Send every row to all tasks of the next operator."""
-        return self._shipped(Shipping.BROADCAST)
+        edges = (Edge(e.node, e.output, Shipping.BROADCAST) for e in self._edges)
+        return BroadcastStream(self._graph, *edges)
+
+    def connect(self, other: BroadcastStream) -> BroadcastConnectedStream:
+        """Return this stream and a broadcast one, such as rules, for one function that gets all rows of it in each task.
+
+        Raises:
+            StreamError: the other one is no broadcast stream.
+        """
+        # It makes streams, so its module imports this one.
+        from headgate.stream.api.broadcast import BroadcastConnectedStream  # noqa: PLC0415
+
+        if not isinstance(other, BroadcastStream):
+            remedy = 'clicks.connect(rules.broadcast()) · clicks.key_by("user").connect(names.key_by("user"))'
+            raise wrong_stream("connect()", other, remedy)
+        return BroadcastConnectedStream(self, other)
 
     def union(self, *others: DataStream) -> DataStream:
         """Return the rows of this and other streams of the same schema.
@@ -323,3 +390,7 @@ class DataStream:
             limits=limits,
         )
         return DataStream(self._graph, Edge(node))
+
+
+class BroadcastStream(DataStream):
+    """A stream of which each task of the next operator gets all rows. Returned by :meth:`DataStream.broadcast`."""

@@ -72,7 +72,7 @@ def joined(
     else:
         timed = _TIMED[kind](kinds[kind], time, streams, how)
     sides = two_sides(*streams)
-    columns = joined_columns(sides, how, _suffixes(suffixes), timed.columns)
+    columns = joined_columns(sides, how, check_suffixes(suffixes), timed.columns)
     make = partial(timed.make, sides, columns, how)
     late = dict(zip(timed.late, sides.schemas, strict=False))
     if timed.has_watermarks:
@@ -137,7 +137,12 @@ def _as_of(as_of: Any, time: None, streams: _Streams, how: str) -> _Kind:  # noq
 _TIMED: Final = {"within": _within, "window": _window, "as_of": _as_of}
 
 
-def _suffixes(suffixes: Any) -> tuple[str, str]:
+def check_suffixes(suffixes: Any) -> tuple[str, str]:
+    """Return what the columns of each side get behind a name that both have.
+
+    Raises:
+        OptionError: no pair of texts.
+    """
     is_pair = isinstance(suffixes, (tuple, list)) and len(suffixes) == 2
     if not is_pair or not all(isinstance(suffix, str) for suffix in suffixes):
         raise refuse(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
 from headgate._arguments import arrow_schema, span, takes
 from headgate.stream.api.checks import (
@@ -15,7 +15,7 @@ from headgate.stream.api.checks import (
     check_window,
     wrong_stream,
 )
-from headgate.stream.api.datastream import DataStream
+from headgate.stream.api.datastream import BroadcastStream, DataStream
 from headgate.stream.api.event_time import check_watermarks
 from headgate.stream.api.joins import joined
 from headgate.stream.api.two_streams import check_same_keys, of_both, two_sides
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from headgate.stream.api.broadcast import BroadcastConnectedStream
     from headgate.stream.graph.nodes import Edge, StreamGraph
     from headgate.stream.operators.joining import How
     from headgate.stream.state.descriptors import StateTtlConfig
@@ -166,12 +167,20 @@ class KeyedStream(DataStream):
             name=name,
         )
 
-    def connect(self, other: KeyedStream) -> ConnectedStreams:
-        """Return this stream and another one with keys of the same types, for one function with common state.
+    @overload  # type: ignore[override]
+    def connect(self, other: KeyedStream) -> ConnectedStreams: ...
+    @overload
+    def connect(self, other: BroadcastStream) -> BroadcastConnectedStream: ...
+    def connect(self, other: Any) -> Any:
+        """Return this stream and another one for one function with state by key.
+
+        The other one has keys of the same types, and both share their state; or it is a broadcast one.
 
         Raises:
             StreamError: keys of other types, or none.
         """
+        if isinstance(other, BroadcastStream):
+            return super().connect(other)
         if not isinstance(other, KeyedStream):
             raise wrong_stream(
                 "connect()", other, 'clicks.key_by("user").connect(names.key_by("user"))'

@@ -1,4 +1,4 @@
-"""Two keyed streams that go to one operator."""
+"""Two streams that go to one operator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_same_keys(call: str, first: DataStream, second: DataStream) -> None:
 
 
 def two_sides(first: DataStream, second: DataStream) -> Sides:
-    """Return how the rows of two keyed streams travel.
+    """Return how the rows of two streams travel.
 
     Raises:
         UnsupportedTypeError: a column of a type whose rows pyarrow cannot choose.
@@ -55,12 +55,12 @@ def of_both(
     side_outputs: Mapping[str, pa.Schema] | None = None,
     limits: BatchLimits = UNLIMITED,
 ) -> DataStream:
-    """Add an operator of two keyed streams.
+    """Add an operator of two streams.
 
     Args:
         kind: of the operator.
         name: of the operator; None for one of the kind.
-        streams: both, keyed.
+        streams: both: each has keys, or is sent as it is.
         sides: how their rows travel.
         make: the operator of a task.
         schema: of the result.
@@ -68,11 +68,17 @@ def of_both(
         side_outputs: schemas by name.
         limits: of the batches.
     """
-    first, second = (
-        DataStream(s._graph, *(Edge(e.node, e.output) for e in s._edges))._then(  # noqa: SLF001 - one package
+    edges: list[Edge] = []
+    first, second = streams
+    first._graph.absorb(second._graph)  # noqa: SLF001 - one package
+    for number, stream in enumerate(streams):
+        before = [Edge(edge.node, edge.output) for edge in stream._edges]  # noqa: SLF001
+        rows = DataStream(first._graph, *before)._then(  # noqa: SLF001
             "side", None, partial(SideOperator, number, sides), sides.schema, None
         )
-        for number, s in enumerate(streams)
+        keys = tuple(sides.key_names) if stream._keys else ()  # noqa: SLF001
+        shipping = stream._edges[0].shipping  # noqa: SLF001
+        edges += [Edge(edge.node, edge.output, shipping, keys) for edge in rows._edges]  # noqa: SLF001
+    return DataStream(first._graph, *edges)._then(  # noqa: SLF001
+        kind, name, make, schema, parallelism, side_outputs, limits=limits
     )
-    rows = first.union(second).key_by(*sides.key_names)
-    return rows._then(kind, name, make, schema, parallelism, side_outputs, limits=limits)  # noqa: SLF001 - one package
