@@ -12,19 +12,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._arguments import one_of, refuse, span, text
-from headgate._changes import CHANGE_TYPE, is_changing
+from headgate._changes import (
+    CHANGE_TYPE,
+    change_field,
+    is_changing,
+    upsert_keys,
+    without_changes,
+)
 from headgate._kinds import kind_of
 from headgate.errors import StreamError
 from headgate.stream.api.checks import wrong_stream
 from headgate.stream.api.datastream import DataStream
 from headgate.stream.api.event_time import check_watermarks
 from headgate.stream.api.two_streams import check_same_keys, of_both, two_sides
+from headgate.stream.operators.changing_join import ChangingJoinOperator
 from headgate.stream.operators.interval_join import Interval, IntervalJoinOperator
 from headgate.stream.operators.joining import HOWS, LATE_SIDES, joined_columns
 from headgate.stream.operators.regular_join import InnerJoinOperator
 from headgate.stream.operators.temporal_join import TemporalJoinOperator
 from headgate.stream.operators.window_join import WindowJoinOperator, window_fields
 from headgate.stream.state.descriptors import StateTtlConfig
+from headgate.stream.state.groups import check_keys
 from headgate.stream.state.types import column_index, no_rows
 from headgate.stream.windows.kinds import SlidingWindow, TumblingWindow, millis, times_of
 
@@ -52,25 +60,15 @@ def joined(
     check_same_keys("join()", left, right)
     one_of(*HOWS)("how", how)
     kinds = {"within": within, "window": window, "as_of": as_of}
-    kind, *others = [option for option, value in kinds.items() if value is not None] or [None]
-    if others:
+    kind, *others = [*(option for option in kinds if kinds[option] is not None), ""]
+    if others[:-1]:
         raise refuse(others[0], kinds[others[0]], f"is there beside {kind}=", "None beside it")
     if time is not None and kind not in {"within", "window"}:
         raise refuse("time", time, "has no within= or window=", "None without them")
-    if ttl is not None and kind is not None:
+    if ttl is not None and kind:
         raise refuse("ttl", ttl, f"has no meaning beside {kind}=", f"None beside {kind}=")
     streams = left, right
-    for stream in streams:
-        if is_changing(stream.schema):
-            raise StreamError(
-                "join() of a stream of changes",
-                have=f"the column {CHANGE_TYPE}",
-                remedy="join the rows before they are aggregated · filter() and drop the column",
-            )
-    if kind is None:
-        timed = _without_times(how, ttl)
-    else:
-        timed = _TIMED[kind](kinds[kind], time, streams, how)
+    timed = _KINDS[kind](kinds.get(kind, ttl), time, streams, how)
     sides = two_sides(*streams)
     columns = joined_columns(sides, how, check_suffixes(suffixes), timed.columns)
     make = partial(timed.make, sides, columns, how)
@@ -100,15 +98,46 @@ class _Kind:
     has_watermarks: bool = True
 
 
-def _without_times(how: str, ttl: Any) -> _Kind:
-    if how != "inner":
-        raise refuse("how", how, "needs within= or window=", '"inner" without times')
+def _whenever(ttl: Any, time: None, streams: _Streams, how: str) -> _Kind:  # noqa: ARG001 - as others
+    """Return the join without times.
+
+    Raises:
+        OptionError: no time to live.
+        StreamError: a stream whose changes lack the rows before them.
+        UnsupportedTypeError: a column of changes of a type whose rows cannot be compared.
+    """
     if ttl is not None and not isinstance(ttl, StateTtlConfig):
         ttl = StateTtlConfig(span("ttl", ttl, 1))
-    return _Kind(partial(InnerJoinOperator, ttl), (), has_watermarks=False)
+    changing = [stream for stream in streams if is_changing(stream.schema)]
+    for stream in changing:
+        if upsert_keys(stream.schema) is not None:
+            raise StreamError(
+                "join() of a stream of upserts, of which rows are replaced without saying which",
+                remedy="leave update_before=False out where the stream is made",
+            )
+        check_keys(without_changes(stream.schema))
+    if how == "inner" and not changing:
+        return _Kind(partial(InnerJoinOperator, ttl), (), has_watermarks=False)
+    make = partial(ChangingJoinOperator, ttl)
+    return _Kind(make, (), (change_field(),), has_watermarks=False)
+
+
+def _check_appended(streams: _Streams) -> None:
+    """Check that no row of a stream is ever taken away.
+
+    Raises:
+        StreamError: one is of changes.
+    """
+    if any(is_changing(stream.schema) for stream in streams):
+        raise StreamError(
+            "join() with times of a stream of changes",
+            have=f"the column {CHANGE_TYPE}",
+            remedy="join() without times · join the rows before they are aggregated",
+        )
 
 
 def _within(within: Any, time: Any, streams: _Streams, how: str) -> _Kind:  # noqa: ARG001 - as others
+    _check_appended(streams)
     times = _times("time", time, streams)
     return _Kind(partial(IntervalJoinOperator, _interval(within, times, streams[0].schema)))
 
@@ -122,6 +151,7 @@ def _window(window: Any, time: Any, streams: _Streams, how: str) -> _Kind:  # no
             "a TumblingWindow or a SlidingWindow",
             'TumblingWindow("1 minute") · within="30 minutes" for rows that are near each other',
         )
+    _check_appended(streams)
     times = _times("time", time, streams)
     columns = window_fields(streams[0].schema.field(times[0]).type)
     return _Kind(partial(WindowJoinOperator, window, times), columns=tuple(columns))
@@ -130,11 +160,17 @@ def _window(window: Any, time: Any, streams: _Streams, how: str) -> _Kind:  # no
 def _as_of(as_of: Any, time: None, streams: _Streams, how: str) -> _Kind:  # noqa: ARG001 - as others
     if how not in {"inner", "left"}:
         raise refuse("how", how, "asks for versions without rows", '"inner" or "left"')
+    _check_appended(streams)
     times = _times("as_of", as_of, streams)
     return _Kind(partial(TemporalJoinOperator, times), LATE_SIDES[:1])
 
 
-_TIMED: Final = {"within": _within, "window": _window, "as_of": _as_of}
+_KINDS: Final[dict[str, Callable[..., _Kind]]] = {
+    "": _whenever,
+    "within": _within,
+    "window": _window,
+    "as_of": _as_of,
+}
 
 
 def check_suffixes(suffixes: Any) -> tuple[str, str]:
@@ -233,4 +269,4 @@ def _column_of(expression: pc.Expression, schema: pa.Schema) -> str:
             f"pc.field(name) as the end of the interval, of {', '.join(schema.names)}",
             'within=("0s", pc.field("expires"))',
         )
-    return names[0]
+    return str(names[0])

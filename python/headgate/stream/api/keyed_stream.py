@@ -126,7 +126,8 @@ class KeyedStream(DataStream):
         - ``window=``: those that are in one window, when it is over. The result ends with ``window_start`` and ``window_end``.
         - ``as_of=``: each row of this stream with the version of its key in the other one that was valid at its time: the
           last one up to it. A row waits for the watermark, and so for its version.
-        - None of them: all, whenever they come. State has all rows, or those of ``ttl``.
+        - None of them: all, whenever they come. State has all rows, or those of ``ttl``. If it is an outer join, or a stream
+          has changes, the result has changes: its last column is ``_change_type``, with ``insert`` and ``delete``.
 
         With times, the side outputs ``"late"`` and ``"late_right"`` have the rows of each side that came too late to match:
         behind the watermark, or behind all of their windows. A version is never late: it is there for rows that follow.
@@ -140,7 +141,8 @@ class KeyedStream(DataStream):
             as_of: the column of event times in both streams; a pair if they have different ones.
             time: the column of event times for ``within=`` and ``window=``; a pair if the other stream has another one.
             how: ``"inner"``, ``"left"``, ``"right"`` or ``"full"``: the side whose rows without a match are emitted too, with
-                nulls for the other, when none can come. ``"inner"`` or ``"left"`` with ``as_of=``; ``"inner"`` without times.
+                nulls for the other: when none can come, or without times at once, and deleted when one comes. ``"inner"`` or
+                ``"left"`` with ``as_of=``.
             ttl: time to live of rows in state without times: a config or a length of time.
             suffixes: what the columns of each side get behind a name that both sides have.
             parallelism: number of tasks.
@@ -151,7 +153,7 @@ class KeyedStream(DataStream):
             UnknownColumnError: a column that a stream does not have.
             UnsupportedTypeError: a column of times that has none, or one whose rows pyarrow cannot choose.
             StreamError: no keys, or keys of other types; two columns of the result with one name; times over a source that
-                never ends and makes no watermarks.
+                never ends and makes no watermarks; changes in a join with times; upserts.
         """
         return joined(
             self,
@@ -167,7 +169,7 @@ class KeyedStream(DataStream):
             name=name,
         )
 
-    @overload  # type: ignore[override]
+    @overload
     def connect(self, other: KeyedStream) -> ConnectedStreams: ...
     @overload
     def connect(self, other: BroadcastStream) -> BroadcastConnectedStream: ...
