@@ -16,8 +16,12 @@ if find_spec("numpy") is None:
     )
 
 from headgate.observe.record import CheckpointStats, Failure, Run, Stage, Task, Verdict, Worker
-from headgate.stream.api.broadcast import BroadcastConnectedStream
-from headgate.stream.api.datastream import BroadcastStream, DataStream, stream
+from headgate.stream.api.datastream import (
+    BroadcastConnectedStream,
+    BroadcastStream,
+    DataStream,
+    stream,
+)
 from headgate.stream.api.job import StreamingJob
 from headgate.stream.api.keyed_stream import ConnectedStreams, KeyedStream
 from headgate.stream.graph.context import KeyedContext, RuntimeContext

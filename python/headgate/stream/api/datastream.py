@@ -23,9 +23,12 @@ from headgate.stream.api.checks import (
     wrong_stream,
 )
 from headgate.stream.api.job import StreamingJob
-from headgate.stream.graph.functions import ProcessFunction
+from headgate.stream.api.lookups import lookup_of
+from headgate.stream.api.two_streams import edges_of_both, two_sides
+from headgate.stream.graph.functions import BroadcastProcessFunction, ProcessFunction
 from headgate.stream.graph.limits import UNLIMITED, BatchLimits, batch_limits
 from headgate.stream.graph.nodes import Edge, Shipping, StreamGraph
+from headgate.stream.operators.connected import BroadcastOperator
 from headgate.stream.operators.process import ProcessOperator
 from headgate.stream.operators.results import learned_schema
 from headgate.stream.operators.sinks import SinkOperator
@@ -36,7 +39,6 @@ from headgate.stream.state.types import column_index, no_rows
 
 if TYPE_CHECKING:
     from headgate.source import Source, WatermarkStrategy
-    from headgate.stream.api.broadcast import BroadcastConnectedStream
     from headgate.stream.api.keyed_stream import KeyedStream
     from headgate.stream.graph.context import FunctionRows
 
@@ -269,19 +271,10 @@ class DataStream:
             StreamError: columns of ``on`` with different types; two columns of the result with one name.
             UserFunctionError: the function failed without rows.
         """
-        # It makes streams, so its module imports this one.
-        from headgate.stream.api.lookups import looked_up  # noqa: PLC0415
-
-        return looked_up(
-            self,
-            table,
-            on=on,
-            how=how,
-            schema=schema,
-            suffixes=suffixes,
-            parallelism=parallelism,
-            name=name,
+        make, result = lookup_of(
+            self.schema, table, on=on, how=how, schema=schema, suffixes=suffixes
         )
+        return self._then("lookup", name, make, result, parallelism)
 
     def rebalance(self) -> DataStream:
         """Send batches in turn to all tasks of the next operator."""
@@ -298,9 +291,6 @@ class DataStream:
         Raises:
             StreamError: the other one is no broadcast stream.
         """
-        # It makes streams, so its module imports this one.
-        from headgate.stream.api.broadcast import BroadcastConnectedStream  # noqa: PLC0415
-
         if not isinstance(other, BroadcastStream):
             remedy = 'clicks.connect(rules.broadcast()) · clicks.key_by("user").connect(names.key_by("user"))'
             raise wrong_stream("connect()", other, remedy)
@@ -394,3 +384,42 @@ class DataStream:
 
 class BroadcastStream(DataStream):
     """A stream of which each task of the next operator gets all rows. Returned by :meth:`DataStream.broadcast`."""
+
+
+class BroadcastConnectedStream:
+    """A stream and a broadcast one. Returned by ``connect()`` of a stream, with keys or without."""
+
+    def __init__(self, rows: DataStream, broadcast: BroadcastStream) -> None:
+        self._rows, self._broadcast = rows, broadcast
+
+    @takes(schema=arrow_schema, **OPERATOR)
+    def process(
+        self,
+        function: Callable[[], BroadcastProcessFunction] | BroadcastProcessFunction,
+        *,
+        schema: pa.Schema,
+        side_outputs: Mapping[str, pa.Schema] | None = None,
+        parallelism: int | None = None,
+        name: str | None = None,
+        batch_rows: int | None = None,
+        batch_bytes: int | str | None = None,
+    ) -> DataStream:
+        """Apply a :class:`BroadcastProcessFunction`; arguments as for :meth:`DataStream.process`.
+
+        Raises:
+            OptionError: an argument has a value that it does not take.
+            UnsupportedTypeError: a column of a type whose rows pyarrow cannot choose.
+        """
+        methods = ("open", "process", "process_broadcast", "close")
+        check_process(function, BroadcastProcessFunction, methods)
+        schema, outputs = schema.remove_metadata(), check_side_outputs(side_outputs)
+        limits = batch_limits(batch_rows, batch_bytes)
+        rows, broadcast = self._rows._edges, self._broadcast._edges  # noqa: SLF001 - of this file
+        sides = two_sides(rows, broadcast)
+        make = partial(BroadcastOperator, function, sides, schema, outputs)
+        graph = self._rows._graph  # noqa: SLF001
+        graph.absorb(self._broadcast._graph)  # noqa: SLF001
+        stream = DataStream(graph, *edges_of_both(graph, rows, broadcast, sides))
+        return stream._then(  # noqa: SLF001
+            "broadcast", name, make, schema, parallelism, outputs, limits=limits
+        )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,10 +21,10 @@ from headgate._changes import (
 )
 from headgate._kinds import kind_of
 from headgate.errors import StreamError
-from headgate.stream.api.checks import wrong_stream
-from headgate.stream.api.datastream import DataStream
+from headgate.stream.api.checks import check_suffixes
 from headgate.stream.api.event_time import check_watermarks
-from headgate.stream.api.two_streams import check_same_keys, of_both, two_sides
+from headgate.stream.api.two_streams import check_same_keys, two_sides
+from headgate.stream.graph.nodes import Edge
 from headgate.stream.operators.changing_join import ChangingJoinOperator
 from headgate.stream.operators.interval_join import Interval, IntervalJoinOperator
 from headgate.stream.operators.joining import HOWS, LATE_SIDES, joined_columns
@@ -36,13 +36,36 @@ from headgate.stream.state.groups import check_keys
 from headgate.stream.state.types import column_index, no_rows
 from headgate.stream.windows.kinds import SlidingWindow, TumblingWindow, millis, times_of
 
-_Streams: TypeAlias = tuple[DataStream, DataStream]
+if TYPE_CHECKING:
+    from headgate.stream.operators.sides import Sides
+
+#: A keyed stream: the edges to the operator that joins it.
+_Rows: TypeAlias = Sequence[Edge]
 _TAKES_WITHIN = 'a length of time, or a pair of its start and end, such as ("-1h", "0s")'
 
 
-def joined(
-    left: DataStream,
-    right: Any,
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The operator of a join.
+
+    Attributes:
+        make: makes it, for a task.
+        sides: how the rows of both streams travel.
+        schema: of the result.
+        late: schemas of the side outputs of late rows.
+        has_watermarks: True if rows wait for the watermark.
+    """
+
+    make: Callable[[], Any]
+    sides: Sides
+    schema: pa.Schema
+    late: dict[str, pa.Schema]
+    has_watermarks: bool
+
+
+def join_of(
+    left: _Rows,
+    right: _Rows,
     *,
     within: Any,
     window: Any,
@@ -51,12 +74,9 @@ def joined(
     how: Any,
     ttl: Any,
     suffixes: Any,
-    parallelism: int | None,
     name: str | None,
-) -> DataStream:
-    """Return the join of two keyed streams; arguments as for :meth:`KeyedStream.join`."""
-    if not (isinstance(right, DataStream) and right._keys):  # noqa: SLF001 - one package
-        raise wrong_stream("join()", right, 'clicks.key_by("user").join(names.key_by("user"))')
+) -> Join:
+    """Return the operator that joins two keyed streams; arguments as for :meth:`KeyedStream.join`."""
     check_same_keys("join()", left, right)
     one_of(*HOWS)("how", how)
     kinds = {"within": within, "window": window, "as_of": as_of}
@@ -67,18 +87,19 @@ def joined(
         raise refuse("time", time, "has no within= or window=", "None without them")
     if ttl is not None and kind:
         raise refuse("ttl", ttl, f"has no meaning beside {kind}=", f"None beside {kind}=")
-    streams = left, right
-    timed = _KINDS[kind](kinds.get(kind, ttl), time, streams, how)
-    sides = two_sides(*streams)
+    schemas = left[0].schema, right[0].schema
+    timed = _KINDS[kind](kinds.get(kind, ttl), time, schemas, how)
+    sides = two_sides(left, right)
     columns = joined_columns(sides, how, check_suffixes(suffixes), timed.columns)
-    make = partial(timed.make, sides, columns, how)
-    late = dict(zip(timed.late, sides.schemas, strict=False))
     if timed.has_watermarks:
-        for stream in streams:
-            check_watermarks(name or "join()", stream._edges)  # noqa: SLF001 - one package
-    result = of_both("join", name, streams, sides, make, columns.schema, parallelism, late)
-    result._edges[0].node.has_windows = timed.has_watermarks  # noqa: SLF001 - one package
-    return result
+        for edges in (left, right):
+            check_watermarks(name or "join()", edges)
+    make = partial(timed.make, sides, columns, how)
+    late = dict(zip(timed.late, schemas, strict=False))
+    return Join(make, sides, columns.schema, late, timed.has_watermarks)
+
+
+_Schemas: TypeAlias = tuple[pa.Schema, pa.Schema]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +119,7 @@ class _Kind:
     has_watermarks: bool = True
 
 
-def _whenever(ttl: Any, time: None, streams: _Streams, how: str) -> _Kind:  # noqa: ARG001 - as others
+def _whenever(ttl: Any, time: None, schemas: _Schemas, how: str) -> _Kind:  # noqa: ARG001 - as others
     """Return the join without times.
 
     Raises:
@@ -108,27 +129,27 @@ def _whenever(ttl: Any, time: None, streams: _Streams, how: str) -> _Kind:  # no
     """
     if ttl is not None and not isinstance(ttl, StateTtlConfig):
         ttl = StateTtlConfig(span("ttl", ttl, 1))
-    changing = [stream for stream in streams if is_changing(stream.schema)]
-    for stream in changing:
-        if upsert_keys(stream.schema) is not None:
+    changing = list(filter(is_changing, schemas))
+    for schema in changing:
+        if upsert_keys(schema) is not None:
             raise StreamError(
                 "join() of a stream of upserts, of which rows are replaced without saying which",
                 remedy="leave update_before=False out where the stream is made",
             )
-        check_keys(without_changes(stream.schema))
+        check_keys(without_changes(schema))
     if how == "inner" and not changing:
         return _Kind(partial(InnerJoinOperator, ttl), (), has_watermarks=False)
     make = partial(ChangingJoinOperator, ttl)
     return _Kind(make, (), (change_field(),), has_watermarks=False)
 
 
-def _check_appended(streams: _Streams) -> None:
+def _check_appended(schemas: _Schemas) -> None:
     """Check that no row of a stream is ever taken away.
 
     Raises:
         StreamError: one is of changes.
     """
-    if any(is_changing(stream.schema) for stream in streams):
+    if any(map(is_changing, schemas)):
         raise StreamError(
             "join() with times of a stream of changes",
             have=f"the column {CHANGE_TYPE}",
@@ -136,13 +157,13 @@ def _check_appended(streams: _Streams) -> None:
         )
 
 
-def _within(within: Any, time: Any, streams: _Streams, how: str) -> _Kind:  # noqa: ARG001 - as others
-    _check_appended(streams)
-    times = _times("time", time, streams)
-    return _Kind(partial(IntervalJoinOperator, _interval(within, times, streams[0].schema)))
+def _within(within: Any, time: Any, schemas: _Schemas, how: str) -> _Kind:  # noqa: ARG001 - as others
+    _check_appended(schemas)
+    times = _times("time", time, schemas)
+    return _Kind(partial(IntervalJoinOperator, _interval(within, times, schemas[0])))
 
 
-def _window(window: Any, time: Any, streams: _Streams, how: str) -> _Kind:  # noqa: ARG001 - as others
+def _window(window: Any, time: Any, schemas: _Schemas, how: str) -> _Kind:  # noqa: ARG001 - as others
     if not isinstance(window, (TumblingWindow, SlidingWindow)):
         raise refuse(
             "window",
@@ -151,17 +172,17 @@ def _window(window: Any, time: Any, streams: _Streams, how: str) -> _Kind:  # no
             "a TumblingWindow or a SlidingWindow",
             'TumblingWindow("1 minute") · within="30 minutes" for rows that are near each other',
         )
-    _check_appended(streams)
-    times = _times("time", time, streams)
-    columns = window_fields(streams[0].schema.field(times[0]).type)
+    _check_appended(schemas)
+    times = _times("time", time, schemas)
+    columns = window_fields(schemas[0].field(times[0]).type)
     return _Kind(partial(WindowJoinOperator, window, times), columns=tuple(columns))
 
 
-def _as_of(as_of: Any, time: None, streams: _Streams, how: str) -> _Kind:  # noqa: ARG001 - as others
+def _as_of(as_of: Any, time: None, schemas: _Schemas, how: str) -> _Kind:  # noqa: ARG001 - as others
     if how not in {"inner", "left"}:
         raise refuse("how", how, "asks for versions without rows", '"inner" or "left"')
-    _check_appended(streams)
-    times = _times("as_of", as_of, streams)
+    _check_appended(schemas)
+    times = _times("as_of", as_of, schemas)
     return _Kind(partial(TemporalJoinOperator, times), LATE_SIDES[:1])
 
 
@@ -173,31 +194,13 @@ _KINDS: Final[dict[str, Callable[..., _Kind]]] = {
 }
 
 
-def check_suffixes(suffixes: Any) -> tuple[str, str]:
-    """Return what the columns of each side get behind a name that both have.
-
-    Raises:
-        OptionError: no pair of texts.
-    """
-    is_pair = isinstance(suffixes, (tuple, list)) and len(suffixes) == 2
-    if not is_pair or not all(isinstance(suffix, str) for suffix in suffixes):
-        raise refuse(
-            "suffixes",
-            suffixes,
-            f"is {kind_of(suffixes)}",
-            "a pair of texts",
-            'suffixes=("", "_right")',
-        )
-    return suffixes[0], suffixes[1]
-
-
-def _times(name: str, time: Any, streams: _Streams) -> tuple[str, str]:
+def _times(name: str, time: Any, schemas: _Schemas) -> tuple[str, str]:
     """Return the columns of times of both sides.
 
     Args:
         name: of the argument.
         time: its value.
-        streams: both sides.
+        schemas: of both sides.
 
     Raises:
         OptionError: neither a name nor a pair of them.
@@ -213,8 +216,8 @@ def _times(name: str, time: Any, streams: _Streams) -> tuple[str, str]:
             "the column of times, or a pair of those of both sides",
             f'{name}="at" · {name}=("at", "paid_at")',
         )
-    for column, stream in zip(names, streams, strict=True):
-        _check_times(stream.schema, text(name, column))
+    for column, schema in zip(names, schemas, strict=True):
+        _check_times(schema, text(name, column))
     return names[0], names[1]
 
 

@@ -15,10 +15,14 @@ from headgate.stream.api.checks import (
     check_window,
     wrong_stream,
 )
-from headgate.stream.api.datastream import BroadcastStream, DataStream
+from headgate.stream.api.datastream import (
+    BroadcastConnectedStream,
+    BroadcastStream,
+    DataStream,
+)
 from headgate.stream.api.event_time import check_watermarks
-from headgate.stream.api.joins import joined
-from headgate.stream.api.two_streams import check_same_keys, of_both, two_sides
+from headgate.stream.api.joins import join_of
+from headgate.stream.api.two_streams import check_same_keys, edges_of_both, two_sides
 from headgate.stream.graph.functions import CoProcessFunction
 from headgate.stream.graph.limits import batch_limits
 from headgate.stream.operators.connected import CoProcessOperator
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from headgate.stream.api.broadcast import BroadcastConnectedStream
     from headgate.stream.graph.nodes import Edge, StreamGraph
     from headgate.stream.operators.joining import How
     from headgate.stream.state.descriptors import StateTtlConfig
@@ -155,9 +158,11 @@ class KeyedStream(DataStream):
             StreamError: no keys, or keys of other types; two columns of the result with one name; times over a source that
                 never ends and makes no watermarks; changes in a join with times; upserts.
         """
-        return joined(
-            self,
-            other,
+        if not isinstance(other, KeyedStream):
+            raise wrong_stream("join()", other, 'clicks.key_by("user").join(names.key_by("user"))')
+        join = join_of(
+            self._edges,
+            other._edges,
             within=within,
             window=window,
             as_of=as_of,
@@ -165,9 +170,15 @@ class KeyedStream(DataStream):
             how=how,
             ttl=ttl,
             suffixes=suffixes,
-            parallelism=parallelism,
             name=name,
         )
+        self._graph.absorb(other._graph)
+        both = DataStream(
+            self._graph, *edges_of_both(self._graph, self._edges, other._edges, join.sides)
+        )
+        result = both._then("join", name, join.make, join.schema, parallelism, join.late)  # noqa: SLF001 - of this class
+        result._edges[0].node.has_windows = join.has_watermarks  # noqa: SLF001 - of this class
+        return result
 
     @overload
     def connect(self, other: KeyedStream) -> ConnectedStreams: ...
@@ -194,7 +205,7 @@ class ConnectedStreams:
     """Two keyed streams. Returned by :meth:`KeyedStream.connect`."""
 
     def __init__(self, first: KeyedStream, second: KeyedStream) -> None:
-        check_same_keys("connect()", first, second)
+        check_same_keys("connect()", first._edges, second._edges)  # noqa: SLF001 - of this file
         self._first, self._second = first, second
 
     @takes(schema=arrow_schema, **OPERATOR)
@@ -214,7 +225,10 @@ class ConnectedStreams:
         check_process(function, CoProcessFunction, methods)
         schema, outputs = schema.remove_metadata(), check_side_outputs(side_outputs)
         limits = batch_limits(batch_rows, batch_bytes)
-        streams = self._first, self._second
-        sides = two_sides(*streams)
+        first, second = self._first._edges, self._second._edges  # noqa: SLF001 - of this file
+        sides = two_sides(first, second)
         make = partial(CoProcessOperator, function, sides, schema, outputs)
-        return of_both("connect", name, streams, sides, make, schema, parallelism, outputs, limits)
+        graph = self._first._graph  # noqa: SLF001
+        graph.absorb(self._second._graph)  # noqa: SLF001
+        both = DataStream(graph, *edges_of_both(graph, first, second, sides))
+        return both._then("connect", name, make, schema, parallelism, outputs, limits=limits)  # noqa: SLF001

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -12,7 +12,8 @@ from headgate._arguments import function, one_of, refuse
 from headgate._kinds import kind_of
 from headgate.errors import StreamError
 from headgate.source import Boundedness, FileSource, Source
-from headgate.stream.api.joins import check_suffixes
+from headgate.source.local import read
+from headgate.stream.api.checks import check_suffixes
 from headgate.stream.operators.joining import joined_columns
 from headgate.stream.operators.lookup import LookupOperator
 from headgate.stream.operators.results import learned_schema
@@ -20,34 +21,32 @@ from headgate.stream.operators.sides import sides_of
 from headgate.stream.state.groups import check_keys
 from headgate.stream.state.types import check_columns, column_index, no_rows
 
-if TYPE_CHECKING:
-    from headgate.stream.api.datastream import DataStream
 
+def lookup_of(
+    rows: pa.Schema, table: Any, *, on: Any, how: Any, schema: pa.Schema | None, suffixes: Any
+) -> tuple[Callable[[], LookupOperator], pa.Schema]:
+    """Return the operator that looks rows up, and the schema of its result.
 
-def looked_up(
-    rows: DataStream,
-    table: Any,
-    *,
-    on: Any,
-    how: Any,
-    schema: pa.Schema | None,
-    suffixes: Any,
-    parallelism: int | None,
-    name: str | None,
-) -> DataStream:
-    """Return a stream with the columns of rows that are looked up; arguments as for :meth:`DataStream.lookup`."""
+    Args:
+        rows: schema of the stream.
+        table: as for :meth:`DataStream.lookup`, as are the others.
+        on: the columns by which rows match.
+        how: the kind of join.
+        schema: of what a function returns.
+        suffixes: what names get that both sides have.
+    """
     one_of("inner", "left")("how", how)
     names = _on(on)
-    check_columns(rows.schema)
+    check_columns(rows)
     for column in names:
-        column_index(rows.schema, column, "on={}")
-    keys = pa.schema([rows.schema.field(column) for column in names])
+        column_index(rows, column, "on={}")
+    keys = pa.schema([rows.field(column) for column in names])
     check_keys(keys)
-    table, of_table = _table(table, schema, keys)
+    load, function, of_table = _table(table, schema, keys)
     check_columns(of_table)
     for column, other in names.items():
         column_index(of_table, other, "on={}")
-        types = rows.schema.field(column).type, of_table.field(other).type
+        types = rows.field(column).type, of_table.field(other).type
         if types[0] != types[1]:
             raise StreamError(
                 f"lookup() by column {other!r} of another type than column {column!r}",
@@ -55,10 +54,9 @@ def looked_up(
                 have=str(types[0]),
                 remedy="cast one of them",
             )
-    sides = sides_of(rows.schema, tuple(names), of_table, tuple(names.values()))
+    sides = sides_of(rows, tuple(names), of_table, tuple(names.values()))
     columns = joined_columns(sides, how, check_suffixes(suffixes))
-    make = partial(LookupOperator, sides, columns, how, table)
-    return rows._then("lookup", name, make, columns.schema, parallelism)  # noqa: SLF001 - one package
+    return partial(LookupOperator, load, function, sides, columns, how), columns.schema
 
 
 def _on(on: Any) -> dict[str, str]:
@@ -81,8 +79,10 @@ def _on(on: Any) -> dict[str, str]:
     return dict(on)
 
 
-def _table(table: Any, schema: pa.Schema | None, keys: pa.Schema) -> tuple[Any, pa.Schema]:
-    """Return the rows to look up, and their schema.
+def _table(
+    table: Any, schema: pa.Schema | None, keys: pa.Schema
+) -> tuple[Callable[[], Iterable[pa.RecordBatch]] | None, Any, pa.Schema]:
+    """Return what loads the rows to look up, or the function that finds them; and their schema.
 
     Raises:
         OptionError: no rows, or a source that never ends.
@@ -93,18 +93,16 @@ def _table(table: Any, schema: pa.Schema | None, keys: pa.Schema) -> tuple[Any, 
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if not isinstance(table, (pa.Table, Source)):
-        function(
-            "table",
-            table,
-            1,
-            "a Table of pyarrow · a path · a Source that ends · def f(keys): ..., which returns rows",
-        )
+        takes = "a Table of pyarrow · a path · a Source that ends · def f(keys): ..., which returns rows"
+        function("table", table, 1, takes)
         if schema is None:
             schema = learned_schema("lookup()", table, no_rows(keys))
-        return table, schema.remove_metadata()
+        return None, table, schema.remove_metadata()
     if schema is not None:
         raise refuse("schema", schema, "is there without a function", "None beside rows")
-    if isinstance(table, Source) and table.boundedness is not Boundedness.BOUNDED:
+    if isinstance(table, pa.Table):
+        return table.to_batches, None, table.schema.remove_metadata()
+    if table.boundedness is not Boundedness.BOUNDED:
         raise refuse(
             "table",
             table,
@@ -114,4 +112,9 @@ def _table(table: Any, schema: pa.Schema | None, keys: pa.Schema) -> tuple[Any, 
         )
     if table.schema is None:
         raise refuse("table", table, "has no schema", "a source of record batches with a schema")
-    return table, table.schema.remove_metadata()
+    return partial(_read, table), None, table.schema.remove_metadata()
+
+
+def _read(source: Source[Any, Any, Any]) -> list[pa.RecordBatch]:
+    with read(source) as batches:
+        return list(batches)

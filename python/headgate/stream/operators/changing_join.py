@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headgate import _native
 from headgate._changes import DELETE, INSERT, change_signs, is_changing, without_changes
 from headgate.stream.graph.operator import UNKNOWN_DELETES
 from headgate.stream.operators.joining import JoinOperator, chosen
 from headgate.stream.state.groups import key_groups_of
+from headgate.stream.state.row_index import RowIndex, distinct
 from headgate.stream.state.rows import PAIRS, Matches
-from headgate.stream.state.zeros import normalized
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -138,11 +137,9 @@ class ChangingJoinOperator(JoinOperator):
         columns = self._rows[side].rows(elements)
         if not stored.names or columns is None:
             return np.ones(len(numbers), np.bool_)
-        index = _native.KeyIndex(stored)
-        places, slots, _, _ = _resolved(index, self._columns_of(side, rows))
-        of_elements = pa.RecordBatch.from_arrays(columns, schema=stored)
-        found_slots = np.asarray(index.find(normalized(of_elements).columns).to_numpy())
-        return found_slots == slots[places][numbers]
+        index = RowIndex(stored)
+        of_rows = index.add(self._columns_of(side, rows))
+        return index.find(pa.RecordBatch.from_arrays(columns, schema=stored)) == of_rows[numbers]
 
     def _columns_of(self, side: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns of rows that the state keeps."""
@@ -181,12 +178,7 @@ _NAMES: Final = {1: pa.scalar(INSERT, pa.string()), -1: pa.scalar(DELETE, pa.str
 
 def _net(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Slots]:
     """Return each different row that a batch of changes adds or takes away, and how often."""
-    columns = rows.select(without_changes(rows.schema).names)
-    places, _, first, _ = _resolved(_native.KeyIndex(columns.schema), columns)
+    places, first = distinct(rows.select(without_changes(rows.schema).names))
     times = np.zeros(len(first), np.int64)
     np.add.at(times, places, change_signs(rows).to_numpy())
     return rows.take(pa.array(first[times != 0])), times[times != 0]
-
-
-def _resolved(index: _native.KeyIndex, columns: pa.RecordBatch) -> list[Slots]:
-    return [np.asarray(a.to_numpy()) for a in index.resolve(normalized(columns).columns)]

@@ -14,6 +14,7 @@ from headgate.errors import StreamError
 from headgate.stream.graph.operator import LATE_DROPPED, OperatorContext, OperatorSnapshot
 from headgate.stream.operators.keyed import KeyedOperator
 from headgate.stream.state.descriptors import RowStateDescriptor, StateTtlConfig
+from headgate.stream.state.row_index import with_nulls
 from headgate.stream.state.timers import NO_WATERMARK
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ LATE_SIDES: Final = ("late", "late_right")
 _STATES: Final = ("left", "right")
 #: Most rows of the state that are emitted at once.
 _PART: Final = 1 << 16
-#: Where a column of the result is from.
+#: The side of a column of the result that is a key.
 _KEY: Final = 2
 
 
@@ -188,12 +189,7 @@ class JoinOperator(KeyedOperator):
 
     def _without_key(self, side: int, rows: pa.RecordBatch) -> Mask | None:
         """Return True for each row with a null key; None if there is none."""
-        without = None
-        for key in self._keys_of(side, rows):
-            if key.null_count:
-                mask = np.asarray(key.is_null().to_numpy(zero_copy_only=False))
-                without = mask if without is None else without | mask
-        return without
+        return with_nulls(rows.select(self._key_places[side]))
 
     def _stored(self, side: int, rows: pa.RecordBatch) -> pa.StructArray:
         """Return what the state keeps of rows."""
@@ -234,7 +230,8 @@ class JoinOperator(KeyedOperator):
     ) -> None:
         """Emit rows of the state of one side with nulls for the other; ``more`` as for :meth:`_emit_of_state`."""
         nothing = np.full(len(elements), -1)
-        self._emit_of_state(*((nothing, elements) if side else (elements, nothing)), more)
+        lefts, rights = (nothing, elements) if side else (elements, nothing)
+        self._emit_of_state(lefts, rights, more)
 
     def _emit_pairs(self, side: int, rows: pa.RecordBatch, numbers: Slots, elements: Slots) -> None:
         """Emit pairs of a row of one side and an element of the other side's state."""
