@@ -148,8 +148,13 @@ class RowState(ListState):
         if not len(elements):
             nothing = np.zeros(len(rows), np.int64)
             return Matches(nothing, nothing, elements)
-        owners = np.repeat(np.arange(len(lengths)), lengths)
         times = self._elements[TIME][elements]
+        if int(lengths.max()) == 1:
+            # A key with one element needs no search.
+            at = np.minimum(np.cumsum(lengths) - lengths, len(elements) - 1)[rows]
+            is_within = (lengths[rows] > 0) & (first <= times[at]) & (times[at] <= last)
+            return Matches(at, is_within.astype(np.int64), elements)
+        owners = np.repeat(np.arange(len(lengths)), lengths)
         codes, begins, ends = _codes(owners, times, rows, first, last, len(lengths))
         if not is_sorted(codes):
             order = np.argsort(codes, kind="stable")
