@@ -38,7 +38,7 @@ def test_aggregates_of_updates_have_each_row_once_after_a_failure(tmp_path, alig
         .aggregate(Aggregate("count"), Aggregate("sum", "id"), every="5ms", name="totals")
     )
     by_count = (
-        totals.map(stream_jobs.FailOnce(tmp_path / "failed", 200), name="fails")
+        totals.map(stream_jobs.FailOnce(tmp_path / "failed", 40), name="fails")
         .key_by("count")
         .aggregate(
             Aggregate("count", name="keys"), Aggregate("sum", "sum_id", "ids"), name="counts"

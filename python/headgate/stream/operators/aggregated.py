@@ -86,10 +86,10 @@ class RunningAggregates:
         """Return rows of the input as those on the way: the keys and what each accumulator takes."""
         values = self._aggregates.inputs(batch)
         if self._is_changing:
-            taken = pc.less(change_signs(batch), 0)
-            if taken.true_count:
+            is_gone = pc.less(change_signs(batch), 0)
+            if is_gone.true_count:
                 values = {
-                    name: pc.if_else(taken, pc.negate_checked(column), column)
+                    name: pc.if_else(is_gone, pc.negate_checked(column), column)
                     for name, column in values.items()
                 }
         keys = [batch[key] for key in self.keys]

@@ -100,15 +100,16 @@ class DeduplicateOperator(KeyedOperator):
             is_duplicate = has_last[groups[rows]]
             if self._within is not None:
                 is_duplicate &= distance < self._millis
-            rows = rows[~is_duplicate]
-            if not len(rows):
+            others = rows[~is_duplicate]
+            if not len(others):
                 break
-            of_keys = np.full(len(last), -1)
-            of_keys[groups[rows[::-1]]] = rows[::-1]
-            emitted = of_keys[of_keys >= 0]
+            of_keys = np.full(len(last), len(times))
+            of_keys[groups[others[::-1]]] = others[::-1]
+            emitted = of_keys[of_keys < len(times)]
             new[emitted] = True
             at = groups[emitted]
             last[at], has_last[at], changed[at] = times[emitted], True, True
+            rows = rows[rows > of_keys[groups[rows]]]
         if changed.any():
             self._first.put(pa.array(last), where=pa.array(changed))
             if self._time is not None and self._within is not None:

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate import _native
 from headgate._changes import change_field, change_signs, is_changing, without_changes
 from headgate.stream.operators.mini_batches import MiniBatches, MiniBatchOperator
 from headgate.stream.operators.order import has_numbers, numbers_of, places_of
@@ -20,8 +19,8 @@ from headgate.stream.state.descriptors import (
     MapStateDescriptor,
     ValueStateDescriptor,
 )
+from headgate.stream.state.keys import numbered
 from headgate.stream.state.values import is_valid
-from headgate.stream.state.zeros import normalized
 
 if TYPE_CHECKING:
     from headgate.stream.graph.operator import OperatorContext
@@ -299,9 +298,9 @@ class TopOperator(MiniBatchOperator):
 
 def _numbered(groups: Slots, values: pa.Array) -> Slots:
     """Return a number for each pair of a group and a value, the same for equal ones."""
-    columns = pa.RecordBatch.from_arrays([pa.array(groups), values], names=["group", "value"])
-    rows, *_ = _native.KeyIndex(columns.schema).resolve(normalized(columns).columns)
-    return np.asarray(rows.to_numpy())
+    return numbered(
+        pa.RecordBatch.from_arrays([pa.array(groups), values], names=["group", "value"])
+    )
 
 
 def _occurrences(numbers: Slots) -> Slots:
