@@ -15,7 +15,6 @@ from headgate.stream.api.checks import (
     check_window,
     wrong_stream,
 )
-from headgate.stream.api.datastream import DataStream
 from headgate.stream.api.event_time import check_watermarks
 from headgate.stream.api.joins import joined
 from headgate.stream.api.two_streams import check_same_keys, of_both, two_sides
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from headgate.stream.api.datastream import DataStream
     from headgate.stream.graph.nodes import Edge, StreamGraph
     from headgate.stream.operators.joining import How
     from headgate.stream.state.descriptors import StateTtlConfig
