@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -65,10 +66,11 @@ def running(
     of = RunningAggregates(
         schema, rows._keys, aggregates, update_before=flag("update_before", update_before)
     )
-    # Each stream before the exchange sends the columns that count, and no others.
+    # Rows wait on both sides of the exchange, so half of the time each. Those that are sent have the columns that count.
+    batches = replace(batches, every=-(-batches.every // 2))
     senders = [
         DataStream(rows._graph, Edge(edge.node, edge.output))._then(
-            "partial", None, partial(PartialOperator, of), of.partial, None
+            "partial", None, partial(PartialOperator, of, batches), of.partial, None
         )
         for edge in rows._edges
     ]
