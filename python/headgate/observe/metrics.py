@@ -58,6 +58,7 @@ _OF_RUN: Final = {
 _DROPPED: Final = {
     "numLateRecordsDropped": "headgate_num_late_records_dropped_total",
     "numExpiredValues": "headgate_num_expired_values_total",
+    "numUnknownDeletes": "headgate_num_unknown_deletes_total",
     "numUnreadRecords": "headgate_num_unread_records_total",
     "numDuplicatesDropped": "headgate_num_duplicates_dropped_total",
 }
@@ -102,6 +103,11 @@ METRICS: Final = (
         "headgate_num_expired_values_total",
         _OPERATOR,
         "values of state that were dropped after their time to live",
+    ),
+    Metric(
+        "headgate_num_unknown_deletes_total",
+        _OPERATOR,
+        "rows that changes took away and that a join did not have",
     ),
     Metric("headgate_num_unread_records_total", _OPERATOR, "rows of outputs that nothing reads"),
     Metric("headgate_num_duplicates_dropped_total", _OPERATOR, "rows that deduplicate() dropped"),

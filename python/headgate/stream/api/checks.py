@@ -23,7 +23,7 @@ from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, Tumbling
 #: Calls of keyed streams, of jobs, and of Flink and Spark, each with what to write on any stream.
 _ELSEWHERE: Final = {
     "window": '.key_by("user").window(...)',
-    "connect": '.key_by("user").connect(other.key_by("user"))',
+    "join": '.key_by("user").join(other.key_by("user"))',
     "keys": '.key_by("user").keys',
     "start": ".sink(FunctionSink(print)).start()",
     "run": ".sink(FunctionSink(print)).run()",
@@ -225,3 +225,21 @@ def check_keys(keys: Sequence[Any]) -> None:
 def wrong_stream(call: str, other: Any, remedy: str) -> StreamError:
     """Return the error for an argument that is no stream of the right kind."""
     return StreamError(f"{call} of {kind_of(other)}", remedy=remedy)
+
+
+def check_suffixes(suffixes: Any) -> tuple[str, str]:
+    """Return what the columns of each side get behind a name that both have.
+
+    Raises:
+        OptionError: no pair of texts.
+    """
+    is_pair = isinstance(suffixes, (tuple, list)) and len(suffixes) == 2
+    if not is_pair or not all(isinstance(suffix, str) for suffix in suffixes):
+        raise refuse(
+            "suffixes",
+            suffixes,
+            f"is {kind_of(suffixes)}",
+            "a pair of texts",
+            'suffixes=("", "_right")',
+        )
+    return suffixes[0], suffixes[1]

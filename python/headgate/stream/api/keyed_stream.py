@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
 from headgate._arguments import arrow_schema, span, takes
 from headgate.stream.api.checks import (
@@ -15,9 +15,14 @@ from headgate.stream.api.checks import (
     check_window,
     wrong_stream,
 )
+from headgate.stream.api.datastream import (
+    BroadcastConnectedStream,
+    BroadcastStream,
+    DataStream,
+)
 from headgate.stream.api.event_time import check_watermarks
-from headgate.stream.api.joins import joined
-from headgate.stream.api.two_streams import check_same_keys, of_both, two_sides
+from headgate.stream.api.joins import join_of
+from headgate.stream.api.two_streams import check_same_keys, edges_of_both, two_sides
 from headgate.stream.api.updates import refuse_changes
 from headgate.stream.api.updating import UpdatingStream
 from headgate.stream.graph.functions import CoProcessFunction
@@ -29,7 +34,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from headgate.stream.api.datastream import DataStream
     from headgate.stream.graph.nodes import Edge, StreamGraph
     from headgate.stream.operators.joining import How
     from headgate.stream.state.descriptors import StateTtlConfig
@@ -129,7 +133,8 @@ class KeyedStream(UpdatingStream):
         - ``window=``: those that are in one window, when it is over. The result ends with ``window_start`` and ``window_end``.
         - ``as_of=``: each row of this stream with the version of its key in the other one that was valid at its time: the
           last one up to it. A row waits for the watermark, and so for its version.
-        - None of them: all, whenever they come. State has all rows, or those of ``ttl``.
+        - None of them: all, whenever they come. State has all rows, or those of ``ttl``. If it is an outer join, or a stream
+          has changes, the result has changes: its last column is ``_change_type``, with ``insert`` and ``delete``.
 
         With times, the side outputs ``"late"`` and ``"late_right"`` have the rows of each side that came too late to match:
         behind the watermark, or behind all of their windows. A version is never late: it is there for rows that follow.
@@ -143,7 +148,8 @@ class KeyedStream(UpdatingStream):
             as_of: the column of event times in both streams; a pair if they have different ones.
             time: the column of event times for ``within=`` and ``window=``; a pair if the other stream has another one.
             how: ``"inner"``, ``"left"``, ``"right"`` or ``"full"``: the side whose rows without a match are emitted too, with
-                nulls for the other, when none can come. ``"inner"`` or ``"left"`` with ``as_of=``; ``"inner"`` without times.
+                nulls for the other: when none can come, or without times at once, and deleted when one comes. ``"inner"`` or
+                ``"left"`` with ``as_of=``.
             ttl: time to live of rows in state without times: a config or a length of time.
             suffixes: what the columns of each side get behind a name that both sides have.
             parallelism: number of tasks.
@@ -154,11 +160,13 @@ class KeyedStream(UpdatingStream):
             UnknownColumnError: a column that a stream does not have.
             UnsupportedTypeError: a column of times that has none, or one whose rows pyarrow cannot choose.
             StreamError: no keys, or keys of other types; two columns of the result with one name; times over a source that
-                never ends and makes no watermarks.
+                never ends and makes no watermarks; changes in a join with times; upserts.
         """
-        return joined(
-            self,
-            other,
+        if not isinstance(other, KeyedStream):
+            raise wrong_stream("join()", other, 'clicks.key_by("user").join(names.key_by("user"))')
+        join = join_of(
+            self._edges,
+            other._edges,
             within=within,
             window=window,
             as_of=as_of,
@@ -166,16 +174,30 @@ class KeyedStream(UpdatingStream):
             how=how,
             ttl=ttl,
             suffixes=suffixes,
-            parallelism=parallelism,
             name=name,
         )
+        self._graph.absorb(other._graph)
+        both = DataStream(
+            self._graph, *edges_of_both(self._graph, self._edges, other._edges, join.sides)
+        )
+        result = both._then("join", name, join.make, join.schema, parallelism, join.late)  # noqa: SLF001 - of this class
+        result._edges[0].node.has_windows = join.has_watermarks  # noqa: SLF001 - of this class
+        return result
 
-    def connect(self, other: KeyedStream) -> ConnectedStreams:
-        """Return this stream and another one with keys of the same types, for one function with common state.
+    @overload
+    def connect(self, other: KeyedStream) -> ConnectedStreams: ...
+    @overload
+    def connect(self, other: BroadcastStream) -> BroadcastConnectedStream: ...
+    def connect(self, other: Any) -> Any:
+        """Return this stream and another one for one function with state by key.
+
+        The other one has keys of the same types, and both share their state; or it is a broadcast one.
 
         Raises:
             StreamError: keys of other types, or none.
         """
+        if isinstance(other, BroadcastStream):
+            return super().connect(other)
         if not isinstance(other, KeyedStream):
             raise wrong_stream(
                 "connect()", other, 'clicks.key_by("user").connect(names.key_by("user"))'
@@ -187,7 +209,7 @@ class ConnectedStreams:
     """Two keyed streams. Returned by :meth:`KeyedStream.connect`."""
 
     def __init__(self, first: KeyedStream, second: KeyedStream) -> None:
-        check_same_keys("connect()", first, second)
+        check_same_keys("connect()", first._edges, second._edges)  # noqa: SLF001 - of this file
         self._first, self._second = first, second
 
     @takes(schema=arrow_schema, **OPERATOR)
@@ -207,7 +229,10 @@ class ConnectedStreams:
         check_process(function, CoProcessFunction, methods)
         schema, outputs = schema.remove_metadata(), check_side_outputs(side_outputs)
         limits = batch_limits(batch_rows, batch_bytes)
-        streams = self._first, self._second
-        sides = two_sides(*streams)
+        first, second = self._first._edges, self._second._edges  # noqa: SLF001 - of this file
+        sides = two_sides(first, second)
         make = partial(CoProcessOperator, function, sides, schema, outputs)
-        return of_both("connect", name, streams, sides, make, schema, parallelism, outputs, limits)
+        graph = self._first._graph  # noqa: SLF001
+        graph.absorb(self._second._graph)  # noqa: SLF001
+        both = DataStream(graph, *edges_of_both(graph, first, second, sides))
+        return both._then("connect", name, make, schema, parallelism, outputs, limits=limits)  # noqa: SLF001

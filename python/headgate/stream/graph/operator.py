@@ -22,6 +22,8 @@ LATE_DROPPED: Final = "numLateRecordsDropped"
 UNREAD: Final = "numUnreadRecords"
 EXPIRED: Final = "numExpiredValues"
 DUPLICATES: Final = "numDuplicatesDropped"
+#: Rows that a change takes away and that state does not have, since they expired or never came.
+UNKNOWN_DELETES: Final = "numUnknownDeletes"
 
 #: Called with a batch and the name of a side output; None for the main one.
 Emit = Callable[["pa.RecordBatch", "str | None"], None]

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headgate.stream.operators.joining import LATE_SIDES, JoinOperator, chosen
 from headgate.stream.state.rows import TIME, UNTIL, Matches
-from headgate.stream.windows.closing import WINDOW_END, WINDOW_START
+from headgate.stream.windows.aggregates import WINDOW_END, WINDOW_START
 from headgate.stream.windows.kinds import SlidingWindow, TumblingWindow, assign, millis, times_of
 
 if TYPE_CHECKING:

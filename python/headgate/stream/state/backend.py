@@ -13,9 +13,11 @@ import pyarrow.compute as pc
 from headgate._kinds import kind_of
 from headgate.errors import SnapshotError, StateError
 from headgate.key_groups import check_max_parallelism
+from headgate.stream.state.broadcast import BroadcastState
 from headgate.stream.state.column import Clock, Rows
 from headgate.stream.state.current import CurrentBatch
 from headgate.stream.state.descriptors import (
+    BroadcastStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
@@ -32,7 +34,9 @@ from headgate.stream.state.snapshot import Part, Snapshot, are_worn, columns_of,
 from headgate.stream.state.states import ReducingState, ValueState
 from headgate.stream.state.timers import Timers
 
-State: TypeAlias = ValueState | ReducingState | ListState | MapState | RowState | Timers
+State: TypeAlias = (
+    ValueState | ReducingState | ListState | MapState | RowState | BroadcastState | Timers
+)
 #: Names of the states that are timers.
 EVENT_TIMERS: Final = "event timers"
 PROCESSING_TIMERS: Final = "processing timers"
@@ -133,6 +137,8 @@ class KeyedStateBackend:
     def get_state(self, descriptor: MapStateDescriptor) -> MapState: ...
     @overload
     def get_state(self, descriptor: RowStateDescriptor) -> RowState: ...
+    @overload
+    def get_state(self, descriptor: BroadcastStateDescriptor) -> BroadcastState: ...
     def get_state(self, descriptor: StateDescriptor) -> State:
         """Return the state of a name; declare it if it is new.
 
@@ -292,9 +298,11 @@ class KeyedStateBackend:
             namespace=first.namespace,
             clock=clock,
         )
-        for folder, manifest in manifests:
+        for at, (folder, manifest) in enumerate(manifests):
             for stored in manifest.states:
-                backend._load(folder, stored)
+                # All tasks had the same.
+                if not at or stored.kind != BroadcastState.kind:
+                    backend._load(folder, stored)
         backend._last_number = max(manifest.snapshot for _, manifest in manifests)
         return backend
 
@@ -353,7 +361,7 @@ class KeyedStateBackend:
                 have=f"{state.kind} of {state.types.types} in another snapshot",
                 remedy="restore snapshots of one operator, with the same number",
             )
-        groups = self.scope.key_groups
+        groups = state.space.scope.key_groups
         for file in files_in(stored.files, groups):
             rows = folder.read_chunk(file)
             group = rows["group"]
@@ -402,7 +410,7 @@ def _checked(manifests: Sequence[Manifest], key_groups: range | None) -> Manifes
 
 def _types_of(descriptor: StateDescriptor) -> pa.Schema:
     value = pa.field("value", descriptor.type)
-    if isinstance(descriptor, MapStateDescriptor):
+    if isinstance(descriptor, (MapStateDescriptor, BroadcastStateDescriptor)):
         return pa.schema([pa.field(MAP_KEY, descriptor.key_type), value])
     return pa.schema([value])
 
@@ -413,4 +421,5 @@ _STATE_CLASSES: Final[dict[type[StateDescriptor], type[State]]] = {
     ListStateDescriptor: ListState,
     MapStateDescriptor: MapState,
     RowStateDescriptor: RowState,
+    BroadcastStateDescriptor: BroadcastState,
 }
