@@ -163,20 +163,20 @@ class TestPeople(SourceTestBase):
     num_splits = 3
 
     def create_source(self):
-        return NexmarkSource("person", 2000, splits=3, batch_size=4)
+        return NexmarkSource("person", 500, splits=3, batch_size=2)
 
     def expected_records(self):
-        return of_kind("person", range(2000))
+        return of_kind("person", range(0, 500, 50))
 
 
 class TestBids(SourceTestBase):
     num_splits = 3
 
     def create_source(self):
-        return NexmarkSource("bid", 110, rate=40_000, start_time=START, splits=3, batch_size=7)
+        return NexmarkSource("bid", 60, rate=40_000, start_time=START, splits=3, batch_size=7)
 
     def expected_records(self):
-        return of_kind("bid", range(110), rate=40_000)
+        return of_kind("bid", range(60), rate=40_000)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -251,7 +251,7 @@ def test_a_rate_sets_event_times_and_the_pace():
     split = NexmarkSplit(0, 4, START)
     batch, end, latest = source.next_rows(split, 0)
     assert batch.num_rows == end == 23  # the 92 bids of 0.1 s, of which a split has a quarter
-    assert latest == batch["dateTime"].cast("int64")[-1].as_py() == START + 99
+    assert latest == batch["dateTime"].cast("int64")[-1].as_py() == START + 96
     pace = source.pace_of(2)(split)
     pace.took(23)
     assert 0.08 < pace.delay() <= 0.1
