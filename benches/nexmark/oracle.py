@@ -1,4 +1,4 @@
-"""What the queries of Nexmark should return, by DuckDB over the same events."""
+"""The answers to the queries of Nexmark, by DuckDB over the same events."""
 
 from __future__ import annotations
 

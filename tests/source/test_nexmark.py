@@ -48,14 +48,16 @@ class Draw:
             state = (state * 6364136223846793005 + 11634580027462260723) & ALL_BITS
             mixed, turn = (state >> 18 ^ state) >> 27 & 0xFFFFFFFF, state >> 59
             halves.append((mixed >> turn | mixed << (32 - turn)) & 0xFFFFFFFF)
-        self.words = [low | high << 32 for low, high in zip(halves[::2], halves[1::2], strict=True)]
+        self.states = [
+            low | high << 32 for low, high in zip(halves[::2], halves[1::2], strict=True)
+        ]
 
     def next(self):
-        a, b, c, d = self.words
+        a, b, c, d = self.states
         drawn = (turned((a + d) & ALL_BITS, 23) + a) & ALL_BITS
         c ^= a
         d ^= b
-        self.words = [a ^ d, b ^ c, c ^ (b << 17 & ALL_BITS), turned(d, 45)]
+        self.states = [a ^ d, b ^ c, c ^ (b << 17 & ALL_BITS), turned(d, 45)]
         return drawn
 
     def below(self, bound, bits=64, zone=None):
@@ -80,13 +82,13 @@ class Draw:
 
 def url(number):
     draw = Draw(number)
-    words = []
+    folders = []
     for _ in range(3):
         length = 3 + draw.below(2)
-        words.append(
+        folders.append(
             "".join("_" if draw.below(13, 32) == 0 else draw.letters(1) for _ in range(length))
         )
-    return f"https://www.nexmark.com/{'/'.join(words)}/item.htm?query=1"
+    return f"https://www.nexmark.com/{'/'.join(folders)}/item.htm?query=1"
 
 
 def event(number, rate=10_000, start=START):
@@ -135,10 +137,13 @@ def event(number, rate=10_000, start=START):
         texts = (("Google", "Facebook", "Baidu", "Apple")[channel], url(channel))
     else:
         channel = draw.below(10_000, 32)
-        known = Draw(channel).below(10, 32) > 0
+        has_number = Draw(channel).below(10, 32) > 0
         low = int(f"{channel:032b}"[::-1], 2)
         number = abs(low - 2**32 if low >= 2**31 else low)
-        texts = (f"channel-{channel}", url(channel) + (f"&channel_id={number}" if known else ""))
+        texts = (
+            f"channel-{channel}",
+            url(channel) + (f"&channel_id={number}" if has_number else ""),
+        )
     row = {"auction": 1000 + chosen, "bidder": 1000 + bidder, "price": price}
     row |= {"channel": texts[0], "url": texts[1]}
     return "bid", {**row, "dateTime": time, "extra": draw.extra(68)}
@@ -146,7 +151,7 @@ def event(number, rate=10_000, start=START):
 
 def of_kind(kind, numbers, **options):
     """Return the model's rows of a kind as a table."""
-    rows = [row for found, row in (event(n, **options) for n in numbers) if found == kind]
+    rows = [row for type_, row in (event(n, **options) for n in numbers) if type_ == kind]
     schema = NexmarkSource(kind).schema
     columns = {name: [row[name] for row in rows] for name in schema.names}
     return pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
@@ -227,8 +232,8 @@ def test_ratios_sizes_and_prices_are_those_of_the_benchmark():
         pc.subtract(bids["auction"], pc.multiply(pc.divide(bids["auction"], 100), 100)), 0
     )
     assert pc.mean(hot).as_py() == pytest.approx(0.5, abs=0.02)
-    known = pc.is_in(bids["auction"], auctions["id"].combine_chunks())
-    assert pc.mean(known).as_py() > 0.9
+    exists = pc.is_in(bids["auction"], auctions["id"].combine_chunks())
+    assert pc.mean(exists).as_py() > 0.9
     popular = pc.is_in(bids["channel"], pa.array(["Google", "Facebook", "Baidu", "Apple"]))
     assert pc.mean(popular).as_py() == pytest.approx(0.5, abs=0.02)
     assert pc.min(bids["price"]).as_py() >= 100

@@ -76,7 +76,7 @@ def test_a_query_gives_the_same_after_a_failure(name, tmp_path, tables):
     options = {"checkpoint": str(tmp_path / "checkpoints"), "interval": "100ms"}
     query = check(name, failing, tmp_path, tables, **options, restart_delay="0ms")
     assert query.status.restarts == 1
-    assert any(one.status == "complete" for one in query.status.checkpoints)
+    assert any(checkpoint.status == "complete" for checkpoint in query.status.checkpoints)
 
 
 def test_files_for_other_engines_have_the_same_events(tmp_path):
@@ -107,5 +107,5 @@ def code_lines(function):
     body = ast.parse(source).body[0]
     docstring = body.body[0]
     text = source.splitlines()
-    kept = text[: docstring.lineno - 1] + text[docstring.end_lineno :]
-    return sum(1 for line in kept if line.strip())
+    code = text[: docstring.lineno - 1] + text[docstring.end_lineno :]
+    return sum(1 for line in code if line.strip())

@@ -225,30 +225,31 @@ def _channels() -> tuple[pa.Array, pa.Array]:
     """Return the names and URLs of the hot channels, and after them of all others."""
     numbers = np.arange(_CHANNELS)
     draw = Randoms(numbers)
-    words = [_words(draw) for _ in range(3)]
+    folders = [_folders(draw) for _ in range(3)]
     base = [
-        f"https://www.nexmark.com/{'/'.join(w)}/item.htm?query=1" for w in zip(*words, strict=True)
+        f"https://www.nexmark.com/{'/'.join(w)}/item.htm?query=1"
+        for w in zip(*folders, strict=True)
     ]
-    known = Randoms(numbers).below32(10) > 0
+    has_number = Randoms(numbers).below32(10) > 0
     urls = [
-        f"{url}&channel_id={abs(_reversed_bits(number))}" if known[number] else url
+        f"{url}&channel_id={abs(_reversed_bits(number))}" if has_number[number] else url
         for number, url in enumerate(base)
     ]
     channels = [*_HOT_CHANNELS, *(f"channel-{number}" for number in numbers)]
     return pa.array(channels), pa.array([*base[: len(_HOT_CHANNELS)], *urls])
 
 
-def _words(draw: Randoms) -> list[str]:
+def _folders(draw: Randoms) -> list[str]:
     """Return a word of three or four letters for each event; some letters are underscores."""
     lengths = 3 + draw.below(2)
-    words = np.full((len(lengths), 4), " ", "U1")
+    letters = np.full((len(lengths), 4), " ", "U1")
     for place in range(4):
         rows = np.flatnonzero(lengths > place)
         letter = np.full(len(rows), "_")
         plain = draw.below32(13, rows) != 0
         letter[plain] = draw.letters(1, rows[plain]).view("S1")[0].astype("U1")
-        words[rows, place] = letter
-    return ["".join(word).strip() for word in words]
+        letters[rows, place] = letter
+    return ["".join(word).strip() for word in letters]
 
 
 def _reversed_bits(number: int) -> int:

@@ -8,7 +8,8 @@ equal those of the crate ``nexmark`` 0.2.
 from __future__ import annotations
 
 import sys
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +17,16 @@ from numpy.typing import NDArray
 Numbers: TypeAlias = NDArray[np.uint64]
 #: Positions of the events that draw; all of them by default.
 Rows: TypeAlias = NDArray[np.intp] | slice
+#: From what some of the events drew: their numbers, and which of them have to draw again.
+Product: TypeAlias = Callable[[Numbers, Rows], tuple[Numbers, NDArray[np.bool_]]]
 
 ALL: Final = slice(None)
 _LOW: Final = np.uint64(2**32 - 1)
 _HALF: Final = np.uint64(32)
-#: Where the upper half of a number of 64 bits lies in memory.
+#: The upper halves of numbers of 64 bits, as they lie in memory.
 _UPPER: Final = slice(1, None, 2) if sys.byteorder == "little" else slice(0, None, 2)
 _LETTERS: Final = 26
-#: A product with 26 whose lower half is above this would favour some letters.
+#: A product with 26 whose lower half is above this would favour chosen letters.
 _LETTER_ZONE: Final = 2**32 - 1 - 2**32 % _LETTERS
 
 
@@ -42,7 +45,7 @@ class Randoms:
             mixed = (((state >> np.uint64(18)) ^ state) >> np.uint64(27)) & _LOW
             turn = state >> np.uint64(59)
             halves.append((mixed >> turn | mixed << (_HALF - turn)) & _LOW)
-        self._words = [
+        self._states = [
             low | high << _HALF for low, high in zip(halves[::2], halves[1::2], strict=True)
         ]
         self._scratch = np.empty((2, len(seeds)), np.uint64)
@@ -59,8 +62,8 @@ class Randoms:
             bounds << (64 - np.frexp(bounds.astype(np.float64))[1]).astype(np.uint64)
         ) - np.uint64(1)
 
-        def product(drawn: Numbers, some: Rows) -> tuple[Numbers, NDArray[np.bool_]]:
-            factor, most = (bounds[some], zone[some]) if bounds.ndim else (bounds, zone)
+        def product(drawn: Numbers, chosen: Rows) -> tuple[Numbers, NDArray[np.bool_]]:
+            factor, most = (bounds[chosen], zone[chosen]) if bounds.ndim else (bounds, zone)
             result = (drawn & _LOW) * factor
             result >>= _HALF
             result += (drawn >> _HALF) * factor
@@ -76,7 +79,7 @@ class Randoms:
 
     def letters(self, count: int, rows: Rows = ALL) -> NDArray[np.uint8]:
         """Return lower-case letters: a row of the result for each place in the texts."""
-        before = [word[rows].copy() for word in self._words]
+        before = [part[rows].copy() for part in self._states]
         halves = np.empty((count, self._count(rows)), np.uint32)
         for place in halves:
             place[:] = self._draw(rows).view(np.uint32)[_UPPER]
@@ -86,8 +89,8 @@ class Randoms:
         letters >>= 16
         if len(rejected):  # a letter of 200 million is drawn again, and all after it move
             again = rejected if isinstance(rows, slice) else rows[rejected]
-            for word, old in zip(self._words, before, strict=True):
-                word[again] = old[rejected]
+            for part, old in zip(self._states, before, strict=True):
+                part[again] = old[rejected]
             for place in letters:
                 place[rejected] = self._accepted(
                     lambda drawn, _: _narrow(drawn, _LETTERS, _LETTER_ZONE), again
@@ -99,9 +102,9 @@ class Randoms:
         return (self._draw(ALL) >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)
 
     def _count(self, rows: Rows) -> int:
-        return len(self._words[0]) if isinstance(rows, slice) else len(rows)
+        return len(self._states[0]) if isinstance(rows, slice) else len(rows)
 
-    def _accepted(self, product: Any, rows: Rows) -> NDArray[np.int64]:
+    def _accepted(self, product: Product, rows: Rows) -> NDArray[np.int64]:
         """Draw until no event's draw is rejected."""
         result, rejected = product(self._draw(rows), ALL)
         again = np.flatnonzero(rejected)
@@ -109,16 +112,17 @@ class Randoms:
             drawn = self._draw(again if isinstance(rows, slice) else rows[again])
             result[again], rejected = product(drawn, again)
             again = again[rejected]
-        return result.view(np.int64)
+        numbers: NDArray[np.int64] = result.view(np.int64)
+        return numbers
 
     def _draw(self, rows: Rows) -> Numbers:
         """Return the next 64 bits of each event, valid until the next call."""
         if isinstance(rows, slice):
-            return _step(self._words, self._scratch)
-        some = [word[rows] for word in self._words]
-        drawn = _step(some, self._scratch[:, : len(rows)])
-        for word, changed in zip(self._words, some, strict=True):
-            word[rows] = changed
+            return _step(self._states, self._scratch)
+        chosen = [part[rows] for part in self._states]
+        drawn = _step(chosen, self._scratch[:, : len(rows)])
+        for part, changed in zip(self._states, chosen, strict=True):
+            part[rows] = changed
         return drawn
 
 
@@ -127,10 +131,11 @@ def _narrow(drawn: Numbers, bound: int, zone: int) -> tuple[Numbers, NDArray[np.
     return result >> _HALF, (result & _LOW) > np.uint64(zone)
 
 
-def _step(words: list[Numbers], scratch: NDArray[np.uint64]) -> Numbers:
+def _step(states: list[Numbers], scratch: NDArray[np.uint64]) -> Numbers:
     """Advance the states in place, and return what they give."""
-    first, second, third, fourth = words
-    drawn, other = scratch
+    first, second, third, fourth = states
+    drawn: Numbers = scratch[0]
+    other: Numbers = scratch[1]
     np.add(first, fourth, out=drawn)
     np.right_shift(drawn, np.uint64(41), out=other)
     drawn <<= np.uint64(23)
