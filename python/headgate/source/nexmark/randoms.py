@@ -26,7 +26,7 @@ _HALF: Final = np.uint64(32)
 #: The upper halves of numbers of 64 bits, as they lie in memory.
 _UPPER: Final = slice(1, None, 2) if sys.byteorder == "little" else slice(0, None, 2)
 _LETTERS: Final = 26
-#: A product with 26 whose lower half is above this would favour chosen letters.
+#: A product with 26 whose lower half is above this would favour a few letters.
 _LETTER_ZONE: Final = 2**32 - 1 - 2**32 % _LETTERS
 
 
