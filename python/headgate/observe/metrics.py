@@ -59,6 +59,7 @@ _DROPPED: Final = {
     "numLateRecordsDropped": "headgate_num_late_records_dropped_total",
     "numExpiredValues": "headgate_num_expired_values_total",
     "numUnreadRecords": "headgate_num_unread_records_total",
+    "numDuplicatesDropped": "headgate_num_duplicates_dropped_total",
 }
 
 
@@ -103,6 +104,7 @@ METRICS: Final = (
         "values of state that were dropped after their time to live",
     ),
     Metric("headgate_num_unread_records_total", _OPERATOR, "rows of outputs that nothing reads"),
+    Metric("headgate_num_duplicates_dropped_total", _OPERATOR, "rows that deduplicate() dropped"),
     Metric("headgate_page_clients", (), "pages that get events now"),
     Metric("headgate_page_dropped_clients_total", (), "pages that were too slow"),
 )

@@ -219,6 +219,12 @@ class KeySpace:
         return groups
 
 
+def numbered(rows: pa.RecordBatch) -> Slots:
+    """Return a number for each row, from 0; equal rows have one."""
+    numbers, *_ = _native.KeyIndex(rows.schema).resolve(normalized(rows).columns)
+    return _numbers(numbers)
+
+
 def _plain(column: Any, to: pa.DataType) -> pa.Array | None:
     """Return a column as one array of a type; None if it has another."""
     if isinstance(column, pa.ChunkedArray):
