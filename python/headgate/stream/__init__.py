@@ -1,6 +1,6 @@
 """Streaming jobs over batches, and their keyed state: one call per batch, never one per key. Decisions: ADR 0033, 0034.
 
-numpy is imported here and nowhere else in the package: Spark's Python workers have it, since ``mapInArrow``
+numpy is imported here and by ``NexmarkSource``, and nowhere else in the package: Spark's Python workers have it, since ``mapInArrow``
 needs pandas.
 """
 
