@@ -171,6 +171,7 @@ class Deployment:
                 report_watermark=lambda ms: tell("WATERMARK", ms=ms),
                 report_finished=lambda ids: tell("SPLITS_FINISHED", ids=list(ids)),
                 ends_open=self._graph.ends_open,
+                watermark_interval=self._graph.watermark_interval / 1000,
             )
             version, splits = self._deployed[key]["splits"]
             restored = version, [(name, from_base64(body)) for name, body in splits]
@@ -310,6 +311,7 @@ class Deployment:
                 "busy_ms": task.metrics.busy_ns // 1_000_000,
                 "blocked_ms": task.back_pressured_ns() // 1_000_000,
                 "dropped": task.dropped,
+                "metrics": task.user_metrics,
             }
             for key, task in self.tasks.items()
         ]

@@ -339,7 +339,7 @@ class JobMaster:
                     **self._checkpointing.completed.folders(name, stage.number, at),
                 }
                 tasks[worker_of[stage.number, at]].append(task)
-        checkpoint = None if restored is None else restored.checkpoint
+        checkpoint = None if restored is None else restored.for_sinks
         about = {"alignment": self._config.alignment, "restored": checkpoint}
         for worker, deployed in tasks.items():
             self._workers.send(worker, "DEPLOY", attempt=attempt.number, tasks=deployed, **about)

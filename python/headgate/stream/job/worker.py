@@ -22,6 +22,7 @@ from headgate.errors import CoordinatorError, InternalError, ProtocolError
 from headgate.source.api.event import SourceEvent
 from headgate.stream.job.deployment import Deployment
 from headgate.stream.job.messages import CODEC, from_base64
+from headgate.stream.runtime.task import COMMIT_ONLY
 
 if TYPE_CHECKING:
     from headgate.control.address import CoordinatorAddress
@@ -197,7 +198,7 @@ class StreamWorker:
             message["timestamp"],
             message["alignment"],
             message["timeout"],
-            (message["savepoint"] or "").encode(),
+            (message["savepoint"] or "").encode() if message["has_state"] else COMMIT_ONLY,
         )
         for task in deployment.tasks_of(message["stage"]):
             task.trigger_checkpoint(barrier, stop=message["stop"])
