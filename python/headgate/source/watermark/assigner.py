@@ -115,8 +115,9 @@ def _highest(values: Any, kind: pa.DataType) -> int | None:
     if len(values) < _FEW_ROWS and isinstance(values, pa.Array) and not values.null_count:
         if not len(values):
             return None
-        numbers = memoryview(values.buffers()[1]).cast("i" if pa.types.is_date32(kind) else "q")
-        return max(numbers[values.offset : values.offset + len(values)])
+        form, width = ("i", 4) if pa.types.is_date32(kind) else ("q", 8)
+        first, end = values.offset * width, (values.offset + len(values)) * width
+        return max(memoryview(values.buffers()[1])[first:end].cast(form))
     import pyarrow.compute as pc  # noqa: PLC0415 - slow to import, and few readers need it
 
     latest = pc.max(values)
