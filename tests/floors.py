@@ -59,6 +59,7 @@ LEAVES = {
         "headgate._values",
         "headgate.errors",
     },
+    "headgate._changes": {"headgate.errors"},
     "headgate._closing": set(),
     "headgate._unpicklable": {"headgate._kinds"},
     "headgate._process": set(),
@@ -85,11 +86,13 @@ LEAVES = {
     },
     "headgate.stream.windows": {
         "headgate._arguments",
+        "headgate._changes",
         "headgate._times",
         "headgate.errors",
         "headgate.stream.state",
     },
     "headgate.stream.operators": {
+        "headgate._changes",
         "headgate._kinds",
         "headgate.batches",
         "headgate.errors",
@@ -144,6 +147,7 @@ LEAVES = {
     },
     "headgate.stream.api": {
         "headgate._arguments",
+        "headgate._changes",
         "headgate._kinds",
         "headgate._matches",
         "headgate._options",

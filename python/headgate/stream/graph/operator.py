@@ -108,6 +108,9 @@ class Operator(ABC):
     def advance_processing_time(self, now: int) -> None:  # noqa: B027 - optional
         """Fire the timers of processing time up to a time in ms."""
 
+    def flush(self) -> None:  # noqa: B027 - optional
+        """Emit the rows that wait for others; called before a barrier or the end of all rows is sent on."""
+
     def end_input(self) -> None:  # noqa: B027 - optional
         """Handle the end of all rows, after the last watermark."""
 

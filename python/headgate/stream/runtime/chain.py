@@ -159,6 +159,11 @@ class OperatorChain:
         for operator in self.operators.values():
             operator.advance_processing_time(now)
 
+    def flush(self) -> None:
+        """Let all operators emit the rows that wait, inputs first."""
+        for operator in self.operators.values():
+            operator.flush()
+
     def end_input(self) -> None:
         """Tell all operators that no row follows."""
         for operator in self.operators.values():

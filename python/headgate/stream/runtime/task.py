@@ -343,7 +343,9 @@ class StreamTask:
             timer = None if self._has_ended else chain.next_processing_timer
             now = wall_clock() if timer is not None else 0
             if timer is not None and timer <= now:
+                started = time.perf_counter_ns()
                 chain.advance_processing_time(now)
+                self.metrics.busy_ns += time.perf_counter_ns() - started
                 continue
             if self._has_ended:
                 # Barriers still pass, for the last checkpoint.
@@ -407,6 +409,7 @@ class StreamTask:
         if drain:
             self.handle_watermark(MAX_WATERMARK)
             self._chain.end_input()
+        self._chain.flush()
         for output in self._outputs:
             output.writer.end_of_data("drain" if drain else "no_drain")
         self._listener.on_end(self)
@@ -431,6 +434,7 @@ class StreamTask:
             source.drain_element()
             source.is_stopped = stop
         self._drop_waiting(checkpoint)
+        self._chain.flush()
         for output in self._outputs:
             output.writer.broadcast_barrier(barrier)
         splits = None

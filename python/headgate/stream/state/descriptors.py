@@ -16,9 +16,9 @@ from headgate.stream.state.types import check_reduce, check_type
 #: A function of two arrays of the same length, which combines the values at each position. It must be
 #: associative; the values of a key keep their order.
 ReduceFunction: TypeAlias = Callable[[pa.Array, pa.Array], pa.Array]
-Reduce: TypeAlias = Literal["sum", "count", "min", "max"] | ReduceFunction
+Reduce: TypeAlias = Literal["sum", "count", "min", "max", "first", "last"] | ReduceFunction
 
-_REDUCES = ("sum", "count", "min", "max")
+_REDUCES = ("sum", "count", "min", "max", "first", "last")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class ReducingStateDescriptor:
 
     Attributes:
         name: unique in the backend.
-        reduce: ``"sum"``, ``"count"``, ``"min"``, ``"max"``, or a function of two arrays.
+        reduce: ``"sum"``, ``"count"``, ``"min"``, ``"max"``, ``"first"``, ``"last"``, or a function of two arrays.
         type: Arrow type of the values and of the result; an integer type for ``"count"``.
         ttl: None if it never expires.
     """
@@ -93,7 +93,7 @@ class ReducingStateDescriptor:
         if not callable(self.reduce) and self.reduce not in _REDUCES:
             raise StateError(
                 f"reduce={self.reduce!r} is not known",
-                remedy='reduce="sum" · "count" · "min" · "max" · a function of two arrays',
+                remedy='reduce="sum" · "count" · "min" · "max" · "first" · "last" · a function of two arrays',
             )
         if self.reduce == "count" and not pa.types.is_integer(self.type):
             raise StateError(f"a count of type {self.type}", remedy="type=pa.int64()")

@@ -59,6 +59,8 @@ class Reduction:
         """
         if not len(values):
             return np.zeros(0, np.int64), values
+        if self.reduce in {"first", "last"}:
+            return self._ends(groups, values)
         stored = storage_type(self.type)
         if not callable(self.reduce) and stored is not None:
             # Infinity less infinity is NaN, and no reason for a warning.
@@ -71,6 +73,17 @@ class Reduction:
         if self.reduce in _ELEMENTWISE:
             return _pairwise(groups, values, _ELEMENTWISE[self.reduce])
         return self._sums_of_decimals(groups, values)
+
+    def _ends(self, groups: Slots, values: pa.Array) -> tuple[Slots, pa.Array]:
+        """Return the first or the last value of each group."""
+        at = np.arange(len(groups))
+        if self.reduce == "first":
+            groups, at = groups[::-1], at[::-1]
+        ends = np.full(int(groups.max()) + 1, -1)
+        # Of several values of a group the last assignment counts.
+        ends[groups] = at
+        present = np.flatnonzero(ends >= 0)
+        return present, values.take(pa.array(ends[present]))
 
     def _of_numbers(
         self, groups: Slots, numbers: npt.NDArray[Any]
