@@ -58,7 +58,10 @@ class Operators:
     def take(self, uid, batch):
         self.operators[uid].process(batch)
 
-    def snapshot(self, checkpoint, *, savepoint):
+    def flush(self):
+        pass
+
+    def snapshot(self, checkpoint, *, savepoint, has_state=True):
         self._log.append(("freeze", checkpoint))
         return {}
 

@@ -154,6 +154,7 @@ def test_a_savepoint_at_the_end_keeps_the_state(tmp_path):
         .sink(FileSink(str(tmp_path / "out")))
     )
     query = job.start(checkpoint=str(tmp_path / "checkpoints"))
+    wait_until(lambda: query.status.rows)
     query.stop(savepoint=savepoint, drain=True)
     assert query.state is JobState.FINISHED
     counted = sum(read_savepoint(savepoint)["count"]["value"].to_pylist())

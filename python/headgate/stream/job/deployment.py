@@ -71,6 +71,8 @@ class Deployment:
         writers: ThreadPoolExecutor,
     ) -> None:
         self.attempt = attempt
+        #: The last measurement, in us.
+        self.lock_wait_us = 0
         self.tasks: dict[TaskId, StreamTask] = {}
         self._graph = graph
         self._name = name
@@ -257,7 +259,8 @@ class Deployment:
         """Send the figures of all tasks, in the order in which they were taken."""
         with self._reporting:
             peak = peak_resident_bytes()
-            self._tell("METRICS", tasks=self._figures(), peak_resident_bytes=peak)
+            figures = {"tasks": self._figures(), "lock_wait_us": self.lock_wait_us}
+            self._tell("METRICS", **figures, peak_resident_bytes=peak)
 
     def _tell(self, kind: str, **fields: Any) -> None:
         if not self._is_cancelled:

@@ -112,6 +112,7 @@ FIELDS: Final[Mapping[str, Mapping[str, Shape]]] = {
         **_ATTEMPT,
         "tasks": shapes.many(_FIGURES),
         "peak_resident_bytes": shapes.count,
+        "lock_wait_us": shapes.count,
     },
     "SPLIT_REQUEST": {**_TASK, "host": shapes.name},
     "SPLITS_FINISHED": {**_TASK, "ids": shapes.many(shapes.name)},

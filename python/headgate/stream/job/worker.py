@@ -21,6 +21,7 @@ from headgate.control.messages import Message
 from headgate.errors import CoordinatorError, InternalError, ProtocolError
 from headgate.source.api.event import SourceEvent
 from headgate.stream.job.deployment import Deployment
+from headgate.stream.job.lock_waits import lock_wait_us
 from headgate.stream.job.messages import CODEC, from_base64
 from headgate.stream.runtime.task import COMMIT_ONLY
 
@@ -256,6 +257,7 @@ class StreamWorker:
         while not self._ended.wait(_REPORT):
             deployment = self._deployment
             if deployment is not None:
+                deployment.lock_wait_us = lock_wait_us()
                 deployment.tell_figures()
 
 
