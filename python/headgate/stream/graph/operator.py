@@ -108,6 +108,11 @@ class Operator(ABC):
     def advance_processing_time(self, now: int) -> None:  # noqa: B027 - optional
         """Fire the timers of processing time up to a time in ms."""
 
+    @property
+    def watermark_delay(self) -> int:
+        """How far the watermark is behind for all that follows, in ms: rows that are emitted may be so much older."""
+        return 0
+
     def flush(self) -> None:  # noqa: B027 - optional
         """Emit the rows that wait for others; called before a barrier or the end of all rows is sent on."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import InternalError
+from headgate.source.watermark.generator import MAX_WATERMARK, MIN_WATERMARK
 from headgate.stream.graph.limits import UNLIMITED, BatchLimits
 from headgate.stream.graph.operator import OperatorSnapshot
 
@@ -51,6 +52,8 @@ class OperatorChain:
         self._metrics: dict[str, Metrics] = {}
         #: The checkpoint that has no state; None before it.
         self._commit_only: int | None = None
+        #: Delay in ms of the watermarks behind each operator where there is one.
+        self._delays: dict[str, int] = {}
         #: Takes the rows of the task's input.
         self.head: Consumer = self._not_open
 
@@ -64,6 +67,7 @@ class OperatorChain:
                 created.append((node, operator))
         for node in self._stage.operators:
             self._connect(node)
+        self._delays = self._delays_behind()
         head = self._stage.head
         if head.make is not None:
             self.head = self.consumer(head)
@@ -73,6 +77,17 @@ class OperatorChain:
             context = self._context(node.uid, self._emit_of(node.uid))
             self._metrics[node.uid] = context.metrics
             operator.open(context)
+
+    def _delays_behind(self) -> dict[str, int]:
+        """Return how far the watermark is behind that of the task, after each operator where it is."""
+        delays: dict[str, int] = {}
+        for node in self._stage.operators:
+            if node.uid in self.operators:
+                before = delays.get(node.inputs[0].node.uid, 0)
+                delay = before + self.operators[node.uid].watermark_delay
+                if delay:
+                    delays[node.uid] = delay
+        return delays
 
     @property
     def limits(self) -> BatchLimits:
@@ -143,10 +158,19 @@ class OperatorChain:
 
     def advance_watermark(self, watermark: int) -> None:
         """Let all operators handle a watermark, then send it on."""
-        for operator in self.operators.values():
-            operator.advance_watermark(watermark)
+        behind = self._delays
+        if not behind:
+            for operator in self.operators.values():
+                operator.advance_watermark(watermark)
+            for output in self._outputs:
+                output.emit_watermark(watermark)
+            return
+        for node in self._stage.operators:
+            if node.uid in self.operators:
+                before = behind.get(node.inputs[0].node.uid, 0)
+                self.operators[node.uid].advance_watermark(delayed(watermark, before))
         for output in self._outputs:
-            output.emit_watermark(watermark)
+            output.emit_watermark(delayed(watermark, behind.get(output.edge.operator, 0)))
 
     @property
     def next_processing_timer(self) -> int | None:
@@ -223,6 +247,11 @@ class OperatorChain:
     @staticmethod
     def _not_open(batch: pa.RecordBatch) -> None:
         raise InternalError(f"a chain gets {batch.num_rows} rows before it is opened")
+
+
+def delayed(watermark: int, delay: int) -> int:
+    """Return a watermark that is so many ms behind; that of the end is not."""
+    return watermark if watermark in {MIN_WATERMARK, MAX_WATERMARK} else watermark - delay
 
 
 def _to_all(consumers: Iterable[Consumer]) -> Consumer:

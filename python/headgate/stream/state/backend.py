@@ -19,6 +19,7 @@ from headgate.stream.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    RowStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
@@ -26,11 +27,12 @@ from headgate.stream.state.files import ChunkFile, Manifest, SnapshotFolder, Sta
 from headgate.stream.state.keys import KeySpace, Scope
 from headgate.stream.state.lists import ListState
 from headgate.stream.state.maps import MAP_KEY, MapState
+from headgate.stream.state.rows import RowState
 from headgate.stream.state.snapshot import Part, Snapshot, are_worn, columns_of, files_in
 from headgate.stream.state.states import ReducingState, ValueState
 from headgate.stream.state.timers import Timers
 
-State: TypeAlias = ValueState | ReducingState | ListState | MapState | Timers
+State: TypeAlias = ValueState | ReducingState | ListState | MapState | RowState | Timers
 #: Names of the states that are timers.
 EVENT_TIMERS: Final = "event timers"
 PROCESSING_TIMERS: Final = "processing timers"
@@ -129,6 +131,8 @@ class KeyedStateBackend:
     def get_state(self, descriptor: ListStateDescriptor) -> ListState: ...
     @overload
     def get_state(self, descriptor: MapStateDescriptor) -> MapState: ...
+    @overload
+    def get_state(self, descriptor: RowStateDescriptor) -> RowState: ...
     def get_state(self, descriptor: StateDescriptor) -> State:
         """Return the state of a name; declare it if it is new.
 
@@ -408,4 +412,5 @@ _STATE_CLASSES: Final[dict[type[StateDescriptor], type[State]]] = {
     ReducingStateDescriptor: ReducingState,
     ListStateDescriptor: ListState,
     MapStateDescriptor: MapState,
+    RowStateDescriptor: RowState,
 }

@@ -142,8 +142,27 @@ class MapStateDescriptor:
         check_type(self.key_type, f"the map key of state {self.name!r}")
 
 
+@dataclass(frozen=True, slots=True)
+class RowStateDescriptor:
+    """The rows of one side of a join, by key.
+
+    Attributes:
+        name: unique in the backend.
+        type: a struct of the columns.
+        ttl: time to live of each row; None if none expires.
+    """
+
+    name: str
+    type: pa.DataType
+    ttl: StateTtlConfig | None = None
+
+
 StateDescriptor: TypeAlias = (
-    ValueStateDescriptor | ReducingStateDescriptor | ListStateDescriptor | MapStateDescriptor
+    ValueStateDescriptor
+    | ReducingStateDescriptor
+    | ListStateDescriptor
+    | MapStateDescriptor
+    | RowStateDescriptor
 )
 
 
