@@ -144,9 +144,7 @@ class SourceInput(TaskInput):
             self._waited_ns = waited
         record = self.operator.poll()
         if record is not None:
-            batch = self._checked(record)
-            if batch.num_rows < self._rows_at_once:
-                batch = self._joined(batch)
+            batch = self._joined(record) if self._rows_at_once else self._checked(record)
             started = time.perf_counter()
             self._handler.handle_batch(batch)
             took = max(time.perf_counter() - started, 1e-9)
@@ -154,14 +152,14 @@ class SourceInput(TaskInput):
         self._pass_on_watermark()
         return record is not None
 
-    def _joined(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _joined(self, record: Any) -> pa.RecordBatch:
         """Return a small batch with those that the reader has behind it, as long as a checkpoint need not wait for them.
 
         What an operator costs for each batch it then costs once. The batches of a slow function stay as small as they are.
         """
         import pyarrow as pa  # noqa: PLC0415 - by other modules before
 
-        batches, rows = [batch], batch.num_rows
+        records, rows = [record], getattr(record, "num_rows", self._rows_at_once)
         while rows < self._rows_at_once:
             try:
                 record = self.operator.poll()
@@ -169,9 +167,14 @@ class SourceInput(TaskInput):
                 break  # which the next poll raises again, behind these rows
             if record is None:
                 break
-            batches.append(self._checked(record))
-            rows += batches[-1].num_rows
-        return batch if len(batches) == 1 else pa.concat_batches(batches)
+            records.append(record)
+            rows += getattr(record, "num_rows", self._rows_at_once)
+        if len(records) == 1:
+            return self._checked(records[0])
+        try:
+            return self._checked(pa.concat_batches(records))
+        except (TypeError, pa.ArrowException):  # of several schemas, or no batches
+            return pa.concat_batches([self._checked(record) for record in records])
 
     def drain_element(self) -> None:
         """Handle the rest of an element of which some records were handled; checkpoints are taken between elements."""
