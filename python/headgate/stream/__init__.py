@@ -1,6 +1,6 @@
 """Streaming jobs over batches, and their keyed state: one call per batch, never one per key. Decisions: ADR 0033, 0034.
 
-numpy is imported here and nowhere else in the package: Spark's Python workers have it, since ``mapInArrow``
+numpy is imported here and by ``NexmarkSource``, and nowhere else in the package: Spark's Python workers have it, since ``mapInArrow``
 needs pandas.
 """
 
@@ -24,12 +24,14 @@ from headgate.stream.api.datastream import (
 )
 from headgate.stream.api.job import StreamingJob
 from headgate.stream.api.keyed_stream import ConnectedStreams, KeyedStream
+from headgate.stream.api.state_tables import read_state, write_state
 from headgate.stream.graph.context import KeyedContext, RuntimeContext
 from headgate.stream.graph.functions import (
     BroadcastProcessFunction,
     CoProcessFunction,
     ProcessFunction,
 )
+from headgate.stream.graph.metrics import Counter, Gauge, Histogram, Metrics
 from headgate.stream.job.query import StreamingQuery
 from headgate.stream.job.status import JobState
 from headgate.stream.state.backend import KeyedStateBackend
@@ -71,8 +73,11 @@ __all__ = [
     "CheckpointStats",
     "CoProcessFunction",
     "ConnectedStreams",
+    "Counter",
     "DataStream",
     "Failure",
+    "Gauge",
+    "Histogram",
     "JobState",
     "KeyedContext",
     "KeyedStateBackend",
@@ -81,6 +86,7 @@ __all__ = [
     "ListStateDescriptor",
     "MapState",
     "MapStateDescriptor",
+    "Metrics",
     "ProcessFunction",
     "ReducingState",
     "ReducingStateDescriptor",
@@ -107,5 +113,7 @@ __all__ = [
     "Worker",
     "key_groups_of",
     "read_savepoint",
+    "read_state",
     "stream",
+    "write_state",
 ]

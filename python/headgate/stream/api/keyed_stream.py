@@ -23,6 +23,8 @@ from headgate.stream.api.datastream import (
 from headgate.stream.api.event_time import check_watermarks
 from headgate.stream.api.joins import join_of
 from headgate.stream.api.two_streams import check_same_keys, edges_of_both, two_sides
+from headgate.stream.api.updates import refuse_changes
+from headgate.stream.api.updating import UpdatingStream
 from headgate.stream.graph.functions import CoProcessFunction
 from headgate.stream.graph.limits import batch_limits
 from headgate.stream.operators.connected import CoProcessOperator
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow
 
 
-class KeyedStream(DataStream):
+class KeyedStream(UpdatingStream):
     """A stream whose rows are with the task that owns their key. Returned by :meth:`DataStream.key_by`."""
 
     def __init__(self, graph: StreamGraph, keys: Sequence[str], *edges: Edge) -> None:
@@ -78,9 +80,11 @@ class KeyedStream(DataStream):
             OptionError: an argument has a value that it does not take.
             StateError: both aggregates and a function, or neither.
             UnknownColumnError: a column that the stream does not have.
-            StreamError: a source of the stream never ends and makes no watermarks, so that no window would ever close.
+            StreamError: a source of the stream never ends and makes no watermarks, so that no window would ever close;
+                the rows are changes.
             UserFunctionError: the function failed without windows.
         """
+        refuse_changes("window()", self.schema, "window() of the rows before they are aggregated")
         check_watermarks(name or "window()", self._edges)
         of_rows = check_window(window, time, aggregates, function, self.schema)
         make = partial(

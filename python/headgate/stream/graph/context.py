@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headgate.stream.graph.metrics import Metrics
     from headgate.stream.graph.operator import OperatorContext
     from headgate.stream.state.backend import KeyedStateBackend
     from headgate.stream.state.broadcast import BroadcastState
@@ -68,6 +69,11 @@ class RuntimeContext:
     def processing_time(self) -> int:
         """The wall clock in ms since 1970."""
         return self._operator.clock()
+
+    @property
+    def metrics(self) -> Metrics:
+        """Counters, gauges and histograms of this operator, which ``query.status.metrics`` and Prometheus show."""
+        return self._operator.metrics
 
     def emit(self, rows: FunctionRows, output: str | None = None) -> None:
         """Emit rows.

@@ -6,7 +6,13 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
-from headgate.stream.graph.operator import EXPIRED, LATE_DROPPED, UNKNOWN_DELETES, UNREAD
+from headgate.stream.graph.operator import (
+    DUPLICATES,
+    EXPIRED,
+    LATE_DROPPED,
+    UNKNOWN_DELETES,
+    UNREAD,
+)
 
 #: Operator -> name of a counter -> number.
 Drops: TypeAlias = Mapping[str, Mapping[str, int]]
@@ -35,6 +41,11 @@ _COUNTERS: Final[dict[str, tuple[int, str, str]]] = {
         logging.INFO,
         "rows were emitted to an output that nothing reads",
         "a sink for each output, by side_output(name)",
+    ),
+    DUPLICATES: (
+        logging.INFO,
+        "rows were dropped because their key had one shortly before, as deduplicate() is to do",
+        "a shorter within=, if they are no duplicates",
     ),
 }
 

@@ -17,9 +17,9 @@ from headgate.stream.state.types import check_reduce, column_index
 #: Gets a batch of closed windows: the key columns, ``window_start``, ``window_end``, and ``rows``, a list of structs
 #: with the rows of each window. Returns any batch.
 WindowFunction: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
-AggregateKind: TypeAlias = Literal["sum", "count", "min", "max", "mean"]
+AggregateKind: TypeAlias = Literal["sum", "count", "min", "max", "mean", "first", "last"]
 
-_KINDS: Final = ("sum", "count", "min", "max", "mean")
+_KINDS: Final = ("sum", "count", "min", "max", "mean", "first", "last")
 WINDOW_START: Final = "window_start"
 WINDOW_END: Final = "window_end"
 
@@ -32,7 +32,7 @@ class Aggregate:
     'mean_price'
 
     Attributes:
-        kind: ``"sum"``, ``"count"``, ``"min"``, ``"max"`` or ``"mean"``.
+        kind: ``"sum"``, ``"count"``, ``"min"``, ``"max"`` or ``"mean"``; ``"first"`` and ``"last"`` are by arrival.
         column: the aggregated column; None to count rows.
         name: name of the result, by default the kind and the column.
     """
@@ -72,7 +72,7 @@ class Accumulator:
     """
 
     name: str
-    reduce: Literal["sum", "count", "min", "max"]
+    reduce: Literal["sum", "count", "min", "max", "first", "last"]
     type: pa.DataType
     column: str | None
 
@@ -113,7 +113,7 @@ def _accumulators(schema: pa.Schema, aggregate: Aggregate) -> list[Accumulator]:
     data_type = schema.field(column_index(schema, column)).type
     if aggregate.kind == "count":
         return [count]
-    if aggregate.kind in {"min", "max"}:
+    if aggregate.kind in {"min", "max", "first", "last"}:
         check_reduce(aggregate.kind, data_type, f"column {column!r}")
         return [Accumulator(f"{aggregate.kind}:{column}", aggregate.kind, data_type, column)]
     check_reduce("sum", data_type, f"column {column!r}")
