@@ -108,7 +108,7 @@ class WindowModel(Model):
                         self.emit(row, other, start, start + self.size)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     window=st.sampled_from([TumblingWindow("5ms"), SlidingWindow("6ms", "2ms")]),
     how=st.sampled_from(["inner", "left", "right", "full"]),
@@ -150,7 +150,7 @@ class TemporalModel(Model):
                 self.alone(0, row)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(how=st.sampled_from(["inner", "left"]), steps=STEPS)
 def test_a_temporal_join_follows_the_model(tmp_path_factory, how, steps):
     join = both(as_of=("at", "time"), how=how)
