@@ -22,7 +22,6 @@ from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, Tumbling
 
 #: Calls of keyed streams, of jobs, and of Flink and Spark, each with what to write on any stream.
 _ELSEWHERE: Final = {
-    "window": '.key_by("user").window(...)',
     "connect": '.key_by("user").connect(other.key_by("user"))',
     "keys": '.key_by("user").keys',
     "start": ".sink(FunctionSink(print)).start()",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,9 @@ from headgate.stream.api.checks import (
     no_such_call,
     wrong_stream,
 )
+from headgate.stream.api.event_time import check_watermarks
 from headgate.stream.api.job import StreamingJob
+from headgate.stream.api.windows import WindowCall
 from headgate.stream.graph.functions import ProcessFunction
 from headgate.stream.graph.limits import UNLIMITED, BatchLimits, batch_limits
 from headgate.stream.graph.nodes import Edge, Shipping, StreamGraph
@@ -30,6 +34,7 @@ from headgate.stream.operators.process import ProcessOperator
 from headgate.stream.operators.results import learned_schema
 from headgate.stream.operators.sinks import SinkOperator
 from headgate.stream.operators.stateless import FilterOperator, MapOperator
+from headgate.stream.operators.windowed import LATE
 from headgate.stream.state.groups import check_keys as check_key_types
 from headgate.stream.state.types import check_columns as check_types
 from headgate.stream.state.types import column_index, no_rows
@@ -38,6 +43,8 @@ if TYPE_CHECKING:
     from headgate.source import Source, WatermarkStrategy
     from headgate.stream.api.keyed_stream import KeyedStream
     from headgate.stream.graph.context import FunctionRows
+    from headgate.stream.windows.aggregates import Aggregate, WindowFunction
+    from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow
 
 
 @takes(**SOURCE)
@@ -97,6 +104,8 @@ class DataStream:
         self._edges = edges
         #: The columns by which rows are with their task; only a keyed stream has any.
         self._keys: tuple[str, ...] = ()
+        #: Side outputs of an operator before the one that made this stream, which belong to both.
+        self._further_outputs: dict[str, Edge] = {}
 
     @property
     def schema(self) -> pa.Schema:
@@ -193,6 +202,53 @@ class DataStream:
         limits = batch_limits(batch_rows, batch_bytes)
         return self._then("process", name, make, schema, parallelism, outputs, limits=limits)
 
+    @takes(**OPERATOR)
+    def window(
+        self,
+        window: TumblingWindow | SlidingWindow | SessionWindow,
+        *,
+        time: str,
+        aggregates: Sequence[Aggregate] = (),
+        function: WindowFunction | None = None,
+        allowed_lateness: timedelta | str = timedelta(0),
+        parallelism: int | None = None,
+        name: str | None = None,
+    ) -> DataStream:
+        """Collect rows in windows of event time: those of each key, or all rows of a stream without keys.
+
+        The side output ``"late"`` has the rows that came too late. Without keys one task has the windows. Aggregates of
+        fixed windows are made in two phases: the tasks before it aggregate their own rows, and a row is late by the
+        watermark of its task. For a function and for sessions, all rows go to the one task.
+
+        Args:
+            window: the kind of windows.
+            time: name of the column of event times, as the watermarks have it.
+            aggregates: columns of the result.
+            function: makes the result of a batch of closed windows and their rows.
+            allowed_lateness: time after the end of a window in which rows still change its result.
+            parallelism: number of tasks; without keys, of those that aggregate their own rows.
+            name: of the operator. Without keys, the first phase is called so with ``-panes``.
+
+        Raises:
+            OptionError: an argument has a value that it does not take.
+            StateError: both aggregates and a function, or neither; a filter of an aggregate that does not fit.
+            UnknownColumnError: a column that the stream does not have.
+            StreamError: a source of the stream never ends and makes no watermarks, so that no window would ever close.
+            UserFunctionError: the function failed without windows.
+        """
+        check_watermarks(name or "window()", self._edges)
+        call = WindowCall(window, time, aggregates, function, allowed_lateness, parallelism, name)
+        steps = call.steps(self.schema, self._keys)
+        streams = [self if self._keys else self._each_row_once()]
+        for step in steps:
+            rows, (kind, operator, make, schema, tasks) = streams[-1], step
+            late = {LATE: rows.schema}
+            streams.append(rows._then(kind, operator, make, schema, tasks, late))
+        results, first = streams[-1], streams[1]
+        results._edges[0].node.has_windows = True
+        results._further_outputs[LATE] = Edge(first._edges[0].node, LATE)
+        return results
+
     @takes(name=text)
     def side_output(self, name: str) -> DataStream:
         """Return a side output of the operator that made this stream.
@@ -201,6 +257,8 @@ class DataStream:
             StreamError: it has no such output.
             OptionError: the name is not a text.
         """
+        if name in self._further_outputs:
+            return DataStream(self._graph, self._further_outputs[name])
         node = self._edges[0].node
         if len(self._edges) != 1 or name not in node.side_outputs:
             raise StreamError(
@@ -295,6 +353,12 @@ class DataStream:
             calls = [call for call in dir(type(self)) if not call.startswith("_")]
             kind = "keyed stream" if self._keys else "stream without keys"
             raise no_such_call(kind, name, calls)
+
+    def _each_row_once(self) -> DataStream:
+        """Return a stream whose rows are with one task each, also behind ``broadcast()``."""
+        ways = {Shipping.BROADCAST: Shipping.FORWARD}
+        edges = [replace(e, shipping=ways.get(e.shipping, e.shipping)) for e in self._edges]
+        return DataStream(self._graph, *edges)
 
     def _shipped(self, shipping: Shipping) -> DataStream:
         return DataStream(self._graph, *(Edge(e.node, e.output, shipping) for e in self._edges))

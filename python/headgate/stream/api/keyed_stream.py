@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headgate._arguments import arrow_schema, span, takes
+from headgate._arguments import arrow_schema, takes
 from headgate.errors import StreamError
 from headgate.stream.api.checks import (
     OPERATOR,
     check_process,
     check_side_outputs,
-    check_window,
     wrong_stream,
 )
 from headgate.stream.api.datastream import DataStream
-from headgate.stream.api.event_time import check_watermarks
 from headgate.stream.graph.functions import CoProcessFunction
 from headgate.stream.graph.limits import batch_limits
 from headgate.stream.graph.nodes import Edge, StreamGraph
@@ -29,12 +25,7 @@ from headgate.stream.operators.connected import (
     key_names,
     side_schema,
 )
-from headgate.stream.operators.windowed import LATE, WindowedOperator
 from headgate.stream.state.types import check_columns as check_types
-
-if TYPE_CHECKING:
-    from headgate.stream.windows.aggregates import Aggregate, WindowFunction
-    from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow
 
 
 class KeyedStream(DataStream):
@@ -48,55 +39,6 @@ class KeyedStream(DataStream):
     def keys(self) -> tuple[str, ...]:
         """Names of the key columns."""
         return self._keys
-
-    @takes(**OPERATOR)
-    def window(
-        self,
-        window: TumblingWindow | SlidingWindow | SessionWindow,
-        *,
-        time: str,
-        aggregates: Sequence[Aggregate] = (),
-        function: WindowFunction | None = None,
-        allowed_lateness: timedelta | str = timedelta(0),
-        parallelism: int | None = None,
-        name: str | None = None,
-    ) -> DataStream:
-        """Collect rows in windows of event time. The side output ``"late"`` has the rows that came too late.
-
-        Args:
-            window: the kind of windows.
-            time: name of the column of event times, as the watermarks have it.
-            aggregates: columns of the result.
-            function: makes the result of a batch of closed windows and their rows.
-            allowed_lateness: time after the end of a window in which rows still change its result.
-            parallelism: number of tasks.
-            name: of the operator.
-
-        Raises:
-            OptionError: an argument has a value that it does not take.
-            StateError: both aggregates and a function, or neither.
-            UnknownColumnError: a column that the stream does not have.
-            StreamError: a source of the stream never ends and makes no watermarks, so that no window would ever close.
-            UserFunctionError: the function failed without windows.
-        """
-        check_watermarks(name or "window()", self._edges)
-        of_rows = check_window(window, time, aggregates, function, self.schema)
-        make = partial(
-            WindowedOperator,
-            self.schema,
-            function,
-            window=window,
-            keys=self._keys,
-            time=time,
-            aggregates=of_rows,
-            allowed_lateness=span("allowed_lateness", allowed_lateness),
-        )
-        schema = make().result_schema()
-        make = partial(make, schema)
-        late = {LATE: self.schema}
-        results = self._then("window", name, make, schema, parallelism, late)
-        results._edges[0].node.has_windows = True  # noqa: SLF001 - of this class
-        return results
 
     def connect(self, other: KeyedStream) -> ConnectedStreams:
         """Return this stream and another one with keys of the same types, for one function with common state.
