@@ -86,6 +86,8 @@ LEAVES = {
     },
     "headgate.stream.windows": {
         "headgate._arguments",
+        "headgate._kinds",
+        "headgate._native",
         "headgate._changes",
         "headgate._times",
         "headgate.errors",
