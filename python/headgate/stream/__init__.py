@@ -19,11 +19,12 @@ from headgate.observe.record import CheckpointStats, Failure, Run, Stage, Task, 
 from headgate.stream.api.datastream import (
     BroadcastConnectedStream,
     BroadcastStream,
+    ConnectedStreams,
     DataStream,
+    KeyedStream,
     stream,
 )
 from headgate.stream.api.job import StreamingJob
-from headgate.stream.api.keyed_stream import ConnectedStreams, KeyedStream
 from headgate.stream.api.state_tables import read_state, write_state
 from headgate.stream.graph.context import KeyedContext, RuntimeContext
 from headgate.stream.graph.functions import (

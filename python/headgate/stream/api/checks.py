@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._arguments import Check, arrow_schema, function, instance, refuse, text, whole
+from headgate._changes import CHANGE_TYPE, is_changing
 from headgate._kinds import kind_of, parameters_taken
 from headgate._matches import close_matches
 from headgate.errors import StreamError
@@ -22,7 +23,6 @@ from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, Tumbling
 
 #: Calls of keyed streams, of jobs, and of Flink and Spark, each with what to write on any stream.
 _ELSEWHERE: Final = {
-    "window": '.key_by("user").window(...)',
     "join": '.key_by("user").join(other.key_by("user"))',
     "keys": '.key_by("user").keys',
     "start": ".sink(FunctionSink(print)).start()",
@@ -243,3 +243,15 @@ def check_suffixes(suffixes: Any) -> tuple[str, str]:
             'suffixes=("", "_right")',
         )
     return suffixes[0], suffixes[1]
+
+
+def refuse_changes(call: str, schema: pa.Schema, remedy: str) -> None:
+    """Refuse a stream with changes.
+
+    Raises:
+        StreamError: it has some.
+    """
+    if is_changing(schema):
+        raise StreamError(
+            f"{call} of a stream whose rows change", have=f"a column {CHANGE_TYPE}", remedy=remedy
+        )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._arguments import one_of, refuse, span, text
+from headgate._arguments import one_of, refuse, span, takes, text
 from headgate._changes import (
     CHANGE_TYPE,
     change_field,
@@ -21,9 +21,10 @@ from headgate._changes import (
 )
 from headgate._kinds import kind_of
 from headgate.errors import StreamError
-from headgate.stream.api.checks import check_suffixes
+from headgate.stream.api.checks import OPERATOR, check_suffixes, wrong_stream
 from headgate.stream.api.event_time import check_watermarks
-from headgate.stream.api.two_streams import check_same_keys, two_sides
+from headgate.stream.api.stream_calls import StreamCalls, StreamT
+from headgate.stream.api.two_streams import check_same_keys, edges_of_both, two_sides
 from headgate.stream.graph.nodes import Edge
 from headgate.stream.operators.changing_join import ChangingJoinOperator
 from headgate.stream.operators.interval_join import Interval, IntervalJoinOperator
@@ -37,6 +38,7 @@ from headgate.stream.state.types import column_index, no_rows
 from headgate.stream.windows.kinds import SlidingWindow, TumblingWindow, millis, times_of
 
 if TYPE_CHECKING:
+    from headgate.stream.operators.joining import How
     from headgate.stream.operators.sides import Sides
 
 #: A keyed stream: the edges to the operator that joins it.
@@ -273,3 +275,85 @@ def _column_of(expression: pc.Expression, schema: pa.Schema) -> str:
             'within=("0s", pc.field("expires"))',
         )
     return str(names[0])
+
+
+class JoinCalls(StreamCalls[StreamT]):
+    """A keyed stream, as far as it can be joined with another one."""
+
+    @takes(**OPERATOR)
+    def join(
+        self,
+        other: JoinCalls[StreamT],
+        *,
+        within: timedelta
+        | str
+        | tuple[timedelta | str, timedelta | str | pc.Expression]
+        | None = None,
+        window: TumblingWindow | SlidingWindow | None = None,
+        as_of: str | tuple[str, str] | None = None,
+        time: str | tuple[str, str] | None = None,
+        how: How = "inner",
+        ttl: StateTtlConfig | timedelta | str | None = None,
+        suffixes: tuple[str, str] = ("", "_right"),
+        parallelism: int | None = None,
+        name: str | None = None,
+    ) -> StreamT:
+        """Join rows of this stream and another one that have one key. A null key matches nothing.
+
+        The result has all columns of this stream, and behind them those of the other one but its keys. At most one of three
+        arguments says which rows of a key match:
+
+        - ``within=``: those whose times are near each other, as in Flink's interval join. State has the rows that a match may
+          still come for. The watermark behind the join is later by the greater bound, so that the times of both sides are
+          event times there.
+        - ``window=``: those that are in one window, when it is over. The result ends with ``window_start`` and ``window_end``.
+        - ``as_of=``: each row of this stream with the version of its key in the other one that was valid at its time: the
+          last one up to it. A row waits for the watermark, and so for its version.
+        - None of them: all, whenever they come. State has all rows, or those of ``ttl``. If it is an outer join, or a stream
+          has changes, the result has changes: its last column is ``_change_type``, with ``insert`` and ``delete``.
+
+        With times, the side outputs ``"late"`` and ``"late_right"`` have the rows of each side that came too late to match:
+        behind the watermark, or behind all of their windows. A version is never late: it is there for rows that follow.
+
+        Args:
+            other: keyed by columns of the same types.
+            within: the time of the other row minus that of this one: from where to where, both inclusive, such as ``("-1h",
+                "0s")``. ``"1h"`` is an hour either way. The end may be a column of this stream that has the last time itself:
+                ``("0s", pc.field("expires"))``.
+            window: the kind of windows.
+            as_of: the column of event times in both streams; a pair if they have different ones.
+            time: the column of event times for ``within=`` and ``window=``; a pair if the other stream has another one.
+            how: ``"inner"``, ``"left"``, ``"right"`` or ``"full"``: the side whose rows without a match are emitted too, with
+                nulls for the other: when none can come, or without times at once, and deleted when one comes. ``"inner"`` or
+                ``"left"`` with ``as_of=``.
+            ttl: time to live of rows in state without times: a config or a length of time.
+            suffixes: what the columns of each side get behind a name that both sides have.
+            parallelism: number of tasks.
+            name: of the operator.
+
+        Raises:
+            OptionError: an argument has a value that it does not take.
+            UnknownColumnError: a column that a stream does not have.
+            UnsupportedTypeError: a column of times that has none, or one whose rows pyarrow cannot choose.
+            StreamError: no keys, or keys of other types; two columns of the result with one name; times over a source that
+                never ends and makes no watermarks; changes in a join with times; upserts.
+        """
+        if not isinstance(other, JoinCalls):
+            raise wrong_stream("join()", other, 'clicks.key_by("user").join(names.key_by("user"))')
+        join = join_of(
+            self._edges,
+            other._edges,
+            within=within,
+            window=window,
+            as_of=as_of,
+            time=time,
+            how=how,
+            ttl=ttl,
+            suffixes=suffixes,
+            name=name,
+        )
+        self._graph.absorb(other._graph)
+        both = edges_of_both(self._graph, self._edges, other._edges, join.sides)
+        node = self._add("join", name, join.make, join.schema, parallelism, join.late, inputs=both)
+        node.has_windows = join.has_watermarks
+        return self._of(Edge(node))

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from headgate._arguments import function, one_of, refuse
+from headgate._arguments import arrow_schema, function, one_of, refuse, takes
 from headgate._kinds import kind_of
 from headgate.errors import StreamError
 from headgate.source import Boundedness, FileSource, Source
 from headgate.source.local import read
-from headgate.stream.api.checks import check_suffixes
+from headgate.stream.api.checks import OPERATOR, check_suffixes
+from headgate.stream.api.stream_calls import StreamCalls, StreamT
 from headgate.stream.operators.joining import joined_columns
 from headgate.stream.operators.lookup import LookupOperator
 from headgate.stream.operators.results import learned_schema
 from headgate.stream.operators.sides import sides_of
 from headgate.stream.state.groups import check_keys
 from headgate.stream.state.types import check_columns, column_index, no_rows
+
+if TYPE_CHECKING:
+    from headgate.stream.graph.context import FunctionRows
 
 
 def lookup_of(
@@ -118,3 +122,49 @@ def _table(
 def _read(source: Source[Any, Any, Any]) -> list[pa.RecordBatch]:
     with read(source) as batches:
         return list(batches)
+
+
+class LookupCalls(StreamCalls[StreamT]):
+    """A stream, as far as it looks up rows that are no stream."""
+
+    @takes(schema=arrow_schema, **OPERATOR)
+    def lookup(
+        self,
+        table: pa.Table
+        | pa.RecordBatch
+        | str
+        | Source[Any, Any, Any]
+        | Callable[[pa.RecordBatch], FunctionRows],
+        *,
+        on: str | Sequence[str] | Mapping[str, str],
+        how: Literal["inner", "left"] = "inner",
+        schema: pa.Schema | None = None,
+        suffixes: tuple[str, str] = ("", "_right"),
+        parallelism: int | None = None,
+        name: str | None = None,
+    ) -> StreamT:
+        """Add the columns of rows that do not come as a stream. A key with several rows gives all of them.
+
+        Args:
+            table: a table, which each worker gets with the job; a path of files or a source that ends, which each task reads
+                when it starts, and again after a failure; or a function that gets a batch of the distinct keys of a
+                batch, under the stream's names, and returns rows with the columns of ``on``.
+            on: the columns by which rows match: of the same names in both, or a dict of columns of the stream and of the
+                table. A null matches nothing.
+            how: ``"left"`` to keep rows without a match, with nulls.
+            schema: of what a function returns. If not given, it is called with a batch without rows, here.
+            suffixes: what the columns of each side get behind a name that both sides have.
+            parallelism: number of tasks.
+            name: of the operator.
+
+        Raises:
+            OptionError: an argument has a value that it does not take.
+            UnknownColumnError: a column that is not there.
+            UnsupportedTypeError: a column of a type that cannot be a key, or whose rows pyarrow cannot choose.
+            StreamError: columns of ``on`` with different types; two columns of the result with one name.
+            UserFunctionError: the function failed without rows.
+        """
+        make, result = lookup_of(
+            self.schema, table, on=on, how=how, schema=schema, suffixes=suffixes
+        )
+        return self._then("lookup", name, make, result, parallelism)

@@ -18,13 +18,13 @@ from headgate.stream.graph.stages import MAX_PARALLELISM
 from headgate.stream.job.store import CheckpointStore
 from headgate.stream.state.backend import KeyedStateBackend
 from headgate.stream.state.descriptors import (
-    ListStateDescriptor,
-    MapStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
 from headgate.stream.state.files import SnapshotFolder
+from headgate.stream.state.lists import ListState
 from headgate.stream.state.locations import TASKS, absolute, below, is_relative, safe_name
+from headgate.stream.state.maps import MapState
 from headgate.stream.state.states import ReducingState, ValueState
 
 if TYPE_CHECKING:
@@ -200,7 +200,8 @@ def _column(table: pa.Table, name: str) -> int:
             have=", ".join(names),
             remedy="a column for each key, and for each state by its name",
         )
-    return names.index(name)
+    position: int = names.index(name)
+    return position
 
 
 def _begun(folder: str, uid: str, max_parallelism: int) -> dict[str, Any]:
@@ -256,14 +257,14 @@ def _put(
         )
     for descriptor in states:
         state, values = backend.get_state(descriptor), batch.column(descriptor.name)
-        if isinstance(descriptor, MapStateDescriptor):
+        if isinstance(state, MapState):
             rows = pa.array(np.repeat(np.arange(len(values)), _lengths(values)))
             backend.set_keys(columns.take(rows))
             entries = values.drop_null()
             first, last = (entries.offsets[at].as_py() for at in (0, len(entries)))
             state.put(entries.keys[first:last], entries.items[first:last])
             backend.set_keys(columns)
-        elif isinstance(descriptor, ListStateDescriptor):
+        elif isinstance(state, ListState):
             state.put(values)
         elif isinstance(state, (ValueState, ReducingState)):
             state.set_values(values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from headgate.errors import StateError
 
 #: Most metrics of an operator: each is sent every second, and is a series of its own wherever it is kept.
 _MOST: Final = 100
+_MetricT = TypeVar("_MetricT", "Counter", "Gauge", "Histogram")
 #: Most limits of a histogram.
 _MOST_BOUNDS: Final = 64
 _BOUNDS: Final = tuple(float(f"{first}e{power}") for power in range(-3, 4) for first in (1, 2, 5))
@@ -125,7 +126,7 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        self._metrics: dict[str, Counter | Gauge | Histogram] = {}
+        self._metrics: dict[str, Any] = {}
 
     def counter(self, name: str) -> Counter:
         """Return the counter of a name.
@@ -162,7 +163,7 @@ class Metrics:
         figures = {name: metric.plain() for name, metric in tuple(self._metrics.items())}
         return {name: plain for name, plain in figures.items() if plain.get("value", 0) is not None}
 
-    def _added(self, name: str, metric: Any) -> Any:
+    def _added(self, name: Any, metric: Any) -> Any:
         if not isinstance(name, str) or not name:
             raise StateError(
                 f"metric {name!r} has no name", remedy='context.metrics.counter("rows")'
@@ -177,7 +178,7 @@ class Metrics:
         return metric
 
     @staticmethod
-    def _checked(name: str, metric: Any, kind: type[Any]) -> Any:
+    def _checked(name: str, metric: Any, kind: type[_MetricT]) -> _MetricT:
         if not isinstance(metric, kind):
             raise StateError(f"metric {name!r} is a {metric.kind}, not a {kind.kind}")
         return metric

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Final, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, overload
 
 import numpy as np
 import pyarrow as pa
@@ -26,13 +26,17 @@ from headgate.stream.state.descriptors import (
     ValueStateDescriptor,
 )
 from headgate.stream.state.files import ChunkFile, Manifest, SnapshotFolder, StateFiles
-from headgate.stream.state.keys import KeySpace, Scope
+from headgate.stream.state.keys import Batch, KeySpace, Scope
 from headgate.stream.state.lists import ListState
 from headgate.stream.state.maps import MAP_KEY, MapState
 from headgate.stream.state.rows import RowState
 from headgate.stream.state.snapshot import Part, Snapshot, are_worn, columns_of, files_in
 from headgate.stream.state.states import ReducingState, ValueState
-from headgate.stream.state.timers import Timers
+from headgate.stream.state.timers import NO_WATERMARK, Timers
+from headgate.stream.state.types import no_rows
+
+if TYPE_CHECKING:
+    from headgate.stream.state.table import Slots
 
 State: TypeAlias = (
     ValueState | ReducingState | ListState | MapState | RowState | BroadcastState | Timers
@@ -91,6 +95,10 @@ class KeyedStateBackend:
         self._declared: set[str] = set()
         #: True once the operator's ``open`` is over.
         self.is_open = False
+        #: By key group, up to which its windows are closed, in ms; snapshots have it. Tasks whose watermarks differ at
+        #: a checkpoint may become one.
+        self.watermarks = np.full(max_parallelism, NO_WATERMARK)
+        self._no_keys = no_rows(self.space.schema)
         self._last_number = -1
         #: Snapshots that are not completed.
         self._pending: dict[int, Snapshot] = {}
@@ -111,6 +119,11 @@ class KeyedStateBackend:
         columns = self.space.checked(columns)
         self.current.set(None)
         self.current.set(self.space.resolve(columns))
+
+    def set_slots(self, slots: Slots) -> None:
+        """Set the keys that all states are about to those of slots, each there once; without the keys themselves."""
+        numbers = np.arange(len(slots))
+        self.current.set(Batch(self._no_keys, numbers, slots, numbers))
 
     @property
     def keys(self) -> pa.RecordBatch:
@@ -227,7 +240,7 @@ class KeyedStateBackend:
             )
         self._last_number = number
         parts = [self._part(state, number, savepoint=savepoint) for state in self.states.values()]
-        snapshot = Snapshot(number, self.scope, self.space.extra, parts)
+        snapshot = Snapshot(number, self.scope, self.space.extra, parts, self._runs())
         if not savepoint:
             self._pending[number] = snapshot
         return snapshot
@@ -303,8 +316,17 @@ class KeyedStateBackend:
                 # All tasks had the same.
                 if not at or stored.kind != BroadcastState.kind:
                     backend._load(folder, stored)
+            for group, watermark in manifest.watermarks:
+                backend.watermarks[group : manifest.key_groups.stop] = watermark
         backend._last_number = max(manifest.snapshot for _, manifest in manifests)
         return backend
+
+    def _runs(self) -> tuple[tuple[int, int], ...]:
+        """Return the watermarks as a manifest has them."""
+        of_task = self.scope.key_groups
+        watermarks = self.watermarks[of_task.start : of_task.stop]
+        first = np.flatnonzero(np.diff(watermarks, prepend=NO_WATERMARK))
+        return tuple((of_task.start + int(at), int(watermarks[at])) for at in first)
 
     def _marked(self, descriptor: StateDescriptor) -> Marks:
         """Return what a snapshot says of a state that is declared.
