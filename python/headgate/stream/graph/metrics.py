@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -117,6 +117,9 @@ class Histogram:
         }
 
 
+_Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
+
+
 class Metrics:
     """The metrics of one operator in one task; ``context.metrics`` of a function. Source: Flink's MetricGroup.
 
@@ -133,13 +136,11 @@ class Metrics:
         Raises:
             StateError: the name is no text, or that of another kind of metric, or there are too many.
         """
-        metric = self._metrics.get(name) or self._added(name, Counter())
-        return self._checked(name, metric, Counter)
+        return self._of_kind(name, Counter, Counter)
 
     def gauge(self, name: str) -> Gauge:
         """Return the gauge of a name; errors as of :meth:`counter`."""
-        metric = self._metrics.get(name) or self._added(name, Gauge())
-        return self._checked(name, metric, Gauge)
+        return self._of_kind(name, Gauge, Gauge)
 
     def histogram(self, name: str, bounds: Sequence[float] = _BOUNDS) -> Histogram:
         """Return the histogram of a name.
@@ -152,17 +153,23 @@ class Metrics:
         Raises:
             StateError: as of :meth:`counter`, or the limits are none.
         """
-        metric = self._metrics.get(name)
-        if metric is None:
-            metric = self._added(name, Histogram(_checked_bounds(name, bounds)))
-        return self._checked(name, metric, Histogram)
+        return self._of_kind(name, Histogram, lambda: Histogram(_checked_bounds(name, bounds)))
 
     def plain(self) -> dict[str, dict[str, Any]]:
         """Return the figures of all metrics that have some. Any thread may ask."""
         figures = {name: metric.plain() for name, metric in tuple(self._metrics.items())}
         return {name: plain for name, plain in figures.items() if plain.get("value", 0) is not None}
 
-    def _added(self, name: str, metric: Any) -> Any:
+    def _of_kind(self, name: str, kind: type[_Metric], make: Callable[[], _Metric]) -> _Metric:
+        metric = self._metrics.get(name)
+        if metric is None:
+            self._check_new(name)
+            metric = self._metrics[name] = make()
+        if not isinstance(metric, kind):
+            raise StateError(f"metric {name!r} is a {metric.kind}, not a {kind.kind}")
+        return metric
+
+    def _check_new(self, name: Any) -> None:
         if not isinstance(name, str) or not name:
             raise StateError(
                 f"metric {name!r} has no name", remedy='context.metrics.counter("rows")'
@@ -173,14 +180,6 @@ class Metrics:
                 have=f"at most {_MOST} of an operator",
                 remedy="names that do not contain values of rows",
             )
-        self._metrics[name] = metric
-        return metric
-
-    @staticmethod
-    def _checked(name: str, metric: Any, kind: type[Any]) -> Any:
-        if not isinstance(metric, kind):
-            raise StateError(f"metric {name!r} is a {metric.kind}, not a {kind.kind}")
-        return metric
 
 
 def _checked_bounds(name: str, bounds: Sequence[float]) -> Sequence[float]:
