@@ -60,7 +60,9 @@ _OF_RUN: Final = {
 _DROPPED: Final = {
     "numLateRecordsDropped": "headgate_num_late_records_dropped_total",
     "numExpiredValues": "headgate_num_expired_values_total",
+    "numUnknownDeletes": "headgate_num_unknown_deletes_total",
     "numUnreadRecords": "headgate_num_unread_records_total",
+    "numDuplicatesDropped": "headgate_num_duplicates_dropped_total",
 }
 
 
@@ -104,7 +106,13 @@ METRICS: Final = (
         _OPERATOR,
         "values of state that were dropped after their time to live",
     ),
+    Metric(
+        "headgate_num_unknown_deletes_total",
+        _OPERATOR,
+        "rows that changes took away and that a join did not have",
+    ),
     Metric("headgate_num_unread_records_total", _OPERATOR, "rows of outputs that nothing reads"),
+    Metric("headgate_num_duplicates_dropped_total", _OPERATOR, "rows that deduplicate() dropped"),
     Metric("headgate_user_counter_total", _METRIC, "a counter of a function, over all tasks"),
     Metric("headgate_user_gauge", (*_METRIC, "task"), "a gauge of a function in a task"),
     Metric("headgate_user_histogram_bucket_total", (*_METRIC, "le"), "numbers up to a limit"),

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from headgate.stream.state.snapshot import Snapshot
 
 #: Counters of what operators drop: rows that are too late for their windows, as Flink calls it; rows of an output that
-#: nothing reads; values of state that are older than their time to live.
+#: nothing reads; values of state that are older than their time to live; rows whose key had one before.
 LATE_DROPPED: Final = "numLateRecordsDropped"
 UNREAD: Final = "numUnreadRecords"
 EXPIRED: Final = "numExpiredValues"
+DUPLICATES: Final = "numDuplicatesDropped"
+#: Rows that a change takes away and that state does not have, since they expired or never came.
+UNKNOWN_DELETES: Final = "numUnknownDeletes"
 
 #: Called with a batch and the name of a side output; None for the main one.
 Emit = Callable[["pa.RecordBatch", "str | None"], None]

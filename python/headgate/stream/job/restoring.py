@@ -89,13 +89,15 @@ def restored_tasks(
                     task["splits"] = [source["version"], source["splits"][at :: len(tasks)]]
             continue
         entry = fields["operators"].get(node.uid)
-        if entry is None or not any(entry["state"]):
+        if entry is None:
             continue
         before, most = entry["parallelism"], graph.max_parallelism
         ranges = [key_group_range(at, before, most) for at in range(before)]
         for at, task in enumerate(tasks):
             task_groups = key_group_range(at, stage.parallelism, most)
             task["watermarks"][node.uid] = entry.get("watermark")
+            if not any(entry["state"]):
+                continue
             task["state"][node.uid] = [
                 [_location(snapshot[0], base), snapshot[1]]
                 for snapshot, groups in zip(entry["state"], ranges, strict=True)
