@@ -21,6 +21,7 @@ from headgate.stream.state.backend import KeyedStateBackend
 from headgate.stream.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
+    ReducingStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
@@ -32,6 +33,13 @@ if TYPE_CHECKING:
 
     from headgate.stream.job.store import Completed
 
+#: Kinds of state of which a column has one per key.
+_WRITABLE: Final = (
+    ValueStateDescriptor,
+    ReducingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+)
 #: Rows of a table that become state in one call.
 _ROWS: Final = 1 << 20
 #: Polars has views of texts, of which Arrow cannot choose rows.
@@ -165,12 +173,12 @@ def write_state(
         others = [name for name in table.column_names if name not in keys]
         states = [ValueStateDescriptor(name, table.schema.field(name).type) for name in others]
     is_several = isinstance(states, (list, tuple))
-    if not is_several or not all(isinstance(each, StateDescriptor) for each in states):
+    if not is_several or not all(isinstance(each, _WRITABLE) for each in states):
         raise refuse(
             "states",
             states,
             f"is {kind_of(states)}",
-            "a list of descriptors",
+            "a list of descriptors of value, reducing, list or map states",
             'states=[ValueStateDescriptor("n", pa.int64())]',
         )
     for descriptor in states:
@@ -290,7 +298,7 @@ def _put(
             backend.set_keys(columns)
         elif isinstance(descriptor, ListStateDescriptor):
             backend.get_state(descriptor).put(values)
-        else:
+        elif isinstance(descriptor, (ValueStateDescriptor, ReducingStateDescriptor)):
             backend.get_state(descriptor).set_values(values)
 
 
