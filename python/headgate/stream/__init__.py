@@ -49,6 +49,7 @@ from headgate.stream.windows.kinds import (
     WindowOutput,
 )
 from headgate.stream.windows.sessions import SessionWindowOperator
+from headgate.stream.windows.top import Top
 
 __all__ = [
     "Aggregate",
@@ -82,6 +83,7 @@ __all__ = [
     "StreamingQuery",
     "Task",
     "Timers",
+    "Top",
     "TumblingWindow",
     "ValueState",
     "ValueStateDescriptor",

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from headgate.stream.graph.context import FunctionRows
     from headgate.stream.windows.aggregates import Aggregate, WindowFunction
     from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow
+    from headgate.stream.windows.top import Top
 
 
 @takes(**SOURCE)
@@ -210,6 +211,7 @@ class DataStream:
         time: str,
         aggregates: Sequence[Aggregate] = (),
         function: WindowFunction | None = None,
+        top: Top | None = None,
         allowed_lateness: timedelta | str = timedelta(0),
         parallelism: int | None = None,
         name: str | None = None,
@@ -225,28 +227,33 @@ class DataStream:
             time: name of the column of event times, as the watermarks have it.
             aggregates: columns of the result.
             function: makes the result of a batch of closed windows and their rows.
+            top: the first rows of each window, of each key; with ``aggregates``, the first results of each window, of all
+                keys. Results then have all columns of the rows.
             allowed_lateness: time after the end of a window in which rows still change its result.
             parallelism: number of tasks; without keys, of those that aggregate their own rows.
             name: of the operator. Without keys, the first phase is called so with ``-panes``.
 
         Raises:
             OptionError: an argument has a value that it does not take.
-            StateError: both aggregates and a function, or neither; a filter of an aggregate that does not fit.
+            StateError: both aggregates and a function, or none of aggregates, function and first rows; a filter of an
+                aggregate that does not fit; first results of windows that several keys do not share.
             UnknownColumnError: a column that the stream does not have.
             StreamError: a source of the stream never ends and makes no watermarks, so that no window would ever close.
             UserFunctionError: the function failed without windows.
         """
         check_watermarks(name or "window()", self._edges)
-        call = WindowCall(window, time, aggregates, function, allowed_lateness, parallelism, name)
+        call = WindowCall(
+            window, time, aggregates, function, top, allowed_lateness, parallelism, name
+        )
         steps = call.steps(self.schema, self._keys)
         streams = [self if self._keys else self._each_row_once()]
         for step in steps:
             rows, (kind, operator, make, schema, tasks) = streams[-1], step
             late = {LATE: rows.schema}
-            streams.append(rows._then(kind, operator, make, schema, tasks, late))
+            streams.append(rows._then(kind, operator, make, schema, tasks, late))  # noqa: SLF001 - of this class
         results, first = streams[-1], streams[1]
-        results._edges[0].node.has_windows = True
-        results._further_outputs[LATE] = Edge(first._edges[0].node, LATE)
+        results._edges[0].node.has_windows = True  # noqa: SLF001 - of this class
+        results._further_outputs[LATE] = Edge(first._edges[0].node, LATE)  # noqa: SLF001 - of this class
         return results
 
     @takes(name=text)

@@ -9,8 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headgate._arguments import refuse, span
+from headgate.errors import StateError
 from headgate.stream.api.checks import check_window
 from headgate.stream.operators.windowed import PanesOperator, WindowedOperator
+from headgate.stream.windows.aggregates import WINDOW_END
 from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow
 from headgate.stream.windows.partials import PANE
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.stream.windows.aggregates import Aggregate, WindowFunction
+    from headgate.stream.windows.top import Top
 
 
 class WindowStep(NamedTuple):
@@ -46,6 +49,7 @@ class WindowCall:
     time: str
     aggregates: Sequence[Aggregate]
     function: WindowFunction | None
+    top: Top | None
     allowed_lateness: timedelta | str
     parallelism: int | None
     name: str | None
@@ -60,28 +64,50 @@ class WindowCall:
         Raises:
             HeadgateError: as :meth:`DataStream.window` has it.
         """
-        arguments = {
-            "window": self.window,
+        aggregates = check_window(
+            self.window, self.time, self.aggregates, self.function, self.top, schema
+        )
+        lateness = span("allowed_lateness", self.allowed_lateness)
+        window = self.window
+        arguments: dict[str, Any] = {
+            "window": window,
             "time": self.time,
-            "aggregates": check_window(
-                self.window, self.time, self.aggregates, self.function, schema
-            ),
-            "allowed_lateness": span("allowed_lateness", self.allowed_lateness),
+            "allowed_lateness": lateness,
         }
+        if self.top is None or not aggregates:
+            arguments |= {"aggregates": aggregates, "top": self.top}
+            return self._windows(schema, keys, self.name, arguments)
+        if not keys or isinstance(window, SessionWindow) or lateness:
+            raise self._no_top_of_results(keys, lateness)
+        steps = self._windows(schema, keys, self.name, arguments | {"aggregates": aggregates})
+        # The results of one window, of all tasks, come with a time that is in a window of their own.
+        size = slide = span("size", window.size)
+        if isinstance(window, SlidingWindow):
+            slide = span("slide", window.slide)
+        offset = span("offset", window.offset) + size % slide
+        arguments |= {"window": TumblingWindow(slide, offset), "time": WINDOW_END}
+        arguments |= {"top": self.top, "of_windows": True}
+        name = None if self.name is None else f"{self.name}-top"
+        return steps + self._windows(steps[-1].schema, (), name, arguments)
+
+    def _windows(
+        self, schema: pa.Schema, keys: Sequence[str], name: str | None, arguments: dict[str, Any]
+    ) -> list[WindowStep]:
+        """Return the operators of windows of rows."""
         # The checks of two phases are those of one, by the rows as they come.
         whole = partial(WindowedOperator, schema, self.function, keys=keys, **arguments)
         result = whole().result_schema()
         if keys or self.function is not None or isinstance(self.window, SessionWindow):
             parallelism = self.parallelism if keys else self._one_task()
-            return [WindowStep("window", self.name, partial(whole, result), result, parallelism)]
+            return [WindowStep("window", name, partial(whole, result), result, parallelism)]
         panes = partial(PanesOperator, schema, **arguments)
         partials = panes().result_schema()
-        name = None if self.name is None else f"{self.name}-panes"
-        arguments |= {"keys": (), "time": PANE, "partials_of": schema}
+        arguments = arguments | {"keys": (), "time": PANE, "partials_of": schema}
         merge = partial(WindowedOperator, partials, None, result, **arguments)
+        first = None if name is None else f"{name}-panes"
         return [
-            WindowStep("panes", name, panes, partials, self.parallelism),
-            WindowStep("window", self.name, merge, result, 1),
+            WindowStep("panes", first, panes, partials, self.parallelism),
+            WindowStep("window", name, merge, result, 1),
         ]
 
     def _one_task(self) -> int:
@@ -94,3 +120,15 @@ class WindowCall:
                 'key_by("user") before window() · aggregates= of fixed windows',
             )
         return 1
+
+    def _no_top_of_results(self, keys: Sequence[str], lateness: timedelta) -> StateError:
+        reason = "late rows change results that were compared already"
+        if not keys:
+            reason = "there is one result of all rows in each window"
+        elif isinstance(self.window, SessionWindow):
+            reason = "sessions of several keys are no common windows"
+        return StateError(
+            f"top= of the results of aggregates= has nothing to choose from: {reason}",
+            have=f"keys {list(keys)}, {self.window}, allowed_lateness={lateness}",
+            remedy='key_by("item").window(TumblingWindow("1h"), ...) without allowed_lateness=',
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -12,6 +13,7 @@ from headgate.stream.state.keys import Batch
 from headgate.stream.state.reducing import Reduction
 from headgate.stream.windows.distinct import elements, unions
 from headgate.stream.windows.hyperloglog import MergedSketches
+from headgate.stream.windows.top import TopRows
 
 if TYPE_CHECKING:
     from headgate.stream.state.backend import KeyedStateBackend
@@ -39,6 +41,8 @@ def declared(backend: KeyedStateBackend, item: Accumulator) -> PaneState:
     """Declare the state of an accumulator."""
     if item.reduce == "distinct":
         return _Sets(backend, item)
+    if isinstance(item.reduce, TopRows):
+        return _Tops(backend, item, item.reduce)
     return backend.get_state(ReducingStateDescriptor(item.name, _reduce(item), item.type))
 
 
@@ -68,6 +72,27 @@ def _reduce(item: Accumulator) -> Reduce:
     if item.reduce == "distinct":
         raise AssertionError("sets of values are no reduction")
     return _SKETCHES if item.reduce == "sketch" else item.reduce
+
+
+class _Tops:
+    """Lists of first rows: those of a batch are found before they meet the state, which few of them do."""
+
+    def __init__(self, backend: KeyedStateBackend, item: Accumulator, rows: TopRows) -> None:
+        self._state = backend.get_state(ReducingStateDescriptor(item.name, rows, item.type))
+        self._current, self._rows = backend.current, rows
+
+    def add(self, values: pa.ListArray) -> None:
+        batch = self._current.batch
+        keys, lists = self._rows.of_groups(batch.rows, values)
+        self._current.set(replace(batch, rows=keys))
+        self._state.add(lists)
+        self._current.set(batch)
+
+    def get(self) -> pa.Array:
+        return self._state.get()
+
+    def clear(self) -> None:
+        self._state.clear()
 
 
 class _Sets:

@@ -18,6 +18,7 @@ from headgate.stream.state.types import check_reduce, column_index, no_rows
 from headgate.stream.windows.distinct import lists_of
 from headgate.stream.windows.expressions import values_of
 from headgate.stream.windows.hyperloglog import SKETCH, check_hashable, estimates, sketches_of
+from headgate.stream.windows.top import Top, TopRows
 
 #: Gets a batch of closed windows: the key columns, ``window_start``, ``window_end``, and ``rows``, a list of structs
 #: with the rows of each window. Returns any batch.
@@ -93,14 +94,14 @@ class Accumulator:
 
     Attributes:
         name: unique in the operator.
-        reduce: how two values become one: as numbers, as lists of distinct values, or as sketches.
+        reduce: how two values become one: as numbers, lists of distinct values, sketches, or lists of rows.
         type: type of the value.
         column: the column whose values it takes; None for one value per row.
         where: the rows whose values it takes; None for all.
     """
 
     name: str
-    reduce: Literal["sum", "count", "min", "max", "distinct", "sketch"]
+    reduce: Literal["sum", "count", "min", "max", "distinct", "sketch"] | TopRows
     type: pa.DataType
     column: str | None
     where: pc.Expression | None
@@ -112,6 +113,7 @@ class Aggregates:
     Args:
         schema: schema of the batches.
         aggregates: the columns of the result.
+        top: the rows to keep, in place of aggregates.
         partials_of: schema of the rows that were aggregated before; a batch then has a column for each accumulator.
 
     Raises:
@@ -125,6 +127,7 @@ class Aggregates:
         schema: pa.Schema,
         aggregates: Sequence[Aggregate],
         *,
+        top: Top | None = None,
         partials_of: pa.Schema | None = None,
     ) -> None:
         self._aggregates = aggregates
@@ -133,6 +136,11 @@ class Aggregates:
         for aggregate in aggregates:
             for accumulator in _accumulators(partials_of or schema, aggregate):
                 self.accumulators[accumulator.name] = accumulator
+        if top is not None:
+            of = partials_of or schema
+            top.check(of)
+            rows = pa.list_(pa.struct(list(of)))
+            self.accumulators[top.name] = Accumulator(top.name, TopRows(top), rows, None, None)
         if self._are_partial:
             # Counts of rows that were counted before are added up.
             self.accumulators = {
@@ -223,6 +231,8 @@ def _sum_type(of: pa.DataType) -> pa.DataType:
 
 def _input(batch: pa.RecordBatch, accumulator: Accumulator, mask: pa.Array | None) -> pa.Array:
     column, reduce = accumulator.column, accumulator.reduce
+    if isinstance(reduce, TopRows):
+        return lists_of(batch.to_struct_array())
     if column is None or reduce == "count":
         values = pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
         if column is not None:
