@@ -195,8 +195,8 @@ APART = {
 APPLICATIONS = ("headgate.demo", "headgate.__main__", "headgate.flink", "headgate.testing")
 #: Imports a library only if a user's function asks for its objects.
 ON_REQUEST = "headgate.functions.libraries"
-#: Computes with numpy, which every Python worker of mapInArrow has; nothing else of the package imports it.
-WITH_NUMPY = "headgate.stream"
+#: Compute with numpy, which every Python worker of mapInArrow has; nothing else of the package imports it.
+WITH_NUMPY = ("headgate.source.nexmark", "headgate.stream")
 #: Client of another system -> the only modules that import it.
 CLIENTS = {
     "confluent_kafka": ("headgate.sink.kafka", "headgate.source.kafka"),

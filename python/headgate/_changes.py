@@ -92,8 +92,8 @@ def change_signs(batch: pa.RecordBatch | pa.Table) -> pa.Array:
     Raises:
         SchemaMismatchError: a value that is no change.
     """
-    taken = pc.greater_equal(change_codes(batch), _FIRST_NEGATIVE)
-    return pc.if_else(taken, pa.scalar(-1, pa.int8()), pa.scalar(1, pa.int8()))
+    is_gone = pc.greater_equal(change_codes(batch), _FIRST_NEGATIVE)
+    return pc.if_else(is_gone, pa.scalar(-1, pa.int8()), pa.scalar(1, pa.int8()))
 
 
 def changes_of(codes: pa.Array) -> pa.Array:

@@ -31,8 +31,8 @@ def arguments(of):
 
 MEMBERS = {name for one in PUBLIC.values() for name in members(one)}
 ARGUMENTS = {name for one in PUBLIC.values() for name in arguments(one)}
-#: Members of a job plan, and the columns of a window's result.
-OTHERS = {"stages", "window_start", "window_end", "iterate"}
+#: Members of a job plan, and columns of results.
+OTHERS = {"stages", "window_start", "window_end", "iterate", "_change_type"}
 
 
 def unknown_names(page):

@@ -1,27 +1,38 @@
-"""A sink that appends rows to a Delta table, exactly once. Decision: ADR 0038."""
+"""A sink that appends rows to a Delta table, or merges changes into it, exactly once. Decision: ADR 0038."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from headgate._arguments import names, refuse
+from headgate._changes import (
+    CHANGE_TYPE,
+    INSERT,
+    change_field,
+    is_changing,
+    last_changes,
+    upsert_keys,
+)
 from headgate._error import masked
 from headgate._locations import MaskedPath
-from headgate.errors import NotBuiltError, PackageNotFound, SinkError
+from headgate.errors import NotBuiltError, PackageNotFound, SinkError, UnknownColumnError
 from headgate.sink.api import CommitterContext, Delivery, Sink, WriterContext
 from headgate.sink.failure import failing
 from headgate.sink.file_options import FileSinkOptions
 from headgate.sink.file_writer import FileWriter
+from headgate.sink.layout import STAGING, folder_name
 from headgate.sink.local_storage import storage_of
-from headgate.sink.staging import Committable, StagedCommitter, StagedFile
+from headgate.sink.staged_rows import staged_rows
+from headgate.sink.staging import Committable, StagedCommitter, StagedFile, clean_until
 
 if find_spec("deltalake") is None:
     raise PackageNotFound(
@@ -35,60 +46,113 @@ if TYPE_CHECKING:
 
     from headgate.sink.storage import Storage
 
+#: Largest size of a staged file of changes, which the committer reads into memory.
+_STAGED: Final = "64m"
+#: Column of a merge: 1 for rows that are gone.
+_GONE: Final = "__headgate_gone"
+
 
 @dataclass(frozen=True, slots=True)
 class DeltaSink(Sink):
-    """Appends to a Delta table: one version of the table per checkpoint, with all of its rows.
+    """Appends to a Delta table, or changes it by key: one version of the table per checkpoint, with all of its rows.
 
     Tasks write Parquet files into the table's folder. No reader sees them before the committer has
     listed them in the table's log, together with the number of the checkpoint as the version of an
     application's transaction. So a commit that is repeated finds itself done.
 
+    With ``keys=``, a row replaces the row of the table with the same keys, and those that a column ``_change_type`` calls
+    ``"delete"`` or ``"update_before"`` remove it. Tasks stage the rows below the table's folder, and the committer merges the last
+    one of each key of a checkpoint, in memory. Rows of a key must come from one task, as after ``key_by()`` of these keys.
+
     Args:
         path: the table's folder: a local path, a URI, or a path of ``filesystem``.
         schema: the schema of a table that does not exist yet; an existing table keeps its own.
+        keys: columns that tell rows of the table apart, to replace and remove them; null is a value. None to append.
         filesystem: the file system of pyarrow that the tasks write with; None for the path's own.
         uri: the table's address for deltalake, if it is not the path.
         storage_options: options of deltalake for object stores.
 
     Raises:
-        OptionError: the path is no path.
+        OptionError: the path is no path, or the keys are no names.
     """
 
     path: str
     schema: pa.Schema | None = field(default=None, kw_only=True)
+    keys: Sequence[str] | str | None = field(default=None, kw_only=True)
     filesystem: fs.FileSystem | None = field(default=None, kw_only=True)
     uri: str | None = field(default=None, kw_only=True)
     storage_options: Mapping[str, str] | None = field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the path."""
+        """Check the path and the keys."""
         object.__setattr__(self, "path", MaskedPath.of(self.path, self.filesystem))
         if self.uri is not None:
             object.__setattr__(self, "uri", MaskedPath(self.uri))
+        if self.keys is not None:
+            object.__setattr__(self, "keys", names("keys", self.keys))
+            if not self.keys:
+                raise refuse("keys", self.keys, "is empty", "names of columns", 'keys=["user"]')
 
     @property
     def name(self) -> str:
-        """The table's address."""
-        return f"DeltaSink({masked(self.address)})"
+        """The table's address, and the keys."""
+        keys = "" if self.keys is None else f", keys={list(self.keys)}"
+        return f"DeltaSink({masked(self.address)}{keys})"
+
+    def check_schema(self, schema: pa.Schema) -> None:
+        """Refuse changes that are to be appended, and updates of rows with other keys.
+
+        Raises:
+            SinkError: the rows are changes, and there are no keys, or other ones.
+            UnknownColumnError: the rows have no column of a key.
+        """
+        if self.keys is None:
+            if is_changing(schema) and not (self.schema and is_changing(self.schema)):
+                raise SinkError(
+                    f"rows with a column {CHANGE_TYPE} are changes, and {self.name} appends",
+                    remedy='DeltaSink(path, keys=["user"]) applies them · map() that renames the column appends them',
+                )
+            return
+        for key in self.keys:
+            if key not in schema.names:
+                raise UnknownColumnError(
+                    f"there is no column {key!r}",
+                    asked=f"keys={list(self.keys)}",
+                    have=", ".join(schema.names),
+                )
+        upserts = upsert_keys(schema)
+        if upserts is not None and set(upserts) != set(self.keys):
+            raise SinkError(
+                "updates without the rows before them are of rows with other keys",
+                asked=f"keys={list(self.keys)}",
+                have=f"updates by {list(upserts)}",
+                remedy=f"keys={list(upserts)} · update_before=True of the operator before",
+            )
 
     @property
     def delivery(self) -> Delivery:
         """``"exactly_once"``."""
         return "exactly_once"
 
-    def create_writer(self, context: WriterContext, schema: pa.Schema | None = None) -> DeltaWriter:
+    def create_writer(self, context: WriterContext, schema: pa.Schema | None = None) -> FileWriter:
         """Return a writer, which casts rows to the schema of the table.
 
         Raises:
             SinkError: there is no table; the committer makes it when it starts.
         """
         del schema
+        of_table = arrow_schema(self.table())
+        if self.keys is not None:
+            files: dict[str, Any] = {"format": "arrow", "target_file_size": _STAGED}
+            options = FileSinkOptions(self.path, filesystem=self.filesystem, **files)
+            return ChangesWriter(options, self._storage(), context, of_table.append(change_field()))
         options = FileSinkOptions(self.path, filesystem=self.filesystem)
-        return DeltaWriter(options, self._storage(), context, arrow_schema(self.table()))
+        return DeltaWriter(options, self._storage(), context, of_table)
 
-    def create_committer(self, context: CommitterContext) -> DeltaCommitter:
+    def create_committer(self, context: CommitterContext) -> StagedCommitter:
         """Return the committer of a job."""
+        if self.keys is not None:
+            return MergeCommitter(self, self._storage(), context, self.keys)
         return DeltaCommitter(self, self._storage(), context.job)
 
     def table(self) -> Any:
@@ -251,6 +315,108 @@ class DeltaCommitter(StagedCommitter):
             )
 
 
+class ChangesWriter(FileWriter):
+    """Stages changes, with checksums of the files. Rows without a change column are inserts."""
+
+    has_checksums = True
+    keeps_columns = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Stage a batch; see :meth:`SinkWriter.write`."""
+        if not is_changing(batch.schema):
+            inserts = pa.repeat(pa.scalar(INSERT), batch.num_rows)
+            batch = batch.append_column(CHANGE_TYPE, inserts)
+        super().write(batch)
+
+
+class MergeCommitter(StagedCommitter):
+    """Merges the changes of a checkpoint into the table, with the checkpoint's number.
+
+    Args:
+        sink: the sink.
+        storage: the table's folder, in which rows are staged.
+        context: with the job's name, which is the application's id in the log, after ``headgate-``.
+        keys: columns that tell rows apart.
+    """
+
+    def __init__(
+        self, sink: DeltaSink, storage: Storage, context: CommitterContext, keys: Sequence[str]
+    ) -> None:
+        super().__init__(storage, context.job, sink.address)
+        self._sink = sink
+        self._app = f"headgate-{context.job}"
+        self._keys = keys
+        self._is_batch = context.is_batch
+
+    def start(self, restored_checkpoint: int | None) -> None:
+        """Make or check the table; see :meth:`SinkCommitter.start`.
+
+        Raises:
+            NotBuiltError: the table has computed columns.
+            UnknownColumnError: it has no column of a key.
+        """
+        self._sink.make()
+        _check(self._sink.table(), self._keys)
+        if self._is_batch:
+            # Writers of a batch make no folder above their own, since they may outlive it.
+            path = self._storage.at(STAGING, folder_name(self._job, 0))
+            with failing("make", path):
+                self._storage.make_folder(path, parents=True)
+        super().start(restored_checkpoint)
+
+    def latest(self) -> int | None:
+        """Return the number of the application's last transaction."""
+        return _version(self._sink.table(), self._app)
+
+    def commit_staged(self, checkpoint_id: int, staged: list[Committable]) -> None:
+        """Merge the rows; see :meth:`SinkCommitter.commit`."""
+        table = self._sink.table()
+        committed = _version(table, self._app)
+        # A task that has not heard of a commit yet passes its committable again with the next checkpoint.
+        new = [entry for entry in staged if committed is None or entry.number > committed]
+        if new and (committed is None or committed < checkpoint_id):
+            batches = [batch for entry in new for batch in staged_rows(self._storage, entry)]
+            self._merge(table, pa.Table.from_batches(batches), checkpoint_id)
+            # If no row has changed there is no new version, and the rows may be needed again.
+            committed = self.latest()
+        if committed is not None:
+            clean_until(self._storage, self._job, committed)
+
+    def _merge(self, table: Any, changes: pa.Table, checkpoint_id: int) -> None:
+        from deltalake import CommitProperties, Transaction  # noqa: PLC0415 - optional
+        from deltalake.exceptions import DeltaError  # noqa: PLC0415
+
+        parts = [
+            part.append_column(_GONE, pa.repeat(pa.scalar(is_gone), part.num_rows))
+            for is_gone, part in enumerate(last_changes(changes, self._keys))
+        ]
+        same = " AND ".join(
+            f"(target.`{key}` IS NOT DISTINCT FROM source.`{key}`)" for key in self._keys
+        )
+        mark = CommitProperties(app_transactions=[Transaction(self._app, checkpoint_id)])
+        try:
+            merger = table.merge(
+                pa.concat_tables(parts),
+                same,
+                source_alias="source",
+                target_alias="target",
+                # The statistics of the rows leave out files of the table.
+                streamed_exec=False,
+                commit_properties=mark,
+            )
+            is_there, is_gone = f"source.`{_GONE}` = 0", f"source.`{_GONE}` = 1"
+            merger.when_matched_delete(is_gone)
+            merger.when_matched_update_all(is_there, except_cols=[_GONE])
+            merger.when_not_matched_insert_all(is_there, except_cols=[_GONE])
+            merger.execute()
+        except (DeltaError, OSError) as error:
+            raise SinkError(
+                f"the merge into {self._sink.address} failed: {error}",
+                asked=f"checkpoint {checkpoint_id} of job {self._job}",
+                remedy="commit it again: its changes are applied once",
+            ) from error
+
+
 def _version(table: Any, app: str) -> int | None:
     version: int | None = table.transaction_version(app)
     return version
@@ -266,19 +432,35 @@ def arrow_schema(table: Any) -> pa.Schema:
     return pa.schema(table.schema().to_arrow())
 
 
-def _check(table: Any) -> None:
-    """Refuse tables whose rules a list of files would break.
+def _check(table: Any, keys: Sequence[str] | None = None) -> None:
+    """Refuse tables whose rules a list of files would break, or a merge.
+
+    Args:
+        table: the table.
+        keys: of a merge, which keeps partitions and constraints.
 
     Raises:
         NotBuiltError: the table has partitions, constraints or computed columns.
+        UnknownColumnError: it has no column of a key.
     """
-    facts = table.metadata()
-    rules = [name for name in facts.configuration if name.startswith("delta.constraints.")]
+    facts, rules = table.metadata(), []
+    if keys is None:
+        rules += facts.partition_columns
+        rules += [name for name in facts.configuration if name.startswith("delta.constraints.")]
     for column in table.schema().fields:
         rules += [f"{column.name}: {rule}" for rule in column.metadata if rule.startswith("delta.")]
-    if facts.partition_columns or rules:
+    if rules:
+        allowed = "without" if keys else "without partitions, constraints and"
         raise NotBuiltError(
-            "the sink of Delta tables writes to tables without partitions, constraints and computed columns",
-            have=", ".join([*facts.partition_columns, *rules]),
+            f"the sink of Delta tables writes to tables {allowed} computed columns",
+            have=", ".join(rules),
             remedy="FileSink(path) · a table without them",
         )
+    columns = [column.name for column in table.schema().fields]
+    for key in keys or ():
+        if key not in columns:
+            raise UnknownColumnError(
+                f"the table has no column {key!r}",
+                asked=f"keys={list(keys or ())}",
+                have=", ".join(columns),
+            )

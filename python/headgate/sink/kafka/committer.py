@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-from pyarrow import ipc
-
 from headgate._kafka import LOG, error_text
 from headgate.errors import SinkError
-from headgate.sink.failure import failing
 from headgate.sink.kafka.producing import Producing
-from headgate.sink.layout import folder_name, staged_path
+from headgate.sink.staged_rows import staged_rows
 from headgate.sink.staging import Committable, StagedCommitter, clean_until
 
 if TYPE_CHECKING:
@@ -168,7 +163,7 @@ class KafkaCommitter(StagedCommitter):
         try:
             producer.begin_transaction()
             for committable in committables:
-                for batch in self._rows(committable):
+                for batch in staged_rows(self._storage, committable):
                     self._producing.produce(batch, self._topic)
             self._producing.flush()
             place = TopicPartition(self._topic, 0, marker)
@@ -195,25 +190,6 @@ class KafkaCommitter(StagedCommitter):
             self.close()
             raise
         self._marker, self._marked_at = marker, time.monotonic()
-
-    def _rows(self, committable: Committable) -> Iterable[pa.RecordBatch]:
-        for file in committable.files:
-            folder = folder_name(committable.job, committable.number)
-            path = self._storage.at(staged_path(folder, committable.attempt, file.name))
-            with failing("read", path):
-                data = self._storage.read(path)
-                # A committable without a checksum is none of this sink's.
-                if data is None or zlib.crc32(data) != file.crc32:
-                    raise SinkError(
-                        f"staged rows are missing or have changed: {path}",
-                        asked=f"{file.bytes} bytes with the checksum {file.crc32}",
-                        have="no file" if data is None else f"{len(data)} bytes with another one",
-                        remedy="give a staging folder that all tasks and the coordinator share",
-                        details={"path": path},
-                    )
-                reader = ipc.open_file(pa.BufferReader(data))
-                for number in range(reader.num_record_batches):
-                    yield reader.get_batch(number)
 
 
 def _commit(producer: Any, timeout: float) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from headgate._changes import CHANGE_TYPE, is_changing, last_changes
 from headgate._kafka import LOG, error_text
 from headgate._times import millis_of, scale_of
 from headgate.errors import SchemaMismatchError, SinkError
@@ -41,6 +42,7 @@ _COLUMNS: Final = {
     "partition": pa.types.is_integer,
     "timestamp": lambda kind: scale_of(kind) is not None,
     "headers": _is_headers,
+    CHANGE_TYPE: lambda kind: _is_text(getattr(kind, "value_type", kind)),
 }
 
 
@@ -59,10 +61,29 @@ def check_schema(schema: pa.Schema) -> None:
             have=", ".join(f"{field.name}: {field.type}" for field in schema),
             remedy="map the rows to a batch with a column value",
         )
+    if is_changing(schema) and "key" not in schema.names:
+        raise SchemaMismatchError(
+            f"rows with a column {CHANGE_TYPE} are changes, and records without a key cannot be replaced",
+            have=", ".join(schema.names),
+            remedy="map() that makes a column key of the columns that tell rows apart",
+        )
+
+
+def last_records(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the last row of each key of a batch of changes: a tombstone for a row that is gone."""
+    there, gone = last_changes(pa.Table.from_batches([batch]), ["key"])
+    at = gone.column_names.index("value")
+    gone = gone.set_column(
+        at, gone.schema.field(at), pa.nulls(gone.num_rows, gone.schema.field(at).type)
+    )
+    rows = pa.concat_tables([there, gone])
+    return pa.RecordBatch.from_struct_array(rows.to_struct_array().combine_chunks())
 
 
 def records_of(batch: pa.RecordBatch, topic: str) -> Iterator[dict[str, Any]]:
     """Yield the arguments of ``Producer.produce`` for each row; nulls are left out."""
+    if is_changing(batch.schema):
+        batch = last_records(batch)
     columns = {
         field.name: column for field, column in zip(batch.schema, batch.columns, strict=True)
     }

@@ -45,6 +45,9 @@ class KafkaSink(Sink):
     ``partition``, ``timestamp`` (of any unit, or int64 of ms since 1970) and ``headers`` (a list of
     structs of ``key`` and ``value``), as :class:`~headgate.source.kafka.KafkaSource` reads them.
 
+    With a column ``_change_type``, for a compacted topic, the last row of each ``key`` of a batch is written: ``"delete"`` and
+    ``"update_before"`` as a tombstone. Rows of a key must come from one task, as after ``key_by()``.
+
     With ``delivery="at_least_once"`` the tasks produce, and a checkpoint waits until brokers have all
     rows; a restart repeats those since the last checkpoint. With ``"exactly_once"`` the tasks stage their
     rows as Arrow files, and the committer produces those of a complete checkpoint in one transaction;
@@ -99,6 +102,14 @@ class KafkaSink(Sink):
     def name(self) -> str:
         """The topic."""
         return f"KafkaSink({self.topic})"
+
+    def check_schema(self, schema: pa.Schema) -> None:
+        """Refuse columns that no record has.
+
+        Raises:
+            SchemaMismatchError: there is no column ``value``, an unknown one, or changes without a column ``key``.
+        """
+        check_schema(schema)
 
     def create_writer(self, context: WriterContext, schema: pa.Schema | None = None) -> SinkWriter:
         """Return a writer that produces, or one that stages.

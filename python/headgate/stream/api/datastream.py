@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -22,14 +22,18 @@ from headgate.stream.api.checks import (
     check_side_outputs,
     check_sink,
     no_such_call,
+    refuse_changes,
     wrong_stream,
 )
 from headgate.stream.api.event_time import check_watermarks
 from headgate.stream.api.job import StreamingJob
+from headgate.stream.api.lookups import lookup_of
+from headgate.stream.api.two_streams import edges_of_both, two_sides
 from headgate.stream.api.windows import WindowCall
-from headgate.stream.graph.functions import ProcessFunction
+from headgate.stream.graph.functions import BroadcastProcessFunction, ProcessFunction
 from headgate.stream.graph.limits import UNLIMITED, BatchLimits, batch_limits
 from headgate.stream.graph.nodes import Edge, Shipping, StreamGraph
+from headgate.stream.operators.connected import BroadcastOperator
 from headgate.stream.operators.process import ProcessOperator
 from headgate.stream.operators.results import learned_schema
 from headgate.stream.operators.sinks import SinkOperator
@@ -238,9 +242,11 @@ class DataStream:
             StateError: both aggregates and a function, or none of aggregates, function and first rows; a filter of an
                 aggregate that does not fit; first results of windows that several keys do not share.
             UnknownColumnError: a column that the stream does not have.
-            StreamError: a source of the stream never ends and makes no watermarks, so that no window would ever close.
+            StreamError: a source of the stream never ends and makes no watermarks, so that no window would ever close;
+                the rows are changes.
             UserFunctionError: the function failed without windows.
         """
+        refuse_changes("window()", self.schema, "window() of the rows before they are aggregated")
         check_watermarks(name or "window()", self._edges)
         call = WindowCall(
             window, time, aggregates, function, top, allowed_lateness, parallelism, name
@@ -296,13 +302,67 @@ class DataStream:
         edges = [Edge(e.node, e.output, Shipping.HASH, keys) for e in self._edges]
         return KeyedStream(self._graph, keys, *edges)
 
+    @takes(schema=arrow_schema, **OPERATOR)
+    def lookup(
+        self,
+        table: pa.Table
+        | pa.RecordBatch
+        | str
+        | Source[Any, Any, Any]
+        | Callable[[pa.RecordBatch], FunctionRows],
+        *,
+        on: str | Sequence[str] | Mapping[str, str],
+        how: Literal["inner", "left"] = "inner",
+        schema: pa.Schema | None = None,
+        suffixes: tuple[str, str] = ("", "_right"),
+        parallelism: int | None = None,
+        name: str | None = None,
+    ) -> DataStream:
+        """Add the columns of rows that do not come as a stream. A key with several rows gives all of them.
+
+        Args:
+            table: a table, which each worker gets with the job; a path of files or a source that ends, which each task reads
+                when it starts, and again after a failure; or a function that gets a batch of the distinct keys of a
+                batch, under the stream's names, and returns rows with the columns of ``on``.
+            on: the columns by which rows match: of the same names in both, or a dict of columns of the stream and of the
+                table. A null matches nothing.
+            how: ``"left"`` to keep rows without a match, with nulls.
+            schema: of what a function returns. If not given, it is called with a batch without rows, here.
+            suffixes: what the columns of each side get behind a name that both sides have.
+            parallelism: number of tasks.
+            name: of the operator.
+
+        Raises:
+            OptionError: an argument has a value that it does not take.
+            UnknownColumnError: a column that is not there.
+            UnsupportedTypeError: a column of a type that cannot be a key, or whose rows pyarrow cannot choose.
+            StreamError: columns of ``on`` with different types; two columns of the result with one name.
+            UserFunctionError: the function failed without rows.
+        """
+        make, result = lookup_of(
+            self.schema, table, on=on, how=how, schema=schema, suffixes=suffixes
+        )
+        return self._then("lookup", name, make, result, parallelism)
+
     def rebalance(self) -> DataStream:
         """Send batches in turn to all tasks of the next operator."""
         return self._shipped(Shipping.REBALANCE)
 
-    def broadcast(self) -> DataStream:
+    def broadcast(self) -> BroadcastStream:
         """Send every row to all tasks of the next operator."""
-        return self._shipped(Shipping.BROADCAST)
+        edges = (Edge(e.node, e.output, Shipping.BROADCAST) for e in self._edges)
+        return BroadcastStream(self._graph, *edges)
+
+    def connect(self, other: BroadcastStream) -> BroadcastConnectedStream:
+        """Return this stream and a broadcast one, such as rules, for one function that gets all rows of it in each task.
+
+        Raises:
+            StreamError: the other one is no broadcast stream.
+        """
+        if not isinstance(other, BroadcastStream):
+            remedy = 'clicks.connect(rules.broadcast()) · clicks.key_by("user").connect(names.key_by("user"))'
+            raise wrong_stream("connect()", other, remedy)
+        return BroadcastConnectedStream(self, other)
 
     def union(self, *others: DataStream) -> DataStream:
         """Return the rows of this and other streams of the same schema.
@@ -394,3 +454,46 @@ class DataStream:
             limits=limits,
         )
         return DataStream(self._graph, Edge(node))
+
+
+class BroadcastStream(DataStream):
+    """A stream of which each task of the next operator gets all rows. Returned by :meth:`DataStream.broadcast`."""
+
+
+class BroadcastConnectedStream:
+    """A stream and a broadcast one. Returned by ``connect()`` of a stream, with keys or without."""
+
+    def __init__(self, rows: DataStream, broadcast: BroadcastStream) -> None:
+        self._rows, self._broadcast = rows, broadcast
+
+    @takes(schema=arrow_schema, **OPERATOR)
+    def process(
+        self,
+        function: Callable[[], BroadcastProcessFunction] | BroadcastProcessFunction,
+        *,
+        schema: pa.Schema,
+        side_outputs: Mapping[str, pa.Schema] | None = None,
+        parallelism: int | None = None,
+        name: str | None = None,
+        batch_rows: int | None = None,
+        batch_bytes: int | str | None = None,
+    ) -> DataStream:
+        """Apply a :class:`BroadcastProcessFunction`; arguments as for :meth:`DataStream.process`.
+
+        Raises:
+            OptionError: an argument has a value that it does not take.
+            UnsupportedTypeError: a column of a type whose rows pyarrow cannot choose.
+        """
+        methods = ("open", "process", "process_broadcast", "close")
+        check_process(function, BroadcastProcessFunction, methods)
+        schema, outputs = schema.remove_metadata(), check_side_outputs(side_outputs)
+        limits = batch_limits(batch_rows, batch_bytes)
+        rows, broadcast = self._rows._edges, self._broadcast._edges  # noqa: SLF001 - of this file
+        sides = two_sides(rows, broadcast)
+        make = partial(BroadcastOperator, function, sides, schema, outputs)
+        graph = self._rows._graph  # noqa: SLF001
+        graph.absorb(self._broadcast._graph)  # noqa: SLF001
+        stream = DataStream(graph, *edges_of_both(graph, rows, broadcast, sides))
+        return stream._then(  # noqa: SLF001
+            "broadcast", name, make, schema, parallelism, outputs, limits=limits
+        )

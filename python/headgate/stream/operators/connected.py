@@ -1,70 +1,92 @@
-"""Two streams in one exchange, and the operator of a function of both.
-
-Rows of both streams travel as rows of one schema: which side, the key columns, and a struct per side.
-"""
+"""The operators of functions of two streams."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headgate.stream.graph.operator import Operator
+from headgate.stream.graph.context import BroadcastContext, KeyedContext
 from headgate.stream.operators.process import FunctionOperator
+from headgate.stream.state.broadcast import BroadcastState
 
-_SIDES: Final = ("first", "second")
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
+    from headgate.stream.graph.operator import OperatorContext
+    from headgate.stream.operators.sides import Sides
 
-def key_names(keys: Sequence[str]) -> list[str]:
-    """Return the names of the key columns on the way."""
-    return [f"key_{at}" for at in range(len(keys))]
-
-
-def side_schema(first: pa.Schema, keys: Sequence[str], second: pa.Schema) -> pa.Schema:
-    """Return the schema of rows of both streams on their way.
-
-    Args:
-        first: schema of the first stream.
-        keys: its key columns.
-        second: schema of the second stream.
-    """
-    key_fields = [(n, first.field(k).type) for n, k in zip(key_names(keys), keys, strict=True)]
-    sides = [(_SIDES[0], pa.struct(list(first))), (_SIDES[1], pa.struct(list(second)))]
-    return pa.schema([("side", pa.int8()), *key_fields, *sides])
-
-
-class SideOperator(Operator):
-    """Makes rows of the common schema from those of one stream.
-
-    Args:
-        side: 0 or 1.
-        keys: the key columns.
-        schema: the common schema.
-    """
-
-    def __init__(self, side: int, keys: Sequence[str], schema: pa.Schema) -> None:
-        self._side, self._keys, self._schema = side, keys, schema
-
-    def process(self, batch: pa.RecordBatch) -> None:
-        """Emit the rows with nulls for the other side."""
-        number = pa.array(np.full(batch.num_rows, self._side, np.int8))
-        sides = [pa.nulls(batch.num_rows, self._schema.field(name).type) for name in _SIDES]
-        side_type = self._schema.field(_SIDES[self._side]).type
-        sides[self._side] = pa.StructArray.from_arrays(batch.columns, fields=list(side_type))
-        columns = [number, *(batch[key] for key in self._keys), *sides]
-        self._context.emit(pa.RecordBatch.from_arrays(columns, schema=self._schema), None)
+_METHODS: Final = ("process_first", "process_second")
+#: The key columns of the state of an operator without keys, of which no row has any.
+_NO_KEYS: Final = pa.schema([("no key", pa.int64())])
 
 
 class CoProcessOperator(FunctionOperator):
-    """The operator of a :class:`~headgate.stream.CoProcessFunction`. The keys have the first stream's names."""
+    """The operator of a :class:`~headgate.stream.CoProcessFunction`. The keys have the first stream's names.
+
+    Args:
+        function: an instance, or what makes one.
+        sides: the two streams.
+        schema: of the result.
+        side_outputs: schemas by name.
+    """
+
+    def __init__(
+        self, function: Any, sides: Sides, schema: pa.Schema, side_outputs: Mapping[str, pa.Schema]
+    ) -> None:
+        super().__init__(function, sides.key_schema, schema, side_outputs)
+        self._sides = sides
 
     def process(self, batch: pa.RecordBatch) -> None:
         """Call the function for the rows of each side."""
-        for side, name in enumerate(_SIDES):
-            rows = batch.filter(pc.equal(batch["side"], side))
-            if rows.num_rows and self._backend is not None:
-                self._backend.set_keys(rows.columns[1 : 1 + len(self._key_schema)])
-                self._call(f"process_{name}", pa.RecordBatch.from_struct_array(rows[name]))
+        for side, rows in self._sides.split(batch):
+            if self._backend is not None:
+                self._backend.set_keys([rows[key] for key in self._sides.keys[side]])
+                self._call(_METHODS[side], rows)
+
+
+class BroadcastOperator(FunctionOperator):
+    """The operator of a :class:`~headgate.stream.BroadcastProcessFunction`; its stream may have keys.
+
+    Args:
+        function: an instance, or what makes one.
+        sides: the stream, and the one that all tasks get.
+        schema: of the result.
+        side_outputs: schemas by name.
+    """
+
+    def __init__(
+        self, function: Any, sides: Sides, schema: pa.Schema, side_outputs: Mapping[str, pa.Schema]
+    ) -> None:
+        super().__init__(function, sides.key_schema, schema, side_outputs)
+        self._sides = sides
+
+    def _make_context(self, context: OperatorContext, emit: Any) -> KeyedContext:
+        is_keyed = len(self._key_schema) > 0
+        backend = self._restore(context, self._key_schema if is_keyed else _NO_KEYS)
+        return BroadcastContext(context, emit, backend, is_keyed=is_keyed)
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        """Call the function for the rows of each side."""
+        backend = self._backend
+        for side, rows in self._sides.split(batch):
+            if backend is None:
+                return
+            if side:
+                backend.current.set(None)
+                self._write(rows)
+                continue
+            if len(self._key_schema):
+                backend.set_keys([rows[key] for key in self._sides.keys[0]])
+            self._call("process", rows)
+
+    def _write(self, rows: pa.RecordBatch) -> None:
+        states = self._backend.states if self._backend is not None else {}
+        written = [s for s in states.values() if isinstance(s, BroadcastState)]
+        for state in written:
+            state.is_writable = True
+        try:
+            self._call("process_broadcast", rows)
+        finally:
+            for state in written:
+                state.is_writable = False

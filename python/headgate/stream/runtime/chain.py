@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headgate.errors import InternalError
+from headgate.source.watermark.generator import MAX_WATERMARK, MIN_WATERMARK
 from headgate.stream.graph.limits import UNLIMITED, BatchLimits
+from headgate.stream.graph.operator import OperatorSnapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headgate.stream.graph.metrics import Metrics
     from headgate.stream.graph.nodes import Node
-    from headgate.stream.graph.operator import Operator, OperatorContext, OperatorSnapshot
+    from headgate.stream.graph.operator import Operator, OperatorContext
     from headgate.stream.graph.stages import Stage
     from headgate.stream.runtime.outputs import TaskOutput
 
@@ -45,6 +48,12 @@ class OperatorChain:
         self._unread: dict[tuple[str, str | None], int] = {}
         #: Files in flight by operator, and what each has dropped; None until the operators are closed.
         self._left: tuple[dict[str, set[str]], dict[str, dict[str, int]]] | None = None
+        #: Of the functions of users.
+        self._metrics: dict[str, Metrics] = {}
+        #: The checkpoint that has no state; None before it.
+        self._commit_only: int | None = None
+        #: Delay in ms of the watermarks behind each operator where there is one.
+        self._delays: dict[str, int] = {}
         #: Takes the rows of the task's input.
         self.head: Consumer = self._not_open
 
@@ -58,13 +67,27 @@ class OperatorChain:
                 created.append((node, operator))
         for node in self._stage.operators:
             self._connect(node)
+        self._delays = self._delays_behind()
         head = self._stage.head
         if head.make is not None:
             self.head = self.consumer(head)
         else:
             self.head = _to_all(self._consumers[head.uid, None])
         for node, operator in reversed(created):
-            operator.open(self._context(node.uid, self._emit_of(node.uid)))
+            context = self._context(node.uid, self._emit_of(node.uid))
+            self._metrics[node.uid] = context.metrics
+            operator.open(context)
+
+    def _delays_behind(self) -> dict[str, int]:
+        """Return how far the watermark is behind that of the task, after each operator where it is."""
+        delays: dict[str, int] = {}
+        for node in self._stage.operators:
+            if node.uid in self.operators:
+                before = delays.get(node.inputs[0].node.uid, 0)
+                delay = before + self.operators[node.uid].watermark_delay
+                if delay:
+                    delays[node.uid] = delay
+        return delays
 
     @property
     def limits(self) -> BatchLimits:
@@ -127,12 +150,27 @@ class OperatorChain:
         }
         return {uid: counters for uid, counters in positive.items() if counters}
 
+    @property
+    def metrics(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """Metrics of the functions of users, by operator and name. Any thread may ask."""
+        figures = {uid: metrics.plain() for uid, metrics in tuple(self._metrics.items())}
+        return {uid: plain for uid, plain in figures.items() if plain}
+
     def advance_watermark(self, watermark: int) -> None:
         """Let all operators handle a watermark, then send it on."""
-        for operator in self.operators.values():
-            operator.advance_watermark(watermark)
+        behind = self._delays
+        if not behind:
+            for operator in self.operators.values():
+                operator.advance_watermark(watermark)
+            for output in self._outputs:
+                output.emit_watermark(watermark)
+            return
+        for node in self._stage.operators:
+            if node.uid in self.operators:
+                before = behind.get(node.inputs[0].node.uid, 0)
+                self.operators[node.uid].advance_watermark(delayed(watermark, before))
         for output in self._outputs:
-            output.emit_watermark(watermark)
+            output.emit_watermark(delayed(watermark, behind.get(output.edge.operator, 0)))
 
     @property
     def next_processing_timer(self) -> int | None:
@@ -155,11 +193,18 @@ class OperatorChain:
         for operator in self.operators.values():
             operator.end_input()
 
-    def snapshot(self, checkpoint: int, *, savepoint: bool) -> dict[str, OperatorSnapshot]:
-        """Freeze the state of all operators."""
+    def snapshot(
+        self, checkpoint: int, *, savepoint: bool, has_state: bool = True
+    ) -> dict[str, OperatorSnapshot]:
+        """Freeze the state of all operators; only sinks take part in a checkpoint without state."""
+        if not has_state:
+            self._commit_only = checkpoint
         snapshots: dict[str, OperatorSnapshot] = {}
         try:
             for uid, operator in self.operators.items():
+                if not has_state and operator.has_state:
+                    snapshots[uid] = OperatorSnapshot(is_left_out=True)
+                    continue
                 snapshot = operator.snapshot(checkpoint, savepoint=savepoint)
                 if snapshot is not None:
                     snapshots[uid] = snapshot
@@ -168,6 +213,12 @@ class OperatorChain:
                 operator.abort(checkpoint)
             raise
         return snapshots
+
+    def complete(self, checkpoint: int) -> None:
+        """Handle that a checkpoint is complete."""
+        for operator in self.operators.values():
+            if checkpoint != self._commit_only or not operator.has_state:
+                operator.complete(checkpoint)
 
     def close(self) -> None:
         """Close and forget all operators; raise the first error when all are closed."""
@@ -196,6 +247,11 @@ class OperatorChain:
     @staticmethod
     def _not_open(batch: pa.RecordBatch) -> None:
         raise InternalError(f"a chain gets {batch.num_rows} rows before it is opened")
+
+
+def delayed(watermark: int, delay: int) -> int:
+    """Return a watermark that is so many ms behind; that of the end is not."""
+    return watermark if watermark in {MIN_WATERMARK, MAX_WATERMARK} else watermark - delay
 
 
 def _to_all(consumers: Iterable[Consumer]) -> Consumer:

@@ -13,12 +13,15 @@ import pyarrow.compute as pc
 from headgate._kinds import kind_of
 from headgate.errors import SnapshotError, StateError
 from headgate.key_groups import check_max_parallelism
+from headgate.stream.state.broadcast import BroadcastState
 from headgate.stream.state.column import Clock, Rows
 from headgate.stream.state.current import CurrentBatch
 from headgate.stream.state.descriptors import (
+    BroadcastStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    RowStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
@@ -26,6 +29,7 @@ from headgate.stream.state.files import ChunkFile, Manifest, SnapshotFolder, Sta
 from headgate.stream.state.keys import Batch, KeySpace, Scope
 from headgate.stream.state.lists import ListState
 from headgate.stream.state.maps import MAP_KEY, MapState
+from headgate.stream.state.rows import RowState
 from headgate.stream.state.snapshot import Part, Snapshot, are_worn, columns_of, files_in
 from headgate.stream.state.states import ReducingState, ValueState
 from headgate.stream.state.timers import NO_WATERMARK, Timers
@@ -34,7 +38,9 @@ from headgate.stream.state.types import no_rows
 if TYPE_CHECKING:
     from headgate.stream.state.table import Slots
 
-State: TypeAlias = ValueState | ReducingState | ListState | MapState | Timers
+State: TypeAlias = (
+    ValueState | ReducingState | ListState | MapState | RowState | BroadcastState | Timers
+)
 #: Names of the states that are timers.
 EVENT_TIMERS: Final = "event timers"
 PROCESSING_TIMERS: Final = "processing timers"
@@ -142,6 +148,10 @@ class KeyedStateBackend:
     def get_state(self, descriptor: ListStateDescriptor) -> ListState: ...
     @overload
     def get_state(self, descriptor: MapStateDescriptor) -> MapState: ...
+    @overload
+    def get_state(self, descriptor: RowStateDescriptor) -> RowState: ...
+    @overload
+    def get_state(self, descriptor: BroadcastStateDescriptor) -> BroadcastState: ...
     def get_state(self, descriptor: StateDescriptor) -> State:
         """Return the state of a name; declare it if it is new.
 
@@ -301,9 +311,11 @@ class KeyedStateBackend:
             namespace=first.namespace,
             clock=clock,
         )
-        for folder, manifest in manifests:
+        for at, (folder, manifest) in enumerate(manifests):
             for stored in manifest.states:
-                backend._load(folder, stored)
+                # All tasks had the same.
+                if not at or stored.kind != BroadcastState.kind:
+                    backend._load(folder, stored)
             for group, watermark in manifest.watermarks:
                 backend.watermarks[group : manifest.key_groups.stop] = watermark
         backend._last_number = max(manifest.snapshot for _, manifest in manifests)
@@ -371,7 +383,7 @@ class KeyedStateBackend:
                 have=f"{state.kind} of {state.types.types} in another snapshot",
                 remedy="restore snapshots of one operator, with the same number",
             )
-        groups = self.scope.key_groups
+        groups = state.space.scope.key_groups
         for file in files_in(stored.files, groups):
             rows = folder.read_chunk(file)
             group = rows["group"]
@@ -420,7 +432,7 @@ def _checked(manifests: Sequence[Manifest], key_groups: range | None) -> Manifes
 
 def _types_of(descriptor: StateDescriptor) -> pa.Schema:
     value = pa.field("value", descriptor.type)
-    if isinstance(descriptor, MapStateDescriptor):
+    if isinstance(descriptor, (MapStateDescriptor, BroadcastStateDescriptor)):
         return pa.schema([pa.field(MAP_KEY, descriptor.key_type), value])
     return pa.schema([value])
 
@@ -430,4 +442,6 @@ _STATE_CLASSES: Final[dict[type[StateDescriptor], type[State]]] = {
     ReducingStateDescriptor: ReducingState,
     ListStateDescriptor: ListState,
     MapStateDescriptor: MapState,
+    RowStateDescriptor: RowState,
+    BroadcastStateDescriptor: BroadcastState,
 }

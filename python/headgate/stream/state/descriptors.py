@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -142,8 +142,50 @@ class MapStateDescriptor:
         check_type(self.key_type, f"the map key of state {self.name!r}")
 
 
+@dataclass(frozen=True, slots=True)
+class BroadcastStateDescriptor:
+    """One map that is the same in all tasks: see :class:`~headgate.stream.BroadcastProcessFunction`.
+
+    Attributes:
+        name: unique in the operator.
+        key_type: Arrow type of the keys.
+        type: Arrow type of the values.
+    """
+
+    name: str
+    key_type: pa.DataType
+    type: pa.DataType
+    #: None: it never expires, since tasks have clocks of their own.
+    ttl: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no name or no type."""
+        _check(self)
+        check_type(self.key_type, f"the key of state {self.name!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class RowStateDescriptor:
+    """The rows of one side of a join, by key.
+
+    Attributes:
+        name: unique in the backend.
+        type: a struct of the columns.
+        ttl: time to live of each row; None if none expires.
+    """
+
+    name: str
+    type: pa.DataType
+    ttl: StateTtlConfig | None = None
+
+
 StateDescriptor: TypeAlias = (
-    ValueStateDescriptor | ReducingStateDescriptor | ListStateDescriptor | MapStateDescriptor
+    ValueStateDescriptor
+    | ReducingStateDescriptor
+    | ListStateDescriptor
+    | MapStateDescriptor
+    | RowStateDescriptor
+    | BroadcastStateDescriptor
 )
 
 

@@ -219,6 +219,13 @@ class KeySpace:
         return groups
 
 
+def numbered(rows: pa.RecordBatch) -> tuple[Slots, Slots]:
+    """Return a number for each row, from 0, the same for equal ones; and the first row of each number."""
+    index = _native.KeyIndex(rows.schema)
+    numbers, _, first, _ = map(_numbers, index.resolve(normalized(rows).columns))
+    return numbers, first
+
+
 def _plain(column: Any, to: pa.DataType) -> pa.Array | None:
     """Return a column as one array of a type; None if it has another."""
     if isinstance(column, pa.ChunkedArray):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,8 @@ from headgate.stream.state.table import Changes, Frozen, Mask, Slots, SlotTable,
 from headgate.stream.state.values import Decoder, adopt_type, values_of, with_fields
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headgate.stream.state.column import Clock
     from headgate.stream.state.current import CurrentBatch
     from headgate.stream.state.descriptors import StateDescriptor, StateTtlConfig
@@ -23,6 +25,8 @@ class ListState:
     """A list per key, to which values are added row by row."""
 
     kind = "list"
+    #: Further numbers of each element, which snapshots have too: columns of int64.
+    _numbers: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -46,7 +50,8 @@ class ListState:
         #: Elements; the slot of each one's key is 0 if it is free, else one more.
         self._elements = SlotTable()
         self._elements.add("owner", np.int64)
-        self._elements.add(STAMP, np.int64)
+        for number in (STAMP, *self._numbers):
+            self._elements.add(number, np.int64)
         self._values = values_of(self._elements, data_type)
         self._used = 0
         self._free: list[Slots] = []
@@ -61,13 +66,7 @@ class ListState:
 
     def get(self) -> pa.ListArray:
         """Return the list of each distinct key of the batch; an empty one for a key without elements."""
-        slots = self._current.batch.slots
-        lengths, elements = self._alive(slots)
-        if self.ttl is not None and self.ttl.update_type == "on_read_and_write":
-            self._elements.touch(elements)
-            self._elements[STAMP][elements] = self._clock()
-            self.changes.mark(slots[lengths > 0])
-        return self._lists(lengths, elements)
+        return self._lists(*self._read(self._current.batch.slots))
 
     def lengths(self) -> Slots:
         """Return the length of the list of each distinct key of the batch, with elements that have expired."""
@@ -156,7 +155,12 @@ class ListState:
         else:
             slots = self.changes.take(snapshot, self.present, full=full)
         return FrozenList(
-            self.space, slots, self._collect(slots), self._elements, self._values.decoder()
+            self.space,
+            slots,
+            self._collect(slots),
+            self._elements,
+            self._values.decoder(),
+            (STAMP, *self._numbers),
         )
 
     def load(self, slots: Slots, rows: Rows) -> None:
@@ -165,8 +169,8 @@ class ListState:
         lists = rows.values
         items = lists.flatten()
         values = with_fields(items.field("element"), self._values.type)
-        stamps = np.asarray(items.field(STAMP).to_numpy())
-        self._append(np.repeat(slots, _lengths(lists)), values, stamps)
+        numbers = [np.asarray(items.field(n).to_numpy()) for n in (STAMP, *self._numbers)]
+        self._append(np.repeat(slots, _lengths(lists)), values, *numbers)
 
     def table(self) -> pa.Table:
         """Return all keys with their lists."""
@@ -180,17 +184,20 @@ class ListState:
     def _now(self) -> int:
         return 0 if self.ttl is None else self._clock()
 
-    def _append(self, owners: Slots, values: pa.Array, stamps: Any) -> None:
-        if not len(values):
-            return
+    def _append(self, owners: Slots, values: pa.Array, *numbers: Any) -> Slots:
+        """Add an element to the list of each owner, with its stamp and further numbers; return the elements."""
         elements = self._allocate(len(values))
+        if not len(values):
+            return elements
         self._elements.touch(elements)
         self._elements["owner"][elements] = owners + 1
-        self._elements[STAMP][elements] = stamps
+        for name, column in zip((STAMP, *self._numbers), numbers, strict=True):
+            self._elements[name][elements] = column
         self._values.put(elements, values)
         self._chains.append(pa.array(owners), pa.array(elements))
         np.add.at(self._counts, owners, 1)
         self.changes.mark(owners)
+        return elements
 
     def _drop(self, slots: Slots) -> None:
         slots = slots[self._counts[slots] > 0]
@@ -207,6 +214,10 @@ class ListState:
         elements = np.flatnonzero(self._elements["owner"])
         elements = elements[~self._fresh(elements)]
         self.expired += len(elements)
+        self._remove(elements)
+
+    def _remove(self, elements: Slots) -> None:
+        """Take elements out of their lists."""
         owners = self._elements["owner"][elements] - 1
         self._chains.remove(pa.array(owners), pa.array(elements))
         np.subtract.at(self._counts, owners, 1)
@@ -222,6 +233,15 @@ class ListState:
     def _collect(self, slots: Slots) -> tuple[Slots, Slots]:
         lengths, elements = self._chains.collect(pa.array(slots))
         return lengths.to_numpy(), elements.to_numpy()
+
+    def _read(self, slots: Slots) -> tuple[Slots, Slots]:
+        """Return the length of each slot's list, and all elements; a read may let them live on."""
+        lengths, elements = self._alive(slots)
+        if self.ttl is not None and self.ttl.update_type == "on_read_and_write":
+            self._elements.touch(elements)
+            self._elements[STAMP][elements] = self._clock()
+            self.changes.mark(slots[lengths > 0])
+        return lengths, elements
 
     def _alive(self, slots: Slots) -> tuple[Slots, Slots]:
         """Return the length of each slot's list, and all elements, without those that expired."""
@@ -250,7 +270,7 @@ class ListState:
             parts.append(np.arange(self._used, self._used + count))
             self._used += count
             self._elements.grow(self._used)
-        return np.concatenate(parts)
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     def _release(self, elements: Slots) -> None:
         if len(elements):
@@ -270,6 +290,7 @@ class FrozenList:
         chains: tuple[Slots, Slots],
         elements: SlotTable,
         decoder: Decoder,
+        numbers: Sequence[str],
     ) -> None:
         self.space = space
         self.slots = slots
@@ -278,6 +299,7 @@ class FrozenList:
         self._table = elements
         self._frozen: Frozen = elements.freeze(self._nodes)
         self._decoder = decoder
+        self._numbers = numbers
 
     def read(self, slots: Slots) -> Rows:
         """Return the lists of some of the slots. Any thread may call it."""
@@ -287,8 +309,8 @@ class FrozenList:
         rows = self._table.read(self._frozen, nodes)
         shown = np.ones(len(nodes), np.bool_)
         elements = self._decoder(rows, shown)
-        stamps = pa.array(rows[STAMP], pa.int64())
-        items = pa.StructArray.from_arrays([elements, stamps], names=["element", STAMP])
+        numbers = [pa.array(rows[name], pa.int64()) for name in self._numbers]
+        items = pa.StructArray.from_arrays([elements, *numbers], names=["element", *self._numbers])
         lists = pa.ListArray.from_arrays(_offsets(lengths), items)
         return Rows(lengths > 0, np.zeros(len(slots), np.int64), lists)
 

@@ -93,6 +93,26 @@ class MapState(ColumnState):
         self._link(entries.slots, selection.slots[entries.first])
         self.column.put(entries.row_slots, values)
 
+    def add(self, map_keys: Any, numbers: Any) -> None:
+        """Add a number to the value of each row's map key, which is 0 if there is none; an entry of 0 is removed.
+
+        Args:
+            map_keys: an array with one map key per row of the batch, none of them null.
+            numbers: an array with one integer per row, as the values of the map are.
+        """
+        selection = self._current.rows()
+        entries = self.space.resolve(self._columns(map_keys, selection))
+        sums = np.zeros(len(entries.slots), np.int64)
+        np.add.at(sums, entries.rows, selection.values(numbers, pa.int64()).to_numpy())
+        alive = self.column.alive(entries.slots)
+        before = self.column.get(entries.slots, alive).fill_null(0)
+        sums += before.cast(pa.int64()).to_numpy()
+        self._drop(entries.slots[sums == 0])
+        rest = sums != 0
+        slots = entries.slots[rest]
+        self._link(slots, selection.slots[entries.first[rest]])
+        self.column.put(slots, pa.array(sums[rest]).cast(self.column.type))
+
     def remove(self, map_keys: Any, *, where: Any = None) -> None:
         """Remove each row's map key from the map of the row's key. Arguments as for :meth:`put`."""
         slots, _ = self._find(map_keys, self._current.rows(where))
@@ -109,6 +129,10 @@ class MapState(ColumnState):
         values = self.column.get(entries, np.ones(len(entries), np.bool_))
         keys = self.space.keys(entries)[MAP_KEY]
         return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, values)
+
+    def lengths(self) -> Slots:
+        """Return the number of entries of each distinct key of the batch, with those that have expired."""
+        return self._counts[self._current.batch.slots]
 
     def clear(self, *, where: Any = None) -> None:
         """Remove the map of each distinct key of the batch, or of some.

@@ -154,7 +154,11 @@ class ArrowValues:
     def drop(self, slots: Slots) -> None:
         """See :class:`Values`."""
         positions = self._table["position"]
-        old = np.unique(positions[slots])
+        old = positions[slots]
+        # Of a slot that is there twice, the old value is counted once.
+        marks = -1 - np.arange(len(slots))
+        positions[slots] = marks
+        old = old[positions[slots] == marks]
         positions[slots] = 0
         self._bury(old)
         self._clean(1)

@@ -24,7 +24,16 @@ from headgate.stream.windows.top import Top, TopRows
 #: with the rows of each window. Returns any batch.
 WindowFunction: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 AggregateKind: TypeAlias = Literal[
-    "sum", "count", "min", "max", "mean", "avg", "count_distinct", "approx_count_distinct"
+    "sum",
+    "count",
+    "min",
+    "max",
+    "mean",
+    "avg",
+    "first",
+    "last",
+    "count_distinct",
+    "approx_count_distinct",
 ]
 
 _KINDS: Final = (
@@ -34,6 +43,8 @@ _KINDS: Final = (
     "max",
     "mean",
     "avg",
+    "first",
+    "last",
     "count_distinct",
     "approx_count_distinct",
 )
@@ -49,8 +60,8 @@ class Aggregate:
     'mean_price'
 
     Attributes:
-        kind: ``"sum"``, ``"count"``, ``"min"``, ``"max"``, ``"mean"`` or ``"avg"``, which are one, ``"count_distinct"``,
-            or ``"approx_count_distinct"``, whose standard error is 1.6 %: a HyperLogLog sketch of at most 16 KiB.
+        kind: ``"sum"``, ``"count"``, ``"min"``, ``"max"``, ``"mean"`` or ``"avg"``, which are one; ``"first"`` and ``"last"``
+            by arrival; ``"count_distinct"``, or ``"approx_count_distinct"``, whose standard error is 1.6 %.
         column: the aggregated column; None to count rows.
         name: name of the result, by default the kind and the column.
         where: an expression of ``pyarrow.compute``: other rows, also those for which it is null, are left out.
@@ -101,10 +112,15 @@ class Accumulator:
     """
 
     name: str
-    reduce: Literal["sum", "count", "min", "max", "distinct", "sketch"] | TopRows
+    reduce: Literal["sum", "count", "min", "max", "first", "last", "distinct", "sketch"] | TopRows
     type: pa.DataType
     column: str | None
     where: pc.Expression | None
+
+    @property
+    def merging(self) -> Accumulator:
+        """The one for values of several rows: a count adds up counts."""
+        return replace(self, reduce="sum") if self.reduce == "count" else self
 
 
 class Aggregates:
@@ -142,11 +158,7 @@ class Aggregates:
             rows = pa.list_(pa.struct(list(of)))
             self.accumulators[top.name] = Accumulator(top.name, TopRows(top), rows, None, None)
         if self._are_partial:
-            # Counts of rows that were counted before are added up.
-            self.accumulators = {
-                name: replace(item, reduce="sum") if item.reduce == "count" else item
-                for name, item in self.accumulators.items()
-            }
+            self.accumulators = {n: item.merging for n, item in self.accumulators.items()}
             return
         filters = [a.where for a in self.accumulators.values() if a.where is not None]
         #: The filters, each once: of expressions only the texts can be compared.
@@ -203,7 +215,7 @@ def _accumulators(schema: pa.Schema, aggregate: Aggregate) -> list[Accumulator]:
     if data_type is None or kind == "count":
         return [count]
     what = f"column {column!r}"
-    if kind in {"min", "max"}:
+    if kind in {"min", "max", "first", "last"}:
         check_reduce(kind, data_type, what)
         return [of(kind, kind, data_type)]
     if kind == "count_distinct":
@@ -265,5 +277,6 @@ def _result(aggregate: Aggregate, values: Mapping[str, pa.Array]) -> pa.Array:
         return pc.divide(values[_name("double", aggregate)], counts)
     of = values[_name(kind, aggregate)]
     if kind == "count_distinct":
-        return pc.list_value_length(of).cast(pa.int64()).fill_null(0)
+        numbers = of if pa.types.is_integer(of.type) else pc.list_value_length(of)
+        return numbers.cast(pa.int64()).fill_null(0)
     return estimates(of) if kind == "approx_count_distinct" else of

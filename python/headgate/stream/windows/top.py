@@ -36,14 +36,14 @@ class Top:
         n: how many rows.
         by: the column with the greatest values, or several, of which the first decides.
         ties: True to have all rows that are equal to the last one, too.
-        ascending: True for the least values.
+        descending: False for the least values.
         rank: name of a column with the place of each row, from 1; equal rows have one with ``ties``. None for none.
     """
 
     n: int
     by: str | Sequence[str]
     ties: bool = False
-    ascending: bool = False
+    descending: bool = True
     rank: str | None = None
 
     def __post_init__(self) -> None:
@@ -53,7 +53,7 @@ class Top:
             text("rank", self.rank, "the name of a column")
         if not self.columns:
             raise StateError("Top by no column", remedy='Top(3, by="price")')
-        for option in ("ties", "ascending"):
+        for option in ("ties", "descending"):
             flag(option, getattr(self, option))
 
     @property
@@ -64,7 +64,7 @@ class Top:
     @property
     def name(self) -> str:
         """A name for its state: one of another name begins anew."""
-        marks = " ties" * self.ties + " ascending" * self.ascending
+        marks = " ties" * self.ties + " ascending" * (not self.descending)
         return f"top {self.n} by {', '.join(self.columns)}{marks}"
 
     def check(self, schema: pa.Schema) -> None:
@@ -146,7 +146,7 @@ class TopRows:
             numbers = to_numpy(values, stored)
             is_large = numbers.dtype == np.uint64
             numbers = numbers.view(np.int64) ^ _SIGN if is_large else numbers.astype(np.int64)
-        codes = [numbers if self._top.ascending else ~numbers]
+        codes = [~numbers if self._top.descending else numbers]
         if values.null_count:
             is_null = np.asarray(values.is_null().to_numpy(zero_copy_only=False))
             codes = [is_null.astype(np.int64), np.where(is_null, 0, codes[0])]

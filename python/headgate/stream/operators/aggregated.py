@@ -1,0 +1,215 @@
+"""Running aggregates by key: an update for each key that has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate._changes import change_field, change_signs, is_changing
+from headgate.stream.operators.mini_batches import MiniBatches, MiniBatchOperator
+from headgate.stream.operators.updates import update_rows
+from headgate.stream.state.keys import numbered
+from headgate.stream.windows.accumulators import DistinctState, combined, declared
+from headgate.stream.windows.aggregates import Aggregate, Aggregates
+
+if TYPE_CHECKING:
+    from headgate.stream.graph.operator import OperatorContext
+    from headgate.stream.state.table import Slots
+
+#: Counts the rows of a key, which is there while it has some.
+_ROWS: Final = Aggregate("count", name="\0rows")
+_KEY: Final = "key_{}"
+#: Rows per key from which on it is worth to combine them before they are sent, and mini-batches after one that was not.
+_WORTH: Final = 2
+_PASSING: Final = 31
+
+
+class RunningAggregates:
+    """The columns of running aggregates: of the input, on the way to the task of the key, and of the result.
+
+    Args:
+        schema: of the input, which may have changes.
+        keys: the key columns.
+        aggregates: the columns of the result.
+        update_before: True if an update has the row before it.
+
+    Raises:
+        UnknownColumnError: the input has no column of a name.
+        UnsupportedTypeError: a column of a type that has no such aggregate.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        aggregates: Sequence[Aggregate],
+        *,
+        update_before: bool,
+    ) -> None:
+        self.keys = tuple(keys)
+        self.key_schema = pa.schema([schema.field(key) for key in keys])
+        self.update_before = update_before
+        self.names = [aggregate.result for aggregate in aggregates]
+        self._is_changing = is_changing(schema)
+        counts = [
+            replace(item, kind="count", name=f"\0{item.result}")
+            for item in aggregates
+            if self._is_changing and item.column is not None
+        ]
+        self._aggregates = Aggregates(schema, [*aggregates, _ROWS, *counts])
+        self.accumulators = self._aggregates.accumulators
+        self.rows = next(iter(Aggregates(schema, [_ROWS]).accumulators))
+        #: By accumulator of a sum, the one that counts its values: it is null again when the last of them is gone.
+        self._counted: dict[str, str] = {}
+        for item, count in zip(filter(attrgetter("column"), aggregates), counts, strict=False):
+            (counter,) = Aggregates(schema, [count]).accumulators
+            for name in Aggregates(schema, [item]).accumulators:
+                if name != counter:
+                    self._counted[name] = counter
+        fields = [pa.field(_KEY.format(at), field.type) for at, field in enumerate(self.key_schema)]
+        values = [(name, item.type) for name, item in self.accumulators.items()]
+        self.partial = pa.schema([*fields, *values])
+        results = self._aggregates.results(
+            {name: pa.array([], item.type) for name, item in self.accumulators.items()}
+        )
+        columns = [pa.field(name, results[name].type) for name in self.names]
+        upserts = None if update_before else self.keys
+        self.schema = pa.schema([*self.key_schema, *columns, change_field(upserts)])
+
+    @property
+    def partial_keys(self) -> list[str]:
+        """Names of the key columns on the way."""
+        return [_KEY.format(at) for at in range(len(self.keys))]
+
+    def partials(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of the input as those on the way: the keys and what each accumulator takes."""
+        values = self._aggregates.inputs(batch)
+        if self._is_changing:
+            is_gone = pc.less(change_signs(batch), 0)
+            if is_gone.true_count:
+                values = {
+                    name: pc.if_else(is_gone, pc.negate_checked(column), column)
+                    for name, column in values.items()
+                }
+        keys = [batch[key] for key in self.keys]
+        return pa.RecordBatch.from_arrays([*keys, *values.values()], schema=self.partial)
+
+    def combined(self, rows: pa.RecordBatch, groups: Slots, first: Slots) -> pa.RecordBatch:
+        """Return one row on the way for each key, of several ones.
+
+        Args:
+            rows: on the way.
+            groups: number of each row's key.
+            first: the first row of each number.
+
+        Raises:
+            StateError: a sum exceeds its type.
+        """
+        at = pa.array(first)
+        columns = [column.take(at) for column in rows.columns[: len(self.keys)]]
+        columns += [
+            combined(item.merging, groups, rows[item.name], len(first))
+            for item in self.accumulators.values()
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.partial)
+
+    def results(self, values: Mapping[str, pa.Array]) -> list[pa.Array]:
+        """Return the columns of the result, without keys and changes."""
+        there = {
+            name: pc.if_else(pc.greater(values[count], 0), values[name], None)
+            for name, count in self._counted.items()
+        }
+        results = self._aggregates.results({**values, **there})
+        return [results[name] for name in self.names]
+
+
+class PartialOperator(MiniBatchOperator):
+    """Makes rows on the way to the task of their key, of those of the input: one for each key of a mini-batch.
+
+    If there are nearly as many keys as rows, that is not worth its time, and most of the next mini-batches pass as they are.
+
+    Args:
+        aggregates: the columns.
+        batches: how long rows wait for others.
+    """
+
+    def __init__(self, aggregates: RunningAggregates, batches: MiniBatches) -> None:
+        super().__init__(batches)
+        self._aggregates = aggregates
+        #: Mini-batches that pass before the keys are counted again.
+        self._passing = 0
+
+    def _handle(self, rows: pa.RecordBatch) -> None:
+        of = self._aggregates
+        rows = of.partials(rows)
+        if self._passing:
+            self._passing -= 1
+        else:
+            groups, first = numbered(rows.select(range(len(of.keys))))
+            if rows.num_rows >= _WORTH * len(first):
+                rows = of.combined(rows, groups, first)
+            else:
+                self._passing = _PASSING
+        self._context.emit(rows, None)
+
+
+class RunningOperator(MiniBatchOperator):
+    """Adds rows to the aggregates of their keys, and emits the keys that have changed.
+
+    Args:
+        aggregates: the columns.
+        batches: how long rows wait for others.
+    """
+
+    def __init__(self, aggregates: RunningAggregates, batches: MiniBatches) -> None:
+        super().__init__(batches)
+        self._aggregates = aggregates
+
+    def open(self, context: OperatorContext) -> None:
+        """Restore the aggregates."""
+        super().open(context)
+        backend = self._restore(context, self._aggregates.key_schema)
+        self._states = {
+            name: declared(backend, item.merging)
+            for name, item in self._aggregates.accumulators.items()
+        }
+        self._opened(context)
+
+    def _handle(self, rows: pa.RecordBatch) -> None:
+        of, backend = self._aggregates, self._backend
+        if backend is None:
+            return
+        keys = len(of.keys)
+        backend.set_keys(rows.columns[:keys])
+        before = self._values()
+        for state, values in zip(self._states.values(), rows.columns[keys:], strict=True):
+            state.add(values)
+        after = self._values()
+        counts = [np.asarray(v[of.rows].fill_null(0).to_numpy()) for v in (before, after)]
+        empty = counts[1] == 0
+        if empty.any():
+            for state in self._states.values():
+                state.clear(where=pa.array(empty))
+        names = backend.keys.columns
+        emitted = update_rows(
+            of.schema,
+            [*names, *of.results(before)],
+            [*names, *of.results(after)],
+            counts[0] > 0,
+            counts[1] > 0,
+            with_before=of.update_before,
+        )
+        if emitted is not None:
+            self._context.emit(emitted, None)
+
+    def _values(self) -> dict[str, pa.Array]:
+        return {
+            name: state.numbers() if isinstance(state, DistinctState) else state.get()
+            for name, state in self._states.items()
+        }

@@ -1,0 +1,83 @@
+"""Operators that handle several batches at once. Source: Flink's mini-batches.
+
+Rows wait until there are enough of them, until the first has waited long enough, and until anything follows that must not
+overtake them: a watermark, a barrier, the end. So a checkpoint has none of them, and no state is kept.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headgate.stream.operators.keyed import KeyedOperator
+
+if TYPE_CHECKING:
+    from headgate.stream.graph.operator import OperatorContext
+
+
+@dataclass(frozen=True, slots=True)
+class MiniBatches:
+    """How long rows may wait for others.
+
+    Attributes:
+        every: most ms that a row waits; 0 for none.
+        rows: number of rows that wait no longer.
+    """
+
+    every: int
+    rows: int
+
+
+class MiniBatchOperator(KeyedOperator):
+    """Collects batches.
+
+    Args:
+        batches: how long rows wait.
+    """
+
+    def __init__(self, batches: MiniBatches) -> None:
+        self._limits = batches
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._due: int | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        """Get ready."""
+        super().open(context)
+        self._clock = context.clock
+
+    @abstractmethod
+    def _handle(self, rows: pa.RecordBatch) -> None:
+        """Handle rows of all batches that waited, in their order; at least one."""
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        """Let rows wait."""
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        if not self._limits.every or self._rows >= self._limits.rows:
+            self.flush()
+        elif self._due is None:
+            self._due = self._clock() + self._limits.every
+
+    def flush(self) -> None:
+        """Handle the rows that wait."""
+        waiting, self._waiting, self._rows, self._due = self._waiting, [], 0, None
+        if waiting:
+            self._handle(pa.concat_batches(waiting) if len(waiting) > 1 else waiting[0])
+
+    @property
+    def next_processing_timer(self) -> int | None:
+        """Time at which the rows have waited long enough."""
+        return self._due
+
+    def advance_processing_time(self, now: int) -> None:
+        """Handle the rows that have waited long enough."""
+        if self._due is not None and self._due <= now:
+            self.flush()
+
+    def advance_watermark(self, watermark: int) -> None:  # noqa: ARG002 - as others
+        """Handle the rows before the watermark."""
+        self.flush()

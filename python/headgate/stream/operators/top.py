@@ -1,0 +1,311 @@
+"""The first rows of each key by an order: an update for each row that comes or goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate._changes import change_field, change_signs, is_changing, without_changes
+from headgate.stream.operators.mini_batches import MiniBatches, MiniBatchOperator
+from headgate.stream.operators.order import has_numbers, numbers_of, places_of
+from headgate.stream.operators.updates import change_rows
+from headgate.stream.state.descriptors import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ValueStateDescriptor,
+)
+from headgate.stream.state.keys import numbered
+from headgate.stream.state.values import is_valid
+
+if TYPE_CHECKING:
+    from headgate.stream.graph.operator import OperatorContext
+    from headgate.stream.state.backend import KeyedStateBackend
+    from headgate.stream.state.table import Mask, Slots
+
+#: Names of the states: the rows that are in the result; all rows, with how often each is there; the last row's number.
+_TOP: Final = "top"
+_ALL: Final = "rows"
+_BAR: Final = "bar"
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """The rows of a key that are in the result.
+
+    Attributes:
+        schema: of the input, which may have changes.
+        keys: the key columns.
+        n: number of rows.
+        by: the column by which they are the first; None for the order of arrival.
+        descending: True if the greatest come first.
+        latest: True if of equal rows the latest comes first.
+        rank: name of the column of their places, from 1; None for none.
+        update_before: True if an update has the row before it.
+    """
+
+    schema: pa.Schema
+    keys: tuple[str, ...]
+    n: int
+    by: str | None
+    descending: bool = True
+    latest: bool = False
+    rank: str | None = None
+    update_before: bool = True
+
+    @property
+    def has_places(self) -> bool:
+        """True if a row replaces the one in its place, instead of being one of several."""
+        return self.n == 1 or self.rank is not None
+
+    @property
+    def rows(self) -> pa.Schema:
+        """The columns of a row."""
+        return without_changes(self.schema)
+
+    @property
+    def stored(self) -> list[str]:
+        """The columns that are kept: those beside the keys, if there are any."""
+        names = self.rows.names
+        return [name for name in names if name not in self.keys] or names
+
+    @property
+    def result(self) -> pa.Schema:
+        """The columns of the result."""
+        ranks = [] if self.rank is None else [pa.field(self.rank, pa.int64())]
+        by = (*self.keys, *([] if self.rank is None else [self.rank]))
+        upserts = by if self.has_places and not self.update_before else None
+        return pa.schema([*self.rows, *ranks, change_field(upserts)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The rows of a result, sorted by key and place.
+
+    Attributes:
+        groups: position of each row's key.
+        places: of each row of a key, from 0.
+        at: positions of the rows in an array of all that a call is about.
+    """
+
+    groups: Slots
+    places: Slots
+    at: Slots
+
+    def chosen(self, mask: Mask) -> _Places:
+        """Return some of the rows."""
+        return _Places(self.groups[mask], self.places[mask], self.at[mask])
+
+
+class TopOperator(MiniBatchOperator):
+    """Keeps the first rows of each key.
+
+    Args:
+        top: which rows these are.
+        batches: how long rows wait for others.
+    """
+
+    def __init__(self, top: Top, batches: MiniBatches) -> None:
+        super().__init__(batches)
+        self._top = top
+        self._is_changing = is_changing(top.schema)
+        self._type = pa.struct([top.schema.field(name) for name in top.stored])
+        #: With changes, a row that is not among the first may become one of them.
+        self._has_bar = not self._is_changing and (
+            top.by is None or has_numbers(top.schema.field(top.by).type)
+        )
+
+    def open(self, context: OperatorContext) -> None:
+        """Restore the rows."""
+        super().open(context)
+        top = self._top
+        key_schema = pa.schema([top.schema.field(key) for key in top.keys])
+        backend = self._restore(context, key_schema)
+        if self._is_changing:
+            self._all = backend.get_state(MapStateDescriptor(_ALL, self._type, pa.int64()))
+        if self._has_bar:
+            self._bar = backend.get_state(ValueStateDescriptor(_BAR, pa.int64()))
+        if top.n == 1:
+            self._row = backend.get_state(ValueStateDescriptor(_TOP, self._type))
+        else:
+            self._list = backend.get_state(ListStateDescriptor(_TOP, self._type))
+        self._opened(context)
+
+    def _handle(self, rows: pa.RecordBatch) -> None:
+        backend = self._backend
+        if backend is None:
+            return
+        backend.set_keys(rows.select(self._top.keys))
+        if self._has_bar:
+            mask = self._may_enter(rows, backend)
+            if not mask.any():
+                return
+            if not mask.all():
+                rows = rows.filter(pa.array(mask))
+                backend.set_keys(rows.select(self._top.keys))
+        values = pa.StructArray.from_arrays(
+            [rows[name] for name in self._top.stored], fields=list(self._type)
+        )
+        groups = backend.rows.to_numpy()
+        if self._is_changing:
+            self._all.add(values, change_signs(rows))
+            groups, values = self._all_rows()
+        old, before = self._in_result()
+        new, values = self._first(old, before, groups, values)
+        gone, come = self._differences(old, new, values)
+        changed = np.zeros(backend.keys.num_rows, np.bool_)
+        changed[gone.groups] = True
+        changed[come.groups] = True
+        if changed.any():
+            self._store(new, values, changed)
+            self._emit(backend.keys, gone, come, values)
+
+    def _may_enter(self, rows: pa.RecordBatch, backend: KeyedStateBackend) -> Mask:
+        """Return True for each row that comes before the last one in the result, or whose key has too few."""
+        numbers, nulls = self._order_of(
+            None if self._top.by is None else rows[self._top.by], backend.rows
+        )
+        bar = self._bar.get().take(backend.rows)
+        limits = np.asarray(bar.fill_null(0).to_numpy())
+        before = numbers <= limits if self._top.latest else numbers < limits
+        mask: Mask = (before & ~nulls) | np.asarray(bar.is_null().to_numpy(zero_copy_only=False))
+        return mask
+
+    def _order_of(self, values: pa.Array | None, rows: Sized) -> tuple[Slots, Mask]:
+        if values is None:
+            return np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
+        return numbers_of(values, descending=self._top.descending)
+
+    def _all_rows(self) -> tuple[Slots, pa.Array]:
+        """Return all rows of the current keys, none more often than the result has rows, and their keys' positions."""
+        maps = self._all.items()
+        groups = np.repeat(np.arange(len(maps)), np.diff(maps.offsets.to_numpy()))
+        times = np.clip(maps.items.to_numpy(), 0, self._top.n)
+        values = maps.keys.take(pa.array(np.repeat(np.arange(len(times)), times)))
+        return np.repeat(groups, times), values
+
+    def _in_result(self) -> tuple[_Places, pa.Array]:
+        """Return the rows of the current keys that are in the result."""
+        if self._top.n == 1:
+            values = self._row.get()
+            groups = np.flatnonzero(is_valid(values))
+            values, places = values.drop_null(), np.zeros(len(groups), np.int64)
+        else:
+            lists = self._list.get()
+            lengths = np.diff(lists.offsets.to_numpy())
+            groups = np.repeat(np.arange(len(lists)), lengths)
+            places = np.arange(len(groups)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+            values = lists.flatten()
+        return _Places(groups, places, np.arange(len(groups))), values
+
+    def _first(
+        self, old: _Places, before: pa.Array, groups: Slots, values: pa.Array
+    ) -> tuple[_Places, pa.Array]:
+        """Return the rows of the new result, and the values that its positions and those of the old one are about.
+
+        Args:
+            old: the rows in the result.
+            before: their values.
+            groups: position of the key of each row that may enter.
+            values: of these rows.
+        """
+        by, first = self._top.by, len(before)
+        candidates = [values]
+        if not self._is_changing:
+            # The rows in the result are sorted, so they stay before equal ones that have come later.
+            groups, candidates, first = np.r_[old.groups, groups], [before, values], 0
+        ordered = [] if by is None else [pc.struct_field(part, by) for part in candidates]
+        numbers, nulls = self._order_of(pa.concat_arrays(ordered) if by else None, groups)
+        if self._top.latest:
+            order, places = places_of(groups[::-1], numbers[::-1], nulls[::-1])
+            order = len(groups) - 1 - order
+        else:
+            order, places = places_of(groups, numbers, nulls)
+        chosen = places < self._top.n
+        order, places = order[chosen], places[chosen]
+        at = order + first
+        entering = at >= len(before)
+        entered = values.take(pa.array(at[entering] - len(before)))
+        at[entering] = len(before) + np.arange(len(entered))
+        return _Places(groups[order], places, at), pa.concat_arrays([before, entered])
+
+    def _differences(self, old: _Places, new: _Places, values: pa.Array) -> tuple[_Places, _Places]:
+        """Return the rows of the old result that are not in the new one, and the reverse."""
+        numbers = np.arange(len(values))
+        if self._is_changing:
+            # A row that stays is there twice, and a key may have several equal ones.
+            numbers = _numbered(np.r_[old.groups, new.groups], values)
+        tags = []
+        for rows in (old, new):
+            of_rows = numbers[rows.at]
+            places = rows.places if self._top.has_places else _occurrences(of_rows)
+            tags.append(of_rows * (1 + len(values)) + places)
+        was, now = tags
+        return old.chosen(~np.isin(was, now)), new.chosen(~np.isin(now, was))
+
+    def _store(self, new: _Places, values: pa.Array, changed: Mask) -> None:
+        """Keep the rows of the new result of the keys that have changed."""
+        count, where = len(changed), pa.array(changed)
+        if self._has_bar:
+            self._bar.put(self._bars(new, values, count), where=where)
+        if self._top.n == 1:
+            at = np.full(count, -1)
+            at[new.groups] = new.at
+            self._row.put(values.take(pa.array(at, mask=at < 0)), where=where)
+            return
+        chosen = new.chosen(changed[new.groups])
+        lengths = np.bincount(chosen.groups, minlength=count)
+        offsets = pa.array(np.r_[0, np.cumsum(lengths)], pa.int32())
+        lists = pa.ListArray.from_arrays(offsets, values.take(pa.array(chosen.at)))
+        self._list.put(lists, where=where)
+
+    def _bars(self, new: _Places, values: pa.Array, count: int) -> pa.Array:
+        """Return the number of the last row of each key whose result is full, null for others."""
+        last = new.chosen(new.places == self._top.n - 1)
+        rows = values.take(pa.array(last.at))
+        by = self._top.by
+        numbers, nulls = self._order_of(None if by is None else pc.struct_field(rows, by), rows)
+        bars, is_open = np.zeros(count, np.int64), np.ones(count, np.bool_)
+        bars[last.groups], is_open[last.groups] = numbers, nulls
+        return pa.array(bars, mask=is_open)
+
+    def _emit(self, keys: pa.RecordBatch, gone: _Places, come: _Places, values: pa.Array) -> None:
+        is_before, is_after = (np.zeros(len(rows.at), np.bool_) for rows in (gone, come))
+        if self._top.has_places:
+            width = 1 + max(gone.places.max(initial=0), come.places.max(initial=0))
+            was, now = (rows.groups * width + rows.places for rows in (gone, come))
+            is_before, is_after = np.isin(was, now), np.isin(now, was)
+        if not self._top.update_before:
+            gone, is_before = gone.chosen(~is_before), is_before[~is_before]
+        if len(gone.at) or len(come.at):
+            columns = [self._columns(keys, rows, values) for rows in (gone, come)]
+            result = change_rows(self._top.result, columns[0], is_before, columns[1], is_after)
+            self._context.emit(result, None)
+
+    def _columns(self, keys: pa.RecordBatch, rows: _Places, values: pa.Array) -> list[pa.Array]:
+        """Return the columns of rows in the result, without that of the changes."""
+        stored = values.take(pa.array(rows.at))
+        columns = dict(zip(self._top.stored, stored.flatten(), strict=True))
+        named = keys.take(pa.array(rows.groups))
+        columns |= dict(zip(self._top.keys, named.columns, strict=True))
+        ranks = [] if self._top.rank is None else [pa.array(rows.places + 1)]
+        return [*(columns[name] for name in self._top.rows.names), *ranks]
+
+
+def _numbered(groups: Slots, values: pa.Array) -> Slots:
+    """Return a number for each pair of a group and a value, the same for equal ones."""
+    columns = [pa.array(groups), values]
+    numbers, _ = numbered(pa.RecordBatch.from_arrays(columns, names=["group", "value"]))
+    return numbers
+
+
+def _occurrences(numbers: Slots) -> Slots:
+    """Return for each number how many equal ones are before it."""
+    order, places = places_of(numbers, np.zeros_like(numbers), np.zeros(len(numbers), np.bool_))
+    occurrences = np.empty_like(order)
+    occurrences[order] = places
+    return occurrences

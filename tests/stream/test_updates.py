@@ -1,0 +1,471 @@
+"""Running aggregates, the first rows of each key and deduplication against models that handle one row at a time."""
+
+import math
+from collections import Counter
+from itertools import chain
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.kit.operator_tasks import OperatorTasks, task_context
+
+from headgate._changes import CHANGE_TYPE, CHANGES
+from headgate.errors import OptionError, StreamError, UnknownColumnError, UnsupportedTypeError
+from headgate.source import NumberSequenceSource
+from headgate.stream import Aggregate, stream
+from headgate.stream.graph.operator import DUPLICATES
+from headgate.stream.operators.order import numbers_of, places_of
+
+SCHEMA = pa.schema(
+    [("user", pa.string()), ("shard", pa.int32()), ("price", pa.int32()), ("note", pa.string())]
+)
+KEYS = ("user", "shard")
+EXAMPLES = 60
+PLAIN = [
+    Aggregate("sum", "price"),
+    Aggregate("count"),
+    Aggregate("count", "price", "prices"),
+    Aggregate("mean", "price"),
+]
+AGGREGATES = [
+    *PLAIN,
+    Aggregate("min", "price"),
+    Aggregate("max", "note"),
+    Aggregate("first", "note"),
+    Aggregate("last", "price"),
+]
+
+users = st.sampled_from(["a", "b", "c", None])
+rows = st.tuples(
+    users, st.integers(0, 1), st.one_of(st.none(), st.integers(-3, 3)), st.text("xy", max_size=1)
+)
+steps = st.lists(
+    st.one_of(
+        st.lists(rows, min_size=1, max_size=8),
+        st.tuples(st.just("take away"), st.lists(st.integers(0, 100), min_size=1, max_size=4)),
+        st.just("flush"),
+        st.tuples(st.just("checkpoint"), st.sampled_from([None, 1, 2, 3])),
+    ),
+    max_size=12,
+)
+
+
+def batch_of(rows_, changes=None, schema=SCHEMA):
+    columns = zip(*rows_, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=False)]
+    if changes is None:
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    arrays.append(pa.array(changes, pa.string()))
+    return pa.RecordBatch.from_arrays(arrays, names=[*schema.names, CHANGE_TYPE])
+
+
+def keyed(schema=SCHEMA, keys=KEYS):
+    """Return a keyed stream of a schema, to which calls add operators."""
+    source = stream(NumberSequenceSource(0, 1))
+    return source.map(lambda batch: [], schema=schema).key_by(*keys)
+
+
+def operator_of(stream_):
+    """Return what makes the last operator of a stream, and what makes the one before the exchange."""
+    (edge,) = stream_._edges
+    (before,) = edge.node.inputs
+    return edge.node.make, before.node.make
+
+
+class View:
+    """The rows of an updating result, as a reader of its changes has them."""
+
+    def __init__(self):
+        self.rows = Counter()
+
+    def apply(self, changes):
+        for columns in changes:
+            change = columns.pop(CHANGE_TYPE)
+            row = tuple(sorted(columns.items()))
+            assert change in CHANGES
+            if change in ("insert", "update_after"):
+                self.rows[row] += 1
+            else:
+                assert self.rows[row] > 0, (change, row)
+                self.rows[row] -= 1
+        return +self.rows
+
+
+def views_of(rows_):
+    return Counter(tuple(sorted(row.items())) for row in rows_)
+
+
+def aggregated(members, aggregates):
+    result = {}
+    for item in aggregates:
+        at = None if item.column is None else SCHEMA.names.index(item.column)
+        values = members if at is None else [row[at] for row in members if row[at] is not None]
+        result[item.result] = {
+            "count": len,
+            "sum": lambda v: sum(v) if v else None,
+            "mean": lambda v: sum(v) / len(v) if v else None,
+            "min": lambda v: min(v, default=None),
+            "max": lambda v: max(v, default=None),
+            "first": lambda v: v[0] if v else None,
+            "last": lambda v: v[-1] if v else None,
+        }[item.kind](values)
+    return result
+
+
+class Rows:
+    """The rows that are there, in the order in which they came."""
+
+    def __init__(self, steps_, *, changing):
+        self.rows, self.changing = [], changing
+        self.steps = steps_
+
+    def batches(self):
+        """Yield each step as a batch, or as the step itself."""
+        for step in self.steps:
+            if isinstance(step, list):
+                self.rows += step
+                yield batch_of(step, ["insert"] * len(step) if self.changing else None)
+            elif step[0] == "take away":
+                gone = [self.rows.pop(at % len(self.rows)) for at in step[1] if self.rows]
+                if gone:
+                    kinds = ["delete", "update_before"]
+                    yield batch_of(gone, [kinds[at % 2] for at in range(len(gone))])
+            else:
+                yield step
+
+    def by_key(self):
+        groups = {}
+        for row in self.rows:
+            groups.setdefault(row[:2], []).append(row)
+        return groups
+
+
+def run(stream_, steps_, expected, *, changing):
+    """Run steps; whenever no row waits, compare the rows that the changes lead to with those expected of the input."""
+    final, first = operator_of(stream_)
+    sent, before, keys = [], None, KEYS
+    if stream_._edges[0].node.uid.startswith("aggregate"):
+        before, keys = first(), ["key_0", "key_1"]
+        before.open(task_context(lambda batch, _: sent.append(batch)))
+    tasks, view, model = OperatorTasks(final, keys), View(), Rows(steps_, changing=changing)
+    for step in chain(model.batches(), ["flush"]):
+        if isinstance(step, pa.RecordBatch):
+            (tasks if before is None else before).process(step)
+            continue
+        if before is not None:
+            before.flush()
+        while sent:
+            tasks.process(sent.pop(0))
+        if step == "flush":
+            tasks.flush()
+        else:
+            tasks.checkpoint(step[1])
+        emitted = tasks.take()
+        yield [dict(row) for row in emitted]
+        assert view.apply(emitted) == views_of(expected(model))
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    steps_=steps,
+    every=st.sampled_from(["0ms", "1 hour"]),
+    changing=st.booleans(),
+    worth=st.sampled_from([0, 2]),
+)
+def test_running_aggregates_are_those_of_all_rows(steps_, every, changing, worth):
+    aggregates = PLAIN if changing else AGGREGATES
+    schema = SCHEMA.append(pa.field(CHANGE_TYPE, pa.string())) if changing else SCHEMA
+    if not changing:
+        steps_ = [step for step in steps_ if step[0] != "take away"]
+
+    def expected(model):
+        for key, members in model.by_key().items():
+            yield dict(zip(KEYS, key, strict=True)) | aggregated(members, aggregates)
+
+    result = keyed(schema).aggregate(*aggregates, every=every)
+    with patch("headgate.stream.operators.aggregated._WORTH", worth):
+        for emitted in run(result, steps_, expected, changing=changing):
+            if every != "0ms":
+                keys = Counter((row["user"], row["shard"]) for row in emitted)
+                assert max(keys.values(), default=0) <= 2
+
+
+def test_rows_of_few_keys_are_combined_before_they_are_sent():
+    _, first = operator_of(keyed().aggregate(*AGGREGATES, every="1 hour", max_rows=100))
+    before, sent = first(), []
+    before.open(task_context(lambda batch, _: sent.append(batch.num_rows)))
+    few = batch_of([("a", 1, n, "x") for n in range(50)])
+    many = batch_of([(str(n), 1, n, "x") for n in range(100)])
+    for batch in [few, few, few, few, many, *[few] * 62, few, few]:
+        before.process(batch)
+    # After many keys the next 31 mini-batches pass as they are.
+    assert sent == [1, 1, 100, *[100] * 31, 1]
+
+
+def places(members, by, *, descending, latest=False):
+    """Return rows in the order of a top, nulls last."""
+    at = SCHEMA.names.index(by)
+    members = list(reversed(members)) if latest else list(members)
+    valid = [row for row in members if row[at] is not None]
+    nulls = [row for row in members if row[at] is None]
+    return [*sorted(valid, key=lambda row: row[at], reverse=descending), *nulls]
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    steps_=steps,
+    n=st.integers(1, 3),
+    by=st.sampled_from(["price", "note"]),
+    descending=st.booleans(),
+    rank=st.sampled_from([None, "place"]),
+    every=st.sampled_from(["0ms", "1 hour"]),
+)
+def test_the_first_rows_of_each_key_are_those_of_all_rows(steps_, n, by, descending, rank, every):
+    steps_ = [step for step in steps_ if step[0] != "take away"]
+
+    def expected(model):
+        for members in model.by_key().values():
+            for place, row in enumerate(places(members, by, descending=descending)[:n], 1):
+                yield dict(zip(SCHEMA.names, row, strict=True)) | ({rank: place} if rank else {})
+
+    result = keyed().top(n, by=by, descending=descending, rank=rank, every=every)
+    for emitted in run(result, steps_, expected, changing=False):
+        if rank is None and n > 1:
+            assert {row[CHANGE_TYPE] for row in emitted} <= {"insert", "delete"}
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(steps_=steps, by=st.sampled_from(["price", "note", None]), is_last=st.booleans())
+def test_the_first_or_last_row_of_each_key_is_that_of_all_rows(steps_, by, is_last):
+    steps_ = [step for step in steps_ if step[0] != "take away"]
+    by = by if is_last else by or "price"
+
+    def expected(model):
+        for members in model.by_key().values():
+            row = members[-1]
+            if by is not None:
+                row = places(members, by, descending=is_last, latest=is_last)[0]
+            yield dict(zip(SCHEMA.names, row, strict=True))
+
+    result = keyed().keep_last(by=by) if is_last else keyed().keep_first(by=by)
+    for _ in run(result, steps_, expected, changing=False):
+        pass
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    steps_=steps,
+    n=st.integers(1, 3),
+    by=st.sampled_from(["price", "note"]),
+    rank=st.sampled_from([None, "place"]),
+    every=st.sampled_from(["0ms", "1 hour"]),
+)
+def test_rows_that_are_taken_away_make_room_for_others(steps_, n, by, rank, every):
+    schema = SCHEMA.append(pa.field(CHANGE_TYPE, pa.string()))
+    final, _ = operator_of(keyed(schema).top(n, by=by, rank=rank, every=every))
+    tasks, view, model = OperatorTasks(final, KEYS), View(), Rows(steps_, changing=True)
+    for step in chain(model.batches(), ["flush"]):
+        if isinstance(step, pa.RecordBatch):
+            tasks.process(step)
+            continue
+        tasks.flush() if step == "flush" else tasks.checkpoint(step[1])
+        result = [dict(row) for row in view.apply(tasks.take()).elements()]
+        # Of rows with the same value any may be in the result.
+        groups = {}
+        for row in result:
+            groups.setdefault((row["user"], row["shard"]), []).append(row)
+        wanted = {
+            key: [row[SCHEMA.names.index(by)] for row in places(members, by, descending=True)[:n]]
+            for key, members in model.by_key().items()
+        }
+        if rank is not None:
+            groups = {key: sorted(of, key=lambda row: row[rank]) for key, of in groups.items()}
+            assert all(
+                [row[rank] for row in of] == list(range(1, 1 + len(of))) for of in groups.values()
+            )
+            assert {key: [row[by] for row in of] for key, of in groups.items()} == wanted
+        have = {key: Counter(row[by] for row in of) for key, of in groups.items()}
+        assert have == {key: Counter(values) for key, values in wanted.items()}
+        there = Counter(model.rows)
+        assert not Counter(tuple(row[name] for name in SCHEMA.names) for row in result) - there
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    steps_=st.lists(
+        st.one_of(
+            st.lists(st.tuples(users, st.integers(0, 40)), min_size=1, max_size=8),
+            st.integers(0, 10),
+            st.tuples(st.just("checkpoint"), st.sampled_from([None, 1, 2, 3])),
+        ),
+        max_size=12,
+    ),
+    within=st.sampled_from([1, 7, None]),
+    in_event_time=st.booleans(),
+)
+def test_a_row_is_dropped_if_its_key_had_one_shortly_before(steps_, within, in_event_time):
+    in_event_time &= within is not None
+    schema = pa.schema([("user", pa.string()), ("at", pa.int64())])
+    now, watermark, last = [0], -(1 << 62), {}
+    result = keyed(schema, ("user",)).deduplicate(
+        within=None if within is None else f"{within}ms", time="at" if in_event_time else None
+    )
+    tasks = OperatorTasks(operator_of(result)[0], ("user",), clock=lambda: now[0])
+    duplicates = 0
+    for step in steps_:
+        if isinstance(step, int):
+            now[0] += step
+            if in_event_time:
+                watermark = max(watermark, now[0])
+                tasks.advance_watermark(watermark)
+                forgotten = sum(int(task._first.column.present.sum()) for task in tasks.tasks)
+                assert forgotten == sum(at + within > watermark + 1 for at in last.values())
+        elif isinstance(step, tuple):
+            tasks.checkpoint(step[1])
+            duplicates = 0 if step[1] else duplicates
+        else:
+            new, late = [], []
+            for user, at in step:
+                time = at if in_event_time else now[0]
+                if in_event_time and time <= watermark:
+                    late.append((user, at))
+                elif user in last and (within is None or abs(time - last[user]) < within):
+                    duplicates += 1
+                else:
+                    last[user] = time
+                    new.append((user, at))
+            tasks.process(batch_of(step, schema=schema))
+            emitted = [[tuple(row.values()) for row in tasks.take(of)] for of in (None, "late")]
+            assert list(map(Counter, emitted)) == [Counter(new), Counter(late)]
+            assert sum(task.dropped[DUPLICATES] for task in tasks.tasks) == duplicates
+
+
+def test_an_update_without_the_row_before_has_the_key_and_is_refused_where_that_row_counts():
+    counts = keyed().aggregate(Aggregate("count"), every="0ms", update_before=False)
+    final, first = operator_of(counts)
+    sent, tasks = [], OperatorTasks(final, ["key_0", "key_1"])
+    before = first()
+    before.open(task_context(lambda batch, _: sent.append(batch)))
+    for _ in range(2):
+        before.process(batch_of([("a", 1, 2, "x"), ("b", 1, 2, "x")]))
+        tasks.process(sent.pop(0))
+    kinds = [(row["user"], row["count"], row[CHANGE_TYPE]) for row in tasks.take()]
+    assert sorted(kinds) == [
+        ("a", 1, "insert"),
+        ("a", 2, "update_after"),
+        ("b", 1, "insert"),
+        ("b", 2, "update_after"),
+    ]
+    for call in (
+        lambda: counts.key_by("count").aggregate(Aggregate("count", name="n")),
+        lambda: counts.key_by("user").top(1, by="count"),
+        lambda: counts.key_by("user").keep_last(by="count"),
+    ):
+        with pytest.raises(StreamError, match="without the rows before"):
+            call()
+
+
+def test_the_first_of_a_mini_batch_waits_no_longer_than_it_may():
+    now = [1000]
+    final, _ = operator_of(keyed().keep_last(every="20ms", max_rows=3))
+    tasks = OperatorTasks(final, KEYS, clock=lambda: now[0])
+    (task,) = tasks.tasks
+    assert task.next_processing_timer is None
+    tasks.process(batch_of([("a", 1, 2, "x")]))
+    now[0] = 1010
+    tasks.process(batch_of([("a", 1, 3, "x")]))
+    assert task.next_processing_timer == 1020
+    task.advance_processing_time(1019)
+    assert tasks.take() == []
+    task.advance_processing_time(1020)
+    assert [row["price"] for row in tasks.take()] == [3]
+    assert task.next_processing_timer is None
+    for price in range(3):
+        tasks.process(batch_of([("b", 1, price, "x")]))
+    assert [row["price"] for row in tasks.take()] == [2]
+    tasks.process(batch_of([("b", 1, 7, "x")]))
+    task.advance_watermark(0)
+    assert [row["price"] for row in tasks.take()] == [2, 7]
+
+
+CHANGING = SCHEMA.append(pa.field(CHANGE_TYPE, pa.string()))
+REFUSED = {
+    "no aggregate": (lambda s: s.aggregate(), OptionError, "is empty"),
+    "no Aggregate": (lambda s: s.aggregate("count"), OptionError, "is a str"),
+    "no column": (lambda s: s.aggregate(Aggregate("sum", "cost")), UnknownColumnError, "cost"),
+    "no sum": (lambda s: s.aggregate(Aggregate("sum", "note")), UnsupportedTypeError, "a sum of"),
+    "two names": (
+        lambda s: s.aggregate(Aggregate("count"), Aggregate("count", "note", "count")),
+        StreamError,
+        "have the name 'count'",
+    ),
+    "a key's name": (
+        lambda s: s.aggregate(Aggregate("count", name="user")),
+        StreamError,
+        "have the name 'user'",
+    ),
+    "every": (lambda s: s.aggregate(Aggregate("count"), every=20), OptionError, "without a unit"),
+    "max_rows": (lambda s: s.keep_last(max_rows=0), OptionError, "max_rows"),
+    "update_before": (lambda s: s.keep_last(update_before="no"), OptionError, "update_before"),
+    "n": (lambda s: s.top(0, by="price"), OptionError, "n=0"),
+    "by": (lambda s: s.top(1, by="cost"), UnknownColumnError, "cost"),
+    "by no text": (lambda s: s.keep_last(by=3), OptionError, "by=3"),
+    "by a key": (lambda s: s.top(1, by="user"), StreamError, "the same 'user'"),
+    "rank": (lambda s: s.top(1, by="price", rank="note"), StreamError, "have the name 'note'"),
+    "within": (lambda s: s.deduplicate(within=3), OptionError, "without a unit"),
+    "time without within": (lambda s: s.deduplicate(time="price"), OptionError, "within="),
+    "no times": (
+        lambda s: s.deduplicate(within="1s", time="note"),
+        UnsupportedTypeError,
+        "note|time",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_wrong_arguments_are_refused_at_the_call(name):
+    call, error, text = REFUSED[name]
+    with pytest.raises(error, match=text):
+        call(keyed())
+
+
+@pytest.mark.parametrize("kind", ["min", "max", "first", "last"])
+def test_an_aggregate_that_may_have_lost_its_row_is_refused_at_the_call(kind):
+    with pytest.raises(StreamError, match="taken away"):
+        keyed(CHANGING).aggregate(Aggregate(kind, "price"))
+
+
+def test_rows_that_change_are_refused_where_they_would_count_as_new():
+    with pytest.raises(StreamError, match="rows change"):
+        keyed(CHANGING).deduplicate()
+    with pytest.raises(StreamError, match="rows change"):
+        keyed(CHANGING).keep_last()
+    unsigned = pa.schema([("user", pa.string()), ("n", pa.uint64()), (CHANGE_TYPE, pa.string())])
+    with pytest.raises(UnsupportedTypeError, match="uint64"):
+        keyed(unsigned, ("user",)).aggregate(Aggregate("sum", "n"))
+
+
+ORDERED = {
+    "float64": (pa.float64(), [-math.inf, -2.5, 0.0, 1e-300, 3.0, math.inf, math.nan]),
+    "float32": (pa.float32(), [-math.inf, -2.5, 0.0, 3.0, math.inf, math.nan]),
+    "int8": (pa.int8(), [-128, -1, 0, 127]),
+    "int64": (pa.int64(), [-(1 << 63), -1, 0, (1 << 63) - 1]),
+    "uint64": (pa.uint64(), [0, 1, 1 << 63, (1 << 64) - 1]),
+    "bool": (pa.bool_(), [False, True]),
+    "timestamp": (pa.timestamp("us", "UTC"), [0, 1, 1 << 40]),
+    "string": (pa.string(), ["", "a", "ab", "b"]),
+    "binary": (pa.binary(), [b"", b"\x00", b"\xff"]),
+}
+
+
+@pytest.mark.parametrize("name", ORDERED)
+@pytest.mark.parametrize("descending", [False, True])
+def test_values_of_all_types_are_in_their_order_and_nulls_last(name, descending):
+    of, values = ORDERED[name]
+    shuffled = pa.array([values[0], None, *values[:0:-1]], of)
+    numbers, nulls = numbers_of(shuffled, descending=descending)
+    order, _ = places_of(nulls * 0, numbers, nulls)
+    expected = pa.array([*(values[::-1] if descending else values), None], of)
+    assert str(shuffled.take(pa.array(order)).to_pylist()) == str(expected.to_pylist())
