@@ -86,6 +86,8 @@ LEAVES = {
     },
     "headgate.stream.windows": {
         "headgate._arguments",
+        "headgate._kinds",
+        "headgate._native",
         "headgate._changes",
         "headgate._times",
         "headgate.errors",
@@ -151,6 +153,7 @@ LEAVES = {
         "headgate._kinds",
         "headgate._matches",
         "headgate._options",
+        "headgate.batches",
         "headgate.errors",
         "headgate.key_groups",
         "headgate.observe.record",
@@ -193,8 +196,8 @@ APART = {
 APPLICATIONS = ("headgate.demo", "headgate.__main__", "headgate.flink", "headgate.testing")
 #: Imports a library only if a user's function asks for its objects.
 ON_REQUEST = "headgate.functions.libraries"
-#: Computes with numpy, which every Python worker of mapInArrow has; nothing else of the package imports it.
-WITH_NUMPY = "headgate.stream"
+#: Compute with numpy, which every Python worker of mapInArrow has; nothing else of the package imports it.
+WITH_NUMPY = ("headgate.source.nexmark", "headgate.stream")
 #: Client of another system -> the only modules that import it.
 CLIENTS = {
     "confluent_kafka": ("headgate.sink.kafka", "headgate.source.kafka"),
@@ -208,7 +211,11 @@ CLIENTS = {
     "textual": ("headgate.observe.top.app",),
     "uvicorn": ("headgate.observe.live_page",),
     # Below Spark's layer: the type of a session, and the pickler, if it is installed.
-    "pyspark": ("headgate.stream.api.job", "headgate.stream.job.local"),
+    "pyspark": (
+        "headgate.stream.api.job",
+        "headgate.stream.api.state_tables",
+        "headgate.stream.job.local",
+    ),
 }
 
 #: The layer that may import pyspark, and the package under whose name Spark finds it.

@@ -162,7 +162,7 @@ def the_wheel_needs_pyarrow_only(root: Path) -> Findings:
             excused = (
                 is_below(module, *APPLICATIONS, ON_REQUEST)
                 or (top in spark and is_below(module, *SPARK))
-                or (top == "numpy" and is_below(module, WITH_NUMPY))
+                or (top == "numpy" and is_below(module, *WITH_NUMPY))
                 or is_below(module, *CLIENTS.get(top, ()))
             )
             if top in foreign and not excused:

@@ -264,6 +264,12 @@ CALLS = [
     ),
     new(NumberSequenceSource, good=lambda: {"start": 0, "end": 10}, use=read_all),
     new(
+        headgate.source.NexmarkSource,
+        good=lambda: {"kind": "bid", "events": 100},
+        use=read_all,
+        works={"rate": ("fraction",), "event_rate": ("fraction",)},
+    ),
+    new(
         headgate.source.RateSource,
         good=lambda: {"rows_per_second": 1000, "rows": 10},
         use=read_all,

@@ -21,6 +21,7 @@ from headgate.source.base import (
 from headgate.source.files import CsvOptions, FileCheckpoint, FileSource, FileSplit
 from headgate.source.hybrid import HybridSource, HybridSourceBuilder
 from headgate.source.local import LocalRead, read
+from headgate.source.nexmark import NexmarkSource
 from headgate.source.numbers import NumberSequenceSource, NumberSplit
 from headgate.source.planning import Planned, plan_splits, read_splits
 from headgate.source.rate import RateSource
@@ -49,6 +50,7 @@ __all__ = [
     "InputStatus",
     "JsonSerializer",
     "LocalRead",
+    "NexmarkSource",
     "NumberSequenceSource",
     "NumberSplit",
     "OperatingMode",

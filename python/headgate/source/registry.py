@@ -25,6 +25,7 @@ _SHIPPED: Final[dict[str, tuple[str, str, dict[str, str]]]] = {
     "iceberg": ("headgate.source.iceberg", "IcebergSource", {}),
     "json": ("headgate.source.files", "FileSource", {"format": "json"}),
     "kafka": ("headgate.source.kafka", "KafkaSource", {}),
+    "nexmark": ("headgate.source.nexmark", "NexmarkSource", {}),
     "numbers": ("headgate.source.numbers", "NumberSequenceSource", {}),
     "parquet": ("headgate.source.files", "FileSource", {"format": "parquet"}),
     "rate": ("headgate.source.rate", "RateSource", {}),

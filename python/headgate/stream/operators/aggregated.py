@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._changes import change_field, change_signs, is_changing
+from headgate.errors import StateError
 from headgate.stream.operators.mini_batches import MiniBatches, MiniBatchOperator
 from headgate.stream.operators.updates import update_rows
 from headgate.stream.state.descriptors import Reduce, ReducingStateDescriptor
@@ -227,4 +228,7 @@ def _descriptor(accumulator: Accumulator) -> ReducingStateDescriptor:
 
 def _merge(accumulator: Accumulator) -> Reduce:
     """Return how values on the way become one: a count adds up counts."""
-    return "sum" if accumulator.reduce == "count" else accumulator.reduce
+    reduce = accumulator.reduce
+    if reduce == "distinct" or reduce == "sketch":  # noqa: PLR1714 - narrows the type
+        raise StateError(f"{accumulator.name}: only windows have distinct counts")
+    return "sum" if reduce == "count" else reduce

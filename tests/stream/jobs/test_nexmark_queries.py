@@ -1,0 +1,111 @@
+"""Each query of Nexmark gives what DuckDB says: in threads, in processes, and after a failure in the middle."""
+
+import ast
+import inspect
+import statistics
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from benches.nexmark import oracle
+from benches.nexmark.events import KINDS, Nexmark, generated, of_files, written
+from benches.nexmark.queries import FOLDERS, QUERIES
+from tests.kit.stream_jobs import FailOnce
+
+from headgate.sink import FileSink
+from headgate.source import NexmarkSource
+from headgate.source import read as read_source
+
+EVENTS = 50_000
+#: A thousand events are a second, and midnight is in the middle.
+OPTIONS = {"event_rate": 1000, "start_time": 1_436_918_400_000 + 86_400_000 - 25_000}
+#: A query for each kind of operator and of source.
+IN_PROCESSES = ("q2", "q11", "q21")
+AFTER_A_FAILURE = ("q1", "q10", "q11")
+
+
+def all_events(events=EVENTS, **options):
+    tables = {}
+    for kind in KINDS:
+        source = NexmarkSource(kind, events, **(options or OPTIONS))
+        with read_source(source) as rows:
+            tables[kind] = pa.Table.from_batches(list(rows), source.schema)
+    return tables
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return all_events()
+
+
+def check(name, nexmark, folder, tables, **options):
+    """Run a query, and compare the files of its result."""
+    sink = FileSink(folder / "result", partition_by=FOLDERS.get(name, ()))
+    query = QUERIES[name](nexmark).sink(sink).start(parallelism=2, **options)
+    query.await_termination()
+    files = ds.dataset(folder / "result", partitioning=_folders(name) if name in FOLDERS else None)
+    assert oracle.check(name, files.to_table(), tables) > 0
+    return query
+
+
+def _folders(name):
+    schema = pa.schema([(column, pa.string()) for column in FOLDERS[name]])
+    return ds.partitioning(schema, flavor="hive")
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_gives_what_duckdb_says(name, tmp_path, tables):
+    check(name, generated(EVENTS, **OPTIONS), tmp_path, tables)
+
+
+@pytest.mark.parametrize("name", IN_PROCESSES)
+def test_a_query_gives_the_same_in_processes_and_of_files(name, tmp_path):
+    folder = written(tmp_path, EVENTS)
+    events = {kind: f"{folder}/ordered/{kind}/*.parquet" for kind in KINDS}
+    check(name, of_files(folder), tmp_path, events, workers=2)
+
+
+@pytest.mark.parametrize("name", AFTER_A_FAILURE)
+def test_a_query_gives_the_same_after_a_failure(name, tmp_path, tables):
+    nexmark = generated(EVENTS, rate=50_000, splits=2, **OPTIONS)
+    failing = Nexmark(
+        lambda kind, columns: nexmark._rows(kind, columns).map(
+            FailOnce(tmp_path / kind, 6000) if kind == "bid" else lambda batch: batch
+        )
+    )
+    options = {"checkpoint": str(tmp_path / "checkpoints"), "interval": "100ms"}
+    query = check(name, failing, tmp_path, tables, **options, restart_delay="0ms")
+    assert query.status.restarts == 1
+    assert any(checkpoint.status == "complete" for checkpoint in query.status.checkpoints)
+
+
+def test_files_for_other_engines_have_the_same_events(tmp_path):
+    folder = written(tmp_path, 3000)
+    for kind, table in all_events(3000, event_rate=10_000).items():
+        order = [(name, "ascending") for name in ("dateTime", "extra")]
+        for way in ("ordered", "halves"):
+            stored = ds.dataset(folder / way / kind).to_table()
+            assert stored.sort_by(order).equals(table.sort_by(order)), (kind, way)
+    assert written(tmp_path, 3000) == folder
+
+
+def test_a_wrong_answer_is_named(tables):
+    wrong = tables["bid"].select(["auction", "price"]).slice(0, 3)
+    with pytest.raises(oracle.WrongAnswerError, match=r"q2: \d+ rows are missing, \d are wrong"):
+        oracle.check("q2", wrong, tables)
+
+
+def test_queries_are_short():
+    lines = {name: code_lines(query) for name, query in QUERIES.items()}
+    assert max(lines.values()) <= 25, lines
+    assert statistics.median(lines.values()) <= 8, lines
+
+
+def code_lines(function):
+    """Return the number of lines of a function without its docstring and blank lines."""
+    source = inspect.getsource(function)
+    body = ast.parse(source).body[0]
+    docstring = body.body[0]
+    text = source.splitlines()
+    code = text[: docstring.lineno - 1] + text[docstring.end_lineno :]
+    return sum(1 for line in code if line.strip())
