@@ -12,14 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._changes import change_field, change_signs, is_changing
-from headgate.errors import StateError
 from headgate.stream.operators.mini_batches import MiniBatches, MiniBatchOperator
 from headgate.stream.operators.updates import update_rows
-from headgate.stream.state.descriptors import Reduce, ReducingStateDescriptor
 from headgate.stream.state.keys import numbered
-from headgate.stream.state.reducing import Reduction
-from headgate.stream.state.values import is_valid
-from headgate.stream.windows.aggregates import Accumulator, Aggregate, Aggregates
+from headgate.stream.windows.accumulators import combined, counted, declared
+from headgate.stream.windows.aggregates import Aggregate, Aggregates
 
 if TYPE_CHECKING:
     from headgate.stream.graph.operator import OperatorContext
@@ -66,7 +63,11 @@ class RunningAggregates:
             if self._is_changing and item.column is not None
         ]
         self._aggregates = Aggregates(schema, [*aggregates, _ROWS, *counts])
-        self.accumulators = self._aggregates.accumulators
+        #: A count adds up the counts of rows on the way.
+        self.accumulators = {
+            name: replace(item, reduce="sum") if item.reduce == "count" else item
+            for name, item in self._aggregates.accumulators.items()
+        }
         self.rows = next(iter(Aggregates(schema, [_ROWS]).accumulators))
         #: By accumulator of a sum, the one that counts its values: it is null again when the last of them is gone.
         self._counted: dict[str, str] = {}
@@ -116,17 +117,10 @@ class RunningAggregates:
         """
         at = pa.array(first)
         columns = [column.take(at) for column in rows.columns[: len(self.keys)]]
-        for item in self.accumulators.values():
-            values = rows[item.name]
-            of_values = groups
-            if values.null_count:
-                of_values, values = groups[is_valid(values)], values.drop_null()
-            present, reduced = Reduction(_merge(item), item.type, item.name).of_groups(
-                of_values, values
-            )
-            place = np.full(len(first), -1)
-            place[present] = np.arange(len(present))
-            columns.append(reduced.take(pa.array(place, mask=place < 0)))
+        columns += [
+            combined(item, groups, rows[name], len(first))
+            for name, item in self.accumulators.items()
+        ]
         return pa.RecordBatch.from_arrays(columns, schema=self.partial)
 
     def results(self, values: Mapping[str, pa.Array]) -> list[pa.Array]:
@@ -186,8 +180,7 @@ class RunningOperator(MiniBatchOperator):
         super().open(context)
         backend = self._restore(context, self._aggregates.key_schema)
         self._states = {
-            name: backend.get_state(_descriptor(item))
-            for name, item in self._aggregates.accumulators.items()
+            name: declared(backend, item) for name, item in self._aggregates.accumulators.items()
         }
         self._opened(context)
 
@@ -202,11 +195,12 @@ class RunningOperator(MiniBatchOperator):
             state.add(values)
         after = self._values()
         counts = [np.asarray(v[of.rows].fill_null(0).to_numpy()) for v in (before, after)]
+        names = backend.keys.columns
         empty = counts[1] == 0
         if empty.any():
+            backend.set_keys(backend.keys.filter(pa.array(empty)))
             for state in self._states.values():
-                state.clear(where=pa.array(empty))
-        names = backend.keys.columns
+                state.clear()
         emitted = update_rows(
             of.schema,
             [*names, *of.results(before)],
@@ -219,16 +213,4 @@ class RunningOperator(MiniBatchOperator):
             self._context.emit(emitted, None)
 
     def _values(self) -> dict[str, pa.Array]:
-        return {name: state.get() for name, state in self._states.items()}
-
-
-def _descriptor(accumulator: Accumulator) -> ReducingStateDescriptor:
-    return ReducingStateDescriptor(accumulator.name, _merge(accumulator), accumulator.type)
-
-
-def _merge(accumulator: Accumulator) -> Reduce:
-    """Return how values on the way become one: a count adds up counts."""
-    reduce = accumulator.reduce
-    if reduce == "distinct" or reduce == "sketch":  # noqa: PLR1714 - narrows the type
-        raise StateError(f"{accumulator.name}: only windows have distinct counts")
-    return "sum" if reduce == "count" else reduce
+        return {name: counted(state) for name, state in self._states.items()}

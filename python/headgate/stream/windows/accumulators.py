@@ -35,6 +35,15 @@ class PaneState(Protocol):
         """Remove the value of each distinct key."""
 
 
+def counted(state: PaneState) -> pa.Array:
+    """Return the value of each distinct key; of a set of distinct values a list as long, of nulls."""
+    if not isinstance(state, _Sets):
+        return state.get()
+    ends = np.cumsum(state.lengths())
+    offsets = pa.array(np.r_[0, ends], pa.int32())
+    return pa.ListArray.from_arrays(offsets, pa.nulls(int(offsets[-1].as_py())))
+
+
 def declared(backend: KeyedStateBackend, item: Accumulator) -> PaneState:
     """Declare the state of an accumulator."""
     if item.reduce == "distinct":
@@ -87,6 +96,9 @@ class _Sets:
         self._current.set(rows)
         self._state.put(values, np.ones(len(values), np.bool_))
         self._current.set(batch)
+
+    def lengths(self) -> Slots:
+        return self._state.lengths()
 
     def get(self) -> pa.Array:
         maps = self._state.items()
