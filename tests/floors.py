@@ -86,6 +86,8 @@ LEAVES = {
     },
     "headgate.stream.windows": {
         "headgate._arguments",
+        "headgate._kinds",
+        "headgate._native",
         "headgate._changes",
         "headgate._times",
         "headgate.errors",
@@ -151,6 +153,7 @@ LEAVES = {
         "headgate._kinds",
         "headgate._matches",
         "headgate._options",
+        "headgate.batches",
         "headgate.errors",
         "headgate.key_groups",
         "headgate.observe.record",
@@ -208,7 +211,11 @@ CLIENTS = {
     "textual": ("headgate.observe.top.app",),
     "uvicorn": ("headgate.observe.live_page",),
     # Below Spark's layer: the type of a session, and the pickler, if it is installed.
-    "pyspark": ("headgate.stream.api.job", "headgate.stream.job.local"),
+    "pyspark": (
+        "headgate.stream.api.job",
+        "headgate.stream.api.state_tables",
+        "headgate.stream.job.local",
+    ),
 }
 
 #: The layer that may import pyspark, and the package under whose name Spark finds it.

@@ -51,7 +51,12 @@ class SchemaCast:
         self._function = function
         self._option = option
         self._accepts = accepts or same_type
-        self._not_null = [i for i, field in enumerate(schema) if _forbids_nulls(field)]
+        #: Columns that may have no null, and True if that is so within their values too.
+        self._not_null = [
+            (i, bool(field.type.num_fields))
+            for i, field in enumerate(schema)
+            if _forbids_nulls(field)
+        ]
         self._last_schema: pa.Schema | None = None
         #: For each declared column, its index in the batch and True if it needs a cast. None if the
         #: batch has the declared columns already.
@@ -73,8 +78,13 @@ class SchemaCast:
             self._last_schema = actual
         if self._steps is not None:
             batch = self._cast(batch, self._steps)
-        for index in self._not_null:
-            if _has_forbidden_null(batch.column(index), self._schema.field(index)):
+        for index, is_nested in self._not_null:
+            column = batch.column(index)
+            if is_nested:
+                has_null = _has_forbidden_null(column, self._schema.field(index))
+            else:
+                has_null = column.null_count > 0
+            if has_null:
                 raise self._error(
                     actual,
                     f"null in column {self._schema.names[index]!r}, which is declared NOT NULL",

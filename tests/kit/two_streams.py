@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from headgate.key_groups import key_group_range
 from headgate.source import MIN_WATERMARK, NumberSequenceSource
 from headgate.stream import SnapshotFolder, key_groups_of, stream
 from headgate.stream.graph.operator import OperatorContext
@@ -189,8 +190,8 @@ class Tasks:
                 packer.process(batch)
         batch = pa.concat_batches(self.travelling)
         groups = key_groups_of(batch.select(list(self.keys)), GROUPS)
-        for task in self.tasks:
-            mine = np.isin(groups, list(task._context.key_groups))
+        for index, task in enumerate(self.tasks):
+            mine = np.isin(groups, list(key_group_range(index, len(self.tasks), GROUPS)))
             if mine.any():
                 task.process(batch.filter(pa.array(mine)))
 

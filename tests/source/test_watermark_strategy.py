@@ -125,6 +125,36 @@ def test_watermarks_are_emitted_every_200_ms():
     assert rig.watermark == 299
 
 
+def test_a_shorter_interval_counts_while_there_are_records_only():
+    rig = Rig(WatermarkStrategy.for_monotonous_timestamps(), ["a"], watermark_interval=0.02)
+    assert rig.operator.timeout() == pytest.approx(0.2), "an idle reader wakes up as before"
+    rig.clock.pass_by(0.5)
+    rig.drain()
+    for time in (100, 200):
+        rig.run(emit(time, split="a"))
+        assert rig.operator.timeout() == pytest.approx(0.02)
+        rig.clock.pass_by(0.02)
+        rig.drain()
+        assert rig.watermark == time - 1
+        assert rig.operator.timeout() == pytest.approx(0.2), "and again once there is nothing"
+
+
+def test_a_record_after_a_pause_has_its_watermark_at_once():
+    rig = Rig(WatermarkStrategy.for_monotonous_timestamps(), ["a"], watermark_interval=0.02)
+    rig.clock.pass_by(0.1)
+    rig.run(emit(300, split="a"))
+    assert rig.watermark == 299
+
+
+def test_an_interval_above_the_default_is_kept():
+    rig = Rig(WatermarkStrategy.for_monotonous_timestamps(), ["a"], watermark_interval=1.0)
+    rig.run(emit(100, split="a"))
+    rig.pass_by(0.9)
+    assert rig.watermark == MIN_WATERMARK
+    rig.pass_by(0.2)
+    assert rig.watermark == 99
+
+
 def test_punctuated_watermarks_come_with_their_record():
     rig = Rig(WatermarkStrategy.for_punctuated(first_of), ["a"])
     assert rig.run(emit((5,), split="a", at=7)) == [(5,)]

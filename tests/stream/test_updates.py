@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from itertools import chain
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -150,25 +151,30 @@ def run(stream_, steps_, expected, *, changing):
         before.open(task_context(lambda batch, _: sent.append(batch)))
     tasks, view, model = OperatorTasks(final, keys), View(), Rows(steps_, changing=changing)
     for step in chain(model.batches(), ["flush"]):
+        if isinstance(step, pa.RecordBatch):
+            (tasks if before is None else before).process(step)
+            continue
+        if before is not None:
+            before.flush()
+        while sent:
+            tasks.process(sent.pop(0))
         if step == "flush":
             tasks.flush()
-        elif isinstance(step, tuple):
-            tasks.checkpoint(step[1])
         else:
-            batches = [step]
-            if before is not None:
-                before.process(step)
-                batches = [sent.pop(0)]
-            tasks.process(*batches)
-            continue
+            tasks.checkpoint(step[1])
         emitted = tasks.take()
         yield [dict(row) for row in emitted]
         assert view.apply(emitted) == views_of(expected(model))
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(steps_=steps, every=st.sampled_from(["0ms", "1 hour"]), changing=st.booleans())
-def test_running_aggregates_are_those_of_all_rows(steps_, every, changing):
+@given(
+    steps_=steps,
+    every=st.sampled_from(["0ms", "1 hour"]),
+    changing=st.booleans(),
+    worth=st.sampled_from([0, 2]),
+)
+def test_running_aggregates_are_those_of_all_rows(steps_, every, changing, worth):
     aggregates = PLAIN if changing else AGGREGATES
     schema = SCHEMA.append(pa.field(CHANGE_TYPE, pa.string())) if changing else SCHEMA
     if not changing:
@@ -179,10 +185,23 @@ def test_running_aggregates_are_those_of_all_rows(steps_, every, changing):
             yield dict(zip(KEYS, key, strict=True)) | aggregated(members, aggregates)
 
     result = keyed(schema).aggregate(*aggregates, every=every)
-    for emitted in run(result, steps_, expected, changing=changing):
-        if every != "0ms":
-            keys = Counter((row["user"], row["shard"]) for row in emitted)
-            assert max(keys.values(), default=0) <= 2
+    with patch("headgate.stream.operators.aggregated._WORTH", worth):
+        for emitted in run(result, steps_, expected, changing=changing):
+            if every != "0ms":
+                keys = Counter((row["user"], row["shard"]) for row in emitted)
+                assert max(keys.values(), default=0) <= 2
+
+
+def test_rows_of_few_keys_are_combined_before_they_are_sent():
+    _, first = operator_of(keyed().aggregate(*AGGREGATES, every="1 hour", max_rows=100))
+    before, sent = first(), []
+    before.open(task_context(lambda batch, _: sent.append(batch.num_rows)))
+    few = batch_of([("a", 1, n, "x") for n in range(50)])
+    many = batch_of([(str(n), 1, n, "x") for n in range(100)])
+    for batch in [few, few, few, few, many, *[few] * 62, few, few]:
+        before.process(batch)
+    # After many keys the next 31 mini-batches pass as they are.
+    assert sent == [1, 1, 100, *[100] * 31, 1]
 
 
 def places(members, by, *, descending, latest=False):

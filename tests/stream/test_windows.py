@@ -184,7 +184,8 @@ def test_windows_are_those_of_a_model_of_single_rows(name, lateness, steps):
 def test_windows_that_are_added_and_closed_in_parts(name, steps, pairs):
     with (
         patch("headgate.stream.windows.fixed._PAIRS", pairs),
-        patch("headgate.stream.windows.closing.MOST_WINDOWS", pairs),
+        patch("headgate.stream.windows.fixed.MOST_WINDOWS", pairs),
+        patch("headgate.stream.windows.sessions.MOST_WINDOWS", pairs),
     ):
         check_model(name, 4, steps)
 

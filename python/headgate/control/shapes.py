@@ -31,6 +31,11 @@ def amount(value: Any) -> bool:
     return is_number and 0 <= value < _INT64
 
 
+def number(value: Any) -> bool:
+    """Return True for a finite number."""
+    return amount(abs(value)) if isinstance(value, int | float) else False
+
+
 def port(value: Any) -> bool:
     """Return True for the number of a port."""
     return whole(value, 1, 1 << 16)
@@ -67,6 +72,11 @@ def encoded(value: Any) -> bool:
 def maybe(shape: Shape) -> Shape:
     """Return the shape of null, or a value of a shape."""
     return lambda value: value is None or shape(value)
+
+
+def one_of(*shapes: Shape) -> Shape:
+    """Return the shape of a value of one of several shapes."""
+    return lambda value: any(shape(value) for shape in shapes)
 
 
 def many(shape: Shape) -> Shape:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from headgate.observe.state import STAGE_TIMES, is_running, is_stream
@@ -42,6 +43,7 @@ class Metric:
 _RUN: Final = ("exchange", "run")
 _STAGE: Final = (*_RUN, "stage")
 _OPERATOR: Final = ("job", "operator")
+_METRIC: Final = (*_OPERATOR, "metric")
 #: Metric of a run -> its attribute.
 _OF_RUN: Final = {
     "headgate_run_duration_seconds": "seconds",
@@ -58,6 +60,7 @@ _OF_RUN: Final = {
 _DROPPED: Final = {
     "numLateRecordsDropped": "headgate_num_late_records_dropped_total",
     "numExpiredValues": "headgate_num_expired_values_total",
+    "numUnknownDeletes": "headgate_num_unknown_deletes_total",
     "numUnreadRecords": "headgate_num_unread_records_total",
     "numDuplicatesDropped": "headgate_num_duplicates_dropped_total",
 }
@@ -103,8 +106,18 @@ METRICS: Final = (
         _OPERATOR,
         "values of state that were dropped after their time to live",
     ),
+    Metric(
+        "headgate_num_unknown_deletes_total",
+        _OPERATOR,
+        "rows that changes took away and that a join did not have",
+    ),
     Metric("headgate_num_unread_records_total", _OPERATOR, "rows of outputs that nothing reads"),
     Metric("headgate_num_duplicates_dropped_total", _OPERATOR, "rows that deduplicate() dropped"),
+    Metric("headgate_user_counter_total", _METRIC, "a counter of a function, over all tasks"),
+    Metric("headgate_user_gauge", (*_METRIC, "task"), "a gauge of a function in a task"),
+    Metric("headgate_user_histogram_bucket_total", (*_METRIC, "le"), "numbers up to a limit"),
+    Metric("headgate_user_histogram_count_total", _METRIC, "numbers that a histogram has counted"),
+    Metric("headgate_user_histogram_sum", _METRIC, "sum of these numbers"),
     Metric("headgate_page_clients", (), "pages that get events now"),
     Metric("headgate_page_dropped_clients_total", (), "pages that were too slow"),
 )
@@ -165,9 +178,27 @@ def _add_job(series: Samples, run: State) -> None:
         for counter, number in counters.items():
             if (metric := _DROPPED.get(counter)) is not None:
                 series[metric].append(((*name, operator), number))
+    for operator, metrics in run["metrics"].items():
+        for metric_name, figures in metrics.items():
+            _add_metric(series, (*name, operator, metric_name), figures)
     for last in [checkpoint for checkpoint in checkpoints if checkpoint["status"] == "complete"][
         -1:
     ]:
         series["headgate_last_completed_checkpoint_id"].append((name, last["checkpoint"]))
         series["headgate_last_checkpoint_duration_ms"].append((name, last["duration"] or 0))
         series["headgate_last_checkpoint_size_bytes"].append((name, last["bytes"]))
+
+
+def _add_metric(series: Samples, labels: tuple[str, ...], figures: State) -> None:
+    """Add a metric of a function; the buckets of a histogram are cumulative, as in Prometheus."""
+    if figures["kind"] == "counter":
+        series["headgate_user_counter_total"].append((labels, figures["value"]))
+    elif figures["kind"] == "gauge":
+        for task, value in figures["values"].items():
+            series["headgate_user_gauge"].append(((*labels, task), value))
+    else:
+        limits = [*map(str, figures["bounds"]), "+Inf"]
+        for limit, number in zip(limits, accumulate(figures["counts"]), strict=True):
+            series["headgate_user_histogram_bucket_total"].append(((*labels, limit), number))
+        series["headgate_user_histogram_count_total"].append((labels, figures["count"]))
+        series["headgate_user_histogram_sum"].append((labels, figures["sum"]))

@@ -261,6 +261,8 @@ class Run:
         workers: the workers of a streaming job that are connected.
         largest_group: the largest group that ``reduce`` of ``per_key`` or ``per_groups`` got; None if there was none.
         dropped: rows and values that a streaming job dropped since the start of the attempt: operator -> counter -> number.
+        metrics: of the functions of a streaming job since the start of the attempt: operator -> name -> ``kind`` and figures,
+            as :class:`headgate.stream.Metrics` says.
         notices: sentences about what the user should know, such as late rows, or partitions that were joined.
         options: name -> ``value`` as text or None, and ``source``: ``"argument"``, ``"conf"``,
             ``"environment"`` or ``"default"``.
@@ -302,6 +304,7 @@ class Run:
     workers: tuple[Worker, ...] = ()
     largest_group: GroupSize | None = None
     dropped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    metrics: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict, repr=False)
     notices: tuple[str, ...] = ()
     options: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict, repr=False)
     versions: Mapping[str, str] = field(default_factory=dict, repr=False)

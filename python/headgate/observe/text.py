@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MAX_TASKS: Final = 64
 #: Most attempts that failed in a few lines.
 _MAX_FAILURES: Final = 3
+#: Metrics of a function that a line has at most.
+_METRICS: Final = 16
 #: Minimum busy share of the busiest task, for the stage's line to name it.
 _WORTH_SAYING: Final = 0.1
 #: Flink's colours. Each stands beside its word, for readers who cannot tell colours apart.
@@ -94,6 +96,24 @@ def verdict_lines(run: State) -> list[str]:
     return [f"slowest: {verdict['text']}", f"may help: {verdict['advice']}"] if verdict else []
 
 
+def metric_lines(run: State) -> list[str]:
+    """Return a line for each operator whose function has metrics, with the first of them."""
+    return [
+        f"{operator}: " + ", ".join(_metric(*metric) for metric in list(metrics.items())[:_METRICS])
+        for operator, metrics in run["metrics"].items()
+    ]
+
+
+def _metric(name: str, figures: State) -> str:
+    if figures["kind"] == "counter":
+        return f"{name} {figures['value']:,}"
+    if figures["kind"] == "gauge":
+        values = figures["values"].values()
+        return f"{name} {min(values):g}" + (f" to {max(values):g}" if len(values) > 1 else "")
+    mean = f", mean {figures['sum'] / figures['count']:g}" if figures["count"] else ""
+    return f"{name} {figures['count']:,}{mean}"
+
+
 def _head(run: State) -> str:
     failure = f" [{run['error']}] {run['error_summary']}" if run["error"] else ""
     return f"headgate {title(run)}: {run['state']}{failure} after {run['seconds']:.1f} s"
@@ -122,7 +142,7 @@ def _numbers(run: State) -> list[str]:
     if run["peak_resident_bytes"]:
         parts.append(f"process peak {size(run['peak_resident_bytes'])}")
     causes = map(cause, run["failures"][:_MAX_FAILURES])
-    return ["  ".join(parts), *more, *causes, *run["notices"]]
+    return ["  ".join(parts), *more, *causes, *run["notices"], *metric_lines(run)]
 
 
 def _last_checkpoint(run: State) -> list[str]:

@@ -17,6 +17,7 @@ from headgate.observe.state import (
     title,
     wall_ms,
 )
+from headgate.observe.text import metric_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +84,7 @@ def _drawn(run: State) -> dict[str, Any]:
         "key": key_of(run),
         "title": title(run),
         "is_running": is_running(run),
-        "causes": [*map(cause, run["failures"]), *run["notices"]],
+        "causes": [*map(cause, run["failures"]), *run["notices"], *metric_lines(run)],
         "boxes": list(boxes.values()),
         "links": [_link(boxes[up], box) for box in boxes.values() for up in box["inputs"]],
         "tasks": [_task(task, run) for task in tasks[:MAX_TASKS]],

@@ -46,10 +46,12 @@ class BatchSource(Source[pa.RecordBatch, SplitT, Unassigned]):
         split_type: the dataclass of the splits.
         assigns_at_start: True if a split belongs to the reader ``split.number`` modulo the readers, which gets it when
             it registers; False if readers request splits.
+        never_waits: True if the next batch of a split is there at once, so that small ones are handed over together.
     """
 
     split_type: ClassVar[type[Any]]
     assigns_at_start: ClassVar[bool] = False
+    never_waits: ClassVar[bool] = False
 
     @abstractmethod
     def first_splits(self, readers: int) -> Sequence[SplitT]:
@@ -94,6 +96,7 @@ class BatchSource(Source[pa.RecordBatch, SplitT, Unassigned]):
                 lambda split: self.open_split(split, readers),
                 pace_of,
                 reads_in_order=not self.assigns_at_start,
+                never_waits=self.never_waits,
             )
 
         return BatchSourceReader(split_reader, context)

@@ -165,6 +165,8 @@ class NumberSequenceSource(BatchSource[NumberSplit]):
         pace = Pace(self._rate / readers)
         return lambda _: pace
 
+    never_waits = True
+
     def open_split(self, split: NumberSplit, readers: int) -> Iterator[Positioned]:
         """Yield the numbers of a split."""
         rows, schema = self._rows_per_batch(readers), self.schema

@@ -10,7 +10,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate.errors import HeadgateError, SourceError
 from headgate.source.api import (
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SplitT = TypeVar("SplitT", bound=SourceSplit)
+#: Rows of small batches that are handed over together, and the seconds that this may take: each handover wakes a thread.
+_ROWS: Final = 4096
+_SECONDS: Final = 0.001
 
 #: A batch, the split's position after it, and the latest timestamp of its rows in ms since 1970, if the source has any.
 #: A batch without rows only advances the position.
@@ -74,6 +77,7 @@ class SequentialSplitReader(SplitReader[Positioned, SplitT]):
         open_split: yields the batches of a split from its position on; None to let wake-ups and changes in.
         pace_of: returns the pace of a split, which it may share with others; None for no limit.
         reads_in_order: False if splits have paces of their own.
+        never_waits: True if the next batch of a split is there at once.
     """
 
     def __init__(
@@ -82,8 +86,12 @@ class SequentialSplitReader(SplitReader[Positioned, SplitT]):
         pace_of: Callable[[SplitT], Pace] | None = None,
         *,
         reads_in_order: bool = True,
+        never_waits: bool = False,
     ) -> None:
         self.reads_in_order = reads_in_order
+        self._never_waits = never_waits
+        #: Raised behind the batches that were read before it.
+        self._error: Exception | None = None
         self._open_split = open_split
         self._pace_of = pace_of
         self._splits: dict[str, SplitT] = {}
@@ -94,10 +102,12 @@ class SequentialSplitReader(SplitReader[Positioned, SplitT]):
         self._woken = False
 
     def fetch(self) -> RecordsWithSplitIds[Positioned]:
-        """Return the next batch, or nothing after a wake-up."""
+        """Return the next batch, or several small ones that are there; nothing after a wake-up."""
         split_id = self._wait_for_work()
         if split_id is None:
             return RecordsBySplits({})
+        if self._error is not None:
+            raise self._error
         batches = self._open.get(split_id)
         if batches is None:
             batches = self._open[split_id] = self._open_split(self._splits[split_id])
@@ -110,7 +120,29 @@ class SequentialSplitReader(SplitReader[Positioned, SplitT]):
             return RecordsBySplits({})
         if split_id in self._paces:
             self._paces[split_id].took(positioned[0].num_rows)
+        elif self._never_waits and positioned[0].num_rows < _ROWS:
+            return self._several(split_id, positioned, batches)
         return RecordsBySplits({split_id: [positioned]})
+
+    def _several(
+        self, split_id: str, first: Positioned, batches: Iterator[Positioned | None]
+    ) -> RecordsWithSplitIds[Positioned]:
+        """Return a batch with those behind it, as far as they are small and come at once."""
+        several, rows, until = [first], first[0].num_rows, time.perf_counter() + _SECONDS
+        while rows < _ROWS and not self._woken and time.perf_counter() < until:
+            try:
+                positioned = next(batches)
+            except StopIteration:
+                self._forget(split_id)
+                return RecordsBySplits({split_id: several}, [split_id])
+            except Exception as error:  # noqa: BLE001 - raised by the next call
+                self._error = error
+                break
+            if positioned is None:
+                break
+            several.append(positioned)
+            rows += positioned[0].num_rows
+        return RecordsBySplits({split_id: several})
 
     def handle_splits_changes(self, change: SplitsChange[SplitT]) -> None:
         """Add or remove splits."""

@@ -16,15 +16,29 @@ if find_spec("numpy") is None:
     )
 
 from headgate.observe.record import CheckpointStats, Failure, Run, Stage, Task, Verdict, Worker
-from headgate.stream.api.datastream import DataStream, stream
+from headgate.stream.api.datastream import (
+    BroadcastConnectedStream,
+    BroadcastStream,
+    ConnectedStreams,
+    DataStream,
+    KeyedStream,
+    stream,
+)
 from headgate.stream.api.job import StreamingJob
-from headgate.stream.api.keyed_stream import ConnectedStreams, KeyedStream
+from headgate.stream.api.state_tables import read_state, write_state
 from headgate.stream.graph.context import KeyedContext, RuntimeContext
-from headgate.stream.graph.functions import CoProcessFunction, ProcessFunction
+from headgate.stream.graph.functions import (
+    BroadcastProcessFunction,
+    CoProcessFunction,
+    ProcessFunction,
+)
+from headgate.stream.graph.metrics import Counter, Gauge, Histogram, Metrics
 from headgate.stream.job.query import StreamingQuery
 from headgate.stream.job.status import JobState
 from headgate.stream.state.backend import KeyedStateBackend
+from headgate.stream.state.broadcast import BroadcastState
 from headgate.stream.state.descriptors import (
+    BroadcastStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
@@ -52,11 +66,19 @@ from headgate.stream.windows.sessions import SessionWindowOperator
 
 __all__ = [
     "Aggregate",
+    "BroadcastConnectedStream",
+    "BroadcastProcessFunction",
+    "BroadcastState",
+    "BroadcastStateDescriptor",
+    "BroadcastStream",
     "CheckpointStats",
     "CoProcessFunction",
     "ConnectedStreams",
+    "Counter",
     "DataStream",
     "Failure",
+    "Gauge",
+    "Histogram",
     "JobState",
     "KeyedContext",
     "KeyedStateBackend",
@@ -65,6 +87,7 @@ __all__ = [
     "ListStateDescriptor",
     "MapState",
     "MapStateDescriptor",
+    "Metrics",
     "ProcessFunction",
     "ReducingState",
     "ReducingStateDescriptor",
@@ -91,5 +114,7 @@ __all__ = [
     "Worker",
     "key_groups_of",
     "read_savepoint",
+    "read_state",
     "stream",
+    "write_state",
 ]

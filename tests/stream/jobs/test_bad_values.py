@@ -12,6 +12,9 @@ from headgate.sink import FunctionSink
 from headgate.source import NumberSequenceSource, WatermarkStrategy
 from headgate.stream import (
     Aggregate,
+    BroadcastConnectedStream,
+    BroadcastProcessFunction,
+    BroadcastStateDescriptor,
     ConnectedStreams,
     CoProcessFunction,
     DataStream,
@@ -44,6 +47,14 @@ class KeepBoth(CoProcessFunction):
 
     def process_second(self, batch, context):
         return batch
+
+
+class KeepAll(BroadcastProcessFunction):
+    def process(self, batch, context):
+        return batch
+
+    def process_broadcast(self, batch, context):
+        return []
 
 
 def source():
@@ -139,6 +150,25 @@ CALLS = [
         },
         run,
     ),
+    Call("KeyedStream.join", bound(keyed, "join"), lambda: {"other": keyed()}, run),
+    Call(
+        "DataStream.lookup",
+        bound(rows, "lookup"),
+        lambda: {"table": pa.table({"id": [1], "name": ["a"]}), "on": "id"},
+        run,
+    ),
+    Call("DataStream.connect", bound(rows, "connect"), lambda: {"other": rows().broadcast()}),
+    Call(
+        "BroadcastConnectedStream.process",
+        bound(lambda: rows().connect(rows().broadcast()), "process"),
+        lambda: {"function": KeepAll, "schema": SCHEMA},
+        run,
+    ),
+    Call(
+        "BroadcastStateDescriptor",
+        BroadcastStateDescriptor,
+        lambda: {"name": "v", "key_type": pa.int64(), "type": pa.int64()},
+    ),
     Call("KeyedStream.connect", bound(keyed, "connect"), lambda: {"other": keyed()}),
     Call(
         "ConnectedStreams.process",
@@ -180,11 +210,21 @@ REFUSED = {"DataStream.side_output", "StreamingQuery.savepoint"}
 #: Names without a call here, each with the reason.
 OTHERS = {
     **dict.fromkeys(
-        ["ProcessFunction", "CoProcessFunction", "RuntimeContext", "KeyedContext"],
+        [
+            "ProcessFunction",
+            "CoProcessFunction",
+            "BroadcastProcessFunction",
+            "RuntimeContext",
+            "KeyedContext",
+        ],
         "a user's own classes, and what they get",
     ),
     **dict.fromkeys(
-        ["DataStream", "KeyedStream", "ConnectedStreams", "StreamingJob", "StreamingQuery"],
+        ["DataStream", "KeyedStream", "BroadcastStream", "ConnectedStreams"],
+        "made by other calls",
+    ),
+    **dict.fromkeys(
+        ["BroadcastConnectedStream", "StreamingJob", "StreamingQuery"],
         "made by other calls",
     ),
     **dict.fromkeys(
@@ -204,6 +244,7 @@ OTHERS = {
     ),
     **dict.fromkeys(
         [
+            "BroadcastState",
             "KeyedStateBackend",
             "ListState",
             "MapState",
@@ -233,7 +274,13 @@ def test_a_wrong_value_works_or_is_refused_in_words(call, tmp_path, monkeypatch)
 
 def test_no_public_call_is_forgotten():
     public = {name: getattr(headgate.stream, name) for name in headgate.stream.__all__}
-    for cls in (DataStream, ConnectedStreams, StreamingJob, StreamingQuery):
+    for cls in (
+        DataStream,
+        ConnectedStreams,
+        BroadcastConnectedStream,
+        StreamingJob,
+        StreamingQuery,
+    ):
         public |= methods_of(cls)
     own = set(methods_of(KeyedStream)) - {
         name.replace("DataStream", "KeyedStream") for name in methods_of(DataStream)

@@ -2,9 +2,11 @@
 
 import struct
 import threading
+import time
 from datetime import timedelta
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from tests.kit import stream_jobs
 from tests.kit.waiting import wait_until
@@ -31,6 +33,32 @@ from headgate.stream.runtime.inputs import GateInput, SourceInput
 from headgate.stream.runtime.outputs import IDLE, WATERMARK
 
 SCHEMA = pa.schema([("id", pa.int64())])
+
+
+def test_windows_close_by_the_interval_of_watermarks():
+    """While the job runs with a short one; with one longer than the job only at the end of the rows."""
+
+    def seconds_of_results(interval):
+        results = []
+        times = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner("time")
+        source = RateSource(1000, rows=1000, start_time=stream_jobs.START)
+        rows = stream(source, watermarks=times).map(
+            lambda batch: batch.append_column("key", pc.bit_wise_and(batch["id"], 3))
+        )
+        (
+            rows.key_by("key")
+            .window(
+                TumblingWindow(timedelta(milliseconds=100)),
+                time="time",
+                aggregates=[Aggregate("count")],
+            )
+            .sink(FunctionSink(lambda batch: results.append((time.monotonic(), batch))))
+        ).run(watermark_interval=interval, parallelism=2)
+        assert sum(pc.sum(batch["count"]).as_py() for _, batch in results) == 1000
+        return results[-1][0] - results[0][0]
+
+    assert seconds_of_results("5ms") > 0.5
+    assert seconds_of_results("1m") < 0.3
 
 
 class Heard:

@@ -122,7 +122,6 @@ def turned(batch):
     ("options", "error"),
     [
         ({"how": "outer"}, OptionError),
-        ({"how": "left"}, OptionError),
         ({"time": "at"}, OptionError),
         ({"ttl": 5}, OptionError),
         ({"ttl": "1h", "within": "1h", "time": ("at", "time")}, OptionError),

@@ -163,6 +163,7 @@ LIKELY = {
     "ids": st.lists(text, max_size=2),
     "ms": number,
     "peak_resident_bytes": number,
+    "lock_wait_us": number,
     "memory_group": st.none()
     | st.fixed_dictionaries(
         {

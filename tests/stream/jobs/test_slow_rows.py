@@ -70,6 +70,25 @@ def test_functions_get_batches_within_their_limits(call):
     assert max(sizes) == 7
 
 
+@pytest.mark.parametrize("seconds", [0, 0.001], ids=["quick", "slow"])
+def test_small_batches_of_a_source_are_joined_for_quick_functions_only(seconds):
+    sizes = []
+
+    def note(batch):
+        sizes.append(batch.num_rows)
+        time.sleep(seconds * batch.num_rows)
+        return batch
+
+    rows = stream(NumberSequenceSource(0, 300 if seconds else 30_000, splits=1, batch_size=10))
+    rows.map(note, schema=rows.schema).sink(FunctionSink(len)).run()
+    assert sum(sizes) == (300 if seconds else 30_000)
+    if seconds:
+        assert set(sizes) == {10}
+    else:
+        assert len(sizes) < 1500
+        assert max(sizes) < 4096 + 10
+
+
 class SlowCount(stream_jobs.Count):
     """Counts, slowly until it is to fail, once: when a checkpoint has rows of a batch of which some were counted."""
 

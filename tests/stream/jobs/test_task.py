@@ -61,7 +61,7 @@ class Operators:
     def flush(self):
         self._log.append("flush")
 
-    def snapshot(self, checkpoint, *, savepoint):
+    def snapshot(self, checkpoint, *, savepoint, has_state=True):
         self._log.append(("freeze", checkpoint))
         return {}
 

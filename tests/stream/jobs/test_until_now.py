@@ -18,7 +18,7 @@ from headgate.sink import FileSink, FunctionSink
 from headgate.source import FileSource, NumberSequenceSource, RateSource, WatermarkStrategy
 from headgate.source.files.enumerator import FileEnumerator, FileWork
 from headgate.source.files.split import FileCheckpoint
-from headgate.stream import Aggregate, JobState, TumblingWindow, stream
+from headgate.stream import Aggregate, JobState, TumblingWindow, read_savepoint, stream
 
 MINUTE = 60_000
 FORMS = {
@@ -124,10 +124,41 @@ def test_a_finished_job_says_so(tmp_path, clicks, caplog):
     assert 'until="now"' in notice
     assert [one.levelname for one in caplog.records if notice in one.message] == ["INFO"]
     assert len(stream_jobs.rows_of(tmp_path / "out")) == 200
+
+
+def test_the_last_checkpoint_of_a_finished_job_has_no_keyed_state(tmp_path, clicks):
+    clicks.come(1)
+    checkpoint = str(tmp_path / "checkpoints")
+    query = counts(tmp_path).start(checkpoint=checkpoint, interval="1ms", parallelism=2)
+    assert query.await_termination(60)
+    assert query.status.checkpoints[-1].bytes == 0
+    assert not list((tmp_path / "checkpoints").rglob("*.arrow")), "and replaces those before it"
+    clicks.come(1)
+    with pytest.raises(CheckpointError, match="has no state of counts"):
+        counts(tmp_path).start(checkpoint=checkpoint, until="now")
+    counts(tmp_path).run(checkpoint=checkpoint, until="now", allow_dropped_state=True)
+    rows = stream_jobs.rows_of(tmp_path / "out")
+    assert len(rows) == 400, "the first run has remembered its file"
+    assert max(rows["count"].to_pylist()) < 200, "and the second begins without its counts"
+    clicks.come(1)
     counts(tmp_path).run(checkpoint=checkpoint, until="now")
-    assert len(stream_jobs.rows_of(tmp_path / "out")) == 400, (
-        "the first run has remembered its file"
+    assert len(stream_jobs.rows_of(tmp_path / "out")) == 600, "this one has all state"
+
+
+def test_a_savepoint_at_the_end_keeps_the_state(tmp_path):
+    savepoint = str(tmp_path / "savepoint")
+    job = (
+        stream_jobs.numbers(4000, rate=4000)
+        .key_by("key")
+        .process(stream_jobs.Count, schema=stream_jobs.COUNTED, name="counts")
+        .sink(FileSink(str(tmp_path / "out")))
     )
+    query = job.start(checkpoint=str(tmp_path / "checkpoints"))
+    wait_until(lambda: query.status.rows)
+    query.stop(savepoint=savepoint, drain=True)
+    assert query.state is JobState.FINISHED
+    counted = sum(read_savepoint(savepoint)["count"]["value"].to_pylist())
+    assert counted == len(stream_jobs.rows_of(tmp_path / "out")) > 0
 
 
 def test_a_job_goes_on_without_end_and_back(tmp_path, clicks):

@@ -17,6 +17,7 @@ from headgate.observe.state import (
     wall_ms,
     worst,
 )
+from headgate.observe.text import metric_lines
 from headgate.observe.view import matrix
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def drawn(run: State, number: int) -> dict[str, Any]:
         "run": run,
         "name": title(run),
         "is_stream": is_stream(run),
-        "causes": [*map(cause, run["failures"]), *run["notices"]],
+        "causes": [*map(cause, run["failures"]), *run["notices"], *metric_lines(run)],
         "stages": [_stage(stage) for stage in run["stages"]],
         "timeline": _timeline(worst(tasks, MOST_BARS)[0], run),
         "tasks": [_numbers(task) for task in _in_order(listed)],

@@ -238,7 +238,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
     ) -> SourceReader[pa.RecordBatch, FileSplit]:
         """Return a reader of one split after another."""
         opener = self.split_opener()
-        return BatchSourceReader(lambda: SequentialSplitReader(opener), context)
+        return BatchSourceReader(lambda: SequentialSplitReader(opener, never_waits=True), context)
 
     def split_opener(self) -> SplitOpener:
         """Return a callable that reads a split and yields pairs of batch and position."""

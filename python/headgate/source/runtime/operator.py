@@ -12,7 +12,7 @@ from headgate.source.api.reader import InputStatus
 from headgate.source.runtime.availability import Availability
 from headgate.source.runtime.failure import source_failure
 from headgate.source.runtime.mode import OperatingMode
-from headgate.source.runtime.timers import Timers
+from headgate.source.runtime.timers import WATERMARK_INTERVAL, Timers
 from headgate.source.watermark.alignment import SplitAlignment
 from headgate.source.watermark.generator import MAX_WATERMARK
 from headgate.source.watermark.output import OperatorOutput, WatermarkMark
@@ -47,6 +47,7 @@ class SourceOperator(Generic[T]):
         report_finished: called with the ids of splits after their last record was handed out.
         ends_open: True if a later job continues after the end of input: the last watermark is that of the records.
         clock: a monotonic clock in seconds.
+        watermark_interval: seconds between two periodic watermarks.
 
     Attributes:
         ends_open: the same, and False once the source is to end for good.
@@ -64,6 +65,7 @@ class SourceOperator(Generic[T]):
         report_finished: Callable[[Sequence[str]], None] | None = None,
         ends_open: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        watermark_interval: float = WATERMARK_INTERVAL,
     ) -> None:
         strategy = watermarks or WatermarkStrategy.no_watermarks()
         self.ends_open = ends_open
@@ -74,7 +76,7 @@ class SourceOperator(Generic[T]):
         self._report_watermark = report_watermark
         self._report_finished = report_finished
         self._clock = clock
-        self._timers = Timers(strategy, clock)
+        self._timers = Timers(strategy, clock, watermark_interval)
         at_end = (min if source.has_endless_splits else max) if ends_open else None
         self._output: OperatorOutput[T] = OperatorOutput(
             strategy, self._timers.activity, at_end=at_end
@@ -367,6 +369,8 @@ class SourceOperator(Generic[T]):
             raise
         except Exception as error:
             raise self._named(error, "poll_next") from error
+        if self._output.queue:
+            self._timers.record_emitted()
         if status is InputStatus.MORE_AVAILABLE:
             self._availability.found_data()
         elif status is InputStatus.NOTHING_AVAILABLE:

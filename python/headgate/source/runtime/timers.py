@@ -9,7 +9,8 @@ from headgate.source.watermark.clock import Clock, PausableClock
 if TYPE_CHECKING:
     from headgate.source.watermark.strategy import WatermarkStrategy
 
-#: Seconds between two periodic watermarks.
+#: Seconds between two periodic watermarks, unless the owner says otherwise; and between two looks at a reader without
+#: records, which may be idle, or whose generator may read the clock.
 WATERMARK_INTERVAL: Final = 0.2
 
 
@@ -23,6 +24,8 @@ class Timers:
     Args:
         strategy: defines the periods.
         clock: in seconds.
+        watermark_interval: seconds between two watermarks while there are records. Without records a reader is looked at
+            after the default interval, so a short one wakes nobody up who is idle.
 
     Attributes:
         activity: the clock of idleness.
@@ -31,13 +34,21 @@ class Timers:
         has_alignment: True if the strategy has an alignment group.
     """
 
-    def __init__(self, strategy: WatermarkStrategy, clock: Clock) -> None:
+    def __init__(
+        self,
+        strategy: WatermarkStrategy,
+        clock: Clock,
+        watermark_interval: float = WATERMARK_INTERVAL,
+    ) -> None:
         self._clock = clock
+        self._shortest = watermark_interval
+        self._longest = max(watermark_interval, WATERMARK_INTERVAL)
         self.activity = PausableClock(clock)
         self.has_idleness = strategy.idle_timeout is not None
         now = clock()
         is_periodic = strategy.generator is not None or self.has_idleness
-        self._emit_at = now + WATERMARK_INTERVAL if is_periodic else None
+        self._emitted_at = now
+        self._emit_at = now + self._longest if is_periodic else None
         self.has_alignment = strategy.alignment is not None
         self._interval = strategy.alignment.update_interval if strategy.alignment else None
         self._report_at = None if self._interval is None else now + self._interval
@@ -48,9 +59,17 @@ class Timers:
         """Return True if periodic watermarks are due, and start the next interval."""
         if self._emit_at is None or now < self._emit_at:
             return False
-        self._emit_at = now + WATERMARK_INTERVAL
+        self._emitted_at = now
+        self._emit_at = now + self._longest
         self.due = self._next()
         return True
+
+    def record_emitted(self) -> None:
+        """Record that the reader has emitted a record, whose watermark is due soon."""
+        soon = self._emitted_at + self._shortest
+        if self._emit_at is not None and soon < self._emit_at:
+            self._emit_at = soon
+            self.due = self._next()
 
     def must_report(self, now: float) -> bool:
         """Return True if a report to the alignment group is due, and start the next interval."""

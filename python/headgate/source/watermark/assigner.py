@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -15,6 +15,10 @@ from headgate.source.watermark.generator import MAX_WATERMARK, MIN_WATERMARK
 
 #: A function from a batch to an Arrow array of timestamps, or of int64 ms, one per row.
 TimestampFunction = Callable[[Any], Any]
+
+
+#: Rows of which fewer are cheaper to compare in Python: a call of Arrow gives up Python's lock, and has to wait for it.
+_FEW_ROWS: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +80,7 @@ class TimestampAssigner:
         scale = None if kind is None else scale_of(kind, self.unit)
         if scale is None:
             raise self._unsupported(values, kind)
-        import pyarrow.compute as pc  # noqa: PLC0415 - slow to import, and few readers need it
-
-        latest = pc.max(values)
-        # as_py() returns a datetime or date, which has no nanoseconds and ends with the year 9999.
-        raw: int | None = latest.as_py() if pa.types.is_integer(kind) else latest.value
+        raw = _highest(values, kind)
         if raw is None:
             return None
         multiply, divide = scale
@@ -108,3 +108,19 @@ class TimestampAssigner:
             remedy='with_timestamp_assigner(lambda batch: batch["t"].cast("timestamp[ms]"))',
             details={"column": self.column if named else "", "type": have},
         )
+
+
+def _highest(values: Any, kind: pa.DataType) -> int | None:
+    """Return the highest number of an array of times; None if all are null."""
+    if len(values) < _FEW_ROWS and isinstance(values, pa.Array) and not values.null_count:
+        if not len(values):
+            return None
+        form, width = ("i", 4) if pa.types.is_date32(kind) else ("q", 8)
+        first, end = values.offset * width, (values.offset + len(values)) * width
+        return max(memoryview(values.buffers()[1])[first:end].cast(form))
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow to import, and few readers need it
+
+    latest = pc.max(values)
+    # as_py() returns a datetime or date, which has no nanoseconds and ends with the year 9999.
+    highest: int | None = latest.as_py() if pa.types.is_integer(kind) else latest.value
+    return highest

@@ -46,7 +46,10 @@ class WatermarkGenerator(ABC):
 
     @abstractmethod
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Emit the current watermark; called every 200 ms."""
+        """Emit the current watermark.
+
+        Called each ``watermark_interval`` of the job while there are records, and each 200 ms without.
+        """
 
 
 class BoundedOutOfOrderness(WatermarkGenerator):

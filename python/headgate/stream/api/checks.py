@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._arguments import Check, arrow_schema, function, instance, refuse, text, whole
+from headgate._changes import CHANGE_TYPE, is_changing
 from headgate._kinds import kind_of, parameters_taken
 from headgate._matches import close_matches
 from headgate.errors import StreamError
@@ -22,8 +23,7 @@ from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, Tumbling
 
 #: Calls of keyed streams, of jobs, and of Flink and Spark, each with what to write on any stream.
 _ELSEWHERE: Final = {
-    "window": '.key_by("user").window(...)',
-    "connect": '.key_by("user").connect(other.key_by("user"))',
+    "join": '.key_by("user").join(other.key_by("user"))',
     "keys": '.key_by("user").keys',
     "start": ".sink(FunctionSink(print)).start()",
     "run": ".sink(FunctionSink(print)).run()",
@@ -225,3 +225,33 @@ def check_keys(keys: Sequence[Any]) -> None:
 def wrong_stream(call: str, other: Any, remedy: str) -> StreamError:
     """Return the error for an argument that is no stream of the right kind."""
     return StreamError(f"{call} of {kind_of(other)}", remedy=remedy)
+
+
+def check_suffixes(suffixes: Any) -> tuple[str, str]:
+    """Return what the columns of each side get behind a name that both have.
+
+    Raises:
+        OptionError: no pair of texts.
+    """
+    is_pair = isinstance(suffixes, (tuple, list)) and len(suffixes) == 2
+    if not is_pair or not all(isinstance(suffix, str) for suffix in suffixes):
+        raise refuse(
+            "suffixes",
+            suffixes,
+            f"is {kind_of(suffixes)}",
+            "a pair of texts",
+            'suffixes=("", "_right")',
+        )
+    return suffixes[0], suffixes[1]
+
+
+def refuse_changes(call: str, schema: pa.Schema, remedy: str) -> None:
+    """Refuse a stream with changes.
+
+    Raises:
+        StreamError: it has some.
+    """
+    if is_changing(schema):
+        raise StreamError(
+            f"{call} of a stream whose rows change", have=f"a column {CHANGE_TYPE}", remedy=remedy
+        )

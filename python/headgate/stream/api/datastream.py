@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
@@ -23,9 +23,19 @@ from headgate.stream.api.checks import (
     wrong_stream,
 )
 from headgate.stream.api.job import StreamingJob
-from headgate.stream.graph.functions import ProcessFunction
-from headgate.stream.graph.limits import UNLIMITED, BatchLimits, batch_limits
+from headgate.stream.api.joins import JoinCalls
+from headgate.stream.api.lookups import LookupCalls
+from headgate.stream.api.two_streams import check_same_keys, edges_of_both, two_sides
+from headgate.stream.api.updating import UpdateCalls
+from headgate.stream.api.windows import WindowCalls
+from headgate.stream.graph.functions import (
+    BroadcastProcessFunction,
+    CoProcessFunction,
+    ProcessFunction,
+)
+from headgate.stream.graph.limits import batch_limits
 from headgate.stream.graph.nodes import Edge, Shipping, StreamGraph
+from headgate.stream.operators.connected import BroadcastOperator, CoProcessOperator
 from headgate.stream.operators.process import ProcessOperator
 from headgate.stream.operators.results import learned_schema
 from headgate.stream.operators.sinks import SinkOperator
@@ -36,7 +46,6 @@ from headgate.stream.state.types import column_index, no_rows
 
 if TYPE_CHECKING:
     from headgate.source import Source, WatermarkStrategy
-    from headgate.stream.api.keyed_stream import KeyedStream
     from headgate.stream.graph.context import FunctionRows
 
 
@@ -86,22 +95,11 @@ def stream(
     return DataStream(graph, Edge(node))
 
 
-class DataStream:
+class DataStream(WindowCalls["DataStream"], LookupCalls["DataStream"]):
     """A stream of rows. Each method returns a new stream, and leaves this one as it is.
 
     Returned by :func:`stream` and its methods.
     """
-
-    def __init__(self, graph: StreamGraph, *edges: Edge) -> None:
-        self._graph = graph
-        self._edges = edges
-        #: The columns by which rows are with their task; only a keyed stream has any.
-        self._keys: tuple[str, ...] = ()
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Schema of the batches."""
-        return self._edges[0].schema
 
     @takes(
         function=calls(1, "def f(batch): ..., which returns rows"), schema=arrow_schema, **OPERATOR
@@ -201,6 +199,10 @@ class DataStream:
             StreamError: it has no such output.
             OptionError: the name is not a text.
         """
+        if name in self._further_outputs:
+            return DataStream(self._graph, self._further_outputs[name])
+        if name in self._further_outputs:
+            return DataStream(self._graph, self._further_outputs[name])
         node = self._edges[0].node
         if len(self._edges) != 1 or name not in node.side_outputs:
             raise StreamError(
@@ -225,9 +227,6 @@ class DataStream:
         for key in keys:
             column_index(self.schema, key, "key_by({})")
         check_key_types(pa.schema([self.schema.field(key) for key in keys]))
-        # A keyed stream is a stream, so its module imports this one.
-        from headgate.stream.api.keyed_stream import KeyedStream  # noqa: PLC0415
-
         edges = [Edge(e.node, e.output, Shipping.HASH, keys) for e in self._edges]
         return KeyedStream(self._graph, keys, *edges)
 
@@ -235,9 +234,21 @@ class DataStream:
         """Send batches in turn to all tasks of the next operator."""
         return self._shipped(Shipping.REBALANCE)
 
-    def broadcast(self) -> DataStream:
+    def broadcast(self) -> BroadcastStream:
         """Send every row to all tasks of the next operator."""
-        return self._shipped(Shipping.BROADCAST)
+        edges = (Edge(e.node, e.output, Shipping.BROADCAST) for e in self._edges)
+        return BroadcastStream(self._graph, *edges)
+
+    def connect(self, other: BroadcastStream) -> BroadcastConnectedStream:
+        """Return this stream and a broadcast one, such as rules, for one function that gets all rows of it in each task.
+
+        Raises:
+            StreamError: the other one is no broadcast stream.
+        """
+        if not isinstance(other, BroadcastStream):
+            remedy = 'clicks.connect(rules.broadcast()) · clicks.key_by("user").connect(names.key_by("user"))'
+            raise wrong_stream("connect()", other, remedy)
+        return BroadcastConnectedStream(self, other)
 
     def union(self, *others: DataStream) -> DataStream:
         """Return the rows of this and other streams of the same schema.
@@ -297,29 +308,117 @@ class DataStream:
             raise no_such_call(kind, name, calls)
 
     def _shipped(self, shipping: Shipping) -> DataStream:
-        return DataStream(self._graph, *(Edge(e.node, e.output, shipping) for e in self._edges))
+        return self._of(*(Edge(e.node, e.output, shipping) for e in self._edges))
 
-    def _then(
+    def _of(self, *edges: Edge) -> DataStream:
+        return DataStream(self._graph, *edges)
+
+
+class BroadcastStream(DataStream):
+    """A stream of which each task of the next operator gets all rows. Returned by :meth:`DataStream.broadcast`."""
+
+
+class BroadcastConnectedStream:
+    """A stream and a broadcast one. Returned by ``connect()`` of a stream, with keys or without."""
+
+    def __init__(self, rows: DataStream, broadcast: BroadcastStream) -> None:
+        self._rows, self._broadcast = rows, broadcast
+
+    @takes(schema=arrow_schema, **OPERATOR)
+    def process(
         self,
-        kind: str,
-        name: str | None,
-        make: Callable[[], Any],
-        schema: pa.Schema,
-        parallelism: int | None,
-        side_outputs: Mapping[str, pa.Schema] | None = None,
+        function: Callable[[], BroadcastProcessFunction] | BroadcastProcessFunction,
         *,
-        is_sink: bool = False,
-        limits: BatchLimits = UNLIMITED,
+        schema: pa.Schema,
+        side_outputs: Mapping[str, pa.Schema] | None = None,
+        parallelism: int | None = None,
+        name: str | None = None,
+        batch_rows: int | None = None,
+        batch_bytes: int | str | None = None,
     ) -> DataStream:
-        node = self._graph.add(
-            kind,
-            name,
-            schema=schema.remove_metadata(),
-            inputs=self._edges,
-            make=make,
-            parallelism=parallelism,
-            side_outputs=dict(side_outputs or {}),
-            is_sink=is_sink,
-            limits=limits,
+        """Apply a :class:`BroadcastProcessFunction`; arguments as for :meth:`DataStream.process`.
+
+        Raises:
+            OptionError: an argument has a value that it does not take.
+            UnsupportedTypeError: a column of a type whose rows pyarrow cannot choose.
+        """
+        methods = ("open", "process", "process_broadcast", "close")
+        check_process(function, BroadcastProcessFunction, methods)
+        schema, outputs = schema.remove_metadata(), check_side_outputs(side_outputs)
+        limits = batch_limits(batch_rows, batch_bytes)
+        rows, broadcast = self._rows._edges, self._broadcast._edges  # noqa: SLF001 - of this file
+        sides = two_sides(rows, broadcast)
+        make = partial(BroadcastOperator, function, sides, schema, outputs)
+        self._rows._graph.absorb(self._broadcast._graph)  # noqa: SLF001
+        both = edges_of_both(self._rows._graph, rows, broadcast, sides)  # noqa: SLF001
+        return self._rows._then(  # noqa: SLF001
+            "broadcast", name, make, schema, parallelism, outputs, inputs=both, limits=limits
         )
-        return DataStream(self._graph, Edge(node))
+
+
+class KeyedStream(DataStream, JoinCalls["DataStream"], UpdateCalls["DataStream"]):
+    """A stream whose rows are with the task that owns their key. Returned by :meth:`DataStream.key_by`."""
+
+    def __init__(self, graph: StreamGraph, keys: Sequence[str], *edges: Edge) -> None:
+        super().__init__(graph, *edges)
+        self._keys = tuple(keys)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Names of the key columns."""
+        return self._keys
+
+    @overload
+    def connect(self, other: KeyedStream) -> ConnectedStreams: ...
+    @overload
+    def connect(self, other: BroadcastStream) -> BroadcastConnectedStream: ...
+    def connect(self, other: Any) -> Any:
+        """Return this stream and another one for one function with state by key.
+
+        The other one has keys of the same types, and both share their state; or it is a broadcast one.
+
+        Raises:
+            StreamError: keys of other types, or none.
+        """
+        if isinstance(other, BroadcastStream):
+            return super().connect(other)
+        if not isinstance(other, KeyedStream):
+            raise wrong_stream(
+                "connect()", other, 'clicks.key_by("user").connect(names.key_by("user"))'
+            )
+        return ConnectedStreams(self, other)
+
+
+class ConnectedStreams:
+    """Two keyed streams. Returned by :meth:`KeyedStream.connect`."""
+
+    def __init__(self, first: KeyedStream, second: KeyedStream) -> None:
+        check_same_keys("connect()", first._edges, second._edges)  # noqa: SLF001 - of this file
+        self._first, self._second = first, second
+
+    @takes(schema=arrow_schema, **OPERATOR)
+    def process(
+        self,
+        function: Callable[[], CoProcessFunction] | CoProcessFunction,
+        *,
+        schema: pa.Schema,
+        side_outputs: Mapping[str, pa.Schema] | None = None,
+        parallelism: int | None = None,
+        name: str | None = None,
+        batch_rows: int | None = None,
+        batch_bytes: int | str | None = None,
+    ) -> DataStream:
+        """Apply a :class:`CoProcessFunction`; arguments as for :meth:`DataStream.process`."""
+        methods = ("open", "process_first", "process_second", "close")
+        check_process(function, CoProcessFunction, methods)
+        schema, outputs = schema.remove_metadata(), check_side_outputs(side_outputs)
+        limits = batch_limits(batch_rows, batch_bytes)
+        first, second = self._first._edges, self._second._edges  # noqa: SLF001 - of this file
+        sides = two_sides(first, second)
+        make = partial(CoProcessOperator, function, sides, schema, outputs)
+        graph = self._first._graph  # noqa: SLF001 - of this file
+        graph.absorb(self._second._graph)  # noqa: SLF001 - of this file
+        both = edges_of_both(graph, first, second, sides)
+        return self._first._then(  # noqa: SLF001 - of this file
+            "connect", name, make, schema, parallelism, outputs, inputs=both, limits=limits
+        )

@@ -6,6 +6,7 @@ import hashlib
 import secrets
 import weakref
 from collections.abc import Mapping
+from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +107,7 @@ class StreamingJob:
         restarts: int = 3,
         restart_delay: str | float = 0.2,
         heartbeat_timeout: str | float = "10s",
+        watermark_interval: str | float = "20ms",
         max_parallelism: int = MAX_PARALLELISM,
         allow_dropped_state: bool = False,
         options: Mapping[str, Any] | None = None,
@@ -141,6 +143,8 @@ class StreamingJob:
             restarts: failures in a row, without a complete checkpoint between them, after which the job starts anew.
             restart_delay: time from a failure to the new start.
             heartbeat_timeout: time without a heartbeat after which a worker is lost. A function may hold Python's lock for longer.
+            watermark_interval: time between two watermarks of a source that has rows: results of windows come by so much
+                later. A source without rows sends none.
             max_parallelism: number of key groups; state cannot be restored into another number.
             allow_dropped_state: True to drop state of operators that the job does not have, and state that their functions
                 do not declare any more.
@@ -158,6 +162,7 @@ class StreamingJob:
         A script that ends while the job runs waits for the end of the job, says so, and exits with 1 if the job failed.
         An interrupt ends both.
         """
+        again = {name: value for name, value in locals().items() if name != "self"}
         if checkpoint is None:
             _refuse_without_checkpoints(
                 interval=interval,
@@ -191,7 +196,10 @@ class StreamingJob:
         )
         if spark is not None and type(spark).__name__ != "SparkSession":
             raise refuse("spark", spark, f"is {kind_of(spark)}", "a SparkSession")
-        graph = self.plan(parallelism, max_parallelism)
+        graph = replace(
+            self.plan(parallelism, max_parallelism),
+            watermark_interval=milliseconds("watermark_interval", watermark_interval),
+        )
         if until is not None:
             graph = until_now(graph, until, checkpoint)
         if alignment in {"unaligned", "timeoutable"}:
@@ -210,7 +218,7 @@ class StreamingJob:
         _record(key, master)
         self._graph.close_job(self._sink.job)
         wait_at_exit(master, config.name)
-        return StreamingQuery(master)
+        return StreamingQuery(master, _Restart(self, config.name, again))
 
     def run(self, **options: Any) -> None:
         """Start the job, and wait until its sources have ended; see :meth:`start`.
@@ -222,6 +230,36 @@ class StreamingJob:
         """
         with self.start(**options) as query:
             query.await_termination()
+
+
+class _Restart:
+    """Starts a job again from where it stopped, for :meth:`StreamingQuery.rescale`.
+
+    Args:
+        job: what is started.
+        name: of the running job, by which its sinks know it.
+        options: of its start.
+    """
+
+    def __init__(self, job: StreamingJob, name: str, options: Mapping[str, Any]) -> None:
+        self.checkpoint: str | None = options["checkpoint"]
+        self._job, self._name, self._options = job, name, options
+
+    def check(self, parallelism: int) -> None:
+        """Refuse a parallelism that the job cannot have.
+
+        Raises:
+            OptionError: it is outside its limits.
+            StreamError: that of an operator is above the number of key groups.
+        """
+        self._job.plan(parallelism, self._options["max_parallelism"])
+
+    def start(self, parallelism: int, workers: int | None, savepoint: str | None) -> StreamingQuery:
+        """Start the job with other tasks, and all other options as before."""
+        changed = {"parallelism": parallelism, "savepoint": savepoint, "restore": None}
+        if workers is not None:
+            changed["workers"] = workers
+        return self._job.start(**{**self._options, "name": self._name, **changed})
 
 
 def _local_workers(

@@ -1,29 +1,26 @@
-"""Two keyed streams that go to one operator."""
+"""Two streams that go to one operator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headgate.errors import StreamError
-from headgate.stream.api.datastream import DataStream
-from headgate.stream.graph.limits import UNLIMITED, BatchLimits
-from headgate.stream.graph.nodes import Edge
+from headgate.stream.graph.nodes import Edge, StreamGraph
 from headgate.stream.operators.sides import SideOperator, Sides, sides_of
-from headgate.stream.state.types import check_columns as check_types
+from headgate.stream.state.types import check_columns
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Sequence
 
 
-def check_same_keys(call: str, first: DataStream, second: DataStream) -> None:
-    """Check that two keyed streams have keys of the same types.
+def check_same_keys(call: str, first: Sequence[Edge], second: Sequence[Edge]) -> None:
+    """Check that the keys of two streams have the same types.
 
     Raises:
         StreamError: they have others.
     """
-    types = [[s.schema.field(key).type for key in s._keys] for s in (first, second)]  # noqa: SLF001 - one package
+    types = [[e[0].schema.field(key).type for key in e[0].keys] for e in (first, second)]
     if types[0] != types[1]:
         raise StreamError(
             f"{call} of streams with keys of different types",
@@ -33,46 +30,37 @@ def check_same_keys(call: str, first: DataStream, second: DataStream) -> None:
         )
 
 
-def two_sides(first: DataStream, second: DataStream) -> Sides:
-    """Return how the rows of two keyed streams travel.
+def two_sides(first: Sequence[Edge], second: Sequence[Edge]) -> Sides:
+    """Return how the rows of two streams travel, of which the second one has no keys or those of the first.
 
     Raises:
         UnsupportedTypeError: a column of a type whose rows pyarrow cannot choose.
     """
-    check_types(first.schema)
-    check_types(second.schema)
-    return sides_of(first.schema, first._keys, second.schema, second._keys)  # noqa: SLF001 - one package
+    for edges in (first, second):
+        check_columns(edges[0].schema)
+    return sides_of(first[0].schema, first[0].keys, second[0].schema, second[0].keys)
 
 
-def of_both(
-    kind: str,
-    name: str | None,
-    streams: tuple[DataStream, DataStream],
-    sides: Sides,
-    make: Callable[[], Any],
-    schema: pa.Schema,
-    parallelism: int | None,
-    side_outputs: Mapping[str, pa.Schema] | None = None,
-    limits: BatchLimits = UNLIMITED,
-) -> DataStream:
-    """Add an operator of two keyed streams.
+def edges_of_both(
+    graph: StreamGraph, first: Sequence[Edge], second: Sequence[Edge], sides: Sides
+) -> tuple[Edge, Edge]:
+    """Add the operators that put rows of two streams into one schema; return the edges behind them.
 
     Args:
-        kind: of the operator.
-        name: of the operator; None for one of the kind.
-        streams: both, keyed.
+        graph: of both streams.
+        first: edges of the first stream, shipped as its rows are to be.
+        second: edges of the second one.
         sides: how their rows travel.
-        make: the operator of a task.
-        schema: of the result.
-        parallelism: number of tasks.
-        side_outputs: schemas by name.
-        limits: of the batches.
     """
-    first, second = (
-        DataStream(s._graph, *(Edge(e.node, e.output) for e in s._edges))._then(  # noqa: SLF001 - one package
-            "side", None, partial(SideOperator, number, sides), sides.schema, None
+    behind = []
+    for number, stream in enumerate((first, second)):
+        node = graph.add(
+            "side",
+            None,
+            schema=sides.schema,
+            inputs=tuple(Edge(edge.node, edge.output) for edge in stream),
+            make=partial(SideOperator, number, sides),
         )
-        for number, s in enumerate(streams)
-    )
-    rows = first.union(second).key_by(*sides.key_names)
-    return rows._then(kind, name, make, schema, parallelism, side_outputs, limits=limits)  # noqa: SLF001 - one package
+        keys = tuple(sides.key_names) if stream[0].keys else ()
+        behind.append(Edge(node, None, stream[0].shipping, keys))
+    return behind[0], behind[1]

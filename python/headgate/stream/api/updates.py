@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -15,7 +16,7 @@ from headgate._arguments import flag, refuse, span, text, whole_number
 from headgate._changes import CHANGE_TYPE, is_changing, upsert_keys
 from headgate._kinds import kind_of
 from headgate.errors import StreamError, UnsupportedTypeError
-from headgate.stream.api.datastream import DataStream
+from headgate.stream.api.checks import refuse_changes
 from headgate.stream.api.event_time import check_watermarks
 from headgate.stream.graph.nodes import Edge, Shipping
 from headgate.stream.operators.aggregated import (
@@ -30,6 +31,9 @@ from headgate.stream.operators.windowed import LATE
 from headgate.stream.state.types import can_compare, column_index, no_rows
 from headgate.stream.windows.aggregates import Aggregate
 from headgate.stream.windows.kinds import times_of
+
+if TYPE_CHECKING:
+    from headgate.stream.api.stream_calls import StreamCalls, StreamT
 
 #: How long a row waits for others by default, and how many of them at most.
 EVERY: Final = "20ms"
@@ -50,14 +54,14 @@ def mini_batches(every: Any, max_rows: Any) -> MiniBatches:
 
 
 def running(
-    rows: DataStream,
+    rows: StreamCalls[StreamT],
     aggregates: Sequence[Any],
     batches: MiniBatches,
     *,
     update_before: Any,
     parallelism: int | None,
     name: str | None,
-) -> DataStream:
+) -> StreamT:
     """Return the running aggregates of a keyed stream: see :meth:`KeyedStream.aggregate`."""
     schema = rows.schema
     _check_aggregates(aggregates, schema, rows._keys)
@@ -65,29 +69,32 @@ def running(
     of = RunningAggregates(
         schema, rows._keys, aggregates, update_before=flag("update_before", update_before)
     )
-    # Each stream before the exchange sends the columns that count, and no others.
+    # Rows wait on both sides of the exchange, so half of the time each. Those that are sent have the columns that count.
+    batches = replace(batches, every=-(-batches.every // 2))
     senders = [
-        DataStream(rows._graph, Edge(edge.node, edge.output))._then(
-            "partial", None, partial(PartialOperator, of), of.partial, None
+        rows._add(
+            "partial",
+            None,
+            partial(PartialOperator, of, batches),
+            of.partial,
+            inputs=[Edge(edge.node, edge.output)],
         )
         for edge in rows._edges
     ]
-    keys = tuple(of.partial_keys)
-    edges = [Edge(sender._edges[0].node, None, Shipping.HASH, keys) for sender in senders]
-    keyed = DataStream(rows._graph, *edges)
+    edges = [Edge(sender, None, Shipping.HASH, tuple(of.partial_keys)) for sender in senders]
     make = partial(RunningOperator, of, batches)
-    return keyed._then("aggregate", name, make, of.schema, parallelism)
+    return rows._then("aggregate", name, make, of.schema, parallelism, inputs=edges)
 
 
 def first_rows(
-    rows: DataStream,
+    rows: StreamCalls[StreamT],
     call: str,
     top: Top,
     batches: MiniBatches,
     *,
     parallelism: int | None,
     name: str | None,
-) -> DataStream:
+) -> StreamT:
     """Return the first rows of each key of a keyed stream: see :meth:`KeyedStream.top`."""
     if top.by is not None:
         of = top.rows.field(column_index(top.rows, text("by", top.by), f"{call}(by={{}})")).type
@@ -112,13 +119,13 @@ def first_rows(
 
 
 def deduplicated(
-    rows: DataStream,
+    rows: StreamCalls[StreamT],
     within: Any,
     time: str | None,
     *,
     parallelism: int | None,
     name: str | None,
-) -> DataStream:
+) -> StreamT:
     """Return the first row of each key within a time: see :meth:`KeyedStream.deduplicate`."""
     schema = rows.schema
     refuse_changes("deduplicate()", schema, 'keep_first(by="at") · keep_last(by="at")')
@@ -145,18 +152,6 @@ def refuse_upserts(call: str, schema: pa.Schema) -> None:
             f"{call} of updates without the rows before them",
             have=f"upserts by {', '.join(keys)}",
             remedy="update_before=True of the operator before",
-        )
-
-
-def refuse_changes(call: str, schema: pa.Schema, remedy: str) -> None:
-    """Refuse a stream with changes.
-
-    Raises:
-        StreamError: it has some.
-    """
-    if is_changing(schema):
-        raise StreamError(
-            f"{call} of a stream whose rows change", have=f"a column {CHANGE_TYPE}", remedy=remedy
         )
 
 
@@ -189,6 +184,12 @@ def _check_aggregates(aggregates: Sequence[Any], schema: pa.Schema, keys: Sequen
         what = f"is {kind_of(wrong[0])}" if wrong else "is empty"
         raise refuse("aggregates", wrong[0] if wrong else (), what, "an Aggregate", remedy)
     check_result_names("aggregate()", [*keys, *(item.result for item in aggregates)])
+    for item in aggregates:
+        if item.kind in {"count_distinct", "approx_count_distinct"}:
+            raise StreamError(
+                f"aggregate() with {item.kind}, which only windows have",
+                remedy=f'window(TumblingWindow("1 day"), time=..., aggregates=[Aggregate("{item.kind}", {item.column!r})])',
+            )
     if not is_changing(schema):
         return
     for item in aggregates:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headgate._arguments import flag, takes, whole
 from headgate.stream.api.checks import OPERATOR
-from headgate.stream.api.datastream import DataStream
+from headgate.stream.api.stream_calls import StreamCalls, StreamT
 from headgate.stream.api.updates import (
     EVERY,
     MAX_ROWS,
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from headgate.stream.windows.aggregates import Aggregate
 
 
-class UpdatingStream(DataStream):
-    """A stream by key, as far as its results are updates."""
+class UpdateCalls(StreamCalls[StreamT]):
+    """A keyed stream, as far as results change with each row."""
 
     @takes(**OPERATOR)
     def aggregate(
@@ -34,7 +34,7 @@ class UpdatingStream(DataStream):
         update_before: bool = True,
         parallelism: int | None = None,
         name: str | None = None,
-    ) -> DataStream:
+    ) -> StreamT:
         """Return the aggregates of all rows of each key so far: an update for each key that has changed.
 
         The result has the keys, the aggregates and a column ``_change_type``: ``"insert"`` for a key that is new,
@@ -82,7 +82,7 @@ class UpdatingStream(DataStream):
         update_before: bool = True,
         parallelism: int | None = None,
         name: str | None = None,
-    ) -> DataStream:
+    ) -> StreamT:
         """Return the first rows of each key by a column, so far: a change for each row that comes or goes.
 
         The result has the columns of this stream and ``_change_type``. A row that comes among the first is an
@@ -133,7 +133,7 @@ class UpdatingStream(DataStream):
         update_before: bool = True,
         parallelism: int | None = None,
         name: str | None = None,
-    ) -> DataStream:
+    ) -> StreamT:
         """Return the last row of each key so far: an update for each key that has a later one.
 
         As :meth:`top` of one row, but of rows with equal ``by`` the one that came last is kept. Source: Flink's deduplication.
@@ -173,7 +173,7 @@ class UpdatingStream(DataStream):
         update_before: bool = True,
         parallelism: int | None = None,
         name: str | None = None,
-    ) -> DataStream:
+    ) -> StreamT:
         """Return the first row of each key so far by a column: an update for each key that has an earlier one.
 
         As :meth:`top` of one row with the least value. :meth:`deduplicate` has the first one that arrives.
@@ -211,7 +211,7 @@ class UpdatingStream(DataStream):
         time: str | None = None,
         parallelism: int | None = None,
         name: str | None = None,
-    ) -> DataStream:
+    ) -> StreamT:
         """Return the rows of which no row of their key was returned shortly before: the first one that arrives.
 
         A row is dropped and counted (``numDuplicatesDropped``) if its time is less than ``within`` from that of the row of

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 from headgate.batches import Rows
 from headgate.errors import StateError
 from headgate.stream.state.descriptors import (
+    BroadcastStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headgate.stream.graph.metrics import Metrics
     from headgate.stream.graph.operator import OperatorContext
     from headgate.stream.state.backend import KeyedStateBackend
+    from headgate.stream.state.broadcast import BroadcastState
     from headgate.stream.state.lists import ListState
     from headgate.stream.state.maps import MapState
     from headgate.stream.state.states import ReducingState, ValueState
@@ -67,6 +70,11 @@ class RuntimeContext:
         """The wall clock in ms since 1970."""
         return self._operator.clock()
 
+    @property
+    def metrics(self) -> Metrics:
+        """Counters, gauges and histograms of this operator, which ``query.status.metrics`` and Prometheus show."""
+        return self._operator.metrics
+
     def emit(self, rows: FunctionRows, output: str | None = None) -> None:
         """Emit rows.
 
@@ -101,6 +109,14 @@ class KeyedContext(RuntimeContext):
     ) -> None:
         super().__init__(operator, emit)
         self._backend = backend
+
+    def _backend_of(self, descriptor: Any) -> KeyedStateBackend:
+        if isinstance(descriptor, BroadcastStateDescriptor):
+            raise StateError(
+                f"{self._operator.uid} gets no rows that all its tasks get",
+                remedy="stream.connect(rules.broadcast()).process(BroadcastProcessFunction)",
+            )
+        return self._state
 
     @property
     def _state(self) -> KeyedStateBackend:
@@ -139,13 +155,16 @@ class KeyedContext(RuntimeContext):
     def get_state(self, descriptor: ListStateDescriptor) -> ListState: ...
     @overload
     def get_state(self, descriptor: MapStateDescriptor) -> MapState: ...
+    @overload
+    def get_state(self, descriptor: BroadcastStateDescriptor) -> BroadcastState: ...
     def get_state(self, descriptor: Any) -> Any:
         """Return the state of a name; declare it if it is new.
 
         Raises:
-            StateError: ``open()`` declares a name twice, so that two states would be one.
+            StateError: ``open()`` declares a name twice, so that two states would be one; broadcast state in a function
+                without a broadcast stream.
         """
-        backend = self._state
+        backend = self._backend_of(descriptor)
         is_descriptor = isinstance(descriptor, StateDescriptor)
         if is_descriptor and not backend.is_open and backend.has_declared(descriptor.name):
             raise StateError(
@@ -153,3 +172,35 @@ class KeyedContext(RuntimeContext):
                 remedy="another name for one of them",
             )
         return backend.get_state(descriptor)
+
+
+class BroadcastContext(KeyedContext):
+    """The context of a :class:`~headgate.stream.BroadcastProcessFunction`; without keys it has broadcast state alone.
+
+    Args:
+        operator: its context.
+        emit: takes the function's rows, and the name of a side output or None.
+        backend: has the broadcast state, and state by key on a keyed stream.
+        is_keyed: True for the context of a keyed stream.
+    """
+
+    def __init__(
+        self,
+        operator: OperatorContext,
+        emit: Callable[[FunctionRows, str | None], None],
+        backend: KeyedStateBackend,
+        *,
+        is_keyed: bool,
+    ) -> None:
+        super().__init__(operator, emit, backend if is_keyed else None)
+        self._broadcast = backend
+
+    def _backend_of(self, descriptor: Any) -> KeyedStateBackend:
+        if not isinstance(descriptor, BroadcastStateDescriptor):
+            return self._state
+        if self._broadcast.is_open:
+            raise StateError(
+                f"broadcast state {descriptor.name!r} is declared after open()",
+                remedy="context.get_state() in open()",
+            )
+        return self._broadcast

@@ -74,3 +74,35 @@ class CoProcessFunction(_KeyedFunction):
     def process_second(self, batch: pa.RecordBatch, context: KeyedContext) -> FunctionRows:
         """Handle a batch of the second stream; all state is about its keys."""
         raise NotImplementedError
+
+
+class BroadcastProcessFunction(_KeyedFunction):
+    """A function of a stream and of another one of which all tasks get all rows, such as rules.
+
+    The broadcast stream writes broadcast state (:class:`~headgate.stream.BroadcastStateDescriptor`), which the function
+    reads for the rows of the stream. All tasks have the same: so write nothing that depends on the task or the clock.
+    On a keyed stream there is state by key and timers too. Source: Flink's KeyedBroadcastProcessFunction, by batches.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> import pyarrow.compute as pc
+        >>> from headgate.stream import BroadcastProcessFunction, BroadcastStateDescriptor
+        >>> class Limits(BroadcastProcessFunction):
+        ...     def open(self, context):
+        ...         self.limits = context.get_state(
+        ...             BroadcastStateDescriptor("limits", pa.string(), pa.int64())
+        ...         )
+        ...     def process_broadcast(self, batch, context):
+        ...         self.limits.put(batch["kind"], batch["limit"])
+        ...         return []
+        ...     def process(self, batch, context):
+        ...         return batch.filter(pc.greater(batch["size"], self.limits.get(batch["kind"])))
+    """
+
+    def process(self, batch: pa.RecordBatch, context: KeyedContext) -> FunctionRows:
+        """Handle a batch of the stream; broadcast state can be read, and state by key is about its keys."""
+        raise NotImplementedError
+
+    def process_broadcast(self, batch: pa.RecordBatch, context: KeyedContext) -> FunctionRows:
+        """Handle a batch of the broadcast stream: write broadcast state. There is no current key."""
+        raise NotImplementedError

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.key_groups import key_group_range
+from headgate.stream.graph.metrics import Metrics
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +23,8 @@ LATE_DROPPED: Final = "numLateRecordsDropped"
 UNREAD: Final = "numUnreadRecords"
 EXPIRED: Final = "numExpiredValues"
 DUPLICATES: Final = "numDuplicatesDropped"
+#: Rows that a change takes away and that state does not have, since they expired or never came.
+UNKNOWN_DELETES: Final = "numUnknownDeletes"
 
 #: Called with a batch and the name of a side output; None for the main one.
 Emit = Callable[["pa.RecordBatch", "str | None"], None]
@@ -45,6 +48,7 @@ class OperatorContext:
         restored: folders and numbers of the snapshots that have this task's keys; empty for a new job.
         allow_dropped_state: True to drop restored state that the operator does not declare.
         restored_watermark: the lowest of the operator's tasks at the checkpoint; None if one had none.
+        metrics: of the user's function.
     """
 
     uid: str
@@ -60,6 +64,7 @@ class OperatorContext:
     restored: Sequence[tuple[SnapshotFolder, int]] = ()
     restored_watermark: int | None = None
     allow_dropped_state: bool = False
+    metrics: Metrics = field(default_factory=Metrics)
 
     @property
     def key_groups(self) -> range:
@@ -75,11 +80,13 @@ class OperatorSnapshot:
         state: keyed state that is still to be written, by another thread.
         committables: what the sink's committer is to commit, each with the checkpoint that it was made for.
         watermark: of windows, in ms; rows that are late for it are late after a restart, too.
+        is_left_out: True if the operator has state that is no part of the checkpoint, from which nothing continues.
     """
 
     state: Snapshot | None = None
     committables: tuple[tuple[int, bytes], ...] = ()
     watermark: int | None = None
+    is_left_out: bool = False
 
 
 class Operator(ABC):
@@ -117,6 +124,11 @@ class Operator(ABC):
 
     def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:  # noqa: B027 - optional
         """Freeze the state of a checkpoint; None if there is no state."""
+
+    @property
+    def has_state(self) -> bool:
+        """True if a job that continues needs this operator's snapshot; False for what only commits."""
+        return False
 
     def complete(self, checkpoint: int) -> None:  # noqa: B027 - optional
         """Handle that a checkpoint is complete."""

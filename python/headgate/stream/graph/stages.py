@@ -84,11 +84,13 @@ class JobGraph:
         stages: by their numbers.
         max_parallelism: number of key groups.
         ends_open: True if the end of the sources closes no window, because a later run continues.
+        watermark_interval: ms between two watermarks of a source that has rows.
     """
 
     stages: tuple[Stage, ...]
     max_parallelism: int = MAX_PARALLELISM
     ends_open: bool = False
+    watermark_interval: int = 20
 
     @property
     def tasks(self) -> list[TaskId]:

@@ -91,6 +91,7 @@ class Checkpointing:
         self.history: deque[CheckpointStats] = deque(maxlen=_HISTORY)
         self.completed = CompletedCheckpoints(graph, config, store, stop, coordinator.notices)
         self._config = config
+        self._is_bounded = graph.is_bounded
         self._stop = stop
         self._loop = loop
         self._coordinator = coordinator
@@ -243,6 +244,7 @@ class Checkpointing:
             "timeout": self._config.aligned_timeout if alignment == "timeoutable" else 0,
             "savepoint": trigger.savepoint,
             "stop": trigger.stop,
+            "has_state": not self._is_commit_only(attempt, trigger),
         }
 
         def on_state(
@@ -255,6 +257,11 @@ class Checkpointing:
             )
 
         attempt.sources.checkpoint(checkpoint, on_state)
+
+    def _is_commit_only(self, attempt: Attempt, trigger: Trigger) -> bool:
+        """Return True for a last checkpoint that nothing can continue from: its sources have no more rows, ever."""
+        is_last = trigger.stop and trigger.savepoint is None
+        return is_last and attempt.has_ended and self._is_bounded
 
     def _enumerated(
         self,

@@ -70,7 +70,7 @@ class SinkCommits:
         Raises:
             SinkError: a sink cannot be used.
         """
-        checkpoint = None if restored is None else restored.checkpoint
+        checkpoint = None if restored is None else restored.for_sinks
         if not self._is_checked or self._checkpoint != checkpoint:
             self._start(checkpoint)
         self._is_checked = False

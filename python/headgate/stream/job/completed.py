@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.errors import CheckpointError, OptionError
 from headgate.stream.job.commits import SinkCommits
 from headgate.stream.job.metadata import metadata, names
-from headgate.stream.job.restoring import check_restorable
+from headgate.stream.job.restoring import check_has_state, check_restorable
 from headgate.stream.job.store import CheckpointStore, Completed, NotWrittenError
 from headgate.stream.state.locations import below
 
@@ -82,7 +82,7 @@ class CompletedCheckpoints:
                 # Before the claim, which may be that none of the checkpoints counts any more.
                 started = CheckpointStore.savepoint(savepoint)
                 self._check(started)
-                self._commits.check(started.checkpoint)
+                self._commits.check(started.for_sinks)
         is_anew = savepoint is not None and restore == "savepoint"
         restored = None if store is None else store.claim(anew=is_anew)
         if restored is None and savepoint is None:
@@ -90,6 +90,12 @@ class CompletedCheckpoints:
         if store is not None and restored is not None:
             self._check_names(restored, store.uri)
             self._check(restored)
+            check_has_state(
+                self._graph,
+                restored.fields,
+                store.uri,
+                allow_dropped=self._config.allow_dropped_state,
+            )
             for source in self._graph.sources.values() if self._graph.ends_open else ():
                 if source.until_now() is source:
                     self._notices.add(
@@ -98,7 +104,7 @@ class CompletedCheckpoints:
             if restored.fields.get("has_ended") and self._graph.is_bounded:
                 self._notices.add(
                     f"an earlier run has read all rows of its sources, as the checkpoint in {store.uri} says:"
-                    ' nothing is left to do. start(until="now") reads what is new · an empty folder starts over'
+                    ' nothing is left to do. until="now" in each run reads what is new · an empty folder starts over'
                 )
 
     def read(self, attempt: int) -> Completed | None:

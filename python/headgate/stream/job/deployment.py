@@ -71,6 +71,8 @@ class Deployment:
         writers: ThreadPoolExecutor,
     ) -> None:
         self.attempt = attempt
+        #: The last measurement, in us.
+        self.lock_wait_us = 0
         self.tasks: dict[TaskId, StreamTask] = {}
         self._graph = graph
         self._name = name
@@ -171,6 +173,7 @@ class Deployment:
                 report_watermark=lambda ms: tell("WATERMARK", ms=ms),
                 report_finished=lambda ids: tell("SPLITS_FINISHED", ids=list(ids)),
                 ends_open=self._graph.ends_open,
+                watermark_interval=self._graph.watermark_interval / 1000,
             )
             version, splits = self._deployed[key]["splits"]
             restored = version, [(name, from_base64(body)) for name, body in splits]
@@ -256,7 +259,8 @@ class Deployment:
         """Send the figures of all tasks, in the order in which they were taken."""
         with self._reporting:
             peak = peak_resident_bytes()
-            self._tell("METRICS", tasks=self._figures(), peak_resident_bytes=peak)
+            figures = {"tasks": self._figures(), "lock_wait_us": self.lock_wait_us}
+            self._tell("METRICS", **figures, peak_resident_bytes=peak)
 
     def _tell(self, kind: str, **fields: Any) -> None:
         if not self._is_cancelled:
@@ -310,6 +314,7 @@ class Deployment:
                 "busy_ms": task.metrics.busy_ns // 1_000_000,
                 "blocked_ms": task.back_pressured_ns() // 1_000_000,
                 "dropped": task.dropped,
+                "metrics": task.user_metrics,
             }
             for key, task in self.tasks.items()
         ]

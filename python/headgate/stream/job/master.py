@@ -20,6 +20,7 @@ from headgate.errors import CheckpointError, HeadgateError, PeerLostError, Proto
 from headgate.observe.record import Failure
 from headgate.stream.job.attempt import Attempt
 from headgate.stream.job.checkpointing import Checkpointing
+from headgate.stream.job.lock_waits import LockWaits
 from headgate.stream.job.notices import FAILED, Notices, remedy_after_restarts
 from headgate.stream.job.reports import READER_MESSAGES, check_report
 from headgate.stream.job.restoring import restored_tasks
@@ -89,6 +90,7 @@ class JobMaster:
         self.notices = Notices(config.name)
         #: Called by the job's thread once nothing changes any more.
         self.when_over: Callable[[], object] = lambda: None
+        self._lock_waits = LockWaits(self.notices)
         self._config = config
         self._pool = pool
         # They end with this object, not with a garbage collection: a job may hold much, such as its functions.
@@ -255,10 +257,11 @@ class JobMaster:
         if len(attempt.deployed) == self._workers.size:
             self._connect(attempt)
 
-    def _figures(self, attempt: Attempt, _: int, message: Message) -> None:
+    def _figures(self, attempt: Attempt, worker: int, message: Message) -> None:
         for figures in message["tasks"]:
             attempt.note(tuple(figures["task"]), figures)
             self.notices.note(figures.get("dropped", {}))
+        self._lock_waits.note(attempt, worker, message)
 
     def _failed(self, attempt: Attempt, _: int, message: Message) -> None:
         cause = Cause.from_fields(message["cause"])
@@ -339,7 +342,7 @@ class JobMaster:
                     **self._checkpointing.completed.folders(name, stage.number, at),
                 }
                 tasks[worker_of[stage.number, at]].append(task)
-        checkpoint = None if restored is None else restored.checkpoint
+        checkpoint = None if restored is None else restored.for_sinks
         about = {"alignment": self._config.alignment, "restored": checkpoint}
         for worker, deployed in tasks.items():
             self._workers.send(worker, "DEPLOY", attempt=attempt.number, tasks=deployed, **about)

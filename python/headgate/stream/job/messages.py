@@ -27,6 +27,7 @@ _STATE: Final = shapes.fields(
                     "committables": shapes.many(shapes.row(shapes.count, shapes.encoded)),
                     "state": shapes.row(shapes.name, shapes.count),
                     "watermark": shapes.whole,
+                    "left_out": shapes.flag,
                 },
             )
         ),
@@ -44,13 +45,27 @@ _STATE: Final = shapes.fields(
     },
     {"splits": shapes.row(shapes.whole, shapes.many(shapes.row(shapes.name, shapes.encoded)))},
 )
+_METRIC: Final = shapes.one_of(
+    shapes.fields({"kind": shapes.text, "value": shapes.number}),
+    shapes.fields(
+        {
+            "kind": shapes.text,
+            "bounds": shapes.many(shapes.number),
+            "counts": shapes.many(shapes.count),
+            "sum": shapes.number,
+        }
+    ),
+)
 _FIGURES: Final = shapes.fields(
     {
         "task": shapes.task,
         **dict.fromkeys(("elapsed_ms", "rows", "batches", "busy_ms", "blocked_ms"), shapes.count),
         "watermark": shapes.maybe(shapes.whole),
     },
-    {"dropped": shapes.by_name(shapes.by_name(shapes.count))},
+    {
+        "dropped": shapes.by_name(shapes.by_name(shapes.count)),
+        "metrics": shapes.by_name(shapes.by_name(_METRIC)),
+    },
 )
 _MEMORY_GROUP: Final = shapes.fields(
     {
@@ -97,6 +112,7 @@ FIELDS: Final[Mapping[str, Mapping[str, Shape]]] = {
         **_ATTEMPT,
         "tasks": shapes.many(_FIGURES),
         "peak_resident_bytes": shapes.count,
+        "lock_wait_us": shapes.count,
     },
     "SPLIT_REQUEST": {**_TASK, "host": shapes.name},
     "SPLITS_FINISHED": {**_TASK, "ids": shapes.many(shapes.name)},
@@ -119,6 +135,7 @@ FIELDS: Final[Mapping[str, Mapping[str, Shape]]] = {
         "timeout": shapes.count,
         "savepoint": shapes.maybe(shapes.name),
         "stop": shapes.flag,
+        "has_state": shapes.flag,
     },
     "COMPLETE": {**_ATTEMPT, "checkpoint": shapes.count, "savepoint": shapes.flag},
     "ABORT": {**_ATTEMPT, "checkpoint": shapes.count, "reason": shapes.text},

@@ -5,11 +5,13 @@
     checkpoint        its id
     max_parallelism   number of key groups
     savepoint         in the log only: the folder that has the rest
+    is_initial        true if no job has written it: a job begins with its state
     has_ended         true if all sources had ended
     sinks             uid -> name of each sink
     name              of the job
     operators         uid -> parallelism; state: folder and number of each task's snapshot, or null;
-                      committables: of its sink, each with the checkpoint that it was made for; watermark: of windows
+                      committables: of its sink, each with the checkpoint that it was made for; watermark: of windows;
+                      left_out: true if it had state, and the job had ended
     sources           uid -> name: of the source; enumerator: its state; version: of the split serializer; splits: id and bytes of each
     stages            uid of the first operator -> tasks: rows in flight of each; inputs: for the edges to it, in the order
                       of the channels, operator, side output, stage and number of the senders; outputs: operator, side
@@ -86,7 +88,8 @@ def metadata(
                 for committable in entry.get("committables", ())
                 if committable[0] > after
             ]
-            operators[node.uid] = {
+            is_left_out = any(entry.get("left_out") for entry in entries)
+            operators[node.uid] = ({"left_out": True} if is_left_out else {}) | {
                 "parallelism": stage.parallelism,
                 "state": [_relative(entry.get("state"), base) for entry in entries],
                 "committables": committables,

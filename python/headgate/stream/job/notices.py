@@ -6,7 +6,13 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
-from headgate.stream.graph.operator import DUPLICATES, EXPIRED, LATE_DROPPED, UNREAD
+from headgate.stream.graph.operator import (
+    DUPLICATES,
+    EXPIRED,
+    LATE_DROPPED,
+    UNKNOWN_DELETES,
+    UNREAD,
+)
 
 #: Operator -> name of a counter -> number.
 Drops: TypeAlias = Mapping[str, Mapping[str, int]]
@@ -25,6 +31,11 @@ _COUNTERS: Final[dict[str, tuple[int, str, str]]] = {
         logging.INFO,
         "values of state were older than their time to live and were dropped",
         "a longer ttl= of the state",
+    ),
+    UNKNOWN_DELETES: (
+        logging.WARNING,
+        "changes took away rows that state does not have",
+        "a longer ttl= · a source whose changes begin with all rows",
     ),
     UNREAD: (
         logging.INFO,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import os
+import threading
 import time
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
-from headgate._arguments import flag, wait
+from headgate._arguments import flag, wait, whole_number
 from headgate._arguments import path as checked_path
-from headgate.errors import ForkError
+from headgate.errors import ForkError, HeadgateError, OptionError, StreamError
 from headgate.stream.job.run_record import record_of
 from headgate.stream.job.status import JobState
 from headgate.stream.job.store import CheckpointStore
@@ -22,11 +23,32 @@ if TYPE_CHECKING:
     from headgate.stream.job.master import JobMaster
 
 
-class StreamingQuery:
-    """A running job. Made by :meth:`StreamingJob.start`; as a context manager it cancels the job at the end."""
+class Restart(Protocol):
+    """Starts a job again as it was started, with other tasks."""
 
-    def __init__(self, master: JobMaster) -> None:
+    #: Folder of its checkpoints.
+    checkpoint: str | None
+
+    def check(self, parallelism: int) -> None:
+        """Refuse a parallelism that the job cannot have."""
+
+    def start(self, parallelism: int, workers: int | None, savepoint: str | None) -> StreamingQuery:
+        """Start the job from its last checkpoint, or from a savepoint."""
+
+
+class StreamingQuery:
+    """A running job. Made by :meth:`StreamingJob.start`; as a context manager it cancels the job at the end.
+
+    Args:
+        master: runs the job.
+        restart: for :meth:`rescale`.
+    """
+
+    def __init__(self, master: JobMaster, restart: Restart) -> None:
         self._master = master
+        self._restart = restart
+        #: Held while the job stops and starts again, so that nobody who waits for its end takes that for it.
+        self._rescaling = threading.RLock()
         self._process = os.getpid()
 
     def _here(self) -> JobMaster:
@@ -61,8 +83,15 @@ class StreamingQuery:
             HeadgateError: the job failed.
             ForkError: another process started the job.
         """
-        if not self._here().wait(wait("timeout", timeout)):
-            return False
+        limit = wait("timeout", timeout)
+        deadline = None if limit is None else time.monotonic() + limit
+        while True:
+            master = self._here()
+            if not master.wait(None if deadline is None else max(0.0, deadline - time.monotonic())):
+                return False
+            with self._rescaling:
+                if master is self._master:
+                    break
         if self._master.failure is not None:
             # One of its own: it gets the calls that it comes through, which refer to this job.
             raise copy.copy(self._master.failure)
@@ -125,6 +154,58 @@ class StreamingQuery:
         if not is_over:
             raise TimeoutError(f"the job has not ended within {timeout} s")
         return written
+
+    def rescale(
+        self,
+        parallelism: int,
+        *,
+        workers: int | None = None,
+        savepoint: str | None = None,
+        timeout: float | str | None = 600.0,
+    ) -> None:
+        """Go on with another number of tasks: stop with a last checkpoint, and start from it with the same sinks.
+
+        Each row counts once. This query is that of the new tasks afterwards.
+
+        Args:
+            parallelism: tasks of operators that have no parallelism of their own.
+            workers: processes or Spark tasks; None for as many as :meth:`StreamingJob.start` was told.
+            savepoint: a new folder for the last checkpoint; needed for a job without ``checkpoint=``.
+            timeout: seconds, or text such as ``"1m"`` to wait for the stop.
+
+        Raises:
+            OptionError: a number is outside its limits, or there is no place for the state. The job goes on.
+            CheckpointError: the savepoint failed, and the job goes on.
+            StreamError: all sources had ended, so that nothing is left to do.
+            HeadgateError: the job is stopped and cannot start again; ``remedy`` names what it continues from.
+            TimeoutError: the job does not stop in time; it may later.
+        """
+        restart, place = self._restart, savepoint or self._restart.checkpoint
+        restart.check(parallelism)
+        if workers is not None:
+            whole_number("workers", workers, 0)
+        if place is None:
+            raise OptionError(
+                "rescale() needs a place for the state of the job",
+                asked=f"rescale({parallelism}) of a job without checkpoint=",
+                remedy='rescale(..., savepoint="folder") · start(checkpoint="folder")',
+            )
+        with self._rescaling:
+            self.stop(savepoint=savepoint, timeout=timeout)
+            if self.state is not JobState.STOPPED:
+                raise StreamError(
+                    f"the job has ended as {self.state.value}, so it cannot go on with other tasks",
+                    have="all rows of its sources are done",
+                )
+            try:
+                is_own = restart.checkpoint is not None
+                again = restart.start(parallelism, workers, None if is_own else savepoint)
+            except HeadgateError as error:
+                option = "checkpoint" if is_own else "savepoint"
+                goes_on = f"the job is stopped, and start({option}={place!r}, ...) goes on"
+                error.remedy = " · ".join(filter(None, (error.remedy, goes_on)))
+                raise
+            self._master, self._restart = again._master, again._restart  # noqa: SLF001 - of this class
 
     def cancel(self, timeout: float | str | None = 60.0) -> None:
         """End the job at once. Output since the last checkpoint is dropped; the job can continue from there."""

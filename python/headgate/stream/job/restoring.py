@@ -43,6 +43,29 @@ def check_restorable(graph: JobGraph, fields: Mapping[str, Any], *, allow_droppe
     _check_in_flight(graph, fields, allow_dropped=allow_dropped)
 
 
+def check_has_state(
+    graph: JobGraph, fields: Mapping[str, Any], folder: str, *, allow_dropped: bool
+) -> None:
+    """Check that a checkpoint has the state that rows of a job meet.
+
+    Raises:
+        CheckpointError: it is the last one of a job whose sources had ended, which has no state, and this job may have
+            further rows.
+    """
+    before = fields["operators"]
+    uids = {node.uid for stage in graph.stages for node in stage.operators}
+    left_out = sorted(uid for uid in uids & before.keys() if before[uid].get("left_out"))
+    has_new_rows = not graph.is_bounded or not graph.sources.keys() <= fields["sources"].keys()
+    if left_out and has_new_rows and not allow_dropped:
+        raise CheckpointError(
+            f"the job of {folder} has ended, so its last checkpoint has no state of {', '.join(left_out)}",
+            asked=f"checkpoint={folder!r}, with sources that may have further rows",
+            have="positions of its sources, and output",
+            remedy='until="now" in each run, also the first one: state carries over · an empty folder starts over · '
+            "allow_dropped_state=True to begin without this state",
+        )
+
+
 def restored_tasks(
     graph: JobGraph, stage: Stage, fields: Mapping[str, Any] | None, base: str
 ) -> list[dict[str, Any]]:
@@ -66,13 +89,15 @@ def restored_tasks(
                     task["splits"] = [source["version"], source["splits"][at :: len(tasks)]]
             continue
         entry = fields["operators"].get(node.uid)
-        if entry is None or not any(entry["state"]):
+        if entry is None:
             continue
         before, most = entry["parallelism"], graph.max_parallelism
         ranges = [key_group_range(at, before, most) for at in range(before)]
         for at, task in enumerate(tasks):
             task_groups = key_group_range(at, stage.parallelism, most)
             task["watermarks"][node.uid] = entry.get("watermark")
+            if not any(entry["state"]):
+                continue
             task["state"][node.uid] = [
                 [_location(snapshot[0], base), snapshot[1]]
                 for snapshot, groups in zip(entry["state"], ranges, strict=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.observe.record import Run, Task
 from headgate.observe.stages import stage_of
 from headgate.observe.verdict import verdict_of_job
+from headgate.stream.graph.metrics import merged
 from headgate.stream.job.notices import total_drops
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def record_of(master: JobMaster) -> Run:
     hosts, peaks = {worker.number: worker.host for worker in workers}, master.peaks()
     tasks: list[Task] = []
     recent: list[Task] = []
-    drops = []
+    drops, metrics = [], []
     worker_of = {} if attempt is None else attempt.worker_of
     figures = {} if attempt is None else attempt.figures
     earlier = {} if attempt is None else attempt.earlier
@@ -44,6 +45,7 @@ def record_of(master: JobMaster) -> Run:
         host, peak = hosts.get(worker, ""), peaks.get(worker, 0)
         tasks.append(replace(task, host=host, peak_resident_bytes=peak))
         drops.append(newest.get("dropped", {}))
+        metrics.append((index, newest.get("metrics", {})))
         if before is not None:
             recent.append(_task(names[stage], index, _since(before, newest)))
     times: dict[str, list[tuple[int, tuple[int, int, int]]]] = {}
@@ -73,6 +75,7 @@ def record_of(master: JobMaster) -> Run:
         checkpoints=tuple(master.checkpoints()),
         workers=workers,
         dropped=dropped,
+        metrics=merged(metrics),
         notices=tuple(master.notices.all(dropped)),
     )
 

@@ -59,6 +59,11 @@ class Completed:
     fields: Mapping[str, Any]
     base: str
 
+    @property
+    def for_sinks(self) -> int | None:
+        """The checkpoint that sinks continue from; None for state that no job has written, with which a job begins."""
+        return None if self.fields.get("is_initial") else self.checkpoint
+
 
 class CheckpointStore:
     """The checkpoints of one job.
@@ -104,8 +109,16 @@ class CheckpointStore:
         Raises:
             CheckpointError: the newest entry is damaged, or the folder cannot be read.
         """
-        newest = self._checkpoint_of(self._newest_entry())
+        newest = self.newest_checkpoint()
         return None if newest is None else newest.fields.get("name")
+
+    def newest_checkpoint(self) -> Completed | None:
+        """Return the newest checkpoint, whoever has written it; None if there is none.
+
+        Raises:
+            CheckpointError: the newest entry is damaged, or the folder cannot be read.
+        """
+        return self._checkpoint_of(self._newest_entry())
 
     def _newest_entry(self) -> dict[str, Any]:
         """Return the newest entry of the log, whoever has written it; an empty one if there is none."""

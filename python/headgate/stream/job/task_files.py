@@ -54,6 +54,8 @@ class TaskFiles:
                 entry["committables"] = [
                     [number, to_base64(committable)] for number, committable in part.committables
                 ]
+            if part.is_left_out:
+                entry["left_out"] = True
             if part.watermark is not None and has_watermarks:
                 entry["watermark"] = part.watermark
             if part.state is None:

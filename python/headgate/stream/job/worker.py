@@ -21,7 +21,9 @@ from headgate.control.messages import Message
 from headgate.errors import CoordinatorError, InternalError, ProtocolError
 from headgate.source.api.event import SourceEvent
 from headgate.stream.job.deployment import Deployment
+from headgate.stream.job.lock_waits import lock_wait_us
 from headgate.stream.job.messages import CODEC, from_base64
+from headgate.stream.runtime.task import COMMIT_ONLY
 
 if TYPE_CHECKING:
     from headgate.control.address import CoordinatorAddress
@@ -197,7 +199,7 @@ class StreamWorker:
             message["timestamp"],
             message["alignment"],
             message["timeout"],
-            (message["savepoint"] or "").encode(),
+            (message["savepoint"] or "").encode() if message["has_state"] else COMMIT_ONLY,
         )
         for task in deployment.tasks_of(message["stage"]):
             task.trigger_checkpoint(barrier, stop=message["stop"])
@@ -255,6 +257,7 @@ class StreamWorker:
         while not self._ended.wait(_REPORT):
             deployment = self._deployment
             if deployment is not None:
+                deployment.lock_wait_us = lock_wait_us()
                 deployment.tell_figures()
 
 

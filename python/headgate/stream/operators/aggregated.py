@@ -12,17 +12,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._changes import change_field, change_signs, is_changing
+from headgate.errors import StateError
 from headgate.stream.operators.mini_batches import MiniBatches, MiniBatchOperator
 from headgate.stream.operators.updates import update_rows
-from headgate.stream.state.descriptors import ReducingStateDescriptor
+from headgate.stream.state.descriptors import Reduce, ReducingStateDescriptor
+from headgate.stream.state.keys import numbered
+from headgate.stream.state.reducing import Reduction
+from headgate.stream.state.values import is_valid
 from headgate.stream.windows.aggregates import Accumulator, Aggregate, Aggregates
 
 if TYPE_CHECKING:
     from headgate.stream.graph.operator import OperatorContext
+    from headgate.stream.state.table import Slots
 
 #: Counts the rows of a key, which is there while it has some.
 _ROWS: Final = Aggregate("count", name="\0rows")
 _KEY: Final = "key_{}"
+#: Rows per key from which on it is worth to combine them before they are sent, and mini-batches after one that was not.
+_WORTH: Final = 2
+_PASSING: Final = 31
 
 
 class RunningAggregates:
@@ -95,6 +103,32 @@ class RunningAggregates:
         keys = [batch[key] for key in self.keys]
         return pa.RecordBatch.from_arrays([*keys, *values.values()], schema=self.partial)
 
+    def combined(self, rows: pa.RecordBatch, groups: Slots, first: Slots) -> pa.RecordBatch:
+        """Return one row on the way for each key, of several ones.
+
+        Args:
+            rows: on the way.
+            groups: number of each row's key.
+            first: the first row of each number.
+
+        Raises:
+            StateError: a sum exceeds its type.
+        """
+        at = pa.array(first)
+        columns = [column.take(at) for column in rows.columns[: len(self.keys)]]
+        for item in self.accumulators.values():
+            values = rows[item.name]
+            of_values = groups
+            if values.null_count:
+                of_values, values = groups[is_valid(values)], values.drop_null()
+            present, reduced = Reduction(_merge(item), item.type, item.name).of_groups(
+                of_values, values
+            )
+            place = np.full(len(first), -1)
+            place[present] = np.arange(len(present))
+            columns.append(reduced.take(pa.array(place, mask=place < 0)))
+        return pa.RecordBatch.from_arrays(columns, schema=self.partial)
+
     def results(self, values: Mapping[str, pa.Array]) -> list[pa.Array]:
         """Return the columns of the result, without keys and changes."""
         there = {
@@ -106,14 +140,33 @@ class RunningAggregates:
 
 
 class PartialOperator(MiniBatchOperator):
-    """Makes rows on the way to the task of their key from those of the input."""
+    """Makes rows on the way to the task of their key, of those of the input: one for each key of a mini-batch.
 
-    def __init__(self, aggregates: RunningAggregates) -> None:
-        super().__init__(MiniBatches(0, 1))
+    If there are nearly as many keys as rows, that is not worth its time, and most of the next mini-batches pass as they are.
+
+    Args:
+        aggregates: the columns.
+        batches: how long rows wait for others.
+    """
+
+    def __init__(self, aggregates: RunningAggregates, batches: MiniBatches) -> None:
+        super().__init__(batches)
         self._aggregates = aggregates
+        #: Mini-batches that pass before the keys are counted again.
+        self._passing = 0
 
     def _handle(self, rows: pa.RecordBatch) -> None:
-        self._context.emit(self._aggregates.partials(rows), None)
+        of = self._aggregates
+        rows = of.partials(rows)
+        if self._passing:
+            self._passing -= 1
+        else:
+            groups, first = numbered(rows.select(range(len(of.keys))))
+            if rows.num_rows >= _WORTH * len(first):
+                rows = of.combined(rows, groups, first)
+            else:
+                self._passing = _PASSING
+        self._context.emit(rows, None)
 
 
 class RunningOperator(MiniBatchOperator):
@@ -170,6 +223,12 @@ class RunningOperator(MiniBatchOperator):
 
 
 def _descriptor(accumulator: Accumulator) -> ReducingStateDescriptor:
-    # A count adds up the counts of rows.
-    reduce = "sum" if accumulator.reduce == "count" else accumulator.reduce
-    return ReducingStateDescriptor(accumulator.name, reduce, accumulator.type)
+    return ReducingStateDescriptor(accumulator.name, _merge(accumulator), accumulator.type)
+
+
+def _merge(accumulator: Accumulator) -> Reduce:
+    """Return how values on the way become one: a count adds up counts."""
+    reduce = accumulator.reduce
+    if reduce == "distinct" or reduce == "sketch":  # noqa: PLR1714 - narrows the type
+        raise StateError(f"{accumulator.name}: only windows have distinct counts")
+    return "sum" if reduce == "count" else reduce

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from headgate._changes import without_changes
 from headgate.errors import StreamError
 from headgate.stream.graph.operator import LATE_DROPPED, OperatorContext, OperatorSnapshot
 from headgate.stream.operators.keyed import KeyedOperator
 from headgate.stream.state.descriptors import RowStateDescriptor, StateTtlConfig
+from headgate.stream.state.row_index import with_nulls
 from headgate.stream.state.timers import NO_WATERMARK
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ LATE_SIDES: Final = ("late", "late_right")
 _STATES: Final = ("left", "right")
 #: Most rows of the state that are emitted at once.
 _PART: Final = 1 << 16
-#: Where a column of the result is from.
+#: The side of a column of the result that is a key.
 _KEY: Final = 2
 
 
@@ -83,7 +85,10 @@ def joined_columns(
     """
     keys = [list(of_side) for of_side in sides.keys]
     left, right = sides.schemas
-    others = [[f for f in s if f.name not in k] for s, k in zip((left, right), keys, strict=True)]
+    others = [
+        [field for field in without_changes(schema) if field.name not in of_side]
+        for schema, of_side in zip((left, right), keys, strict=True)
+    ]
     names = [{field.name for field in fields} for fields in others]
     shared = (names[0] & names[1], (names[0] | set(keys[0])) & names[1])
     is_optional = (how in {"right", "full"}, how in {"left", "full"})
@@ -93,7 +98,7 @@ def joined_columns(
         return pa.field(name, field.type, field.nullable or is_optional[side])
 
     fields, sources = [], []
-    for field in left:
+    for field in without_changes(left):
         if field.name in keys[0]:
             fields.append(field.with_nullable(True))
             sources.append((_KEY, keys[0].index(field.name)))
@@ -184,12 +189,7 @@ class JoinOperator(KeyedOperator):
 
     def _without_key(self, side: int, rows: pa.RecordBatch) -> Mask | None:
         """Return True for each row with a null key; None if there is none."""
-        without = None
-        for key in self._keys_of(side, rows):
-            if key.null_count:
-                mask = np.asarray(key.is_null().to_numpy(zero_copy_only=False))
-                without = mask if without is None else without | mask
-        return without
+        return with_nulls(rows.select(self._key_places[side]))
 
     def _stored(self, side: int, rows: pa.RecordBatch) -> pa.StructArray:
         """Return what the state keeps of rows."""
@@ -200,7 +200,7 @@ class JoinOperator(KeyedOperator):
     def _emit_alone(self, side: int, rows: pa.RecordBatch) -> None:
         """Emit rows of one side with nulls for the other."""
         if rows.num_rows:
-            values = [None, None]
+            values: list[list[pa.Array] | None] = [None, None]
             values[side] = self._values_of(side, rows)
             self._context.emit(self._columns.batch(self._keys_of(side, rows), values), None)
 
@@ -225,10 +225,13 @@ class JoinOperator(KeyedOperator):
             columns = more(np.arange(start, start + len(owners))) if more else ()
             self._context.emit(self._columns.batch(keys, values, *columns), None)
 
-    def _emit_alone_of_state(self, side: int, elements: Slots) -> None:
-        """Emit rows of the state of one side with nulls for the other."""
+    def _emit_alone_of_state(
+        self, side: int, elements: Slots, more: Callable[[Slots], Sequence[pa.Array]] | None = None
+    ) -> None:
+        """Emit rows of the state of one side with nulls for the other; ``more`` as for :meth:`_emit_of_state`."""
         nothing = np.full(len(elements), -1)
-        self._emit_of_state(*((nothing, elements) if side else (elements, nothing)))
+        lefts, rights = (nothing, elements) if side else (elements, nothing)
+        self._emit_of_state(lefts, rights, more)
 
     def _emit_pairs(self, side: int, rows: pa.RecordBatch, numbers: Slots, elements: Slots) -> None:
         """Emit pairs of a row of one side and an element of the other side's state."""

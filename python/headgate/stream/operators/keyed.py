@@ -48,7 +48,7 @@ class KeyedOperator(Operator):
             context.restored, key_groups=context.key_groups, clock=context.clock
         )
         before = backend.scope.key_schema
-        if not before.equals(key_schema):
+        if (before.names, before.types) != (key_schema.names, key_schema.types):
             raise StateError(
                 f"the state of {context.uid} in the checkpoint has other keys",
                 asked=", ".join(f"{f.name} {f.type}" for f in key_schema),
@@ -69,6 +69,11 @@ class KeyedOperator(Operator):
             except StateError as error:
                 error.summary = f"{context.uid}: {error.summary}"
                 raise
+
+    @property
+    def has_state(self) -> bool:
+        """True with keys."""
+        return self._backend is not None and self._is_durable
 
     def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:
         """Freeze the state; None if there is none, or the job keeps no checkpoints."""

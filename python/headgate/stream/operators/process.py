@@ -52,17 +52,20 @@ class FunctionOperator(KeyedOperator):
         self._results: dict[str | None, Results] = {None: Results(context.uid, self._schema)}
         for output, schema in self._side_outputs.items():
             self._results[output] = Results(context.uid, schema, "side_outputs")
-        if len(self._key_schema):
-            self._restore(context, self._key_schema)
         # Not by a method: this object and the context would refer to each other.
-        emit = partial(_emit_rows, context, self._results)
-        self._runtime = KeyedContext(context, emit, self._backend)
+        self._runtime = self._make_context(context, partial(_emit_rows, context, self._results))
         with calling(self._uid, "open"):
             function = instance_of(self._function_or_maker)
             # From here on close() calls its close(), also if open() fails.
             self._function = function
             function.open(self._runtime)
         self._opened(context)
+
+    def _make_context(self, context: OperatorContext, emit: Any) -> KeyedContext:
+        """Restore state, and return what the function gets."""
+        if len(self._key_schema):
+            self._restore(context, self._key_schema)
+        return KeyedContext(context, emit, self._backend)
 
     def _call(self, name: str, argument: pa.RecordBatch) -> None:
         with calling(self._uid, name):

@@ -34,7 +34,7 @@ class Sides:
     @property
     def key_names(self) -> list[str]:
         """Names of the key columns on the way."""
-        return self.schema.names[1 : 1 + len(self.keys[0])]
+        return list(self.schema.names[1 : 1 + len(self.keys[0])])
 
     @property
     def key_schema(self) -> pa.Schema:

@@ -298,9 +298,9 @@ class TopOperator(MiniBatchOperator):
 
 def _numbered(groups: Slots, values: pa.Array) -> Slots:
     """Return a number for each pair of a group and a value, the same for equal ones."""
-    return numbered(
-        pa.RecordBatch.from_arrays([pa.array(groups), values], names=["group", "value"])
-    )
+    columns = [pa.array(groups), values]
+    numbers, _ = numbered(pa.RecordBatch.from_arrays(columns, names=["group", "value"]))
+    return numbers
 
 
 def _occurrences(numbers: Slots) -> Slots:

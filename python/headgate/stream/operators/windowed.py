@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from headgate.stream.graph.operator import (
     LATE_DROPPED,
+    Operator,
     OperatorContext,
     OperatorSnapshot,
 )
@@ -15,8 +16,10 @@ from headgate.stream.operators.keyed import KeyedOperator
 from headgate.stream.operators.results import Results, calling, learned_schema
 from headgate.stream.state.timers import NO_WATERMARK
 from headgate.stream.state.types import no_rows
+from headgate.stream.windows.closing import key_schema_of
 from headgate.stream.windows.fixed import WindowOperator
 from headgate.stream.windows.kinds import SessionWindow, WindowOutput
+from headgate.stream.windows.partials import PanePartials
 from headgate.stream.windows.sessions import SessionWindowOperator
 
 if TYPE_CHECKING:
@@ -50,7 +53,7 @@ class WindowedOperator(KeyedOperator):
     def open(self, context: OperatorContext) -> None:
         """Restore the windows."""
         super().open(context)
-        key_schema = pa.schema([self._schema.field(key) for key in self._arguments["keys"]])
+        key_schema = key_schema_of(self._schema, self._arguments["keys"])
         backend = self._restore(context, key_schema, self._kind.namespace)
         self._operator = self._make(backend, context.uid)
         self._opened(context)
@@ -90,15 +93,71 @@ class WindowedOperator(KeyedOperator):
     def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:
         """Freeze the windows."""
         snapshot = super().snapshot(checkpoint, savepoint=savepoint)
-        watermark = self._operator.watermark
-        # Neither before the first one nor after the end of all rows.
-        if snapshot is not None and NO_WATERMARK < watermark < -NO_WATERMARK:
-            snapshot.watermark = watermark
+        if snapshot is not None:
+            snapshot.watermark = _kept_watermark(self._operator.watermark)
         return snapshot
 
     def unread_counter(self, output: str | None) -> str:
         """Return the counter of late rows."""
         return LATE_DROPPED if output == LATE else super().unread_counter(output)
+
+
+class PanesOperator(Operator):
+    """Runs :class:`PanePartials`, before the one task with the windows of all rows. It has no state between barriers.
+
+    Args:
+        schema: of the input.
+        arguments: of :class:`PanePartials`.
+    """
+
+    def __init__(self, schema: pa.Schema, **arguments: Any) -> None:
+        self._schema = schema
+        self._arguments = arguments
+
+    def open(self, context: OperatorContext) -> None:
+        """Begin without rows."""
+        super().open(context)
+        self._partials = PanePartials(self._schema, **self._arguments)
+        if context.restored_watermark is not None:
+            self._partials.watermark = context.restored_watermark
+
+    def result_schema(self) -> pa.Schema:
+        """Return the schema of what it emits."""
+        return PanePartials(self._schema, **self._arguments).schema
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        """Add rows to their panes."""
+        late = self._partials.process(batch)
+        if late.num_rows:
+            self._context.emit(late, LATE)
+        if self._partials.is_due:
+            self.flush()
+
+    def advance_watermark(self, watermark: int) -> None:
+        """Emit what windows that close need."""
+        self._partials.watermark = max(self._partials.watermark, watermark)
+        if self._partials.is_due:
+            self.flush()
+
+    def flush(self) -> None:
+        """Emit the panes so far."""
+        panes = self._partials.take()
+        if panes.num_rows:
+            self._context.emit(panes, None)
+
+    def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:  # noqa: ARG002 - of all operators
+        """Return the watermark: rows that are late for it are late after a restart, too."""
+        watermark = _kept_watermark(self._partials.watermark)
+        return None if watermark is None else OperatorSnapshot(watermark=watermark)
+
+    def unread_counter(self, output: str | None) -> str:
+        """Return the counter of late rows."""
+        return LATE_DROPPED if output == LATE else super().unread_counter(output)
+
+
+def _kept_watermark(watermark: int) -> int | None:
+    """Return a watermark that a checkpoint has: neither that before the first one, nor that after all rows."""
+    return watermark if NO_WATERMARK < watermark < -NO_WATERMARK else None
 
 
 class _WindowFunction:

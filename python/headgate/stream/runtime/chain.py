@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headgate.errors import InternalError
 from headgate.source.watermark.generator import MAX_WATERMARK, MIN_WATERMARK
 from headgate.stream.graph.limits import UNLIMITED, BatchLimits
+from headgate.stream.graph.operator import OperatorSnapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headgate.stream.graph.metrics import Metrics
     from headgate.stream.graph.nodes import Node
-    from headgate.stream.graph.operator import Operator, OperatorContext, OperatorSnapshot
+    from headgate.stream.graph.operator import Operator, OperatorContext
     from headgate.stream.graph.stages import Stage
     from headgate.stream.runtime.outputs import TaskOutput
 
@@ -46,6 +48,10 @@ class OperatorChain:
         self._unread: dict[tuple[str, str | None], int] = {}
         #: Files in flight by operator, and what each has dropped; None until the operators are closed.
         self._left: tuple[dict[str, set[str]], dict[str, dict[str, int]]] | None = None
+        #: Of the functions of users.
+        self._metrics: dict[str, Metrics] = {}
+        #: The checkpoint that has no state; None before it.
+        self._commit_only: int | None = None
         #: Delay in ms of the watermarks behind each operator where there is one.
         self._delays: dict[str, int] = {}
         #: Takes the rows of the task's input.
@@ -68,7 +74,9 @@ class OperatorChain:
         else:
             self.head = _to_all(self._consumers[head.uid, None])
         for node, operator in reversed(created):
-            operator.open(self._context(node.uid, self._emit_of(node.uid)))
+            context = self._context(node.uid, self._emit_of(node.uid))
+            self._metrics[node.uid] = context.metrics
+            operator.open(context)
 
     def _delays_behind(self) -> dict[str, int]:
         """Return how far the watermark is behind that of the task, after each operator where it is."""
@@ -142,6 +150,12 @@ class OperatorChain:
         }
         return {uid: counters for uid, counters in positive.items() if counters}
 
+    @property
+    def metrics(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """Metrics of the functions of users, by operator and name. Any thread may ask."""
+        figures = {uid: metrics.plain() for uid, metrics in tuple(self._metrics.items())}
+        return {uid: plain for uid, plain in figures.items() if plain}
+
     def advance_watermark(self, watermark: int) -> None:
         """Let all operators handle a watermark, then send it on."""
         behind = self._delays
@@ -179,11 +193,18 @@ class OperatorChain:
         for operator in self.operators.values():
             operator.end_input()
 
-    def snapshot(self, checkpoint: int, *, savepoint: bool) -> dict[str, OperatorSnapshot]:
-        """Freeze the state of all operators."""
+    def snapshot(
+        self, checkpoint: int, *, savepoint: bool, has_state: bool = True
+    ) -> dict[str, OperatorSnapshot]:
+        """Freeze the state of all operators; only sinks take part in a checkpoint without state."""
+        if not has_state:
+            self._commit_only = checkpoint
         snapshots: dict[str, OperatorSnapshot] = {}
         try:
             for uid, operator in self.operators.items():
+                if not has_state and operator.has_state:
+                    snapshots[uid] = OperatorSnapshot(is_left_out=True)
+                    continue
                 snapshot = operator.snapshot(checkpoint, savepoint=savepoint)
                 if snapshot is not None:
                     snapshots[uid] = snapshot
@@ -192,6 +213,12 @@ class OperatorChain:
                 operator.abort(checkpoint)
             raise
         return snapshots
+
+    def complete(self, checkpoint: int) -> None:
+        """Handle that a checkpoint is complete."""
+        for operator in self.operators.values():
+            if checkpoint != self._commit_only or not operator.has_state:
+                operator.complete(checkpoint)
 
     def close(self) -> None:
         """Close and forget all operators; raise the first error when all are closed."""

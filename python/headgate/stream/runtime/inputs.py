@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from headgate.writer import RecordWriter
 
 _LOG: Final = logging.getLogger("headgate.stream")
+#: Seconds of work for which small batches of a source are joined, and most rows of them.
+_AT_ONCE: Final = 0.005
+_MOST_ROWS: Final = 4096
 
 
 class InputHandler(Protocol):
@@ -119,6 +122,8 @@ class SourceInput(TaskInput):
         self._waited_ns = 0
         self._watermark = MIN_WATERMARK
         self._is_idle = False
+        #: Rows that are handled in about :data:`_AT_ONCE` seconds, by the last batch.
+        self._rows_at_once = 0
         #: True once a savepoint was taken behind which no row must be read.
         self.is_stopped = False
 
@@ -139,9 +144,37 @@ class SourceInput(TaskInput):
             self._waited_ns = waited
         record = self.operator.poll()
         if record is not None:
-            self._handler.handle_batch(self._checked(record))
+            batch = self._joined(record) if self._rows_at_once else self._checked(record)
+            started = time.perf_counter()
+            self._handler.handle_batch(batch)
+            took = max(time.perf_counter() - started, 1e-9)
+            self._rows_at_once = min(_MOST_ROWS, int(_AT_ONCE * batch.num_rows / took))
         self._pass_on_watermark()
         return record is not None
+
+    def _joined(self, record: Any) -> pa.RecordBatch:
+        """Return a small batch with those that the reader has behind it, as long as a checkpoint need not wait for them.
+
+        What an operator costs for each batch it then costs once. The batches of a slow function stay as small as they are.
+        """
+        import pyarrow as pa  # noqa: PLC0415 - by other modules before
+
+        records, rows = [record], getattr(record, "num_rows", self._rows_at_once)
+        while rows < self._rows_at_once:
+            try:
+                record = self.operator.poll()
+            except HeadgateError:
+                break  # which the next poll raises again, behind these rows
+            if record is None:
+                break
+            records.append(record)
+            rows += getattr(record, "num_rows", self._rows_at_once)
+        if len(records) == 1:
+            return self._checked(records[0])
+        try:
+            return self._checked(pa.concat_batches(records))
+        except (TypeError, pa.ArrowException):  # of several schemas, or no batches
+            return pa.concat_batches([self._checked(record) for record in records])
 
     def drain_element(self) -> None:
         """Handle the rest of an element of which some records were handled; checkpoints are taken between elements."""

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger("headgate.stream")
 #: Seconds after which the outputs are asked again for what a barrier has overtaken.
 _PATIENCE: Final = 0.01
+#: Body of the barriers of a last checkpoint from which nothing continues: it commits output, and has no state.
+COMMIT_ONLY: Final = b"\0"
 #: Longest wait in seconds for a full output: others read from ``busy_ns`` that the task is not idle.
 _LONGEST_WAIT: Final = 0.5
 
@@ -198,6 +200,11 @@ class StreamTask:
     def dropped(self) -> dict[str, dict[str, int]]:
         """Rows and values that each operator has dropped, by counter."""
         return self._chain.dropped
+
+    @property
+    def user_metrics(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """Metrics of the functions of users, by operator and name."""
+        return self._chain.metrics
 
     def back_pressured_ns(self) -> int:
         """Return for how long the outputs were waited for, in ns."""
@@ -408,7 +415,8 @@ class StreamTask:
         self._listener.on_end(self)
 
     def _trigger(self, barrier: CheckpointBarrier, *, stop: bool) -> None:
-        savepoint = barrier.body.decode()
+        has_state = barrier.body != COMMIT_ONLY
+        savepoint = barrier.body.decode() if has_state else ""
         checkpoint = barrier.checkpoint_id
         if checkpoint <= self._latest:
             return
@@ -432,7 +440,7 @@ class StreamTask:
         splits = None
         if isinstance(source, SourceInput):
             splits = source.operator.split_version, source.operator.snapshot(checkpoint)
-        operators = self._chain.snapshot(checkpoint, savepoint=bool(savepoint))
+        operators = self._chain.snapshot(checkpoint, savepoint=bool(savepoint), has_state=has_state)
         delay = max(0, wall_clock() - barrier.timestamp)
         sync = (time.perf_counter_ns() - started) // 1_000_000
         snapshot = TaskSnapshot(checkpoint, savepoint, operators, splits, delay, sync)
@@ -449,8 +457,7 @@ class StreamTask:
 
     def _complete(self, checkpoint: int) -> None:
         self._aborted = {a for a in self._aborted if a > checkpoint}
-        for operator in self._chain.operators.values():
-            operator.complete(checkpoint)
+        self._chain.complete(checkpoint)
         self._listener.on_complete(self, checkpoint)
         if isinstance(self._input, SourceInput):
             self._input.operator.notify_checkpoint_complete(checkpoint)

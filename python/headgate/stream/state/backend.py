@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Final, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, overload
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +13,11 @@ import pyarrow.compute as pc
 from headgate._kinds import kind_of
 from headgate.errors import SnapshotError, StateError
 from headgate.key_groups import check_max_parallelism
+from headgate.stream.state.broadcast import BroadcastState
 from headgate.stream.state.column import Clock, Rows
 from headgate.stream.state.current import CurrentBatch
 from headgate.stream.state.descriptors import (
+    BroadcastStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
@@ -24,15 +26,21 @@ from headgate.stream.state.descriptors import (
     ValueStateDescriptor,
 )
 from headgate.stream.state.files import ChunkFile, Manifest, SnapshotFolder, StateFiles
-from headgate.stream.state.keys import KeySpace, Scope
+from headgate.stream.state.keys import Batch, KeySpace, Scope
 from headgate.stream.state.lists import ListState
 from headgate.stream.state.maps import MAP_KEY, MapState
 from headgate.stream.state.rows import RowState
 from headgate.stream.state.snapshot import Part, Snapshot, are_worn, columns_of, files_in
 from headgate.stream.state.states import ReducingState, ValueState
-from headgate.stream.state.timers import Timers
+from headgate.stream.state.timers import NO_WATERMARK, Timers
+from headgate.stream.state.types import no_rows
 
-State: TypeAlias = ValueState | ReducingState | ListState | MapState | RowState | Timers
+if TYPE_CHECKING:
+    from headgate.stream.state.table import Slots
+
+State: TypeAlias = (
+    ValueState | ReducingState | ListState | MapState | RowState | BroadcastState | Timers
+)
 #: Names of the states that are timers.
 EVENT_TIMERS: Final = "event timers"
 PROCESSING_TIMERS: Final = "processing timers"
@@ -87,6 +95,10 @@ class KeyedStateBackend:
         self._declared: set[str] = set()
         #: True once the operator's ``open`` is over.
         self.is_open = False
+        #: By key group, up to which its windows are closed, in ms; snapshots have it. Tasks whose watermarks differ at
+        #: a checkpoint may become one.
+        self.watermarks = np.full(max_parallelism, NO_WATERMARK)
+        self._no_keys = no_rows(self.space.schema)
         self._last_number = -1
         #: Snapshots that are not completed.
         self._pending: dict[int, Snapshot] = {}
@@ -107,6 +119,11 @@ class KeyedStateBackend:
         columns = self.space.checked(columns)
         self.current.set(None)
         self.current.set(self.space.resolve(columns))
+
+    def set_slots(self, slots: Slots) -> None:
+        """Set the keys that all states are about to those of slots, each there once; without the keys themselves."""
+        numbers = np.arange(len(slots))
+        self.current.set(Batch(self._no_keys, numbers, slots, numbers))
 
     @property
     def keys(self) -> pa.RecordBatch:
@@ -133,6 +150,8 @@ class KeyedStateBackend:
     def get_state(self, descriptor: MapStateDescriptor) -> MapState: ...
     @overload
     def get_state(self, descriptor: RowStateDescriptor) -> RowState: ...
+    @overload
+    def get_state(self, descriptor: BroadcastStateDescriptor) -> BroadcastState: ...
     def get_state(self, descriptor: StateDescriptor) -> State:
         """Return the state of a name; declare it if it is new.
 
@@ -221,7 +240,7 @@ class KeyedStateBackend:
             )
         self._last_number = number
         parts = [self._part(state, number, savepoint=savepoint) for state in self.states.values()]
-        snapshot = Snapshot(number, self.scope, self.space.extra, parts)
+        snapshot = Snapshot(number, self.scope, self.space.extra, parts, self._runs())
         if not savepoint:
             self._pending[number] = snapshot
         return snapshot
@@ -292,11 +311,22 @@ class KeyedStateBackend:
             namespace=first.namespace,
             clock=clock,
         )
-        for folder, manifest in manifests:
+        for at, (folder, manifest) in enumerate(manifests):
             for stored in manifest.states:
-                backend._load(folder, stored)
+                # All tasks had the same.
+                if not at or stored.kind != BroadcastState.kind:
+                    backend._load(folder, stored)
+            for group, watermark in manifest.watermarks:
+                backend.watermarks[group : manifest.key_groups.stop] = watermark
         backend._last_number = max(manifest.snapshot for _, manifest in manifests)
         return backend
+
+    def _runs(self) -> tuple[tuple[int, int], ...]:
+        """Return the watermarks as a manifest has them."""
+        of_task = self.scope.key_groups
+        watermarks = self.watermarks[of_task.start : of_task.stop]
+        first = np.flatnonzero(np.diff(watermarks, prepend=NO_WATERMARK))
+        return tuple((of_task.start + int(at), int(watermarks[at])) for at in first)
 
     def _marked(self, descriptor: StateDescriptor) -> Marks:
         """Return what a snapshot says of a state that is declared.
@@ -353,7 +383,7 @@ class KeyedStateBackend:
                 have=f"{state.kind} of {state.types.types} in another snapshot",
                 remedy="restore snapshots of one operator, with the same number",
             )
-        groups = self.scope.key_groups
+        groups = state.space.scope.key_groups
         for file in files_in(stored.files, groups):
             rows = folder.read_chunk(file)
             group = rows["group"]
@@ -402,7 +432,7 @@ def _checked(manifests: Sequence[Manifest], key_groups: range | None) -> Manifes
 
 def _types_of(descriptor: StateDescriptor) -> pa.Schema:
     value = pa.field("value", descriptor.type)
-    if isinstance(descriptor, MapStateDescriptor):
+    if isinstance(descriptor, (MapStateDescriptor, BroadcastStateDescriptor)):
         return pa.schema([pa.field(MAP_KEY, descriptor.key_type), value])
     return pa.schema([value])
 
@@ -413,4 +443,5 @@ _STATE_CLASSES: Final[dict[type[StateDescriptor], type[State]]] = {
     ListStateDescriptor: ListState,
     MapStateDescriptor: MapState,
     RowStateDescriptor: RowState,
+    BroadcastStateDescriptor: BroadcastState,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -143,6 +143,28 @@ class MapStateDescriptor:
 
 
 @dataclass(frozen=True, slots=True)
+class BroadcastStateDescriptor:
+    """One map that is the same in all tasks: see :class:`~headgate.stream.BroadcastProcessFunction`.
+
+    Attributes:
+        name: unique in the operator.
+        key_type: Arrow type of the keys.
+        type: Arrow type of the values.
+    """
+
+    name: str
+    key_type: pa.DataType
+    type: pa.DataType
+    #: None: it never expires, since tasks have clocks of their own.
+    ttl: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no name or no type."""
+        _check(self)
+        check_type(self.key_type, f"the key of state {self.name!r}")
+
+
+@dataclass(frozen=True, slots=True)
 class RowStateDescriptor:
     """The rows of one side of a join, by key.
 
@@ -163,6 +185,7 @@ StateDescriptor: TypeAlias = (
     | ListStateDescriptor
     | MapStateDescriptor
     | RowStateDescriptor
+    | BroadcastStateDescriptor
 )
 
 

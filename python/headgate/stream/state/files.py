@@ -77,6 +77,7 @@ class Manifest:
         key_groups: the groups of the task.
         max_parallelism: number of all groups.
         states: all states.
+        watermarks: up to which windows are closed, in ms: the first group of each run of groups with one watermark.
     """
 
     snapshot: int
@@ -85,6 +86,7 @@ class Manifest:
     key_groups: range
     max_parallelism: int
     states: tuple[StateFiles, ...]
+    watermarks: tuple[tuple[int, int], ...] = ()
 
     @property
     def names(self) -> set[str]:
@@ -110,6 +112,7 @@ class Manifest:
             "key_groups": [self.key_groups.start, self.key_groups.stop],
             "max_parallelism": self.max_parallelism,
             "states": states,
+            "watermarks": self.watermarks,
         }
         return seal(fields).encode()
 
@@ -139,6 +142,7 @@ class Manifest:
             range(*fields["key_groups"]),
             fields["max_parallelism"],
             states,
+            tuple((group, watermark) for group, watermark in fields.get("watermarks", ())),
         )
 
 

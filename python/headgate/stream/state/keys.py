@@ -219,10 +219,11 @@ class KeySpace:
         return groups
 
 
-def numbered(rows: pa.RecordBatch) -> Slots:
-    """Return a number for each row, from 0; equal rows have one."""
-    numbers, *_ = _native.KeyIndex(rows.schema).resolve(normalized(rows).columns)
-    return _numbers(numbers)
+def numbered(rows: pa.RecordBatch) -> tuple[Slots, Slots]:
+    """Return a number for each row, from 0, the same for equal ones; and the first row of each number."""
+    index = _native.KeyIndex(rows.schema)
+    numbers, _, first, _ = map(_numbers, index.resolve(normalized(rows).columns))
+    return numbers, first
 
 
 def _plain(column: Any, to: pa.DataType) -> pa.Array | None:

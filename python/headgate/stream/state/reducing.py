@@ -6,6 +6,7 @@ They are those of Spark: a sum that exceeds its type is an error, NaN is greater
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -68,10 +69,12 @@ class Reduction:
                 present, reduced = self._of_numbers(groups, to_numpy(values, stored))
             numbers = pa.array(reduced, stored)
             return present, numbers if stored == self.type else numbers.view(self.type)
-        if callable(self.reduce):
-            return _pairwise(groups, values, self.reduce)
-        if self.reduce in _ELEMENTWISE:
-            return _pairwise(groups, values, _ELEMENTWISE[self.reduce])
+        function = self.reduce if callable(self.reduce) else _ELEMENTWISE.get(self.reduce)
+        if function is not None:
+            # One that needs no pairs has a method for all values.
+            of_all = getattr(function, "of_groups", partial(_pairwise, function=function))
+            present, values = of_all(groups, values)
+            return present, values
         return self._sums_of_decimals(groups, values)
 
     def _ends(self, groups: Slots, values: pa.Array) -> tuple[Slots, pa.Array]:

@@ -44,10 +44,13 @@ class SnapshotRetention:
         numbers = self.folder.snapshots()
         self._first = snapshot if self._first is None else min(self._first, snapshot)
         self._completed.add(snapshot)
-        completed = [n for n in numbers if n in self._completed or n < self._first]
+        # The last one of a job that has ended has no manifest, and still replaces those before it.
+        completed = [
+            n for n in sorted({*numbers, snapshot}) if n in self._completed or n < self._first
+        ]
         newest = completed[-self.retained :]
         self._completed.intersection_update(newest)
-        dropped = [n for n in numbers if n < newest[0]] if newest else []
+        dropped = [n for n in numbers if n < newest[0]]
         if not dropped:
             return
         named = {n: self.folder.read_manifest(n).names for n in numbers}

@@ -67,16 +67,23 @@ class Snapshot:
         scope: keys and key groups of the task.
         namespace: the columns beside the key columns.
         parts: one part per state.
+        watermarks: see :class:`Manifest`.
     """
 
     def __init__(
-        self, number: int, scope: Scope, namespace: pa.Schema, parts: Sequence[Part]
+        self,
+        number: int,
+        scope: Scope,
+        namespace: pa.Schema,
+        parts: Sequence[Part],
+        watermarks: tuple[tuple[int, int], ...] = (),
     ) -> None:
         self.number = number
         self.manifest: Manifest | None = None
         self._scope = scope
         self._namespace = namespace
         self._parts = parts
+        self._watermarks = watermarks
         self._begun = False
         self._cancelled = False
         for part in parts:
@@ -145,6 +152,7 @@ class Snapshot:
             scope.key_groups,
             scope.max_parallelism,
             tuple(states),
+            self._watermarks,
         )
         # From here on a manifest may name them, also if an error says that it was not written.
         written.clear()

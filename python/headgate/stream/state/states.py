@@ -99,6 +99,16 @@ class SingleValue(ColumnState):
         slots = self._current.batch.slots
         return self.column.get(slots, self.column.alive(slots))
 
+    def set_values(self, values: Any, *, where: Any = None) -> None:
+        """Set the value of each distinct key, as it is; null removes it."""
+        selection = self._current.keys(where)
+        slots, values = selection.slots, selection.values(values, self.column.type)
+        valid = is_valid(values)
+        if not valid.all():
+            self.column.drop(slots[~valid])
+            slots, values = slots[valid], values.drop_null()
+        self.column.put(slots, values)
+
     def clear(self, *, where: Any = None) -> None:
         """Remove the value of each distinct key of the batch, or of some: ``where`` as for :meth:`CurrentBatch.keys`."""
         self.column.drop(self._current.keys(where).slots)
@@ -120,13 +130,7 @@ class ValueState(SingleValue):
             StateError: another number of values or booleans.
             SchemaMismatchError: values that cannot be cast to the state's type.
         """
-        selection = self._current.keys(where)
-        slots, values = selection.slots, selection.values(values, self.column.type)
-        valid = is_valid(values)
-        if not valid.all():
-            self.column.drop(slots[~valid])
-            slots, values = slots[valid], values.drop_null()
-        self.column.put(slots, values)
+        self.set_values(values, where=where)
 
 
 class ReducingState(SingleValue):

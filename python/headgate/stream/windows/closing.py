@@ -1,4 +1,4 @@
-"""The base of all operators of windows: input, timers, results, and how windows that are over are closed."""
+"""The base of all operators of windows: input, results, and the watermark that closes them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ from headgate.stream.windows.aggregates import (
 from headgate.stream.windows.kinds import WindowOutput, millis, times_of
 
 if TYPE_CHECKING:
-    from headgate.stream.state.table import Mask, Slots
+    from headgate.stream.state.table import Slots
 
 #: Name of the column with the rows of a window.
 ROWS: Final = "rows"
-#: Most windows that are closed at once.
+#: Most windows of a batch of results.
 MOST_WINDOWS: Final = 1 << 14
+#: The key of all rows of a stream without keys.
+_EVERYTHING: Final = pa.schema([("everything", pa.int8())])
 #: The kind of windows.
 Kind = TypeVar("Kind")
 
@@ -45,7 +47,7 @@ class Windows(ABC, Generic[Kind]):
 
     Args:
         schema: schema of the batches.
-        keys: names of the key columns.
+        keys: names of the key columns; without any, the windows are of all rows.
         time: name of the column of event times: timestamps of any unit, dates, or int64 of milliseconds since 1970.
             They are rounded down to milliseconds, and not null.
         window: the kind of windows.
@@ -53,6 +55,7 @@ class Windows(ABC, Generic[Kind]):
         function: makes the results of a batch of closed windows; their rows are kept. Called for no windows, too.
         allowed_lateness: time after the end of a window in which rows still change its result. Each batch with such rows
             emits the window again.
+        partials_of: schema of the rows that were aggregated before; a batch then has a column for each accumulator.
         backend: a backend with the key columns and the namespace, as one that is restored; new if None.
 
     Attributes:
@@ -77,6 +80,7 @@ class Windows(ABC, Generic[Kind]):
         aggregates: Sequence[Aggregate] = (),
         function: WindowFunction | None = None,
         allowed_lateness: timedelta | str = timedelta(0),
+        partials_of: pa.Schema | None = None,
         backend: KeyedStateBackend | None = None,
     ) -> None:
         if bool(aggregates) == (function is not None):
@@ -88,25 +92,15 @@ class Windows(ABC, Generic[Kind]):
         check_columns(schema)
         self._schema = schema
         self._keys = [column_index(schema, name) for name in keys]
-        self._key_schema = pa.schema([schema.field(at) for at in self._keys])
+        self._key_schema = key_schema_of(schema, keys)
         check_keys(self._key_schema)
         self._time = column_index(schema, time)
-        self._aggregates = Aggregates(schema, aggregates)
+        self._aggregates = Aggregates(schema, aggregates, partials_of=partials_of)
         _check_names([*keys, WINDOW_START, WINDOW_END], aggregates)
         self._function = function
         self._lateness = millis(span("allowed_lateness", allowed_lateness))
         self._row_type = pa.struct(list(schema))
-        time_type = schema.field(time).type
-        if scale_of(time_type) is None:
-            raise UnsupportedTypeError(
-                f"time={time!r} is a column of type {time_type}, which has no times",
-                have="a timestamp of any unit, a date, or int64 of milliseconds since 1970",
-                remedy='map() that casts it: pc.cast(batch["at"], pa.timestamp("ms"))',
-            )
-        zone = time_type.tz if pa.types.is_timestamp(time_type) else None
-        is_number = pa.types.is_integer(time_type)
-        self._shown = pa.int64() if is_number else pa.timestamp("ms", zone)
-
+        self._shown = shown_type(schema, time)
         self._window = window
         self.watermark = NO_WATERMARK
         key_schema = self._key_schema
@@ -119,7 +113,6 @@ class Windows(ABC, Generic[Kind]):
                 remedy="KeyedStateBackend(key_schema, namespace=...) as in a snapshot of this operator",
             )
         self.backend = backend or KeyedStateBackend(key_schema, namespace=self.namespace)
-        self._timers = self.backend.event_timers
         self._declare()
 
     @abstractmethod
@@ -160,15 +153,16 @@ class Windows(ABC, Generic[Kind]):
         Exhaust it before anything else is done with the operator.
         """
         self.watermark = max(self.watermark, milli_of(watermark))
-        for fired in self._timers.advance_in_parts(self.watermark, MOST_WINDOWS):
-            yield from self._close(fired)
+        yield from self._close()
 
     @abstractmethod
-    def _close(self, fired: pa.RecordBatch) -> Iterator[WindowOutput]:
-        """Emit and remove the windows of timers that have fired; yield at least one output."""
+    def _close(self) -> Iterator[WindowOutput]:
+        """Emit and remove the windows that end up to the watermark; yield at least one output."""
 
     def _keys_of(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the key columns of a batch."""
+        if not self._keys:
+            return [pa.array(np.zeros(batch.num_rows, np.int8))]
         return [batch.column(at) for at in self._keys]
 
     def _times_of(self, batch: pa.RecordBatch) -> Slots:
@@ -185,36 +179,46 @@ class Windows(ABC, Generic[Kind]):
             )
         return times_of(batch.column(self._time))
 
-    def _register(self, ends: Slots) -> Mask:
-        """Register the timers that emit the windows of the current keys and forget them.
-
-        Args:
-            ends: exclusive ends of the windows, one per row of the current keys.
-
-        Returns:
-            The windows that are closed already. They are emitted now, so they need no timer but the one that
-            forgets them.
-        """
-        last = ends - 1
-        closed: Mask = last <= self.watermark
-        self._timers.register(np.where(closed, last + self._lateness, last))
-        if self._lateness:
-            self._timers.register(last + self._lateness)
-        return closed
-
     def _results(
         self, keys: Sequence[pa.Array], starts: Slots, ends: Slots, values: dict[str, pa.Array]
     ) -> pa.RecordBatch:
         """Return the results of windows: of the accumulators, or of ``rows`` by the function."""
         columns = {WINDOW_START: self._shown_as(starts), WINDOW_END: self._shown_as(ends)}
         columns |= values if self._function else self._aggregates.results(values)
+        names = self._key_schema.names if self._keys else []
         batch = pa.RecordBatch.from_arrays(
-            [*keys, *columns.values()], names=[*self._key_schema.names, *columns]
+            [*keys[: len(names)], *columns.values()], names=[*names, *columns]
         )
         return batch if self._function is None else self._function(batch)
 
     def _shown_as(self, numbers: Slots) -> pa.Array:
         return pa.array(numbers, pa.int64()).view(self._shown)
+
+
+def shown_type(schema: pa.Schema, time: str) -> pa.DataType:
+    """Return the type of the starts and ends of windows.
+
+    Args:
+        schema: of the rows.
+        time: name of their column of times.
+
+    Raises:
+        UnsupportedTypeError: the column has no times.
+    """
+    time_type = schema.field(column_index(schema, time)).type
+    if scale_of(time_type) is None:
+        raise UnsupportedTypeError(
+            f"time={time!r} is a column of type {time_type}, which has no times",
+            have="a timestamp of any unit, a date, or int64 of milliseconds since 1970",
+            remedy='map() that casts it: pc.cast(batch["at"], pa.timestamp("ms"))',
+        )
+    zone = time_type.tz if pa.types.is_timestamp(time_type) else None
+    return pa.int64() if pa.types.is_integer(time_type) else pa.timestamp("ms", zone)
+
+
+def key_schema_of(schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:
+    """Return the key columns of windows; without keys all rows have one."""
+    return pa.schema([schema.field(key) for key in keys]) if keys else _EVERYTHING
 
 
 def _check_names(columns: Sequence[str], aggregates: Sequence[Aggregate]) -> None:

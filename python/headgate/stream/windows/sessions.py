@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.stream.state.descriptors import MapStateDescriptor
-from headgate.stream.state.reducing import Reduction
 from headgate.stream.state.types import no_rows
-from headgate.stream.windows.closing import ROWS, Windows
+from headgate.stream.windows.accumulators import combined
+from headgate.stream.windows.closing import MOST_WINDOWS, ROWS, Windows
 from headgate.stream.windows.kinds import (
     SessionWindow,
     WindowOutput,
@@ -64,6 +64,7 @@ class SessionWindowOperator(Windows[SessionWindow]):
     namespace: ClassVar = pa.schema([])
 
     def _declare(self) -> None:
+        self._timers = self.backend.event_timers
         self._gap = millis(self._window.gap)
         fields = [(name, item.type) for name, item in self._aggregates.accumulators.items()]
         if self._function is not None:
@@ -101,7 +102,29 @@ class SessionWindowOperator(Windows[SessionWindow]):
         late = ~in_time[numbers[len(old.keys) :]] if len(numbers) else np.zeros(0, np.bool_)
         return WindowOutput(self._emit(keys, new.filter(closed)), batch.filter(pa.array(late)))
 
-    def _close(self, fired: pa.RecordBatch) -> Iterator[WindowOutput]:
+    def _close(self) -> Iterator[WindowOutput]:
+        for fired in self._timers.advance_in_parts(self.watermark, MOST_WINDOWS):
+            yield self._closed(fired)
+
+    def _register(self, ends: Slots) -> Mask:
+        """Register the timers that emit the windows of the current keys and forget them.
+
+        Args:
+            ends: exclusive ends of the windows, one per row of the current keys.
+
+        Returns:
+            The windows that are closed already. They are emitted now, so they need no timer but the one that
+            forgets them.
+        """
+        last = ends - 1
+        closed: Mask = last <= self.watermark
+        self._timers.register(np.where(closed, last + self._lateness, last))
+        if self._lateness:
+            self._timers.register(last + self._lateness)
+        return closed
+
+    def _closed(self, fired: pa.RecordBatch) -> WindowOutput:
+        """Emit and remove the windows of timers that have fired."""
         self.backend.set_keys(fired.select(range(fired.num_columns - 1)))
         keys, rows = self.backend.keys, self.backend.rows.to_numpy()
         sessions = self._of_current_keys()
@@ -112,7 +135,7 @@ class SessionWindowOperator(Windows[SessionWindow]):
         emitted = sessions.filter(closed)
         results = self._emit(keys, emitted.take(np.argsort(emitted.ends, kind="stable")))
         self._remove(keys, sessions.filter(over))
-        yield WindowOutput(results, no_rows(self._schema))
+        return WindowOutput(results, no_rows(self._schema))
 
     def _of_current_keys(self) -> _Sessions:
         maps = self._sessions.items()
@@ -139,12 +162,8 @@ class SessionWindowOperator(Windows[SessionWindow]):
         inputs = self._aggregates.inputs(batch)
         for name, item in self._aggregates.accumulators.items():
             values = pa.concat_arrays([old.values.field(name), inputs[name]])
-            valid = member & np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
-            reduction = Reduction(item.reduce, item.type, name)
-            present, reduced = reduction.of_groups(numbers[valid], values.filter(pa.array(valid)))
-            place = np.full(count, -1)
-            place[present] = np.arange(len(present))
-            fields.append(reduced.take(pa.array(place, mask=place < 0)))
+            values = values.filter(pa.array(member))
+            fields.append(combined(item, numbers[member], values, count))
         return pa.StructArray.from_arrays(fields, fields=list(self._type))
 
     def _replace(self, keys: pa.RecordBatch, old: _Sessions, new: _Sessions) -> None:

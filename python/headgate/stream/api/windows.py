@@ -1,0 +1,158 @@
+"""Windows of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headgate._arguments import refuse, span, takes
+from headgate.stream.api.checks import OPERATOR, check_window, refuse_changes
+from headgate.stream.api.event_time import check_watermarks
+from headgate.stream.api.stream_calls import StreamCalls, StreamT
+from headgate.stream.graph.nodes import Edge, Shipping
+from headgate.stream.operators.windowed import LATE, PanesOperator, WindowedOperator
+from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow
+from headgate.stream.windows.partials import PANE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headgate.stream.windows.aggregates import Aggregate, WindowFunction
+
+
+class WindowStep(NamedTuple):
+    """An operator to add.
+
+    Attributes:
+        kind: what it is called without a name.
+        name: of the operator; None for its kind and a number.
+        make: makes it.
+        schema: of its rows.
+        parallelism: number of its tasks; None for that of the stream before it.
+    """
+
+    kind: str
+    name: str | None
+    make: Callable[[], Any]
+    schema: pa.Schema
+    parallelism: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCall:
+    """The arguments of :meth:`DataStream.window`."""
+
+    window: TumblingWindow | SlidingWindow | SessionWindow
+    time: str
+    aggregates: Sequence[Aggregate]
+    function: WindowFunction | None
+    allowed_lateness: timedelta | str
+    parallelism: int | None
+    name: str | None
+
+    def steps(self, schema: pa.Schema, keys: Sequence[str]) -> list[WindowStep]:
+        """Return the operators, of which the first has the side output of late rows.
+
+        Args:
+            schema: of the stream.
+            keys: of the stream; none for windows of all rows.
+
+        Raises:
+            HeadgateError: as :meth:`DataStream.window` has it.
+        """
+        arguments = {
+            "window": self.window,
+            "time": self.time,
+            "aggregates": check_window(
+                self.window, self.time, self.aggregates, self.function, schema
+            ),
+            "allowed_lateness": span("allowed_lateness", self.allowed_lateness),
+        }
+        # The checks of two phases are those of one, by the rows as they come.
+        whole = partial(WindowedOperator, schema, self.function, keys=keys, **arguments)
+        result = whole().result_schema()
+        if keys or self.function is not None or isinstance(self.window, SessionWindow):
+            parallelism = self.parallelism if keys else self._one_task()
+            return [WindowStep("window", self.name, partial(whole, result), result, parallelism)]
+        panes = partial(PanesOperator, schema, **arguments)
+        partials = panes().result_schema()
+        name = None if self.name is None else f"{self.name}-panes"
+        arguments |= {"keys": (), "time": PANE, "partials_of": schema}
+        merge = partial(WindowedOperator, partials, None, result, **arguments)
+        return [
+            WindowStep("panes", name, panes, partials, self.parallelism),
+            WindowStep("window", self.name, merge, result, 1),
+        ]
+
+    def _one_task(self) -> int:
+        if self.parallelism not in {None, 1}:
+            raise refuse(
+                "parallelism",
+                self.parallelism,
+                "is more than the one task that windows of all rows have",
+                "1, for a function or sessions without keys",
+                'key_by("user") before window() · aggregates= of fixed windows',
+            )
+        return 1
+
+
+class WindowCalls(StreamCalls[StreamT]):
+    """A stream, as far as it has windows."""
+
+    @takes(**OPERATOR)
+    def window(
+        self,
+        window: TumblingWindow | SlidingWindow | SessionWindow,
+        *,
+        time: str,
+        aggregates: Sequence[Aggregate] = (),
+        function: WindowFunction | None = None,
+        allowed_lateness: timedelta | str = timedelta(0),
+        parallelism: int | None = None,
+        name: str | None = None,
+    ) -> StreamT:
+        """Collect rows in windows of event time: those of each key, or all rows of a stream without keys.
+
+        The side output ``"late"`` has the rows that came too late. Without keys one task has the windows. Aggregates of
+        fixed windows are made in two phases: the tasks before it aggregate their own rows, and a row is late by the
+        watermark of its task. For a function and for sessions, all rows go to the one task.
+
+        Args:
+            window: the kind of windows.
+            time: name of the column of event times, as the watermarks have it.
+            aggregates: columns of the result.
+            function: makes the result of a batch of closed windows and their rows.
+            allowed_lateness: time after the end of a window in which rows still change its result.
+            parallelism: number of tasks; without keys, of those that aggregate their own rows.
+            name: of the operator. Without keys, the first phase is called so with ``-panes``.
+
+        Raises:
+            OptionError: an argument has a value that it does not take.
+            StateError: both aggregates and a function, or neither; a filter of an aggregate that does not fit.
+            UnknownColumnError: a column that the stream does not have.
+            StreamError: a source of the stream never ends and makes no watermarks, so that no window would ever close;
+                the rows are changes.
+            UserFunctionError: the function failed without windows.
+        """
+        refuse_changes("window()", self.schema, "window() of the rows before they are aggregated")
+        check_watermarks(name or "window()", self._edges)
+        call = WindowCall(window, time, aggregates, function, allowed_lateness, parallelism, name)
+        inputs = self._edges if self._keys else _each_row_once(self._edges)
+        schema, nodes = self.schema, []
+        for kind, operator, make, result, tasks in call.steps(schema, self._keys):
+            late = {LATE: schema}
+            nodes.append(self._add(kind, operator, make, result, tasks, late, inputs=inputs))
+            inputs, schema = (Edge(nodes[-1]),), result
+        nodes[-1].has_windows = True
+        results = self._of(*inputs)
+        results._further_outputs[LATE] = Edge(nodes[0], LATE)  # noqa: SLF001 - of a base
+        return results
+
+
+def _each_row_once(edges: Sequence[Edge]) -> list[Edge]:
+    """Return edges by which each row goes to one task, also behind ``broadcast()``."""
+    ways = {Shipping.BROADCAST: Shipping.FORWARD}
+    return [replace(edge, shipping=ways.get(edge.shipping, edge.shipping)) for edge in edges]

@@ -1,0 +1,232 @@
+"""Metrics of the functions of users: counters, gauges and histograms of one task, and their sums over tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.errors import StateError
+
+#: Most metrics of an operator: each is sent every second, and is a series of its own wherever it is kept.
+_MOST: Final = 100
+_MetricT = TypeVar("_MetricT", "Counter", "Gauge", "Histogram")
+#: Most limits of a histogram.
+_MOST_BOUNDS: Final = 64
+_BOUNDS: Final = tuple(float(f"{first}e{power}") for power in range(-3, 4) for first in (1, 2, 5))
+
+#: Operator -> metric -> its kind and figures, as values that JSON has.
+PlainMetrics: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+class Counter:
+    """A number that only grows. The one of a job is the sum over its tasks, since the start of the attempt.
+
+    Attributes:
+        value: of this task.
+    """
+
+    kind: Final = "counter"
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def add(self, number: int = 1) -> None:
+        """Add to it.
+
+        Raises:
+            StateError: the number is below 0.
+        """
+        if number < 0:
+            raise StateError(
+                f"a counter cannot take back {number}", remedy="a gauge for what falls"
+            )
+        self.value += int(number)
+
+    def plain(self) -> dict[str, Any]:
+        """Return its figures."""
+        return {"kind": self.kind, "value": self.value}
+
+
+class Gauge:
+    """The latest of several numbers. A job has the one of each task.
+
+    Attributes:
+        value: of this task; None before the first.
+    """
+
+    kind: Final = "gauge"
+
+    def __init__(self) -> None:
+        self.value: float | None = None
+
+    def set(self, number: float) -> None:
+        """Replace it.
+
+        Raises:
+            StateError: it is no finite number.
+        """
+        value = float(number)
+        if not math.isfinite(value):
+            raise StateError(f"a gauge cannot be {number}", remedy="a finite number")
+        self.value = value
+
+    def plain(self) -> dict[str, Any]:
+        """Return its figures."""
+        return {"kind": self.kind, "value": self.value}
+
+
+class Histogram:
+    """Counts of numbers by their size. The one of a job is the sum over its tasks.
+
+    Args:
+        bounds: the upper limits of its buckets, which belong to them; the last bucket has no limit.
+    """
+
+    kind: Final = "histogram"
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = np.array(bounds, np.float64)
+        self._counts = np.zeros(len(bounds) + 1, np.int64)
+        self._sum = 0.0
+
+    def observe(self, values: Any) -> None:
+        """Count numbers; nulls, NaN and infinite ones do not count.
+
+        Args:
+            values: a number, or an Arrow or numpy array or a list of numbers.
+        """
+        if isinstance(values, (pa.Array, pa.ChunkedArray)):
+            values = values.drop_null().cast(pa.float64()).to_numpy()
+        numbers = np.atleast_1d(np.asarray(values, np.float64))
+        numbers = numbers[np.isfinite(numbers)]
+        places = np.searchsorted(self._bounds, numbers)
+        self._counts += np.bincount(places, minlength=len(self._counts))
+        self._sum += float(numbers.sum())
+
+    def plain(self) -> dict[str, Any]:
+        """Return its figures."""
+        return {
+            "kind": self.kind,
+            "bounds": self._bounds.tolist(),
+            "counts": self._counts.tolist(),
+            "sum": self._sum,
+        }
+
+
+class Metrics:
+    """The metrics of one operator in one task; ``context.metrics`` of a function. Source: Flink's MetricGroup.
+
+    The same name gives the same metric. All are shown by ``query.status.metrics``, the live page, the report, Prometheus
+    and OpenTelemetry, at most a second old, and count from the start of the attempt.
+    """
+
+    def __init__(self) -> None:
+        self._metrics: dict[str, Any] = {}
+
+    def counter(self, name: str) -> Counter:
+        """Return the counter of a name.
+
+        Raises:
+            StateError: the name is no text, or that of another kind of metric, or there are too many.
+        """
+        metric = self._metrics.get(name) or self._added(name, Counter())
+        return self._checked(name, metric, Counter)
+
+    def gauge(self, name: str) -> Gauge:
+        """Return the gauge of a name; errors as of :meth:`counter`."""
+        metric = self._metrics.get(name) or self._added(name, Gauge())
+        return self._checked(name, metric, Gauge)
+
+    def histogram(self, name: str, bounds: Sequence[float] = _BOUNDS) -> Histogram:
+        """Return the histogram of a name.
+
+        Args:
+            name: of the metric.
+            bounds: the upper limits of its buckets, in order; by default 1, 2 and 5 times the powers of 10 from 0.001 to
+                1,000. Those of the first call count.
+
+        Raises:
+            StateError: as of :meth:`counter`, or the limits are none.
+        """
+        metric = self._metrics.get(name)
+        if metric is None:
+            metric = self._added(name, Histogram(_checked_bounds(name, bounds)))
+        return self._checked(name, metric, Histogram)
+
+    def plain(self) -> dict[str, dict[str, Any]]:
+        """Return the figures of all metrics that have some. Any thread may ask."""
+        figures = {name: metric.plain() for name, metric in tuple(self._metrics.items())}
+        return {name: plain for name, plain in figures.items() if plain.get("value", 0) is not None}
+
+    def _added(self, name: Any, metric: Any) -> Any:
+        if not isinstance(name, str) or not name:
+            raise StateError(
+                f"metric {name!r} has no name", remedy='context.metrics.counter("rows")'
+            )
+        if len(self._metrics) >= _MOST:
+            raise StateError(
+                f"metric {name!r} is one too many",
+                have=f"at most {_MOST} of an operator",
+                remedy="names that do not contain values of rows",
+            )
+        self._metrics[name] = metric
+        return metric
+
+    @staticmethod
+    def _checked(name: str, metric: Any, kind: type[_MetricT]) -> _MetricT:
+        if not isinstance(metric, kind):
+            raise StateError(f"metric {name!r} is a {metric.kind}, not a {kind.kind}")
+        return metric
+
+
+def _checked_bounds(name: str, bounds: Sequence[float]) -> Sequence[float]:
+    limits = [float(bound) for bound in bounds]
+    is_ordered = all(low < high for low, high in pairwise(limits))
+    if not 0 < len(limits) <= _MOST_BOUNDS or not is_ordered or not all(map(math.isfinite, limits)):
+        raise StateError(
+            f"bounds={list(bounds)!r} of the histogram {name!r}",
+            have=f"1 to {_MOST_BOUNDS} finite numbers, each above the one before",
+            remedy="bounds=[0.01, 0.1, 1, 10]",
+        )
+    return limits
+
+
+def merged(tasks: Iterable[tuple[int, PlainMetrics]]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the metrics of a job from those of its tasks.
+
+    Args:
+        tasks: number of each task within its operator, and its metrics.
+
+    Returns:
+        For each operator and name the ``kind``. A counter has the ``value`` of all tasks, a gauge the ``values`` of each task
+        by its number, a histogram ``count``, ``sum``, ``bounds`` and the ``counts`` of its buckets.
+    """
+    job: dict[str, dict[str, dict[str, Any]]] = {}
+    for index, operators in tasks:
+        for operator, metrics in operators.items():
+            of_operator = job.setdefault(operator, {})
+            for name, plain in metrics.items():
+                of_operator[name] = _sum(of_operator.get(name), plain, index)
+    return job
+
+
+def _sum(before: dict[str, Any] | None, plain: Mapping[str, Any], index: int) -> dict[str, Any]:
+    kind = plain["kind"]
+    if kind == Gauge.kind:
+        values = {} if before is None else before["values"]
+        return {"kind": kind, "values": {**values, str(index): plain["value"]}}
+    if kind == Counter.kind:
+        return {"kind": kind, "value": plain["value"] + (0 if before is None else before["value"])}
+    bounds, counts, total = plain["bounds"], plain["counts"], plain["sum"]
+    if before is not None:
+        total += before["sum"]
+        if bounds == before["bounds"]:
+            counts = [left + right for left, right in zip(counts, before["counts"], strict=True)]
+        else:  # of tasks that chose other limits: only what has none can be summed
+            bounds, counts = [], [sum(counts) + sum(before["counts"])]
+    return {"kind": kind, "count": sum(counts), "sum": total, "bounds": bounds, "counts": counts}

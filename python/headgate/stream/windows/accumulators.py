@@ -1,0 +1,96 @@
+"""Values that windows keep of their rows: the state of each, and how those of several panes become one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.stream.state.descriptors import MapStateDescriptor, ReducingStateDescriptor
+from headgate.stream.state.keys import Batch
+from headgate.stream.state.reducing import Reduction
+from headgate.stream.windows.distinct import elements, unions
+from headgate.stream.windows.hyperloglog import MergedSketches
+
+if TYPE_CHECKING:
+    from headgate.stream.state.backend import KeyedStateBackend
+    from headgate.stream.state.descriptors import Reduce
+    from headgate.stream.state.table import Slots
+    from headgate.stream.windows.aggregates import Accumulator
+
+_SKETCHES: Final = MergedSketches()
+
+
+class PaneState(Protocol):
+    """The state of one accumulator, of the current keys of its backend."""
+
+    def add(self, values: pa.Array) -> None:
+        """Add a value per row; null adds nothing."""
+
+    def get(self) -> pa.Array:
+        """Return the value of each distinct key; null if there is none."""
+
+    def clear(self) -> None:
+        """Remove the value of each distinct key."""
+
+
+def declared(backend: KeyedStateBackend, item: Accumulator) -> PaneState:
+    """Declare the state of an accumulator."""
+    if item.reduce == "distinct":
+        return _Sets(backend, item)
+    return backend.get_state(ReducingStateDescriptor(item.name, _reduce(item), item.type))
+
+
+def combined(item: Accumulator, groups: Slots, values: pa.Array, count: int) -> pa.Array:
+    """Return the values of each of so many groups as one; null for a group without values.
+
+    Args:
+        item: the accumulator.
+        groups: for each value, the number of its group.
+        values: of the accumulator's type.
+        count: number of groups.
+    """
+    if item.reduce == "distinct":
+        return unions(groups, values, count)
+    if values.null_count:
+        valid = np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
+        groups, values = groups[valid], values.drop_null()
+    present, reduced = Reduction(_reduce(item), item.type, item.name).of_groups(groups, values)
+    if len(present) == count:
+        return reduced
+    place = np.full(count, -1)
+    place[present] = np.arange(len(present))
+    return reduced.take(pa.array(place, mask=place < 0))
+
+
+def _reduce(item: Accumulator) -> Reduce:
+    if item.reduce == "distinct":
+        raise AssertionError("sets of values are no reduction")
+    return _SKETCHES if item.reduce == "sketch" else item.reduce
+
+
+class _Sets:
+    """Sets of distinct values: a row adds to the index of them only what is new."""
+
+    def __init__(self, backend: KeyedStateBackend, item: Accumulator) -> None:
+        of = item.type.value_type
+        self._state = backend.get_state(MapStateDescriptor(item.name, of, pa.bool_()))
+        self._current = backend.current
+
+    def add(self, lists: pa.ListArray) -> None:
+        owners, values = elements(lists)
+        rows = batch = self._current.batch
+        if len(owners) != len(lists) or (owners[1:] == owners[:-1]).any():
+            columns = batch.columns.take(pa.array(owners))
+            rows = Batch(columns, batch.rows[owners], batch.slots, batch.first)
+        self._current.set(rows)
+        self._state.put(values, np.ones(len(values), np.bool_))
+        self._current.set(batch)
+
+    def get(self) -> pa.Array:
+        maps = self._state.items()
+        return pa.ListArray.from_arrays(maps.offsets, maps.keys)
+
+    def clear(self) -> None:
+        self._state.clear()

@@ -1,0 +1,109 @@
+"""Rows of one task by pane, of any key: the first of two phases of windows without keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.stream.state.timers import NO_WATERMARK
+from headgate.stream.state.types import column_index, no_rows
+from headgate.stream.windows.accumulators import combined
+from headgate.stream.windows.aggregates import Aggregate, Aggregates
+from headgate.stream.windows.closing import shown_type
+from headgate.stream.windows.kinds import SlidingWindow, TumblingWindow, millis, times_of
+from headgate.stream.windows.panes import PaneTimes
+
+#: Name of the column with the start of a pane.
+PANE: Final = "pane"
+#: Most batches and most bytes of them that wait for each other.
+_BATCHES: Final = 64
+_BYTES: Final = 1 << 20
+
+
+class PanePartials:
+    """Aggregates rows by pane, until the results are asked for; a ``WindowOperator`` merges those of all tasks.
+
+    Args:
+        schema: schema of the rows.
+        time: as for ``Windows``.
+        window: the kind of windows.
+        aggregates: columns of the results.
+        allowed_lateness: time after the end of a window in which rows still change its result.
+
+    Attributes:
+        schema: of the results: the start of the pane, and the accumulators.
+        watermark: the greatest so far, in ms.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        *,
+        time: str,
+        window: TumblingWindow | SlidingWindow,
+        aggregates: Sequence[Aggregate],
+        allowed_lateness: timedelta,
+    ) -> None:
+        self._time = column_index(schema, time)
+        self._times = PaneTimes(window)
+        self._lateness = millis(allowed_lateness)
+        self._aggregates = Aggregates(schema, aggregates)
+        items = self._aggregates.accumulators
+        shown = shown_type(schema, time)
+        self.schema = pa.schema([(PANE, shown), *((name, a.type) for name, a in items.items())])
+        self.watermark = NO_WATERMARK
+        self._waiting: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._wake = -NO_WATERMARK
+
+    @property
+    def is_due(self) -> bool:
+        """True if a window needs the results, or they are many."""
+        if len(self._waiting) >= _BATCHES or self._bytes >= _BYTES:
+            return True
+        return bool(self._waiting) and self.watermark >= self._wake
+
+    def process(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Add rows, and return those that are late for all their windows."""
+        times = times_of(batch.column(self._time))
+        is_late = self._times.last_ends(times) - 1 + self._lateness <= self.watermark
+        late = no_rows(batch.schema)
+        if is_late.any():
+            late, in_time = batch.filter(pa.array(is_late)), pa.array(~is_late)
+            batch, times = batch.filter(in_time), times[~is_late]
+        if batch.num_rows:
+            starts = self._times.starts(times)
+            self._add(self._of_panes(starts, self._aggregates.inputs(batch)))
+        return late
+
+    def take(self) -> pa.RecordBatch:
+        """Return the results so far, a row per pane, and forget them."""
+        waiting, self._waiting = self._waiting, []
+        self._bytes, self._wake = 0, -NO_WATERMARK
+        if len(waiting) == 1:
+            return waiting[0]
+        rows = pa.concat_batches(waiting) if waiting else no_rows(self.schema)
+        starts = rows.column(0).view(pa.int64()).to_numpy()
+        names = rows.schema.names[1:]
+        return self._of_panes(starts, dict(zip(names, rows.columns[1:], strict=True)))
+
+    def _add(self, panes: pa.RecordBatch) -> None:
+        starts = panes.column(0).view(pa.int64()).to_numpy()
+        wake = self._times.wakes(starts, self.watermark, self._lateness)
+        self._wake = min(self._wake, wake)
+        # Of a pane that has updates, no later watermark tells.
+        if (self._times.first_ends(starts) - 1 <= self.watermark).any():
+            self._wake = self.watermark
+        self._waiting.append(panes)
+        self._bytes += panes.nbytes
+
+    def _of_panes(self, starts: np.ndarray, values: dict[str, pa.Array]) -> pa.RecordBatch:
+        panes, groups = np.unique(starts, return_inverse=True)
+        columns = [pa.array(panes, pa.int64()).view(self.schema.field(PANE).type)]
+        for name, item in self._aggregates.accumulators.items():
+            columns.append(combined(item, groups, values[name], len(panes)))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)

@@ -1,0 +1,154 @@
+"""Outer joins without times and joins of changes against a model that joins all rows anew."""
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.kit.two_streams import Tasks, keyed
+
+from headgate._changes import change_field
+from headgate.errors import StreamError
+from headgate.stream import TumblingWindow
+
+LEFT = pa.schema([("id", pa.string()), ("size", pa.int64()), ("name", pa.string())])
+RIGHT = pa.schema([("of", pa.string()), ("price", pa.float64())])
+KEYS = st.sampled_from([None, "a", "b"])
+LEFTS = st.tuples(KEYS, st.integers(0, 2), st.sampled_from([None, "x"]))
+RIGHTS = st.tuples(KEYS, st.sampled_from([0.0, 1.5]))
+STEPS = st.lists(
+    st.one_of(
+        # Numbers choose rows to take away among those that are there.
+        st.tuples(
+            st.just("rows"),
+            st.lists(LEFTS, max_size=4),
+            st.lists(RIGHTS, max_size=4),
+            st.lists(st.integers(0, 20), max_size=3),
+            st.lists(st.integers(0, 20), max_size=3),
+        ),
+        st.tuples(st.just("restart"), st.integers(1, 3)),
+        st.tuples(st.just("checkpoint")),
+    ),
+    max_size=12,
+)
+
+
+def joined(left, right, how):
+    """Return the rows of the join of two lists of rows."""
+    result, matched = Counter(), set()
+    for row in left:
+        matches = [
+            at for at, other in enumerate(right) if row[0] is not None and other[0] == row[0]
+        ]
+        matched.update(matches)
+        for at in matches:
+            result[(*row, right[at][1])] += 1
+        if not matches and how in {"left", "full"}:
+            result[(*row, None)] += 1
+    for at, other in enumerate(right):
+        if at not in matched and how in {"right", "full"}:
+            result[(other[0], None, None, other[1])] += 1
+    return result
+
+
+def batch_of(schema, rows, changes):
+    columns = list(map(list, zip(*rows, strict=True))) or [[] for _ in schema]
+    if changes is None:
+        return pa.record_batch(columns, schema=schema)
+    return pa.record_batch([*columns, changes], schema=schema.append(change_field()))
+
+
+class Side:
+    """The rows of one side, and batches that change them."""
+
+    def __init__(self, schema, is_changing):
+        self.schema, self.is_changing, self.rows = schema, is_changing, []
+
+    def batch(self, added, removed, *, is_undone):
+        """Add rows, take away those at some positions, and return the batch of both."""
+        rows, changes = list(added), None
+        if self.is_changing:
+            changes = (["insert", "update_after"] * 2)[: len(added)]
+            for at in removed:
+                if self.rows:
+                    rows.append(self.rows.pop(at % len(self.rows)))
+                    changes.append("delete" if at % 2 else "update_before")
+            if is_undone and rows:
+                rows += [rows[0]] * 2
+                changes += ["insert", "delete"]
+        self.rows.extend(added)
+        return batch_of(self.schema, rows, changes)
+
+
+def apply(batches, result):
+    """Change a result as batches say."""
+    for batch in batches:
+        changes = ["insert"] * batch.num_rows
+        if "_change_type" in batch.schema.names:
+            changes = batch["_change_type"].to_pylist()
+            batch = batch.drop_columns(["_change_type"])  # noqa: PLW2901 - without the change
+        for row, change in zip(zip(*batch.to_pydict().values(), strict=True), changes, strict=True):
+            result[row] += {"insert": 1, "delete": -1}[change]
+
+
+@settings(max_examples=70, deadline=None)
+@given(
+    how=st.sampled_from(["inner", "left", "right", "full"]),
+    changing=st.sampled_from([(False, False), (True, False), (False, True), (True, True)]),
+    is_undone=st.booleans(),
+    steps=STEPS,
+)
+def test_the_changes_lead_to_the_join_of_all_rows(
+    tmp_path_factory, how, changing, is_undone, steps
+):
+    sides = [Side(LEFT, changing[0]), Side(RIGHT, changing[1])]
+    schemas = [s.schema.append(change_field()) if s.is_changing else s.schema for s in sides]
+    join = keyed(schemas[0], "id").join(keyed(schemas[1], "of"), how=how)
+    assert ("_change_type" in join.schema.names) == (how != "inner" or any(changing))
+    tasks = Tasks(join, tmp_path_factory.mktemp("joins"), 2)
+    result = Counter()
+    for name, *arguments in steps:
+        if name == "restart":
+            tasks.restart(arguments[0])
+        elif name == "checkpoint":
+            tasks.checkpoint()
+        else:
+            batches = [
+                side.batch(arguments[at], arguments[2 + at], is_undone=is_undone)
+                for at, side in enumerate(sides)
+            ]
+            if any(batch.num_rows for batch in batches):
+                tasks.send(*batches)
+        apply(tasks.batches, result)
+        tasks.batches.clear()
+        assert min(result.values(), default=0) >= 0
+        assert +result == joined(sides[0].rows, sides[1].rows, how)
+    assert not any(task.dropped.get("numUnknownDeletes") for task in tasks.tasks)
+
+
+def test_a_row_that_is_not_there_is_counted():
+    schema = LEFT.append(change_field())
+    tasks = Tasks(keyed(schema, "id").join(keyed(RIGHT, "of"), how="left"), "unused")
+    tasks.send(batch_of(LEFT, [("a", 1, "x")], ["delete"]), None)
+    assert tasks.tasks[0].dropped["numUnknownDeletes"] == 1
+
+
+def test_rows_of_equal_hashes_are_told_apart():
+    schema = LEFT.append(change_field())
+    tasks = Tasks(keyed(schema, "id").join(keyed(RIGHT, "of")), "unused")
+    rows = [("a", size, "x") for size in range(100_000)]
+    tasks.send(batch_of(LEFT, rows, ["insert"] * len(rows)), None)
+    tasks.send(batch_of(LEFT, rows[10:], ["delete"] * (len(rows) - 10)), None)
+    tasks.send(None, batch_of(RIGHT, [("a", 1.5)], None))
+    assert sorted(row[1] for row in tasks.take()[None]) == list(range(10))
+
+
+def test_joins_that_changes_cannot_have_are_refused():
+    rows = keyed(RIGHT, "of")
+    upserts = keyed(LEFT.append(change_field(["id"])), "id")
+    with pytest.raises(StreamError, match="upserts"):
+        upserts.join(rows)
+    changes = keyed(LEFT.append(change_field()), "id")
+    with pytest.raises(StreamError, match="of changes"):
+        changes.join(rows, window=TumblingWindow("1s"), time=("size", "price"))
