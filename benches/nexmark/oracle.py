@@ -12,6 +12,19 @@ import pyarrow as pa
 OPEN = "auction A JOIN bid B ON A.id = B.auction AND B.dateTime BETWEEN A.dateTime AND A.expires"
 TEN = "time_bucket(INTERVAL 10 SECOND, dateTime)"
 BID = "auction, bidder, price, channel, url, dateTime, extra"
+#: Conditions of three ranks of prices, and counts by them.
+RANKS = {
+    "total": "true",
+    "rank1": "price < 10000",
+    "rank2": "price >= 10000 AND price < 1000000",
+    "rank3": "price >= 1000000",
+}
+BIDS = ", ".join(f"count(*) FILTER ({where}) AS {rank}_bids" for rank, where in RANKS.items())
+PARTIES = ", ".join(
+    f"count(DISTINCT {column}) FILTER ({where}) AS {rank}_{column}s"
+    for column in ("bidder", "auction")
+    for rank, where in RANKS.items()
+)
 #: The published queries; DuckDB's names of functions differ.
 SQL = {
     "q0": "SELECT auction, bidder, price, dateTime, extra FROM bid",
@@ -23,11 +36,23 @@ SQL = {
     "q4": f"""
         SELECT category, avg(final) AS final
         FROM (SELECT max(B.price) AS final, A.category FROM {OPEN} GROUP BY A.id, A.category) GROUP BY category""",
+    "q5": """
+        WITH counted AS (
+            SELECT auction, count(*) AS num, ends FROM (
+                SELECT auction, time_bucket(INTERVAL 2 SECOND, dateTime) + n * INTERVAL 2 SECOND AS ends
+                FROM bid, range(1, 6) t(n)
+            ) GROUP BY auction, ends
+        )
+        SELECT auction, num, ends AS window_end FROM counted QUALIFY num = max(num) OVER (PARTITION BY ends)""",
     "q6": f"""
         WITH closed AS (SELECT A.id, A.seller, A.expires, max(B.price) AS price FROM {OPEN} GROUP BY ALL)
         SELECT seller, avg(price) AS avg_price FROM (
             FROM closed QUALIFY row_number() OVER (PARTITION BY seller ORDER BY expires DESC, id DESC) <= 10
         ) GROUP BY seller""",
+    "q7": f"""
+        SELECT auction, bidder, price, dateTime, extra FROM bid B JOIN (
+            SELECT max(price) AS highest, {TEN} AS starts FROM bid GROUP BY starts
+        ) M ON B.price = highest AND B.dateTime >= starts AND B.dateTime < starts + INTERVAL 10 SECOND""",
     "q8": f"""
         SELECT P.id, P.name, P.starttime AS window_start
         FROM (SELECT DISTINCT id, name, {TEN} AS starttime FROM person) P
@@ -57,6 +82,15 @@ SQL = {
                 WHEN hour(dateTime) <= 6 OR hour(dateTime) >= 20 THEN 'nightTime' ELSE 'otherTime' END AS bidTimeType,
             dateTime, extra, length(extra) - length(replace(extra, 'c', '')) AS c_counts
         FROM bid WHERE 0.908 * price > 1000000 AND 0.908 * price < 50000000""",
+    "q15": f"""
+        SELECT date_trunc('day', dateTime)::TIMESTAMP_MS AS window_start, {BIDS}, {PARTIES} FROM bid GROUP BY window_start""",
+    "q16": f"""
+        SELECT channel, date_trunc('day', dateTime)::TIMESTAMP_MS AS window_start, max(dateTime) AS last, {BIDS}, {PARTIES}
+        FROM bid GROUP BY channel, window_start""",
+    "q17": f"""
+        SELECT auction, strftime(dateTime, '%Y-%m-%d') AS day, {BIDS}, min(price) AS min_price, max(price) AS max_price,
+            avg(price) AS mean_price, sum(price)::BIGINT AS sum_price
+        FROM bid GROUP BY auction, day""",
     # Of bids at one time or price, any may be the last or the highest: only what is certain is compared.
     "q18": "SELECT bidder, auction, max(dateTime) AS dateTime FROM bid GROUP BY bidder, auction",
     "q19": """

@@ -12,7 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from benches.nexmark.events import Nexmark
 
-from headgate.stream import Aggregate, DataStream, SessionWindow, TumblingWindow
+from headgate.stream import (
+    Aggregate,
+    DataStream,
+    SessionWindow,
+    TumblingWindow,
+)
 
 
 def q0(nexmark: Nexmark) -> DataStream:
@@ -135,6 +140,28 @@ def q14(nexmark: Nexmark) -> DataStream:
     return nexmark.bids("auction", "bidder", "price", "dateTime", "extra").map(computed)
 
 
+def q15(nexmark: Nexmark) -> DataStream:
+    """Bids, bidders and auctions of each day, by ranks of the price."""
+    bids = nexmark.bids("auction", "bidder", "price", "dateTime")
+    return bids.window(TumblingWindow("1 day"), time="dateTime", aggregates=[*BIDS, *PARTIES])
+
+
+def q16(nexmark: Nexmark) -> DataStream:
+    """The same of each channel, with the last time."""
+    bids = nexmark.bids("auction", "bidder", "price", "channel", "dateTime").key_by("channel")
+    aggregates = [Aggregate("max", "dateTime", name="last"), *BIDS, *PARTIES]
+    return bids.window(TumblingWindow("1 day"), time="dateTime", aggregates=aggregates)
+
+
+def q17(nexmark: Nexmark) -> DataStream:
+    """Bids and prices of each auction and day."""
+    bids = nexmark.bids("auction", "price", "dateTime").map(
+        lambda batch: batch.append_column("day", formatted(batch["dateTime"], "day", "%Y-%m-%d"))
+    )
+    prices = [Aggregate(kind, "price") for kind in ("min", "max", "mean", "sum")]
+    return bids.key_by("auction", "day").aggregate(*BIDS, *prices)
+
+
 def q18(nexmark: Nexmark) -> DataStream:
     """The last bid of each bidder on each auction."""
     return nexmark.bids().key_by("bidder", "auction").keep_last(by="dateTime")
@@ -189,6 +216,21 @@ def q23(nexmark: Nexmark) -> DataStream:
     )
 
 
+#: Numbers of bids, bidders and auctions, of all prices and of three ranks of prices.
+RANKS = {
+    "total": None,
+    "rank1": pc.field("price") < 10_000,
+    "rank2": (pc.field("price") >= 10_000) & (pc.field("price") < 1_000_000),
+    "rank3": pc.field("price") >= 1_000_000,
+}
+BIDS = [Aggregate("count", where=where, name=f"{rank}_bids") for rank, where in RANKS.items()]
+PARTIES = [
+    Aggregate("count_distinct", column, where=where, name=f"{rank}_{column}s")
+    for column in ("bidder", "auction")
+    for rank, where in RANKS.items()
+]
+
+
 def while_open(auctions: DataStream, bids: DataStream) -> DataStream:
     """Return auctions with the bids from their start to their end."""
     return auctions.key_by("id").join(
@@ -218,6 +260,7 @@ KEYS = {
     "q4": ("category",),
     "q6": ("seller",),
     "q9": ("id",),
+    "q17": ("auction", "day"),
     "q18": ("bidder", "auction"),
     "q19": ("auction", "rank_number"),
 }
