@@ -109,6 +109,10 @@ class SingleValue(ColumnState):
             slots, values = slots[valid], values.drop_null()
         self.column.put(slots, values)
 
+    def is_there(self) -> Mask:
+        """Return True for each distinct key of the batch with a value."""
+        return self.column.alive(self._current.batch.slots)
+
     def clear(self, *, where: Any = None) -> None:
         """Remove the value of each distinct key of the batch, or of some: ``where`` as for :meth:`CurrentBatch.keys`."""
         self.column.drop(self._current.keys(where).slots)
