@@ -158,7 +158,7 @@ def test_map_state_is_a_dict_of_dicts(value_type, key_type, given, data):
     )
 )
 def test_numbers_are_added_to_entries_and_entries_of_zero_are_removed(batches):
-    backend = KeyedStateBackend(k.SCHEMAS["long"])
+    backend, store = KeyedStateBackend(LONGS), SnapshotFolder("task", fs._MockFileSystem())
     state = backend.get_state(MapStateDescriptor("sums", pa.string(), pa.int64()))
     sums = {}
     for number, rows in enumerate(batches):
@@ -172,6 +172,7 @@ def test_numbers_are_added_to_entries_and_entries_of_zero_are_removed(batches):
         expected = [{e: n for (of, e), n in sums.items() if of == key} for key in of_keys]
         assert [dict(items) for items in state.items().to_pylist()] == expected
         assert state.lengths().tolist() == list(map(len, expected))
+        backend.store = store
         backend = restored(backend, number)
         state = backend.get_state(MapStateDescriptor("sums", pa.string(), pa.int64()))
 
