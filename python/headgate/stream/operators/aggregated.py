@@ -15,7 +15,7 @@ from headgate._changes import change_field, change_signs, is_changing
 from headgate.stream.operators.mini_batches import MiniBatches, MiniBatchOperator
 from headgate.stream.operators.updates import update_rows
 from headgate.stream.state.keys import numbered
-from headgate.stream.windows.accumulators import combined, counted, declared
+from headgate.stream.windows.accumulators import DistinctState, combined, declared
 from headgate.stream.windows.aggregates import Aggregate, Aggregates
 
 if TYPE_CHECKING:
@@ -63,11 +63,7 @@ class RunningAggregates:
             if self._is_changing and item.column is not None
         ]
         self._aggregates = Aggregates(schema, [*aggregates, _ROWS, *counts])
-        #: A count adds up the counts of rows on the way.
-        self.accumulators = {
-            name: replace(item, reduce="sum") if item.reduce == "count" else item
-            for name, item in self._aggregates.accumulators.items()
-        }
+        self.accumulators = self._aggregates.accumulators
         self.rows = next(iter(Aggregates(schema, [_ROWS]).accumulators))
         #: By accumulator of a sum, the one that counts its values: it is null again when the last of them is gone.
         self._counted: dict[str, str] = {}
@@ -118,8 +114,8 @@ class RunningAggregates:
         at = pa.array(first)
         columns = [column.take(at) for column in rows.columns[: len(self.keys)]]
         columns += [
-            combined(item, groups, rows[name], len(first))
-            for name, item in self.accumulators.items()
+            combined(item.merging, groups, rows[item.name], len(first))
+            for item in self.accumulators.values()
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.partial)
 
@@ -180,7 +176,8 @@ class RunningOperator(MiniBatchOperator):
         super().open(context)
         backend = self._restore(context, self._aggregates.key_schema)
         self._states = {
-            name: declared(backend, item) for name, item in self._aggregates.accumulators.items()
+            name: declared(backend, item.merging)
+            for name, item in self._aggregates.accumulators.items()
         }
         self._opened(context)
 
@@ -195,12 +192,11 @@ class RunningOperator(MiniBatchOperator):
             state.add(values)
         after = self._values()
         counts = [np.asarray(v[of.rows].fill_null(0).to_numpy()) for v in (before, after)]
-        names = backend.keys.columns
         empty = counts[1] == 0
         if empty.any():
-            backend.set_keys(backend.keys.filter(pa.array(empty)))
             for state in self._states.values():
-                state.clear()
+                state.clear(where=pa.array(empty))
+        names = backend.keys.columns
         emitted = update_rows(
             of.schema,
             [*names, *of.results(before)],
@@ -213,4 +209,7 @@ class RunningOperator(MiniBatchOperator):
             self._context.emit(emitted, None)
 
     def _values(self) -> dict[str, pa.Array]:
-        return {name: counted(state) for name, state in self._states.items()}
+        return {
+            name: state.numbers() if isinstance(state, DistinctState) else state.get()
+            for name, state in self._states.items()
+        }
