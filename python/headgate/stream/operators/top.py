@@ -20,6 +20,7 @@ from headgate.stream.state.descriptors import (
     ValueStateDescriptor,
 )
 from headgate.stream.state.keys import numbered
+from headgate.stream.state.table import are_among
 from headgate.stream.state.values import is_valid
 
 if TYPE_CHECKING:
@@ -303,7 +304,7 @@ class TopOperator(MiniBatchOperator):
         if self._top.has_places:
             width = 1 + max(gone.places.max(initial=0), come.places.max(initial=0))
             was, now = (rows.groups * width + rows.places for rows in (gone, come))
-            is_before, is_after = _are_among(was, now), _are_among(now, was)
+            is_before, is_after = are_among(was, now), are_among(now, was)
         if not self._top.update_before:
             gone, is_before = gone.chosen(~is_before), is_before[~is_before]
         if len(gone.at) or len(come.at):
@@ -352,14 +353,6 @@ def _by_number(numbers: Slots, values: Slots, count: int) -> Slots:
     by_number = np.full(count, -1)
     by_number[numbers] = values
     return by_number
-
-
-def _are_among(numbers: Slots, others: Slots) -> Mask:
-    """Return True for the numbers that are among others; both are sorted."""
-    at = np.searchsorted(others, numbers)
-    inside = at < len(others)
-    inside[inside] = others[at[inside]] == numbers[inside]
-    return inside
 
 
 def _occurrences(numbers: Slots) -> Slots:
