@@ -188,14 +188,14 @@ class TopOperator(MiniBatchOperator):
 
     def _in_result(self) -> tuple[_Places, pa.Array]:
         """Return the rows of the current keys that are in the result."""
-        if self._top.n == 1 and self._has_bar and not self._top.update_before:
-            # Nothing is emitted of a row that is replaced, and the bar has its number.
+        if self._top.n == 1:
             groups = np.flatnonzero(self._row.is_there())
-            values, places = pa.nulls(len(groups), self._type), np.zeros(len(groups), np.int64)
-        elif self._top.n == 1:
-            values = self._row.get()
-            groups = np.flatnonzero(is_valid(values))
-            values, places = values.drop_null(), np.zeros(len(groups), np.int64)
+            places = np.zeros(len(groups), np.int64)
+            if self._has_bar and not self._top.update_before:
+                # Nothing is emitted of a row that is replaced, and the bar has its number.
+                values = pa.nulls(len(groups), self._type)
+            else:
+                values = self._row.of(groups)
         else:
             lists = self._list.get()
             lengths = np.diff(lists.offsets.to_numpy())
