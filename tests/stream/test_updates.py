@@ -184,7 +184,7 @@ def run(stream_, steps_, expected, *, changing):
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(
     steps_=steps,
-    every=st.sampled_from(["0ms", "1 hour"]),
+    every=st.sampled_from(["0ms", "1 hour", None]),
     changing=st.booleans(),
     worth=st.sampled_from([0, 2]),
 )
@@ -234,7 +234,7 @@ def places(members, by, *, descending, latest=False):
     by=st.sampled_from(["price", "note"]),
     descending=st.booleans(),
     rank=st.sampled_from([None, "place"]),
-    every=st.sampled_from(["0ms", "1 hour"]),
+    every=st.sampled_from(["0ms", "1 hour", None]),
 )
 def test_the_first_rows_of_each_key_are_those_of_all_rows(steps_, n, by, descending, rank, every):
     steps_ = [step for step in steps_ if step[0] != "take away"]
@@ -274,7 +274,7 @@ def test_the_first_or_last_row_of_each_key_is_that_of_all_rows(steps_, by, is_la
     n=st.integers(1, 3),
     by=st.sampled_from(["price", "note"]),
     rank=st.sampled_from([None, "place"]),
-    every=st.sampled_from(["0ms", "1 hour"]),
+    every=st.sampled_from(["0ms", "1 hour", None]),
 )
 def test_rows_that_are_taken_away_make_room_for_others(steps_, n, by, rank, every):
     schema = SCHEMA.append(pa.field(CHANGE_TYPE, pa.string()))
@@ -440,3 +440,14 @@ def test_the_first_of_a_mini_batch_waits_no_longer_than_it_may():
     tasks.process(batch_of([("b", 1, 7, "x")]))
     task.advance_watermark(0)
     assert [row["price"] for row in tasks.take()] == [2, 7]
+
+
+def test_a_mini_batch_may_last_until_the_next_checkpoint():
+    tasks = OperatorTasks(operator_of(keyed().keep_last(every=None))[0], KEYS)
+    for price in range(3):
+        tasks.process(batch_of([("a", 1, price, "x")]))
+    (task,) = tasks.tasks
+    assert task.next_processing_timer is None
+    assert tasks.take() == []
+    tasks.checkpoint()
+    assert [row["price"] for row in tasks.take()] == [2]
