@@ -57,6 +57,16 @@ def test_workers_are_spread_over_executors(spark, tmp_path):
     assert len({daemon for _, daemon in signed(tmp_path)}) == 2
 
 
+def test_a_job_goes_on_with_other_workers(spark, tmp_path):
+    query = start(counted(folder=tmp_path), spark, tmp_path, workers=2)
+    with query:
+        wait_for_rows(query, tmp_path)
+        query.rescale(3, workers=1)
+        assert query.await_termination(120)
+        assert (query.state, len(query.status.tasks) % 3) == (JobState.FINISHED, 0)
+    check(spark, tmp_path)
+
+
 def test_a_killed_worker_costs_time_and_no_rows(spark, tmp_path):
     query = start(counted(folder=tmp_path), spark, tmp_path)
     with query:

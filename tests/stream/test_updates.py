@@ -6,6 +6,7 @@ from itertools import chain
 from unittest.mock import patch
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,6 +29,8 @@ PLAIN = [
     Aggregate("count"),
     Aggregate("count", "price", "prices"),
     Aggregate("mean", "price"),
+    Aggregate("sum", "price", "dear", where=pc.field("price") > 0),
+    Aggregate("count", "price", "cheap", where=pc.field("note") == "x"),
 ]
 AGGREGATES = [
     *PLAIN,
@@ -35,7 +38,16 @@ AGGREGATES = [
     Aggregate("max", "note"),
     Aggregate("first", "note"),
     Aggregate("last", "price"),
+    Aggregate("count_distinct", "price", "different"),
+    Aggregate("count_distinct", "note", "notes", where=pc.field("price") > 0),
+    Aggregate("approx_count_distinct", "note", "about"),
 ]
+#: The filters of aggregates, by the name of the result.
+WHERE = {
+    "dear": lambda row: row[2] is not None and row[2] > 0,
+    "cheap": lambda row: row[3] == "x",
+    "notes": lambda row: row[2] is not None and row[2] > 0,
+}
 
 users = st.sampled_from(["a", "b", "c", None])
 rows = st.tuples(
@@ -101,7 +113,8 @@ def aggregated(members, aggregates):
     result = {}
     for item in aggregates:
         at = None if item.column is None else SCHEMA.names.index(item.column)
-        values = members if at is None else [row[at] for row in members if row[at] is not None]
+        chosen = [row for row in members if WHERE.get(item.result, lambda _: True)(row)]
+        values = chosen if at is None else [row[at] for row in chosen if row[at] is not None]
         result[item.result] = {
             "count": len,
             "sum": lambda v: sum(v) if v else None,
@@ -110,6 +123,9 @@ def aggregated(members, aggregates):
             "max": lambda v: max(v, default=None),
             "first": lambda v: v[0] if v else None,
             "last": lambda v: v[-1] if v else None,
+            "count_distinct": lambda v: len(set(v)),
+            # A sketch of few values is exact.
+            "approx_count_distinct": lambda v: len(set(v)),
         }[item.kind](values)
     return result
 
@@ -431,7 +447,7 @@ def test_wrong_arguments_are_refused_at_the_call(name):
         call(keyed())
 
 
-@pytest.mark.parametrize("kind", ["min", "max", "first", "last"])
+@pytest.mark.parametrize("kind", ["min", "max", "first", "last", "count_distinct"])
 def test_an_aggregate_that_may_have_lost_its_row_is_refused_at_the_call(kind):
     with pytest.raises(StreamError, match="taken away"):
         keyed(CHANGING).aggregate(Aggregate(kind, "price"))

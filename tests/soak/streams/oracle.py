@@ -144,8 +144,10 @@ def check_checkpoints(folder, retained, count, seed, check=None):
     orphans = _check_tasks(folder, needed)
     last = fields[-1]
     if "operators" in last:
-        found = last["operators"]["count"]["state"]
-        folders = [f"{folder}/{where}" for where, _ in found]
+        operator = last["operators"]["count"]
+        if operator.get("left_out"):  # the job has ended
+            return len(there - attempts), orphans
+        folders = [f"{folder}/{where}" for where, _ in operator["state"]]
         (check or check_state)(folders, last["checkpoint"], np.arange(count), seed)
     return len(there - attempts), orphans
 

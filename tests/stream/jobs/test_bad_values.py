@@ -1,6 +1,7 @@
 """Wrong values for every parameter of every public call of headgate.stream."""
 
 import inspect
+import itertools
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,11 +29,16 @@ from headgate.stream import (
     StateTtlConfig,
     StreamingJob,
     StreamingQuery,
+    Top,
     TumblingWindow,
     ValueStateDescriptor,
+    read_state,
     stream,
+    write_state,
 )
 
+#: For folders that are not there.
+NUMBERS = itertools.count()
 SCHEMA = pa.schema([("id", pa.int64())])
 
 
@@ -141,6 +147,12 @@ CALLS = [
     Call("DataStream.broadcast", bound(rows, "broadcast"), dict, run),
     Call("DataStream.sink", bound(rows, "sink"), lambda: {"sink": FunctionSink(len)}, run),
     Call(
+        "DataStream.window",
+        bound(rows, "window"),
+        lambda: {"window": TumblingWindow("1 second"), "time": "id", "top": Top(1, by="id")},
+        run,
+    ),
+    Call(
         "KeyedStream.window",
         bound(keyed, "window"),
         lambda: {
@@ -186,7 +198,24 @@ CALLS = [
         lambda: {"path": "savepoint"},
     ),
     Call("StreamingQuery.stop", on_ended("stop")),
+    Call(
+        "StreamingQuery.rescale",
+        on_ended("rescale"),
+        lambda: {"parallelism": 2, "savepoint": "savepoint"},
+    ),
+    Call("read_state", read_state, lambda: {"savepoint": "nothing", "uid": "counts"}),
+    Call(
+        "write_state",
+        write_state,
+        lambda: {
+            "folder": f"state-{next(NUMBERS)}",
+            "uid": "counts",
+            "rows": pa.table({"id": [1], "n": [2]}),
+            "keys": ["id"],
+        },
+    ),
     Call("Aggregate", Aggregate, lambda: {"kind": "sum", "column": "id"}),
+    Call("Top", Top, lambda: {"n": 1, "by": "id"}),
     Call("TumblingWindow", TumblingWindow, lambda: {"size": "1 second"}),
     Call("SlidingWindow", SlidingWindow, lambda: {"size": "1 second", "slide": "1 second"}),
     Call("SessionWindow", SessionWindow, lambda: {"gap": "1 second"}),
@@ -205,17 +234,26 @@ CALLS = [
     Call("StateTtlConfig", StateTtlConfig, lambda: {"ttl": "1 second"}),
 ]
 
-#: Calls that have no good arguments here: no side output, a job that is over.
-REFUSED = {"DataStream.side_output", "StreamingQuery.savepoint"}
+#: Calls that have no good arguments here: no side output, a job that is over, no savepoint.
+REFUSED = {
+    "DataStream.side_output",
+    "StreamingQuery.savepoint",
+    "StreamingQuery.rescale",
+    "read_state",
+}
 #: Names without a call here, each with the reason.
 OTHERS = {
     **dict.fromkeys(
         [
             "ProcessFunction",
             "CoProcessFunction",
-            "BroadcastProcessFunction",
             "RuntimeContext",
             "KeyedContext",
+            "Metrics",
+            "Counter",
+            "Gauge",
+            "Histogram",
+            "BroadcastProcessFunction",
         ],
         "a user's own classes, and what they get",
     ),

@@ -94,7 +94,9 @@ def test_what_is_no_file_in_place_of_an_entry_is_an_error(tmp_path, plant):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
 @pytest.mark.parametrize("name", ["log", "tasks", "log/*.json", "tasks/*/*/*.manifest"])
 def test_files_of_another_user_are_refused(tmp_path, name):
-    run(tmp_path)
+    query = job().start(checkpoint=str(tmp_path), interval=0.05, name="planted")
+    stream_jobs.wait_for_a_checkpoint(query)
+    query.stop()
     os.chown(max(tmp_path.glob(name)), 65534, 65534)
     refused = (errors.CheckpointError, errors.SnapshotError)
     with pytest.raises(refused, match="belongs to user 65534"):

@@ -115,9 +115,10 @@ def _highest(values: Any, kind: pa.DataType) -> int | None:
     if len(values) < _FEW_ROWS and isinstance(values, pa.Array) and not values.null_count:
         if not len(values):
             return None
-        form, width = ("i", 4) if pa.types.is_date32(kind) else ("q", 8)
+        width = 4 if pa.types.is_date32(kind) else 8
         first, end = values.offset * width, (values.offset + len(values)) * width
-        return max(memoryview(values.buffers()[1])[first:end].cast(form))
+        data = memoryview(values.buffers()[1])[first:end]
+        return max(data.cast("i") if width == 4 else data.cast("q"))
     import pyarrow.compute as pc  # noqa: PLC0415 - slow to import, and few readers need it
 
     latest = pc.max(values)

@@ -8,30 +8,38 @@ from typing import TYPE_CHECKING, Any, Final, overload
 import numpy as np
 import pyarrow as pa
 
+from headgate._arguments import names, refuse, text, whole_number
 from headgate._arguments import path as checked_path
-from headgate._arguments import text
 from headgate._kinds import kind_of
 from headgate._matches import close_matches
 from headgate.batches import batches_of
-from headgate.errors import CheckpointError, OptionError, StateError, UnknownColumnError
+from headgate.errors import CheckpointError, StateError, UnknownColumnError
+from headgate.key_groups import MAX_KEY_GROUPS
 from headgate.stream.graph.stages import MAX_PARALLELISM
 from headgate.stream.job.store import CheckpointStore
 from headgate.stream.state.backend import KeyedStateBackend
 from headgate.stream.state.descriptors import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
 from headgate.stream.state.files import SnapshotFolder
-from headgate.stream.state.lists import ListState
 from headgate.stream.state.locations import TASKS, absolute, below, is_relative, safe_name
-from headgate.stream.state.maps import MapState
-from headgate.stream.state.states import ReducingState, ValueState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headgate.stream.job.store import Completed
 
+#: Kinds of state of which a column has one per key.
+_WRITABLE: Final = (
+    ValueStateDescriptor,
+    ReducingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+)
 #: Rows of a table that become state in one call.
 _ROWS: Final = 1 << 20
 #: Polars has views of texts, of which Arrow cannot choose rows.
@@ -68,9 +76,14 @@ def read_state(
         StateError: it has no such operator or state, or the job had ended, so that no state was written.
         SnapshotError: a file is missing or damaged.
     """
+    if state is not None:
+        text("state", state)
+    if spark is not None and type(spark).__name__ != "SparkSession":
+        raise refuse("spark", spark, f"is {kind_of(spark)}", "a SparkSession")
+    text("uid", uid)
     completed = _completed(absolute(checked_path("savepoint", savepoint)))
     operators = completed.fields["operators"]
-    entry = operators.get(text("uid", uid))
+    entry = operators.get(uid)
     snapshots = [] if entry is None else [part for part in entry["state"] if part]
     if not snapshots:
         have = sorted(name for name, other in operators.items() if any(other["state"]))
@@ -93,6 +106,7 @@ def read_state(
         raise StateError(
             f"{uid!r} has no state {state!r} in {savepoint}",
             have=", ".join(sorted(backend.states)),
+            remedy=" · ".join(map(repr, sorted(backend.states))) or "another operator",
         )
     table = backend.states[state].table()
     return table if spark is None else spark.createDataFrame(table)
@@ -141,25 +155,33 @@ def write_state(
         The folder.
 
     Raises:
+        OptionError: an argument is of a wrong kind.
         UnknownColumnError: the table has no column of a key or a state.
         StateError: a key is there twice, or the folder has state of the operator already.
         SchemaMismatchError: values that cannot be cast to the type of their state.
         CheckpointError: the folder has something else, or cannot be written.
     """
     folder = absolute(checked_path("folder", folder))
-    uid, table = text("uid", uid), _table_of(rows)
-    if isinstance(keys, str) or not keys:
-        raise OptionError(f"keys={keys!r} are no names of columns", remedy='keys=["user"]')
+    text("uid", uid)
+    keys = names("keys", keys)
+    whole_number("max_parallelism", max_parallelism, 1, MAX_KEY_GROUPS)
+    table = _table_of(rows)
+    if not keys:
+        raise refuse("keys", keys, "is empty", "names of columns", 'keys=["user"]')
     columns = [_column(table, key) for key in keys]
     if states is None:
         others = [name for name in table.column_names if name not in keys]
         states = [ValueStateDescriptor(name, table.schema.field(name).type) for name in others]
+    is_several = isinstance(states, (list, tuple))
+    if not is_several or not all(isinstance(each, _WRITABLE) for each in states):
+        raise refuse(
+            "states",
+            states,
+            f"is {kind_of(states)}",
+            "a list of descriptors of value, reducing, list or map states",
+            'states=[ValueStateDescriptor("n", pa.int64())]',
+        )
     for descriptor in states:
-        if not isinstance(descriptor, StateDescriptor):
-            raise OptionError(
-                f"states= has {kind_of(descriptor)}",
-                remedy='states=[ValueStateDescriptor("n", ...)]',
-            )
         _column(table, descriptor.name)
     fields = _begun(folder, uid, max_parallelism)
     schema = pa.schema([table.schema.field(at) for at in columns])
@@ -180,28 +202,36 @@ def _table_of(rows: Any) -> pa.Table:
     """Return rows as a table.
 
     Raises:
-        SchemaMismatchError: they are none.
+        OptionError: they are none.
     """
     to_arrow = getattr(rows, "toArrow", None)  # of a DataFrame of Spark
-    batches = list(batches_of(to_arrow() if to_arrow is not None else rows, "write_state()"))
-    table = pa.Table.from_batches(batches) if batches else None
-    if table is None:
-        table = pa.table(rows)
+    rows = to_arrow() if callable(to_arrow) else rows
+    if not isinstance(rows, pa.Table):
+        batches = list(batches_of(rows, "write_state()"))
+        if not batches or not all(isinstance(batch, pa.RecordBatch) for batch in batches):
+            raise refuse(
+                "rows",
+                rows,
+                f"is {kind_of(rows)}",
+                "a table, a batch or a DataFrame with rows",
+                'pa.table({"user": ["ann"], "count": [7]})',
+            )
+        rows = pa.Table.from_batches(batches)
+    table = rows
     fields = [field.with_type(_PLAIN.get(str(field.type), field.type)) for field in table.schema]
     return table.cast(pa.schema(fields))
 
 
 def _column(table: pa.Table, name: str) -> int:
     """Return the position of a column."""
-    names = table.column_names
-    if names.count(name) != 1:
+    columns = table.column_names
+    if columns.count(name) != 1:
         raise UnknownColumnError(
-            f"{'more than one' if name in names else 'no'} column {name!r} in the rows of write_state()",
-            have=", ".join(names),
+            f"{'more than one' if name in columns else 'no'} column {name!r} in the rows of write_state()",
+            have=", ".join(columns),
             remedy="a column for each key, and for each state by its name",
         )
-    position: int = names.index(name)
-    return position
+    return int(columns.index(name))
 
 
 def _begun(folder: str, uid: str, max_parallelism: int) -> dict[str, Any]:
@@ -231,6 +261,7 @@ def _begun(folder: str, uid: str, max_parallelism: int) -> dict[str, Any]:
         raise StateError(
             f"max_parallelism={max_parallelism} is not that of {folder}",
             have=f"max_parallelism={fields['max_parallelism']}",
+            remedy=f"max_parallelism={fields['max_parallelism']}",
         )
     return fields
 
@@ -256,18 +287,19 @@ def _put(
             remedy="aggregate the rows by key before",
         )
     for descriptor in states:
-        state, values = backend.get_state(descriptor), batch.column(descriptor.name)
-        if isinstance(state, MapState):
+        values = batch.column(descriptor.name)
+        if isinstance(descriptor, MapStateDescriptor):
             rows = pa.array(np.repeat(np.arange(len(values)), _lengths(values)))
             backend.set_keys(columns.take(rows))
             entries = values.drop_null()
             first, last = (entries.offsets[at].as_py() for at in (0, len(entries)))
-            state.put(entries.keys[first:last], entries.items[first:last])
+            maps = backend.get_state(descriptor)
+            maps.put(entries.keys[first:last], entries.items[first:last])
             backend.set_keys(columns)
-        elif isinstance(state, ListState):
-            state.put(values)
-        elif isinstance(state, (ValueState, ReducingState)):
-            state.set_values(values)
+        elif isinstance(descriptor, ListStateDescriptor):
+            backend.get_state(descriptor).put(values)
+        elif isinstance(descriptor, (ValueStateDescriptor, ReducingStateDescriptor)):
+            backend.get_state(descriptor).set_values(values)
 
 
 def _lengths(maps: pa.MapArray) -> Any:

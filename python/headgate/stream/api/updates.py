@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 EVERY: Final = "20ms"
 MAX_ROWS: Final = 1 << 16
 #: Kinds of aggregates from which a row can be taken away.
-_RETRACTED: Final = frozenset({"count", "sum", "mean"})
+_RETRACTED: Final = frozenset({"count", "sum", "mean", "avg"})
 
 
 def mini_batches(every: Any, max_rows: Any) -> MiniBatches:
@@ -184,12 +184,6 @@ def _check_aggregates(aggregates: Sequence[Any], schema: pa.Schema, keys: Sequen
         what = f"is {kind_of(wrong[0])}" if wrong else "is empty"
         raise refuse("aggregates", wrong[0] if wrong else (), what, "an Aggregate", remedy)
     check_result_names("aggregate()", [*keys, *(item.result for item in aggregates)])
-    for item in aggregates:
-        if item.kind in {"count_distinct", "approx_count_distinct"}:
-            raise StreamError(
-                f"aggregate() with {item.kind}, which only windows have",
-                remedy=f'window(TumblingWindow("1 day"), time=..., aggregates=[Aggregate("{item.kind}", {item.column!r})])',
-            )
     if not is_changing(schema):
         return
     for item in aggregates:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -14,7 +14,6 @@ from headgate.errors import StateError
 
 #: Most metrics of an operator: each is sent every second, and is a series of its own wherever it is kept.
 _MOST: Final = 100
-_MetricT = TypeVar("_MetricT", "Counter", "Gauge", "Histogram")
 #: Most limits of a histogram.
 _MOST_BOUNDS: Final = 64
 _BOUNDS: Final = tuple(float(f"{first}e{power}") for power in range(-3, 4) for first in (1, 2, 5))
@@ -118,6 +117,9 @@ class Histogram:
         }
 
 
+_Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
+
+
 class Metrics:
     """The metrics of one operator in one task; ``context.metrics`` of a function. Source: Flink's MetricGroup.
 
@@ -126,7 +128,7 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        self._metrics: dict[str, Any] = {}
+        self._metrics: dict[str, Counter | Gauge | Histogram] = {}
 
     def counter(self, name: str) -> Counter:
         """Return the counter of a name.
@@ -134,13 +136,11 @@ class Metrics:
         Raises:
             StateError: the name is no text, or that of another kind of metric, or there are too many.
         """
-        metric = self._metrics.get(name) or self._added(name, Counter())
-        return self._checked(name, metric, Counter)
+        return self._of_kind(name, Counter, Counter)
 
     def gauge(self, name: str) -> Gauge:
         """Return the gauge of a name; errors as of :meth:`counter`."""
-        metric = self._metrics.get(name) or self._added(name, Gauge())
-        return self._checked(name, metric, Gauge)
+        return self._of_kind(name, Gauge, Gauge)
 
     def histogram(self, name: str, bounds: Sequence[float] = _BOUNDS) -> Histogram:
         """Return the histogram of a name.
@@ -153,17 +153,23 @@ class Metrics:
         Raises:
             StateError: as of :meth:`counter`, or the limits are none.
         """
-        metric = self._metrics.get(name)
-        if metric is None:
-            metric = self._added(name, Histogram(_checked_bounds(name, bounds)))
-        return self._checked(name, metric, Histogram)
+        return self._of_kind(name, Histogram, lambda: Histogram(_checked_bounds(name, bounds)))
 
     def plain(self) -> dict[str, dict[str, Any]]:
         """Return the figures of all metrics that have some. Any thread may ask."""
         figures = {name: metric.plain() for name, metric in tuple(self._metrics.items())}
         return {name: plain for name, plain in figures.items() if plain.get("value", 0) is not None}
 
-    def _added(self, name: Any, metric: Any) -> Any:
+    def _of_kind(self, name: str, kind: type[_Metric], make: Callable[[], _Metric]) -> _Metric:
+        metric = self._metrics.get(name)
+        if metric is None:
+            self._check_new(name)
+            metric = self._metrics[name] = make()
+        if not isinstance(metric, kind):
+            raise StateError(f"metric {name!r} is a {metric.kind}, not a {kind.kind}")
+        return metric
+
+    def _check_new(self, name: Any) -> None:
         if not isinstance(name, str) or not name:
             raise StateError(
                 f"metric {name!r} has no name", remedy='context.metrics.counter("rows")'
@@ -174,14 +180,6 @@ class Metrics:
                 have=f"at most {_MOST} of an operator",
                 remedy="names that do not contain values of rows",
             )
-        self._metrics[name] = metric
-        return metric
-
-    @staticmethod
-    def _checked(name: str, metric: Any, kind: type[_MetricT]) -> _MetricT:
-        if not isinstance(metric, kind):
-            raise StateError(f"metric {name!r} is a {metric.kind}, not a {kind.kind}")
-        return metric
 
 
 def _checked_bounds(name: str, bounds: Sequence[float]) -> Sequence[float]:

@@ -235,17 +235,16 @@ class TopOperator(MiniBatchOperator):
 
     def _differences(self, old: _Places, new: _Places, values: pa.Array) -> tuple[_Places, _Places]:
         """Return the rows of the old result that are not in the new one, and the reverse."""
-        numbers = np.arange(len(values))
+        was, now = old.at, new.at
         if self._is_changing:
-            # A row that stays is there twice, and a key may have several equal ones.
-            numbers = _numbered(np.r_[old.groups, new.groups], values)
-        tags = []
-        for rows in (old, new):
-            of_rows = numbers[rows.at]
-            places = rows.places if self._top.has_places else _occurrences(of_rows)
-            tags.append(of_rows * (1 + len(values)) + places)
-        was, now = tags
-        return old.chosen(~np.isin(was, now)), new.chosen(~np.isin(now, was))
+            was, now = _equal_rows(old, new, values)
+        has_places = self._top.has_places
+        places = [part.places if has_places else np.zeros_like(part.at) for part in (old, new)]
+        count = 1 + max(was.max(initial=0), now.max(initial=0))
+        return (
+            old.chosen(_by_number(now, places[1], count)[was] != places[0]),
+            new.chosen(_by_number(was, places[0], count)[now] != places[1]),
+        )
 
     def _store(self, new: _Places, values: pa.Array, changed: Mask) -> None:
         """Keep the rows of the new result of the keys that have changed."""
@@ -278,7 +277,7 @@ class TopOperator(MiniBatchOperator):
         if self._top.has_places:
             width = 1 + max(gone.places.max(initial=0), come.places.max(initial=0))
             was, now = (rows.groups * width + rows.places for rows in (gone, come))
-            is_before, is_after = np.isin(was, now), np.isin(now, was)
+            is_before, is_after = _are_among(was, now), _are_among(now, was)
         if not self._top.update_before:
             gone, is_before = gone.chosen(~is_before), is_before[~is_before]
         if len(gone.at) or len(come.at):
@@ -296,11 +295,36 @@ class TopOperator(MiniBatchOperator):
         return [*(columns[name] for name in self._top.rows.names), *ranks]
 
 
-def _numbered(groups: Slots, values: pa.Array) -> Slots:
-    """Return a number for each pair of a group and a value, the same for equal ones."""
+def _equal_rows(old: _Places, new: _Places, values: pa.Array) -> tuple[Slots, Slots]:
+    """Return a number for each row of two results: those of one result differ, and equal rows of a key have one.
+
+    Args:
+        old: the rows of a result, the first values.
+        new: those of another one, the others.
+        values: of all rows.
+    """
+    groups, middle = np.r_[old.groups, new.groups], len(old.at)
     columns = [pa.array(groups), values]
     numbers, _ = numbered(pa.RecordBatch.from_arrays(columns, names=["group", "value"]))
-    return numbers
+    occurrences = np.r_[_occurrences(numbers[:middle]), _occurrences(numbers[middle:])]
+    columns = [pa.array(numbers), pa.array(occurrences)]
+    numbers, _ = numbered(pa.RecordBatch.from_arrays(columns, names=["row", "occurrence"]))
+    return numbers[:middle], numbers[middle:]
+
+
+def _by_number(numbers: Slots, values: Slots, count: int) -> Slots:
+    """Return the value of each number below a count, -1 for one that is not there."""
+    by_number = np.full(count, -1)
+    by_number[numbers] = values
+    return by_number
+
+
+def _are_among(numbers: Slots, others: Slots) -> Mask:
+    """Return True for the numbers that are among others; both are sorted."""
+    at = np.searchsorted(others, numbers)
+    inside = at < len(others)
+    inside[inside] = others[at[inside]] == numbers[inside]
+    return inside
 
 
 def _occurrences(numbers: Slots) -> Slots:

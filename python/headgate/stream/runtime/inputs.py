@@ -155,12 +155,13 @@ class SourceInput(TaskInput):
     def _joined(self, record: Any) -> pa.RecordBatch:
         """Return a small batch with those that the reader has behind it, as long as a checkpoint need not wait for them.
 
-        What an operator costs for each batch it then costs once. The batches of a slow function stay as small as they are.
+        What an operator costs for each batch it then costs once. The batches of a slow function stay as small as they are,
+        and a watermark between batches stays between them.
         """
         import pyarrow as pa  # noqa: PLC0415 - by other modules before
 
         records, rows = [record], getattr(record, "num_rows", self._rows_at_once)
-        while rows < self._rows_at_once:
+        while rows < self._rows_at_once and self.operator.current_watermark <= self._watermark:
             try:
                 record = self.operator.poll()
             except HeadgateError:

@@ -130,6 +130,10 @@ class MapState(ColumnState):
         keys = self.space.keys(entries)[MAP_KEY]
         return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, values)
 
+    def lengths(self) -> Slots:
+        """Return the number of entries of each distinct key of the batch, with those that have expired."""
+        return self._counts[self._current.batch.slots]
+
     def clear(self, *, where: Any = None) -> None:
         """Remove the map of each distinct key of the batch, or of some.
 
