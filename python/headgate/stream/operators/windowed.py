@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from headgate.stream.graph.operator import (
     LATE_DROPPED,
+    LEFT_OVER,
     Operator,
     OperatorContext,
     OperatorSnapshot,
@@ -17,17 +18,25 @@ from headgate.stream.operators.results import Results, calling, learned_schema
 from headgate.stream.state.timers import NO_WATERMARK
 from headgate.stream.state.types import no_rows
 from headgate.stream.windows.closing import key_schema_of
+from headgate.stream.windows.counted import CountWindowOperator
 from headgate.stream.windows.fixed import WindowOperator
-from headgate.stream.windows.kinds import SessionWindow, WindowOutput
+from headgate.stream.windows.kinds import CountWindow, SessionWindow, WindowOutput
 from headgate.stream.windows.partials import PanePartials
 from headgate.stream.windows.sessions import SessionWindowOperator
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headgate.stream.state.backend import KeyedStateBackend
     from headgate.stream.windows.closing import Windows
 
 #: Name of the side output of late rows.
 LATE: Final = "late"
+#: Windows of other kinds than fixed ones.
+_KINDS: Final[dict[type, type[Windows[Any]]]] = {
+    CountWindow: CountWindowOperator,
+    SessionWindow: SessionWindowOperator,
+}
 
 
 class WindowedOperator(KeyedOperator):
@@ -47,8 +56,9 @@ class WindowedOperator(KeyedOperator):
         self._function = function
         self._result = result
         self._arguments = arguments
-        is_session = isinstance(arguments["window"], SessionWindow)
-        self._kind: type[Windows[Any]] = SessionWindowOperator if is_session else WindowOperator
+        self._kind = _KINDS.get(type(arguments["window"]), WindowOperator)
+        #: Rows of windows that were not full at the end.
+        self._left_over = 0
 
     def open(self, context: OperatorContext) -> None:
         """Restore the windows."""
@@ -84,6 +94,16 @@ class WindowedOperator(KeyedOperator):
         for output in self._operator.close_until(watermark):
             self._emit(output)
 
+    def end_input(self) -> None:
+        """Count the rows of windows that are not full."""
+        if isinstance(self._operator, CountWindowOperator):
+            self._left_over = self._operator.left
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """Values that were older than their time to live, and rows of windows that were not full."""
+        return {**super().dropped, LEFT_OVER: self._left_over}
+
     def _emit(self, output: WindowOutput) -> None:
         if output.results.num_rows:
             self._context.emit(output.results, None)
@@ -100,6 +120,39 @@ class WindowedOperator(KeyedOperator):
     def unread_counter(self, output: str | None) -> str:
         """Return the counter of late rows."""
         return LATE_DROPPED if output == LATE else super().unread_counter(output)
+
+
+class ClockOperator(WindowedOperator):
+    """Runs windows of processing time, which are closed by the clock, or by the end of all rows."""
+
+    def open(self, context: OperatorContext) -> None:
+        """Restore the windows."""
+        super().open(context)
+        self._clock = context.clock
+        groups = context.key_groups
+        restored = self._operator.backend.watermarks[groups.start : groups.stop]
+        # The clock of another machine may be behind: no row is late.
+        self._least = int(restored.max()) + 1
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        """Add rows to the windows of now."""
+        self._operator.now = max(self._clock(), self._least, self._operator.watermark + 1)
+        super().process(batch)
+
+    def advance_watermark(self, watermark: int) -> None:
+        """Close all windows at the end of all rows."""
+        if watermark > -NO_WATERMARK:
+            super().advance_watermark(watermark)
+
+    @property
+    def next_processing_timer(self) -> int | None:
+        """Time of the end of the first window."""
+        wake: int = self._operator.wake
+        return None if wake >= -NO_WATERMARK else wake + 1
+
+    def advance_processing_time(self, now: int) -> None:
+        """Emit the windows that are over."""
+        super().advance_watermark(now - 1)
 
 
 class PanesOperator(Operator):
