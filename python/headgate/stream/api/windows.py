@@ -54,6 +54,7 @@ class WindowCall:
     function: WindowFunction | None
     top: Top | None
     allowed_lateness: timedelta | str
+    early: timedelta | str | None
     parallelism: int | None
     name: str | None
 
@@ -77,6 +78,8 @@ class WindowCall:
             "time": self.time,
             "allowed_lateness": lateness,
         }
+        if self.early is not None:
+            arguments["early"] = self._early_millis(window, aggregates)
         if isinstance(window, CountWindow) and (self.time is not None or lateness):
             raise StateError(
                 "a window of a number of rows has no times",
@@ -124,6 +127,16 @@ class WindowCall:
             WindowStep("window", name, merge, result, 1),
         ]
 
+    def _early_millis(self, window: Any, aggregates: Sequence[Aggregate]) -> int:
+        is_fixed = isinstance(window, (TumblingWindow, SlidingWindow))
+        if not is_fixed or not aggregates or self.top is not None:
+            raise StateError(
+                "early= is for aggregates of tumbling and sliding windows",
+                have=f"{window}, {len(aggregates)} aggregates, top={self.top}",
+                remedy='window(TumblingWindow("1h"), time="at", aggregates=[...], early="1s")',
+            )
+        return span("early", self.early, 1) // timedelta(milliseconds=1)
+
     def _one_task(self) -> int:
         if self.parallelism not in {None, 1}:
             raise refuse(
@@ -163,6 +176,7 @@ class WindowCalls(StreamCalls[StreamT]):
         function: WindowFunction | None = None,
         top: Top | None = None,
         allowed_lateness: timedelta | str = timedelta(0),
+        early: timedelta | str | None = None,
         parallelism: int | None = None,
         name: str | None = None,
     ) -> StreamT:
@@ -181,6 +195,8 @@ class WindowCalls(StreamCalls[StreamT]):
             top: the first rows of each window, of each key; with ``aggregates``, the first results of each window, of all
                 keys. Results then have all columns of the rows.
             allowed_lateness: time after the end of a window in which rows still change its result.
+            early: processing time after which open windows that have got rows emit the aggregates so far. The results are
+                changes then: their last column is ``_change_type``.
             parallelism: number of tasks; without keys, of those that aggregate their own rows.
             name: of the operator. Without keys, the first phase is called so with ``-panes``.
 
@@ -197,7 +213,7 @@ class WindowCalls(StreamCalls[StreamT]):
         if time is not None:
             check_watermarks(name or "window()", self._edges)
         call = WindowCall(
-            window, time, aggregates, function, top, allowed_lateness, parallelism, name
+            window, time, aggregates, function, top, allowed_lateness, early, parallelism, name
         )
         inputs = self._edges if self._keys else _each_row_once(self._edges)
         schema, nodes = self.schema, []

@@ -13,15 +13,16 @@ from headgate.errors import StateError
 from headgate.stream.state.backend import EVENT_TIMERS
 from headgate.stream.state.descriptors import ValueStateDescriptor
 from headgate.stream.state.groups import key_groups_of
-from headgate.stream.state.table import ranges
+from headgate.stream.state.table import ranges, wider
 from headgate.stream.state.timers import NO_WATERMARK, Timers
 from headgate.stream.state.types import no_rows
+from headgate.stream.windows.aggregates import WINDOW_START
 from headgate.stream.windows.kinds import SlidingWindow, TumblingWindow, WindowOutput
 from headgate.stream.windows.pane_windows import Closed, PaneWindows, closed_windows
 from headgate.stream.windows.panes import OpenPanes, PaneTimes, cuts
 
 if TYPE_CHECKING:
-    from headgate.stream.state.table import Slots
+    from headgate.stream.state.table import Mask, Slots
 
 #: Pairs of a window and a pane that are in memory at once, unless one window has more.
 _PAIRS: Final = 1 << 18
@@ -45,6 +46,8 @@ class WindowOperator(PaneWindows[TumblingWindow | SlidingWindow]):
         #: The watermark from which on there is something to do.
         self._wake = -NO_WATERMARK
         self._present = self.backend.get_state(ValueStateDescriptor(_PANES, pa.bool_()))
+        #: True for the slots of panes with rows since the open results were asked for.
+        self._touched: Mask = np.zeros(0, np.bool_)
         self._restore()
 
     @property
@@ -104,6 +107,7 @@ class WindowOperator(PaneWindows[TumblingWindow | SlidingWindow]):
             self._present.column.put(slots[new], pa.array(np.ones(len(new), np.bool_)))
             keys_of_new = panes.columns.take(pa.array(panes.first[new]))
             self._add(slots[new], starts[new], keys_of_new)
+        self._touch(slots)
         return WindowOutput(self._updates(slots, starts, reached), late)
 
     def _reached(self, keys: list[pa.Array]) -> Slots:
@@ -123,6 +127,7 @@ class WindowOperator(PaneWindows[TumblingWindow | SlidingWindow]):
     def _add(self, slots: Slots, starts: Slots, keys: pa.RecordBatch) -> None:
         """Add panes that are new."""
         self._panes.add(slots, starts, keys.select(range(len(self._key_schema))))
+        self._touch(slots)
         wake = self._times.wakes(starts, self._closed_until, self._lateness)
         self._wake = min(self._wake, wake)
 
@@ -132,17 +137,38 @@ class WindowOperator(PaneWindows[TumblingWindow | SlidingWindow]):
             return self._no_results
         times = self._times
         first = np.maximum(times.first_ends(starts), times.ends_after(reached + 2 - self._lateness))
-        ends, pairs = times.ends_from_to(first, np.minimum(times.last_ends(starts), reached + 1))
+        last = np.minimum(times.last_ends(starts), reached + 1)
+        results = list(self._between(slots, first, last))
+        return pa.concat_batches(results) if results else self._no_results
+
+    def open_results(self) -> Iterator[pa.RecordBatch]:
+        """Yield the results so far of windows that are open and have got rows since the last call."""
+        slots = np.flatnonzero(self._touched[: self.backend.space.capacity])
+        slots = slots[self._present.column.present[slots]]
+        self._touched[:] = False
+        starts = self.backend.space.keys(slots)[WINDOW_START].to_numpy()
+        groups = self.backend.space.groups(slots)
+        reached = np.maximum(self.watermark, self.backend.watermarks[groups])
+        times = self._times
+        first = np.maximum(times.first_ends(starts), times.ends_after(reached + 2))
+        yield from self._between(slots, first, times.last_ends(starts))
+
+    def _touch(self, slots: Slots) -> None:
+        if len(self._touched) < self.backend.space.capacity:
+            self._touched = wider(self._touched, self.backend.space.capacity)
+        self._touched[slots] = True
+
+    def _between(self, slots: Slots, first: Slots, last: Slots) -> Iterator[pa.RecordBatch]:
+        """Yield the results of the windows of panes, of which each has those from one end to another."""
+        ends, pairs = self._times.ends_from_to(first, last)
         if not len(ends):
-            return self._no_results
+            return
         numbers = self._panes.numbers(slots)
         ends, which = np.unique(ends, return_inverse=True)
         wanted = np.unique(which * self._panes.most_keys + numbers[pairs])
         all_starts, all_slots = self._panes.ordered()
         mine = np.isin(self._panes.numbers(all_slots), numbers)
-        return pa.concat_batches(
-            self._results_of(all_starts[mine], all_slots[mine], ends, wanted=wanted)
-        )
+        yield from self._results_of(all_starts[mine], all_slots[mine], ends, wanted=wanted)
 
     def _close(self) -> Iterator[WindowOutput]:
         until, after = self.watermark, self._closed_until
