@@ -8,12 +8,58 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+#: Auctions with the bids while they ran; the ten seconds of a time.
+OPEN = "auction A JOIN bid B ON A.id = B.auction AND B.dateTime BETWEEN A.dateTime AND A.expires"
+TEN = "time_bucket(INTERVAL 10 SECOND, dateTime)"
 BID = "auction, bidder, price, channel, url, dateTime, extra"
+#: Conditions of three ranks of prices, and counts by them.
+RANKS = {
+    "total": "true",
+    "rank1": "price < 10000",
+    "rank2": "price >= 10000 AND price < 1000000",
+    "rank3": "price >= 1000000",
+}
+BIDS = ", ".join(f"count(*) FILTER ({where}) AS {rank}_bids" for rank, where in RANKS.items())
+PARTIES = ", ".join(
+    f"count(DISTINCT {column}) FILTER ({where}) AS {rank}_{column}s"
+    for column in ("bidder", "auction")
+    for rank, where in RANKS.items()
+)
 #: The published queries; DuckDB's names of functions differ.
 SQL = {
     "q0": "SELECT auction, bidder, price, dateTime, extra FROM bid",
     "q1": "SELECT auction, bidder, CAST(0.908 * price AS DECIMAL(23, 3)) AS price, dateTime, extra FROM bid",
     "q2": "SELECT auction, price FROM bid WHERE auction % 123 = 0",
+    "q3": """
+        SELECT P.name, P.city, P.state, A.id FROM auction A JOIN person P ON A.seller = P.id
+        WHERE A.category = 10 AND P.state IN ('OR', 'ID', 'CA')""",
+    "q4": f"""
+        SELECT category, avg(final) AS final
+        FROM (SELECT max(B.price) AS final, A.category FROM {OPEN} GROUP BY A.id, A.category) GROUP BY category""",
+    "q5": """
+        WITH counted AS (
+            SELECT auction, count(*) AS num, ends FROM (
+                SELECT auction, time_bucket(INTERVAL 2 SECOND, dateTime) + n * INTERVAL 2 SECOND AS ends
+                FROM bid, range(1, 6) t(n)
+            ) GROUP BY auction, ends
+        )
+        SELECT auction, num, ends AS window_end FROM counted QUALIFY num = max(num) OVER (PARTITION BY ends)""",
+    "q6": f"""
+        WITH closed AS (SELECT A.id, A.seller, A.expires, max(B.price) AS price FROM {OPEN} GROUP BY ALL)
+        SELECT seller, avg(price) AS avg_price FROM (
+            FROM closed QUALIFY row_number() OVER (PARTITION BY seller ORDER BY expires DESC, id DESC) <= 10
+        ) GROUP BY seller""",
+    "q7": f"""
+        SELECT auction, bidder, price, dateTime, extra FROM bid B JOIN (
+            SELECT max(price) AS highest, {TEN} AS starts FROM bid GROUP BY starts
+        ) M ON B.price = highest AND B.dateTime >= starts AND B.dateTime < starts + INTERVAL 10 SECOND""",
+    "q8": f"""
+        SELECT P.id, P.name, P.starttime AS window_start
+        FROM (SELECT DISTINCT id, name, {TEN} AS starttime FROM person) P
+        JOIN (SELECT DISTINCT seller, {TEN} AS starttime FROM auction) A ON P.id = A.seller AND P.starttime = A.starttime""",
+    "q9": f"""
+        SELECT A.*, B.bidder, B.price, B.dateTime AS dateTime_bid, B.extra AS extra_bid FROM {OPEN}
+        QUALIFY row_number() OVER (PARTITION BY A.id ORDER BY B.price DESC, B.dateTime) <= 1""",
     "q10": """
         SELECT auction, bidder, price, dateTime, extra, strftime(dateTime, '%Y-%m-%d') AS dt, strftime(dateTime, '%H:%M') AS hm
         FROM bid""",
@@ -36,6 +82,25 @@ SQL = {
                 WHEN hour(dateTime) <= 6 OR hour(dateTime) >= 20 THEN 'nightTime' ELSE 'otherTime' END AS bidTimeType,
             dateTime, extra, length(extra) - length(replace(extra, 'c', '')) AS c_counts
         FROM bid WHERE 0.908 * price > 1000000 AND 0.908 * price < 50000000""",
+    "q15": f"""
+        SELECT date_trunc('day', dateTime)::TIMESTAMP_MS AS window_start, {BIDS}, {PARTIES} FROM bid GROUP BY window_start""",
+    "q16": f"""
+        SELECT channel, date_trunc('day', dateTime)::TIMESTAMP_MS AS window_start, max(dateTime) AS last, {BIDS}, {PARTIES}
+        FROM bid GROUP BY channel, window_start""",
+    "q17": f"""
+        SELECT auction, strftime(dateTime, '%Y-%m-%d') AS day, {BIDS}, min(price) AS min_price, max(price) AS max_price,
+            avg(price) AS mean_price, sum(price)::BIGINT AS sum_price
+        FROM bid GROUP BY auction, day""",
+    # Of bids at one time or price, any may be the last or the highest: only what is certain is compared.
+    "q18": "SELECT bidder, auction, max(dateTime) AS dateTime FROM bid GROUP BY bidder, auction",
+    "q19": """
+        SELECT auction, price, rank_number
+        FROM (SELECT *, row_number() OVER (PARTITION BY auction ORDER BY price DESC) AS rank_number FROM bid)
+        WHERE rank_number <= 10""",
+    "q20": """
+        SELECT B.*, A.itemName, A.description, A.initialBid, A.reserve, A.dateTime AS dateTime_auction, A.expires, A.seller,
+            A.category, A.extra AS extra_auction
+        FROM bid B JOIN auction A ON B.auction = A.id WHERE A.category = 10""",
     "q21": """
         SELECT * FROM (
             SELECT auction, bidder, price, channel, CASE lower(channel)
@@ -46,7 +111,13 @@ SQL = {
         SELECT auction, bidder, price, channel, split_part(url, '/', 4) AS dir1, split_part(url, '/', 5) AS dir2,
             split_part(url, '/', 6) AS dir3
         FROM bid""",
+    "q23": """
+        SELECT bidder, price, channel, url, B.extra, name, emailAddress, creditCard, city, state, P.extra AS extra_person,
+            A.id, itemName, description, initialBid, reserve, A.dateTime, expires, category, A.extra AS extra_auction
+        FROM bid B JOIN person P ON P.id = B.bidder JOIN auction A ON A.seller = B.bidder""",
 }
+#: Queries whose rows must be bids too, because SQL leaves open which ones they are.
+OF_BIDS = ("q18", "q19")
 
 
 class WrongAnswerError(AssertionError):
@@ -84,4 +155,8 @@ def check(name: str, answer: pa.Table, events: Mapping[str, Any]) -> int:
                 f"{name}: {counts[0]} rows are missing, {counts[1]} are wrong\n"
                 f"expected:\n{missing.limit(5)}\nactual:\n{surplus.limit(5)}"
             )
+        if name in OF_BIDS:
+            others = database.sql(f"SELECT {BID} FROM answer EXCEPT ALL SELECT {BID} FROM bid")
+            if len(others):
+                raise WrongAnswerError(f"{name}: {len(others)} rows are no bids\n{others.limit(5)}")
         return int(database.sql("SELECT count(*) FROM expected").fetchall()[0][0])

@@ -12,7 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from benches.nexmark.events import Nexmark
 
-from headgate.stream import Aggregate, DataStream, SessionWindow
+from headgate.stream import (
+    Aggregate,
+    DataStream,
+    SessionWindow,
+    TumblingWindow,
+)
 
 
 def q0(nexmark: Nexmark) -> DataStream:
@@ -30,6 +35,60 @@ def q2(nexmark: Nexmark) -> DataStream:
     """Bids on some auctions."""
     bids = nexmark.bids("auction", "price")
     return bids.filter(lambda batch: batch["auction"].to_numpy() % 123 == 0)
+
+
+def q3(nexmark: Nexmark) -> DataStream:
+    """Auctions of a category by people of some states."""
+    people = nexmark.people("id", "name", "city", "state").filter(
+        pc.field("state").isin(["OR", "ID", "CA"])
+    )
+    auctions = nexmark.auctions("id", "seller", "category").filter(pc.field("category") == 10)
+    joined = auctions.key_by("seller").join(people.key_by("id"))
+    return joined.map(lambda batch: batch.select(["name", "city", "state", "id"]))
+
+
+def q4(nexmark: Nexmark) -> DataStream:
+    """The average price of the auctions of a category, for their highest bids while they ran."""
+    auctions = nexmark.auctions("id", "category", "dateTime", "expires")
+    bids = nexmark.bids("auction", "price", "dateTime")
+    prices = (
+        while_open(auctions, bids)
+        .key_by("id", "category")
+        .aggregate(Aggregate("max", "price", name="final"))
+    )
+    return prices.key_by("category").aggregate(Aggregate("mean", "final", name="final"))
+
+
+def q6(nexmark: Nexmark) -> DataStream:
+    """The average price of a seller's last ten auctions with bids, by their end."""
+
+    def with_place(batch: pa.RecordBatch) -> pa.RecordBatch:
+        ends = pc.multiply(batch["expires"].cast(pa.int64()), 1_000_000)
+        return batch.add_column(0, "place", pc.add(ends, batch["id"]))
+
+    auctions = nexmark.auctions("id", "seller", "dateTime", "expires")
+    bids = nexmark.bids("auction", "price", "dateTime")
+    highest = while_open(auctions, bids).key_by("id").top(1, by="price").map(with_place)
+    last = highest.key_by("seller").top(10, by="place")
+    return last.key_by("seller").aggregate(Aggregate("mean", "price", name="avg_price"))
+
+
+def q8(nexmark: Nexmark) -> DataStream:
+    """People who opened an auction in the ten seconds in which they came."""
+    people, auctions = (
+        nexmark.people("id", "name", "dateTime"),
+        nexmark.auctions("seller", "dateTime"),
+    )
+    joined = people.key_by("id").join(
+        auctions.key_by("seller"), window=TumblingWindow("10s"), time="dateTime"
+    )
+    rows = joined.map(lambda batch: batch.select(["id", "name", "window_start"]))
+    return rows.key_by("id", "window_start").deduplicate()
+
+
+def q9(nexmark: Nexmark) -> DataStream:
+    """Each auction with its highest bid while it ran."""
+    return while_open(nexmark.auctions(), nexmark.bids()).key_by("id").top(1, by="price")
 
 
 def q10(nexmark: Nexmark) -> DataStream:
@@ -81,6 +140,45 @@ def q14(nexmark: Nexmark) -> DataStream:
     return nexmark.bids("auction", "bidder", "price", "dateTime", "extra").map(computed)
 
 
+def q15(nexmark: Nexmark) -> DataStream:
+    """Bids, bidders and auctions of each day, by ranks of the price."""
+    bids = nexmark.bids("auction", "bidder", "price", "dateTime")
+    return bids.window(TumblingWindow("1 day"), time="dateTime", aggregates=[*BIDS, *PARTIES])
+
+
+def q16(nexmark: Nexmark) -> DataStream:
+    """The same of each channel, with the last time."""
+    bids = nexmark.bids("auction", "bidder", "price", "channel", "dateTime").key_by("channel")
+    aggregates = [Aggregate("max", "dateTime", name="last"), *BIDS, *PARTIES]
+    return bids.window(TumblingWindow("1 day"), time="dateTime", aggregates=aggregates)
+
+
+def q17(nexmark: Nexmark) -> DataStream:
+    """Bids and prices of each auction and day."""
+    bids = nexmark.bids("auction", "price", "dateTime").map(
+        lambda batch: batch.append_column("day", formatted(batch["dateTime"], "day", "%Y-%m-%d"))
+    )
+    prices = [Aggregate(kind, "price") for kind in ("min", "max", "mean", "sum")]
+    return bids.key_by("auction", "day").aggregate(*BIDS, *prices)
+
+
+def q18(nexmark: Nexmark) -> DataStream:
+    """The last bid of each bidder on each auction."""
+    return nexmark.bids().key_by("bidder", "auction").keep_last(by="dateTime")
+
+
+def q19(nexmark: Nexmark) -> DataStream:
+    """The ten highest bids on each auction."""
+    return nexmark.bids().key_by("auction").top(10, by="price", rank="rank_number")
+
+
+def q20(nexmark: Nexmark) -> DataStream:
+    """Bids with their auctions, of one category."""
+    auctions = nexmark.auctions().filter(pc.field("category") == 10)
+    bids = nexmark.bids("auction", "bidder", "price", "channel", "url", "dateTime", "extra")
+    return bids.key_by("auction").join(auctions.key_by("id"), suffixes=("", "_auction"))
+
+
 def q21(nexmark: Nexmark) -> DataStream:
     """The number of the channel, by its name or from the URL."""
     known = pa.array(["apple", "google", "facebook", "baidu"])
@@ -108,6 +206,41 @@ def q22(nexmark: Nexmark) -> DataStream:
     return nexmark.bids("auction", "bidder", "price", "channel", "url").map(folders)
 
 
+def q23(nexmark: Nexmark) -> DataStream:
+    """Bids with their bidder, and with each auction that the bidder opened."""
+    bids = nexmark.bids("bidder", "price", "channel", "url", "extra").key_by("bidder")
+    people = nexmark.people("id", "name", "emailAddress", "creditCard", "city", "state", "extra")
+    of_people = bids.join(people.key_by("id"), suffixes=("", "_person"))
+    return of_people.key_by("bidder").join(
+        nexmark.auctions().key_by("seller"), suffixes=("", "_auction")
+    )
+
+
+#: Numbers of bids, bidders and auctions, of all prices and of three ranks of prices.
+RANKS = {
+    "total": None,
+    "rank1": pc.field("price") < 10_000,
+    "rank2": (pc.field("price") >= 10_000) & (pc.field("price") < 1_000_000),
+    "rank3": pc.field("price") >= 1_000_000,
+}
+BIDS = [Aggregate("count", where=where, name=f"{rank}_bids") for rank, where in RANKS.items()]
+PARTIES = [
+    Aggregate("count_distinct", column, where=where, name=f"{rank}_{column}s")
+    for column in ("bidder", "auction")
+    for rank, where in RANKS.items()
+]
+
+
+def while_open(auctions: DataStream, bids: DataStream) -> DataStream:
+    """Return auctions with the bids from their start to their end."""
+    return auctions.key_by("id").join(
+        bids.key_by("auction"),
+        within=("0s", pc.field("expires")),
+        time="dateTime",
+        suffixes=("", "_bid"),
+    )
+
+
 def euros(price: pa.Array) -> pa.Array:
     """Return prices in euros, with three digits after the point."""
     return pc.multiply(price.cast(pa.decimal128(19)), pa.scalar(Decimal("0.908")))
@@ -121,6 +254,15 @@ def formatted(times: pa.Array, unit: str, form: str) -> pa.Array:
 
 QUERIES = {
     name: query for name, query in list(globals().items()) if name[0] == "q" and name[1:].isdigit()
+}
+#: Of a result that is updated, the columns that name a row.
+KEYS = {
+    "q4": ("category",),
+    "q6": ("seller",),
+    "q9": ("id",),
+    "q17": ("auction", "day"),
+    "q18": ("bidder", "auction"),
+    "q19": ("auction", "rank_number"),
 }
 #: Columns by which the sink of a query makes folders.
 FOLDERS = {"q10": ("dt", "hm")}

@@ -19,8 +19,8 @@ LEFT = pa.schema(
 RIGHT = pa.schema([("value", pa.string()), ("of", pa.string()), ("time", pa.timestamp("ms"))])
 
 
-def keyed(schema, key):
-    return stream(NumberSequenceSource(0, 1)).map(lambda batch: [], schema=schema).key_by(key)
+def keyed(schema, *keys):
+    return stream(NumberSequenceSource(0, 1)).map(lambda batch: [], schema=schema).key_by(*keys)
 
 
 def both(**options):

@@ -3,10 +3,21 @@
 from collections import Counter, defaultdict
 from datetime import timedelta
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kit.two_streams import STEPS, Model, Tasks, both, follow, left_batch, right_batch, shown
+from tests.kit.two_streams import (
+    STEPS,
+    Model,
+    Tasks,
+    both,
+    follow,
+    keyed,
+    left_batch,
+    right_batch,
+    shown,
+)
 
 from headgate.source import MIN_WATERMARK
 from headgate.stream import SlidingWindow, TumblingWindow
@@ -108,7 +119,7 @@ class WindowModel(Model):
                         self.emit(row, other, start, start + self.size)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     window=st.sampled_from([TumblingWindow("5ms"), SlidingWindow("6ms", "2ms")]),
     how=st.sampled_from(["inner", "left", "right", "full"]),
@@ -150,7 +161,7 @@ class TemporalModel(Model):
                 self.alone(0, row)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(how=st.sampled_from(["inner", "left"]), steps=STEPS)
 def test_a_temporal_join_follows_the_model(tmp_path_factory, how, steps):
     join = both(as_of=("at", "time"), how=how)
@@ -204,3 +215,30 @@ def test_a_regular_join_follows_the_model(tmp_path_factory, ttl, steps):
             tasks.restart(arguments[0])
         assert shown(tasks.take()) == ({None: model.emitted} if model.emitted else {})
         model.emitted = Counter()
+
+
+def test_many_pairs_of_a_key_come_in_parts():
+    tasks = Tasks(both(within="5ms", time=("at", "time"), how="full"), "unused")
+    tasks.send(left_batch([("a", at % 3, at, None) for at in range(600)]), None)
+    tasks.send(None, right_batch([("a", at % 3, at) for at in range(500)]))
+    assert [batch.num_rows for batch in tasks.batches] == [131_072, 131_072, 37_856]
+    assert len(tasks.take()[None]) == 600 * 500
+    tasks.advance(100)
+    assert tasks.take() == {}
+
+
+def test_keys_of_several_columns_match_as_in_sql():
+    schemas = [
+        pa.schema([("x", pa.float64()), ("y", pa.string()), (name, pa.int64())]) for name in "ab"
+    ]
+    rows = [(0.0, "k", 1), (float("nan"), "k", 2), (1.0, None, 3), (None, "k", 4)]
+    others = [(-0.0, "k", 5), (float("nan"), "k", 6), (1.0, None, 7), (None, "k", 8)]
+    streams = [keyed(schema, "x", "y") for schema in schemas]
+    tasks = Tasks(streams[0].join(streams[1]), "unused", 2)
+    tasks.send(
+        *(
+            pa.record_batch(list(map(list, zip(*side, strict=True))), schema=schema)
+            for side, schema in zip((rows, others), schemas, strict=True)
+        )
+    )
+    assert sorted(row[2:] for row in tasks.take()[None]) == [(1, 5), (2, 6)]

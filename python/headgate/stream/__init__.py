@@ -63,6 +63,7 @@ from headgate.stream.windows.kinds import (
     WindowOutput,
 )
 from headgate.stream.windows.sessions import SessionWindowOperator
+from headgate.stream.windows.top import Top
 
 __all__ = [
     "Aggregate",
@@ -105,6 +106,7 @@ __all__ = [
     "StreamingQuery",
     "Task",
     "Timers",
+    "Top",
     "TumblingWindow",
     "ValueState",
     "ValueStateDescriptor",

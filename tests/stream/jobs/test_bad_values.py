@@ -29,6 +29,7 @@ from headgate.stream import (
     StateTtlConfig,
     StreamingJob,
     StreamingQuery,
+    Top,
     TumblingWindow,
     ValueStateDescriptor,
     read_state,
@@ -146,6 +147,12 @@ CALLS = [
     Call("DataStream.broadcast", bound(rows, "broadcast"), dict, run),
     Call("DataStream.sink", bound(rows, "sink"), lambda: {"sink": FunctionSink(len)}, run),
     Call(
+        "DataStream.window",
+        bound(rows, "window"),
+        lambda: {"window": TumblingWindow("1 second"), "time": "id", "top": Top(1, by="id")},
+        run,
+    ),
+    Call(
         "KeyedStream.window",
         bound(keyed, "window"),
         lambda: {
@@ -208,6 +215,7 @@ CALLS = [
         },
     ),
     Call("Aggregate", Aggregate, lambda: {"kind": "sum", "column": "id"}),
+    Call("Top", Top, lambda: {"n": 1, "by": "id"}),
     Call("TumblingWindow", TumblingWindow, lambda: {"size": "1 second"}),
     Call("SlidingWindow", SlidingWindow, lambda: {"size": "1 second", "slide": "1 second"}),
     Call("SessionWindow", SessionWindow, lambda: {"gap": "1 second"}),

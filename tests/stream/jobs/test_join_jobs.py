@@ -47,8 +47,9 @@ def pairs(first, last):
     )
 
 
+@pytest.mark.parametrize("alignment", ["aligned", "unaligned"])
 @pytest.mark.parametrize("fails", [False, True])
-def test_an_interval_join_continues_from_where_it_was(tmp_path, fails):
+def test_an_interval_join_continues_from_where_it_was(tmp_path, fails, alignment):
     def job(fail):
         left = side("left", 7, 3000)
         if fail:
@@ -60,7 +61,11 @@ def test_an_interval_join_continues_from_where_it_was(tmp_path, fails):
         return joined.sink(FileSink(str(tmp_path / "out"), mode="append"), name="files")
 
     query = job(fails).start(
-        checkpoint=str(tmp_path / "first"), interval=0.05, parallelism=2, restart_delay=0
+        checkpoint=str(tmp_path / "first"),
+        interval=0.05,
+        parallelism=2,
+        restart_delay=0,
+        alignment=alignment,
     )
     if fails:
         query.await_termination()
@@ -154,6 +159,15 @@ def test_streams_that_cannot_be_joined_are_refused():
     endless = stream(RateSource(5)).key_by("id")
     with pytest.raises(StreamError, match="makes no watermarks"):
         endless.join(endless, within="1h", time="time")
+
+
+def test_a_stream_joins_itself():
+    rows = side("left", 7).key_by("key")
+    batches = []
+    rows.join(rows, within="0s", time="at").sink(FunctionSink(batches.append)).run(parallelism=2)
+    table = pa.Table.from_batches(batches)
+    assert sorted(table["left"].to_pylist()) == list(range(ROWS))
+    assert table["left"] == table["left_right"]
 
 
 def test_a_join_of_keys_alone_has_the_keys():

@@ -20,6 +20,7 @@ from headgate.stream.graph.operator import is_maker
 from headgate.stream.state.types import column_index, no_rows
 from headgate.stream.windows.aggregates import Aggregate
 from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow, times_of
+from headgate.stream.windows.top import Top
 
 #: Calls of keyed streams, of jobs, and of Flink and Spark, each with what to write on any stream.
 _ELSEWHERE: Final = {
@@ -171,7 +172,7 @@ def check_sink(sink: Any, schema: pa.Schema) -> None:
 
 
 def check_window(
-    window: Any, time: Any, aggregates: Any, of_rows: Any, schema: pa.Schema
+    window: Any, time: Any, aggregates: Any, of_rows: Any, top: Any, schema: pa.Schema
 ) -> tuple[Aggregate, ...]:
     """Check the arguments of a window; return the aggregates.
 
@@ -191,6 +192,8 @@ def check_window(
     times_of(no_rows(schema).column(column_index(schema, text("time", time))))
     if of_rows is not None:
         function("function", of_rows, 1, "def f(windows): ..., which returns rows")
+    if top is not None and not isinstance(top, Top):
+        raise refuse("top", top, f"is {kind_of(top)}", "a Top", 'top=Top(3, by="price")')
     is_several = isinstance(aggregates, Sequence) and not isinstance(aggregates, (str, bytes))
     if not is_several or not all(isinstance(item, Aggregate) for item in aggregates):
         raise refuse(

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 EVERY: Final = "20ms"
 MAX_ROWS: Final = 1 << 16
 #: Kinds of aggregates from which a row can be taken away.
-_RETRACTED: Final = frozenset({"count", "sum", "mean"})
+_RETRACTED: Final = frozenset({"count", "sum", "mean", "avg"})
 
 
 def mini_batches(every: Any, max_rows: Any) -> MiniBatches:
@@ -48,9 +48,8 @@ def mini_batches(every: Any, max_rows: Any) -> MiniBatches:
     Raises:
         OptionError: an argument has a value that it does not take.
     """
-    return MiniBatches(
-        span("every", every) // timedelta(milliseconds=1), whole_number("max_rows", max_rows, 1)
-    )
+    millis = None if every is None else span("every", every) // timedelta(milliseconds=1)
+    return MiniBatches(millis, whole_number("max_rows", max_rows, 1))
 
 
 def running(
@@ -70,7 +69,8 @@ def running(
         schema, rows._keys, aggregates, update_before=flag("update_before", update_before)
     )
     # Rows wait on both sides of the exchange, so half of the time each. Those that are sent have the columns that count.
-    batches = replace(batches, every=-(-batches.every // 2))
+    if batches.every is not None:
+        batches = replace(batches, every=-(-batches.every // 2))
     senders = [
         rows._add(
             "partial",
@@ -184,12 +184,6 @@ def _check_aggregates(aggregates: Sequence[Any], schema: pa.Schema, keys: Sequen
         what = f"is {kind_of(wrong[0])}" if wrong else "is empty"
         raise refuse("aggregates", wrong[0] if wrong else (), what, "an Aggregate", remedy)
     check_result_names("aggregate()", [*keys, *(item.result for item in aggregates)])
-    for item in aggregates:
-        if item.kind in {"count_distinct", "approx_count_distinct"}:
-            raise StreamError(
-                f"aggregate() with {item.kind}, which only windows have",
-                remedy=f'window(TumblingWindow("1 day"), time=..., aggregates=[Aggregate("{item.kind}", {item.column!r})])',
-            )
     if not is_changing(schema):
         return
     for item in aggregates:

@@ -9,11 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headgate._arguments import refuse, span, takes
+from headgate.errors import StateError
 from headgate.stream.api.checks import OPERATOR, check_window, refuse_changes
 from headgate.stream.api.event_time import check_watermarks
 from headgate.stream.api.stream_calls import StreamCalls, StreamT
 from headgate.stream.graph.nodes import Edge, Shipping
 from headgate.stream.operators.windowed import LATE, PanesOperator, WindowedOperator
+from headgate.stream.windows.aggregates import WINDOW_END
 from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow
 from headgate.stream.windows.partials import PANE
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.stream.windows.aggregates import Aggregate, WindowFunction
+    from headgate.stream.windows.top import Top
 
 
 class WindowStep(NamedTuple):
@@ -49,6 +52,7 @@ class WindowCall:
     time: str
     aggregates: Sequence[Aggregate]
     function: WindowFunction | None
+    top: Top | None
     allowed_lateness: timedelta | str
     parallelism: int | None
     name: str | None
@@ -63,28 +67,50 @@ class WindowCall:
         Raises:
             HeadgateError: as :meth:`DataStream.window` has it.
         """
-        arguments = {
-            "window": self.window,
+        aggregates = check_window(
+            self.window, self.time, self.aggregates, self.function, self.top, schema
+        )
+        lateness = span("allowed_lateness", self.allowed_lateness)
+        window = self.window
+        arguments: dict[str, Any] = {
+            "window": window,
             "time": self.time,
-            "aggregates": check_window(
-                self.window, self.time, self.aggregates, self.function, schema
-            ),
-            "allowed_lateness": span("allowed_lateness", self.allowed_lateness),
+            "allowed_lateness": lateness,
         }
+        if self.top is None or not aggregates:
+            arguments |= {"aggregates": aggregates, "top": self.top}
+            return self._windows(schema, keys, self.name, arguments)
+        if not keys or isinstance(window, SessionWindow) or lateness:
+            raise self._no_top_of_results(keys, lateness)
+        steps = self._windows(schema, keys, self.name, arguments | {"aggregates": aggregates})
+        # The results of one window, of all tasks, come with a time that is in a window of their own.
+        size = slide = span("size", window.size)
+        if isinstance(window, SlidingWindow):
+            slide = span("slide", window.slide)
+        offset = span("offset", window.offset) + size % slide
+        arguments |= {"window": TumblingWindow(slide, offset), "time": WINDOW_END}
+        arguments |= {"top": self.top, "of_windows": True}
+        name = None if self.name is None else f"{self.name}-top"
+        return steps + self._windows(steps[-1].schema, (), name, arguments)
+
+    def _windows(
+        self, schema: pa.Schema, keys: Sequence[str], name: str | None, arguments: dict[str, Any]
+    ) -> list[WindowStep]:
+        """Return the operators of windows of rows."""
         # The checks of two phases are those of one, by the rows as they come.
         whole = partial(WindowedOperator, schema, self.function, keys=keys, **arguments)
         result = whole().result_schema()
         if keys or self.function is not None or isinstance(self.window, SessionWindow):
             parallelism = self.parallelism if keys else self._one_task()
-            return [WindowStep("window", self.name, partial(whole, result), result, parallelism)]
+            return [WindowStep("window", name, partial(whole, result), result, parallelism)]
         panes = partial(PanesOperator, schema, **arguments)
         partials = panes().result_schema()
-        name = None if self.name is None else f"{self.name}-panes"
-        arguments |= {"keys": (), "time": PANE, "partials_of": schema}
+        arguments = arguments | {"keys": (), "time": PANE, "partials_of": schema}
         merge = partial(WindowedOperator, partials, None, result, **arguments)
+        first = None if name is None else f"{name}-panes"
         return [
-            WindowStep("panes", name, panes, partials, self.parallelism),
-            WindowStep("window", self.name, merge, result, 1),
+            WindowStep("panes", first, panes, partials, self.parallelism),
+            WindowStep("window", name, merge, result, 1),
         ]
 
     def _one_task(self) -> int:
@@ -98,6 +124,18 @@ class WindowCall:
             )
         return 1
 
+    def _no_top_of_results(self, keys: Sequence[str], lateness: timedelta) -> StateError:
+        reason = "late rows change results that were compared already"
+        if not keys:
+            reason = "there is one result of all rows in each window"
+        elif isinstance(self.window, SessionWindow):
+            reason = "sessions of several keys are no common windows"
+        return StateError(
+            f"top= of the results of aggregates= has nothing to choose from: {reason}",
+            have=f"keys {list(keys)}, {self.window}, allowed_lateness={lateness}",
+            remedy='key_by("item").window(TumblingWindow("1h"), ...) without allowed_lateness=',
+        )
+
 
 class WindowCalls(StreamCalls[StreamT]):
     """A stream, as far as it has windows."""
@@ -110,6 +148,7 @@ class WindowCalls(StreamCalls[StreamT]):
         time: str,
         aggregates: Sequence[Aggregate] = (),
         function: WindowFunction | None = None,
+        top: Top | None = None,
         allowed_lateness: timedelta | str = timedelta(0),
         parallelism: int | None = None,
         name: str | None = None,
@@ -125,13 +164,16 @@ class WindowCalls(StreamCalls[StreamT]):
             time: name of the column of event times, as the watermarks have it.
             aggregates: columns of the result.
             function: makes the result of a batch of closed windows and their rows.
+            top: the first rows of each window, of each key; with ``aggregates``, the first results of each window, of all
+                keys. Results then have all columns of the rows.
             allowed_lateness: time after the end of a window in which rows still change its result.
             parallelism: number of tasks; without keys, of those that aggregate their own rows.
             name: of the operator. Without keys, the first phase is called so with ``-panes``.
 
         Raises:
             OptionError: an argument has a value that it does not take.
-            StateError: both aggregates and a function, or neither; a filter of an aggregate that does not fit.
+            StateError: both aggregates and a function, or none of aggregates, function and first rows; a filter of an
+                aggregate that does not fit; first results of windows that several keys do not share.
             UnknownColumnError: a column that the stream does not have.
             StreamError: a source of the stream never ends and makes no watermarks, so that no window would ever close;
                 the rows are changes.
@@ -139,7 +181,9 @@ class WindowCalls(StreamCalls[StreamT]):
         """
         refuse_changes("window()", self.schema, "window() of the rows before they are aggregated")
         check_watermarks(name or "window()", self._edges)
-        call = WindowCall(window, time, aggregates, function, allowed_lateness, parallelism, name)
+        call = WindowCall(
+            window, time, aggregates, function, top, allowed_lateness, parallelism, name
+        )
         inputs = self._edges if self._keys else _each_row_once(self._edges)
         schema, nodes = self.schema, []
         for kind, operator, make, result, tasks in call.steps(schema, self._keys):

@@ -11,15 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._changes import change_field, change_signs, is_changing
-from headgate.errors import StateError
+from headgate._changes import CHANGE_TYPE, change_field, change_signs, is_changing
 from headgate.stream.operators.mini_batches import MiniBatches, MiniBatchOperator
 from headgate.stream.operators.updates import update_rows
-from headgate.stream.state.descriptors import Reduce, ReducingStateDescriptor
 from headgate.stream.state.keys import numbered
-from headgate.stream.state.reducing import Reduction
-from headgate.stream.state.values import is_valid
-from headgate.stream.windows.aggregates import Accumulator, Aggregate, Aggregates
+from headgate.stream.windows.accumulators import DistinctState, combined, declared
+from headgate.stream.windows.aggregates import Aggregate, Aggregates
 
 if TYPE_CHECKING:
     from headgate.stream.graph.operator import OperatorContext
@@ -60,6 +57,11 @@ class RunningAggregates:
         self.update_before = update_before
         self.names = [aggregate.result for aggregate in aggregates]
         self._is_changing = is_changing(schema)
+        #: Columns of the input that count; all of them if there are filters, which do not say theirs.
+        self.columns = schema.names
+        if all(item.where is None for item in aggregates):
+            needed = {*keys, CHANGE_TYPE, *(item.column for item in aggregates)}
+            self.columns = [name for name in schema.names if name in needed]
         counts = [
             replace(item, kind="count", name=f"\0{item.result}")
             for item in aggregates
@@ -116,17 +118,10 @@ class RunningAggregates:
         """
         at = pa.array(first)
         columns = [column.take(at) for column in rows.columns[: len(self.keys)]]
-        for item in self.accumulators.values():
-            values = rows[item.name]
-            of_values = groups
-            if values.null_count:
-                of_values, values = groups[is_valid(values)], values.drop_null()
-            present, reduced = Reduction(_merge(item), item.type, item.name).of_groups(
-                of_values, values
-            )
-            place = np.full(len(first), -1)
-            place[present] = np.arange(len(present))
-            columns.append(reduced.take(pa.array(place, mask=place < 0)))
+        columns += [
+            combined(item.merging, groups, rows[item.name], len(first))
+            for item in self.accumulators.values()
+        ]
         return pa.RecordBatch.from_arrays(columns, schema=self.partial)
 
     def results(self, values: Mapping[str, pa.Array]) -> list[pa.Array]:
@@ -154,6 +149,10 @@ class PartialOperator(MiniBatchOperator):
         self._aggregates = aggregates
         #: Mini-batches that pass before the keys are counted again.
         self._passing = 0
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        """Let the columns wait that count."""
+        super().process(batch.select(self._aggregates.columns))
 
     def _handle(self, rows: pa.RecordBatch) -> None:
         of = self._aggregates
@@ -186,7 +185,7 @@ class RunningOperator(MiniBatchOperator):
         super().open(context)
         backend = self._restore(context, self._aggregates.key_schema)
         self._states = {
-            name: backend.get_state(_descriptor(item))
+            name: declared(backend, item.merging)
             for name, item in self._aggregates.accumulators.items()
         }
         self._opened(context)
@@ -219,16 +218,7 @@ class RunningOperator(MiniBatchOperator):
             self._context.emit(emitted, None)
 
     def _values(self) -> dict[str, pa.Array]:
-        return {name: state.get() for name, state in self._states.items()}
-
-
-def _descriptor(accumulator: Accumulator) -> ReducingStateDescriptor:
-    return ReducingStateDescriptor(accumulator.name, _merge(accumulator), accumulator.type)
-
-
-def _merge(accumulator: Accumulator) -> Reduce:
-    """Return how values on the way become one: a count adds up counts."""
-    reduce = accumulator.reduce
-    if reduce == "distinct" or reduce == "sketch":  # noqa: PLR1714 - narrows the type
-        raise StateError(f"{accumulator.name}: only windows have distinct counts")
-    return "sum" if reduce == "count" else reduce
+        return {
+            name: state.numbers() if isinstance(state, DistinctState) else state.get()
+            for name, state in self._states.items()
+        }

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
-import pyarrow as pa
 
-from headgate import _native
+from headgate.stream.state.deadlines import Deadlines
 from headgate.stream.state.lists import ListState
 from headgate.stream.state.table import Slots, ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pyarrow as pa
 
     from headgate.stream.state.column import Rows
 
@@ -27,8 +28,6 @@ _MOST_PAIRS: Final = 1 << 17
 NEVER: Final = 1 << 62
 #: Numbers below have sums that are int64 still.
 _LARGE: Final = 1 << 62
-#: Elements in the queue of which fewer are not worth looking at.
-_FEW: Final = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,9 @@ class RowState(ListState):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         #: Elements by the time up to which they wait.
-        self._queue: Final = _native.TimerQueue()
+        self._deadlines: Final = Deadlines()
+        #: True while the deadlines lack what was restored.
+        self._is_restored = False
 
     def keep(
         self, owners: Slots, values: pa.Array, times: Any = 0, until: Any = NEVER, pairs: Any = 0
@@ -85,8 +86,9 @@ class RowState(ListState):
 
     def _wait(self, elements: Slots) -> None:
         until = self._elements[UNTIL][elements]
-        timed = until < NEVER
-        self._queue.push(pa.array(until[timed]), pa.array(elements[timed]))
+        if not (timed := until < NEVER).all():
+            until, elements = until[timed], elements[timed]
+        self._deadlines.push(until, elements)
 
     def numbers(self, name: str, elements: Slots) -> Slots:
         """Return a number of each element: :data:`TIME`, :data:`UNTIL` or :data:`PAIRS`."""
@@ -120,15 +122,14 @@ class RowState(ListState):
 
     def due(self, until: int) -> Slots:
         """Return the elements that wait up to a time and were not returned before, in order of time."""
-        times, elements = (numbers.to_numpy() for numbers in self._queue.pop(until))
-        # An element that was removed stays in the queue, and its place may have another row.
+        if self._is_restored:
+            self._is_restored = False
+            self._deadlines.clear()
+            self._wait(np.flatnonzero(self._elements["owner"]))
+        times, elements = self._deadlines.pop(until)
+        # An element that was removed may be in use again.
         waits = (self._elements["owner"][elements] > 0) & (self._elements[UNTIL][elements] == times)
-        due: Slots = elements[waits]
-        return due
-
-    def of(self, slots: Slots) -> tuple[Slots, Slots]:
-        """Return the number of rows of each slot, and the elements of all."""
-        return self._read(slots)
+        return elements if waits.all() else elements[waits]
 
     def matches(
         self, slots: Slots, rows: Slots, first: Slots | None = None, last: Slots | None = None
@@ -148,8 +149,13 @@ class RowState(ListState):
         if not len(elements):
             nothing = np.zeros(len(rows), np.int64)
             return Matches(nothing, nothing, elements)
-        owners = np.repeat(np.arange(len(lengths)), lengths)
         times = self._elements[TIME][elements]
+        if int(lengths.max()) == 1:
+            # A key with one element needs no search.
+            at = np.minimum(np.cumsum(lengths) - lengths, len(elements) - 1)[rows]
+            is_within = (lengths[rows] > 0) & (first <= times[at]) & (times[at] <= last)
+            return Matches(at, is_within.astype(np.int64), elements)
+        owners = np.repeat(np.arange(len(lengths)), lengths)
         codes, begins, ends = _codes(owners, times, rows, first, last, len(lengths))
         if not is_sorted(codes):
             order = np.argsort(codes, kind="stable")
@@ -162,9 +168,7 @@ class RowState(ListState):
     def load(self, slots: Slots, rows: Rows) -> None:
         """Store rows of a snapshot."""
         super().load(slots, rows)
-        if len(self._queue) > 2 * int(self._counts.sum()) + _FEW:
-            self._queue.clear()
-            self._wait(np.flatnonzero(self._elements["owner"]))
+        self._is_restored = True
 
 
 def is_sorted(numbers: Slots) -> bool:

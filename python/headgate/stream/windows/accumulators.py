@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from headgate.stream.state.keys import Batch
 from headgate.stream.state.reducing import Reduction
 from headgate.stream.windows.distinct import elements, unions
 from headgate.stream.windows.hyperloglog import MergedSketches
+from headgate.stream.windows.top import TopRows
 
 if TYPE_CHECKING:
     from headgate.stream.state.backend import KeyedStateBackend
@@ -31,14 +33,16 @@ class PaneState(Protocol):
     def get(self) -> pa.Array:
         """Return the value of each distinct key; null if there is none."""
 
-    def clear(self) -> None:
-        """Remove the value of each distinct key."""
+    def clear(self, *, where: Any = None) -> None:
+        """Remove the value of each distinct key, or of some: booleans, one per distinct key."""
 
 
 def declared(backend: KeyedStateBackend, item: Accumulator) -> PaneState:
     """Declare the state of an accumulator."""
     if item.reduce == "distinct":
-        return _Sets(backend, item)
+        return DistinctState(backend, item)
+    if isinstance(item.reduce, TopRows):
+        return _Tops(backend, item, item.reduce)
     return backend.get_state(ReducingStateDescriptor(item.name, _reduce(item), item.type))
 
 
@@ -70,7 +74,28 @@ def _reduce(item: Accumulator) -> Reduce:
     return _SKETCHES if item.reduce == "sketch" else item.reduce
 
 
-class _Sets:
+class _Tops:
+    """Lists of first rows: those of a batch are found before they meet the state, which few of them do."""
+
+    def __init__(self, backend: KeyedStateBackend, item: Accumulator, rows: TopRows) -> None:
+        self._state = backend.get_state(ReducingStateDescriptor(item.name, rows, item.type))
+        self._current, self._rows = backend.current, rows
+
+    def add(self, values: pa.ListArray) -> None:
+        batch = self._current.batch
+        keys, lists = self._rows.of_groups(batch.rows, values)
+        self._current.set(replace(batch, rows=keys))
+        self._state.add(lists)
+        self._current.set(batch)
+
+    def get(self) -> pa.Array:
+        return self._state.get()
+
+    def clear(self, *, where: Any = None) -> None:
+        self._state.clear(where=where)
+
+
+class DistinctState:
     """Sets of distinct values: a row adds to the index of them only what is new."""
 
     def __init__(self, backend: KeyedStateBackend, item: Accumulator) -> None:
@@ -79,6 +104,7 @@ class _Sets:
         self._current = backend.current
 
     def add(self, lists: pa.ListArray) -> None:
+        """Add the values of a list per row."""
         owners, values = elements(lists)
         rows = batch = self._current.batch
         if len(owners) != len(lists) or (owners[1:] == owners[:-1]).any():
@@ -88,9 +114,15 @@ class _Sets:
         self._state.put(values, np.ones(len(values), np.bool_))
         self._current.set(batch)
 
+    def numbers(self) -> pa.Array:
+        """Return the number of values of each distinct key."""
+        return pa.array(self._state.lengths())
+
     def get(self) -> pa.Array:
+        """Return the values of each distinct key as a list."""
         maps = self._state.items()
         return pa.ListArray.from_arrays(maps.offsets, maps.keys)
 
-    def clear(self) -> None:
-        self._state.clear()
+    def clear(self, *, where: Any = None) -> None:
+        """Remove the values of each distinct key, or of some."""
+        self._state.clear(where=where)

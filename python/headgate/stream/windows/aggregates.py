@@ -18,6 +18,7 @@ from headgate.stream.state.types import check_reduce, column_index, no_rows
 from headgate.stream.windows.distinct import lists_of
 from headgate.stream.windows.expressions import values_of
 from headgate.stream.windows.hyperloglog import SKETCH, check_hashable, estimates, sketches_of
+from headgate.stream.windows.top import Top, TopRows
 
 #: Gets a batch of closed windows: the key columns, ``window_start``, ``window_end``, and ``rows``, a list of structs
 #: with the rows of each window. Returns any batch.
@@ -48,9 +49,8 @@ class Aggregate:
     'mean_price'
 
     Attributes:
-        kind: ``"sum"``, ``"count"``, ``"min"``, ``"max"``, ``"mean"`` or ``"avg"``, which are one, ``"first"`` and ``"last"`` by
-            arrival, ``"count_distinct"``, or ``"approx_count_distinct"``, whose standard error is 1.6 %: a HyperLogLog sketch
-            of at most 16 KiB.
+        kind: ``"sum"``, ``"count"``, ``"min"``, ``"max"``, ``"mean"`` or ``"avg"``, which are one; ``"first"`` and ``"last"``
+            by arrival; ``"count_distinct"``, or ``"approx_count_distinct"``, whose standard error is 1.6 %.
         column: the aggregated column; None to count rows.
         name: name of the result, by default the kind and the column.
         where: an expression of ``pyarrow.compute``: other rows, also those for which it is null, are left out.
@@ -94,17 +94,22 @@ class Accumulator:
 
     Attributes:
         name: unique in the operator.
-        reduce: how two values become one: as numbers, as lists of distinct values, or as sketches.
+        reduce: how two values become one: as numbers, lists of distinct values, sketches, or lists of rows.
         type: type of the value.
         column: the column whose values it takes; None for one value per row.
         where: the rows whose values it takes; None for all.
     """
 
     name: str
-    reduce: Literal["sum", "count", "min", "max", "first", "last", "distinct", "sketch"]
+    reduce: Literal["sum", "count", "min", "max", "first", "last", "distinct", "sketch"] | TopRows
     type: pa.DataType
     column: str | None
     where: pc.Expression | None
+
+    @property
+    def merging(self) -> Accumulator:
+        """The one for values of several rows: a count adds up counts."""
+        return replace(self, reduce="sum") if self.reduce == "count" else self
 
 
 class Aggregates:
@@ -113,6 +118,7 @@ class Aggregates:
     Args:
         schema: schema of the batches.
         aggregates: the columns of the result.
+        top: the rows to keep, in place of aggregates.
         partials_of: schema of the rows that were aggregated before; a batch then has a column for each accumulator.
 
     Raises:
@@ -126,6 +132,7 @@ class Aggregates:
         schema: pa.Schema,
         aggregates: Sequence[Aggregate],
         *,
+        top: Top | None = None,
         partials_of: pa.Schema | None = None,
     ) -> None:
         self._aggregates = aggregates
@@ -134,12 +141,13 @@ class Aggregates:
         for aggregate in aggregates:
             for accumulator in _accumulators(partials_of or schema, aggregate):
                 self.accumulators[accumulator.name] = accumulator
+        if top is not None:
+            of = partials_of or schema
+            top.check(of)
+            rows = pa.list_(pa.struct(list(of)))
+            self.accumulators[top.name] = Accumulator(top.name, TopRows(top), rows, None, None)
         if self._are_partial:
-            # Counts of rows that were counted before are added up.
-            self.accumulators = {
-                name: replace(item, reduce="sum") if item.reduce == "count" else item
-                for name, item in self.accumulators.items()
-            }
+            self.accumulators = {n: item.merging for n, item in self.accumulators.items()}
             return
         filters = [a.where for a in self.accumulators.values() if a.where is not None]
         #: The filters, each once: of expressions only the texts can be compared.
@@ -224,6 +232,8 @@ def _sum_type(of: pa.DataType) -> pa.DataType:
 
 def _input(batch: pa.RecordBatch, accumulator: Accumulator, mask: pa.Array | None) -> pa.Array:
     column, reduce = accumulator.column, accumulator.reduce
+    if isinstance(reduce, TopRows):
+        return lists_of(batch.to_struct_array())
     if column is None or reduce == "count":
         values = pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
         if column is not None:
@@ -256,5 +266,6 @@ def _result(aggregate: Aggregate, values: Mapping[str, pa.Array]) -> pa.Array:
         return pc.divide(values[_name("double", aggregate)], counts)
     of = values[_name(kind, aggregate)]
     if kind == "count_distinct":
-        return pc.list_value_length(of).cast(pa.int64()).fill_null(0)
+        numbers = of if pa.types.is_integer(of.type) else pc.list_value_length(of)
+        return numbers.cast(pa.int64()).fill_null(0)
     return estimates(of) if kind == "approx_count_distinct" else of

@@ -24,7 +24,9 @@ from headgate.stream.windows.aggregates import (
     Aggregates,
     WindowFunction,
 )
+from headgate.stream.windows.distinct import elements
 from headgate.stream.windows.kinds import WindowOutput, millis, times_of
+from headgate.stream.windows.top import Top, TopRows
 
 if TYPE_CHECKING:
     from headgate.stream.state.table import Slots
@@ -53,6 +55,9 @@ class Windows(ABC, Generic[Kind]):
         window: the kind of windows.
         aggregates: columns of the results.
         function: makes the results of a batch of closed windows; their rows are kept. Called for no windows, too.
+        top: the rows of each window that are its results, in place of aggregates.
+        of_windows: True for rows that are results of windows: their time is that of the end of a window, and the last moment
+            of it counts. The results have no other windows.
         allowed_lateness: time after the end of a window in which rows still change its result. Each batch with such rows
             emits the window again.
         partials_of: schema of the rows that were aggregated before; a batch then has a column for each accumulator.
@@ -79,15 +84,17 @@ class Windows(ABC, Generic[Kind]):
         window: Kind,
         aggregates: Sequence[Aggregate] = (),
         function: WindowFunction | None = None,
+        top: Top | None = None,
+        of_windows: bool = False,
         allowed_lateness: timedelta | str = timedelta(0),
         partials_of: pa.Schema | None = None,
         backend: KeyedStateBackend | None = None,
     ) -> None:
-        if bool(aggregates) == (function is not None):
+        if bool(aggregates) + (function is not None) + (top is not None) != 1:
             raise StateError(
-                "a window has aggregates or a function",
-                have=f"{len(aggregates)} aggregates and {'a' if function else 'no'} function",
-                remedy="either aggregates= or function=",
+                "a window has aggregates or a function or first rows",
+                have=f"{len(aggregates)} aggregates, {'a' if function else 'no'} function, top={top}",
+                remedy="one of aggregates=, function= and top=",
             )
         check_columns(schema)
         self._schema = schema
@@ -95,8 +102,15 @@ class Windows(ABC, Generic[Kind]):
         self._key_schema = key_schema_of(schema, keys)
         check_keys(self._key_schema)
         self._time = column_index(schema, time)
-        self._aggregates = Aggregates(schema, aggregates, partials_of=partials_of)
-        _check_names([*keys, WINDOW_START, WINDOW_END], aggregates)
+        self._aggregates = Aggregates(schema, aggregates, top=top, partials_of=partials_of)
+        self._top, self._of_windows = top, of_windows
+        # Partial results have the time of their pane.
+        self._shift = int(of_windows and partials_of is None)
+        names = [*keys, WINDOW_START, WINDOW_END]
+        if top is not None:
+            ours = [] if of_windows else [WINDOW_START, WINDOW_END]
+            names = [*(partials_of or schema).names, *ours, *([top.rank] if top.rank else [])]
+        _check_names(names, aggregates)
         self._function = function
         self._lateness = millis(span("allowed_lateness", allowed_lateness))
         self._row_type = pa.struct(list(schema))
@@ -177,19 +191,33 @@ class Windows(ABC, Generic[Kind]):
                 asked=str(batch.schema.types),
                 have=str(self._schema.types),
             )
-        return times_of(batch.column(self._time))
+        return times_of(batch.column(self._time)) - self._shift
 
     def _results(
         self, keys: Sequence[pa.Array], starts: Slots, ends: Slots, values: dict[str, pa.Array]
     ) -> pa.RecordBatch:
         """Return the results of windows: of the accumulators, or of ``rows`` by the function."""
         columns = {WINDOW_START: self._shown_as(starts), WINDOW_END: self._shown_as(ends)}
+        if self._top is not None:
+            return self._first_rows(self._top, columns, values[self._top.name])
         columns |= values if self._function else self._aggregates.results(values)
         names = self._key_schema.names if self._keys else []
         batch = pa.RecordBatch.from_arrays(
             [*keys[: len(names)], *columns.values()], names=[*names, *columns]
         )
         return batch if self._function is None else self._function(batch)
+
+    def _first_rows(
+        self, top: Top, windows: dict[str, pa.Array], lists: pa.ListArray
+    ) -> pa.RecordBatch:
+        """Return the rows of windows, of which each has a list."""
+        owners, rows = elements(lists)
+        columns = dict(zip(rows.type.names, rows.flatten(), strict=True))
+        if not self._of_windows:
+            columns |= {name: of.take(pa.array(owners)) for name, of in windows.items()}
+        if top.rank is not None:
+            columns[top.rank] = pa.array(TopRows(top).ranks(lists))
+        return pa.RecordBatch.from_pydict(columns)
 
     def _shown_as(self, numbers: Slots) -> pa.Array:
         return pa.array(numbers, pa.int64()).view(self._shown)
@@ -228,6 +256,13 @@ def _check_names(columns: Sequence[str], aggregates: Sequence[Aggregate]) -> Non
         StateError: two have one name.
     """
     names = set(columns)
+    if len(names) < len(columns):
+        twice = next(name for name in columns if columns.count(name) > 1)
+        raise StateError(
+            f"two columns of the result have the name {twice!r}",
+            have=", ".join(columns),
+            remedy='rename the column in a map() before · Top(..., rank="another")',
+        )
     for aggregate in aggregates:
         if aggregate.result in names:
             raise StateError(

@@ -111,6 +111,27 @@ def _as_spans(window: Any, *names: str) -> None:
         object.__setattr__(window, name, value)
 
 
+def windows_per_row(window: TumblingWindow | SlidingWindow) -> int:
+    """Return the most windows that a row is in."""
+    slide = window.slide if isinstance(window, SlidingWindow) else window.size
+    return max(1, -(-millis(window.size) // millis(slide)))
+
+
+def assign(window: TumblingWindow | SlidingWindow, times: Slots) -> tuple[Slots, Slots]:
+    """Return the rows of all pairs of a row and a window, and the starts of the windows.
+
+    Args:
+        window: the kind of windows.
+        times: time of each row in milliseconds.
+    """
+    size, offset = millis(window.size), millis(window.offset)
+    slide = millis(window.slide) if isinstance(window, SlidingWindow) else size
+    last = times - (times - offset) % slide
+    starts = last[:, None] - slide * np.arange(windows_per_row(window))
+    rows, places = np.nonzero(starts + size > times[:, None])
+    return rows, starts[rows, places]
+
+
 def times_of(column: pa.Array) -> Slots:
     """Return times as milliseconds since 1970, rounded down.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,9 @@ from headgate.stream.windows.aggregates import Aggregate, Aggregates
 from headgate.stream.windows.closing import shown_type
 from headgate.stream.windows.kinds import SlidingWindow, TumblingWindow, millis, times_of
 from headgate.stream.windows.panes import PaneTimes
+
+if TYPE_CHECKING:
+    from headgate.stream.windows.top import Top
 
 #: Name of the column with the start of a pane.
 PANE: Final = "pane"
@@ -32,6 +35,7 @@ class PanePartials:
         time: as for ``Windows``.
         window: the kind of windows.
         aggregates: columns of the results.
+        top, of_windows: as for ``Windows``.
         allowed_lateness: time after the end of a window in which rows still change its result.
 
     Attributes:
@@ -45,13 +49,16 @@ class PanePartials:
         *,
         time: str,
         window: TumblingWindow | SlidingWindow,
-        aggregates: Sequence[Aggregate],
         allowed_lateness: timedelta,
+        aggregates: Sequence[Aggregate] = (),
+        top: Top | None = None,
+        of_windows: bool = False,
     ) -> None:
         self._time = column_index(schema, time)
         self._times = PaneTimes(window)
         self._lateness = millis(allowed_lateness)
-        self._aggregates = Aggregates(schema, aggregates)
+        self._aggregates = Aggregates(schema, aggregates, top=top)
+        self._of_windows = of_windows
         items = self._aggregates.accumulators
         shown = shown_type(schema, time)
         self.schema = pa.schema([(PANE, shown), *((name, a.type) for name, a in items.items())])
@@ -69,7 +76,7 @@ class PanePartials:
 
     def process(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Add rows, and return those that are late for all their windows."""
-        times = times_of(batch.column(self._time))
+        times = times_of(batch.column(self._time)) - self._of_windows
         is_late = self._times.last_ends(times) - 1 + self._lateness <= self.watermark
         late = no_rows(batch.schema)
         if is_late.any():

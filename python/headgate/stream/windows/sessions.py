@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.stream.state.descriptors import MapStateDescriptor
+from headgate.stream.state.table import are_among
 from headgate.stream.state.types import no_rows
 from headgate.stream.windows.accumulators import combined
 from headgate.stream.windows.closing import MOST_WINDOWS, ROWS, Windows
@@ -186,4 +187,4 @@ def _pairs_in(keys: Slots, times: Slots, of_keys: Slots, of_times: Slots) -> Mas
     """Return True for each pair of a key and a time that is among others."""
     values, ranks = np.unique(np.r_[times, of_times], return_inverse=True)
     codes = np.r_[keys, of_keys] * len(values) + ranks
-    return np.asarray(np.isin(codes[: len(keys)], codes[len(keys) :]))
+    return are_among(codes[: len(keys)], codes[len(keys) :])
