@@ -89,8 +89,8 @@ class WindowCall:
         if self.top is None or not aggregates:
             arguments |= {"aggregates": aggregates, "top": self.top}
             return self._windows(schema, keys, self.name, arguments)
-        has_own_windows = isinstance(window, (SessionWindow, CountWindow))
-        if not keys or has_own_windows or lateness or self.time is None:
+        has_common_windows = bool(keys) and not lateness and self.time is not None
+        if isinstance(window, (SessionWindow, CountWindow)) or not has_common_windows:
             raise self._no_top_of_results(keys, lateness)
         steps = self._windows(schema, keys, self.name, arguments | {"aggregates": aggregates})
         # The results of one window, of all tasks, come with a time that is in a window of their own.

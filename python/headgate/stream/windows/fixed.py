@@ -13,7 +13,7 @@ from headgate.errors import StateError
 from headgate.stream.state.backend import EVENT_TIMERS
 from headgate.stream.state.descriptors import ValueStateDescriptor
 from headgate.stream.state.groups import key_groups_of
-from headgate.stream.state.table import ranges, wider
+from headgate.stream.state.table import are_among, distinct, ranges, wider
 from headgate.stream.state.timers import NO_WATERMARK, Timers
 from headgate.stream.state.types import no_rows
 from headgate.stream.windows.aggregates import WINDOW_START
@@ -165,9 +165,9 @@ class WindowOperator(PaneWindows[TumblingWindow | SlidingWindow]):
             return
         numbers = self._panes.numbers(slots)
         ends, which = np.unique(ends, return_inverse=True)
-        wanted = np.unique(which * self._panes.most_keys + numbers[pairs])
+        wanted = distinct(which * self._panes.most_keys + numbers[pairs])
         all_starts, all_slots = self._panes.ordered()
-        mine = np.isin(self._panes.numbers(all_slots), numbers)
+        mine = are_among(self._panes.numbers(all_slots), numbers)
         yield from self._results_of(all_starts[mine], all_slots[mine], ends, wanted=wanted)
 
     def _close(self) -> Iterator[WindowOutput]:
@@ -220,7 +220,7 @@ class WindowOperator(PaneWindows[TumblingWindow | SlidingWindow]):
             panes = slots[ranges(low[part], counts[part])]
             codes = windows * self._panes.most_keys + self._panes.numbers(panes)
             if wanted is not None:
-                chosen = np.isin(codes, wanted)
+                chosen = are_among(codes, wanted)
                 codes, panes = codes[chosen], panes[chosen]
             elif not self._is_even(after):
                 groups = self.backend.space.groups(panes)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from headgate.stream.state.descriptors import MapStateDescriptor
 from headgate.stream.state.keys import Batch
+from headgate.stream.state.table import are_among
 from headgate.stream.state.timers import NO_WATERMARK
 from headgate.stream.state.types import no_rows
 from headgate.stream.windows.accumulators import combined
@@ -204,4 +205,4 @@ class SessionWindowOperator(Windows[SessionWindow]):
 def _pairs_in(keys: Slots, times: Slots, of_keys: Slots, of_times: Slots) -> Mask:
     """Return True for each pair of a key and a time that is among others."""
     (codes,) = coded(np.r_[keys, of_keys], np.r_[times, of_times])
-    return np.asarray(np.isin(codes[: len(keys)], codes[len(keys) :]))
+    return are_among(codes[: len(keys)], codes[len(keys) :])
