@@ -148,6 +148,35 @@ def test_map_state_is_a_dict_of_dicts(value_type, key_type, given, data):
     assert maps_of(backend, descriptor) == {key: e for key, e in model.items() if e}
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.integers(0, 2), st.sampled_from("ab"), st.integers(-2, 2)), max_size=6
+        ),
+        max_size=6,
+    )
+)
+def test_numbers_are_added_to_entries_and_entries_of_zero_are_removed(batches):
+    backend, store = KeyedStateBackend(LONGS), SnapshotFolder("task", fs._MockFileSystem())
+    state = backend.get_state(MapStateDescriptor("sums", pa.string(), pa.int64()))
+    sums = {}
+    for number, rows in enumerate(batches):
+        keys, entries, numbers = zip(*rows, strict=True) if rows else ((), (), ())
+        backend.set_keys([pa.array(keys, pa.int64())])
+        state.add(pa.array(entries, pa.string()), pa.array(numbers, pa.int64()))
+        for key, entry, n in rows:
+            sums[key, entry] = sums.get((key, entry), 0) + n
+        sums = {place: n for place, n in sums.items() if n}
+        of_keys = backend.keys["id"].to_pylist()
+        expected = [{e: n for (of, e), n in sums.items() if of == key} for key in of_keys]
+        assert [dict(items) for items in state.items().to_pylist()] == expected
+        assert state.lengths().tolist() == list(map(len, expected))
+        backend.store = store
+        backend = restored(backend, number)
+        state = backend.get_state(MapStateDescriptor("sums", pa.string(), pa.int64()))
+
+
 def test_slots_of_elements_and_entries_are_used_again():
     backend = KeyedStateBackend(LONGS)
     lists = backend.get_state(ListStateDescriptor("l", pa.string()))

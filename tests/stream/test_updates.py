@@ -1,6 +1,5 @@
 """Running aggregates, the first rows of each key and deduplication against models that handle one row at a time."""
 
-import math
 from collections import Counter
 from itertools import chain
 from unittest.mock import patch
@@ -13,11 +12,10 @@ from hypothesis import strategies as st
 from tests.kit.operator_tasks import OperatorTasks, task_context
 
 from headgate._changes import CHANGE_TYPE, CHANGES
-from headgate.errors import OptionError, StreamError, UnknownColumnError, UnsupportedTypeError
+from headgate.errors import StreamError
 from headgate.source import NumberSequenceSource
 from headgate.stream import Aggregate, stream
 from headgate.stream.graph.operator import DUPLICATES
-from headgate.stream.operators.order import numbers_of, places_of
 
 SCHEMA = pa.schema(
     [("user", pa.string()), ("shard", pa.int32()), ("price", pa.int32()), ("note", pa.string())]
@@ -186,7 +184,7 @@ def run(stream_, steps_, expected, *, changing):
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(
     steps_=steps,
-    every=st.sampled_from(["0ms", "1 hour"]),
+    every=st.sampled_from(["0ms", "1 hour", None]),
     changing=st.booleans(),
     worth=st.sampled_from([0, 2]),
 )
@@ -236,7 +234,7 @@ def places(members, by, *, descending, latest=False):
     by=st.sampled_from(["price", "note"]),
     descending=st.booleans(),
     rank=st.sampled_from([None, "place"]),
-    every=st.sampled_from(["0ms", "1 hour"]),
+    every=st.sampled_from(["0ms", "1 hour", None]),
 )
 def test_the_first_rows_of_each_key_are_those_of_all_rows(steps_, n, by, descending, rank, every):
     steps_ = [step for step in steps_ if step[0] != "take away"]
@@ -276,7 +274,7 @@ def test_the_first_or_last_row_of_each_key_is_that_of_all_rows(steps_, by, is_la
     n=st.integers(1, 3),
     by=st.sampled_from(["price", "note"]),
     rank=st.sampled_from([None, "place"]),
-    every=st.sampled_from(["0ms", "1 hour"]),
+    every=st.sampled_from(["0ms", "1 hour", None]),
 )
 def test_rows_that_are_taken_away_make_room_for_others(steps_, n, by, rank, every):
     schema = SCHEMA.append(pa.field(CHANGE_TYPE, pa.string()))
@@ -383,6 +381,44 @@ def test_an_update_without_the_row_before_has_the_key_and_is_refused_where_that_
             call()
 
 
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(steps_=steps, by=st.sampled_from(["price", "note", None]), place=st.booleans())
+def test_updates_without_the_rows_before_replace_rows_by_their_keys(steps_, by, place):
+    steps_ = [step for step in steps_ if step[0] != "take away"]
+    if place:
+        rank = {"rank": "place"}
+        result = keyed().top(2, by=by or "price", update_before=False, **rank)
+    else:
+        rank = {}
+        result = keyed().keep_last(by=by, update_before=False)
+    tasks, model, view = (
+        OperatorTasks(operator_of(result)[0], KEYS),
+        Rows(steps_, changing=False),
+        {},
+    )
+    for step in chain(model.batches(), ["flush"]):
+        if isinstance(step, pa.RecordBatch):
+            tasks.process(step)
+            continue
+        tasks.flush() if step == "flush" else tasks.checkpoint(step[1])
+        for row in tasks.take():
+            key = (row["user"], row["shard"], row.get("place"))
+            assert row.pop(CHANGE_TYPE) == ("update_after" if key in view else "insert")
+            view[key] = row
+        expected = {}
+        for key, members in model.by_key().items():
+            if place:
+                best = places(members, by or "price", descending=True)[:2]
+            else:
+                best = [members[-1]]
+                if by is not None:
+                    best = places(members, by, descending=True, latest=True)[:1]
+            for at, row in enumerate(best, 1):
+                of = dict(zip(SCHEMA.names, row, strict=True))
+                expected[(*key, at if place else None)] = of | ({"place": at} if place else {})
+        assert view == expected
+
+
 def test_the_first_of_a_mini_batch_waits_no_longer_than_it_may():
     now = [1000]
     final, _ = operator_of(keyed().keep_last(every="20ms", max_rows=3))
@@ -406,82 +442,12 @@ def test_the_first_of_a_mini_batch_waits_no_longer_than_it_may():
     assert [row["price"] for row in tasks.take()] == [2, 7]
 
 
-CHANGING = SCHEMA.append(pa.field(CHANGE_TYPE, pa.string()))
-REFUSED = {
-    "no aggregate": (lambda s: s.aggregate(), OptionError, "is empty"),
-    "no Aggregate": (lambda s: s.aggregate("count"), OptionError, "is a str"),
-    "no column": (lambda s: s.aggregate(Aggregate("sum", "cost")), UnknownColumnError, "cost"),
-    "no sum": (lambda s: s.aggregate(Aggregate("sum", "note")), UnsupportedTypeError, "a sum of"),
-    "two names": (
-        lambda s: s.aggregate(Aggregate("count"), Aggregate("count", "note", "count")),
-        StreamError,
-        "have the name 'count'",
-    ),
-    "a key's name": (
-        lambda s: s.aggregate(Aggregate("count", name="user")),
-        StreamError,
-        "have the name 'user'",
-    ),
-    "every": (lambda s: s.aggregate(Aggregate("count"), every=20), OptionError, "without a unit"),
-    "max_rows": (lambda s: s.keep_last(max_rows=0), OptionError, "max_rows"),
-    "update_before": (lambda s: s.keep_last(update_before="no"), OptionError, "update_before"),
-    "n": (lambda s: s.top(0, by="price"), OptionError, "n=0"),
-    "by": (lambda s: s.top(1, by="cost"), UnknownColumnError, "cost"),
-    "by no text": (lambda s: s.keep_last(by=3), OptionError, "by=3"),
-    "by a key": (lambda s: s.top(1, by="user"), StreamError, "the same 'user'"),
-    "rank": (lambda s: s.top(1, by="price", rank="note"), StreamError, "have the name 'note'"),
-    "within": (lambda s: s.deduplicate(within=3), OptionError, "without a unit"),
-    "time without within": (lambda s: s.deduplicate(time="price"), OptionError, "within="),
-    "no times": (
-        lambda s: s.deduplicate(within="1s", time="note"),
-        UnsupportedTypeError,
-        "note|time",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_wrong_arguments_are_refused_at_the_call(name):
-    call, error, text = REFUSED[name]
-    with pytest.raises(error, match=text):
-        call(keyed())
-
-
-@pytest.mark.parametrize("kind", ["min", "max", "first", "last", "count_distinct"])
-def test_an_aggregate_that_may_have_lost_its_row_is_refused_at_the_call(kind):
-    with pytest.raises(StreamError, match="taken away"):
-        keyed(CHANGING).aggregate(Aggregate(kind, "price"))
-
-
-def test_rows_that_change_are_refused_where_they_would_count_as_new():
-    with pytest.raises(StreamError, match="rows change"):
-        keyed(CHANGING).deduplicate()
-    with pytest.raises(StreamError, match="rows change"):
-        keyed(CHANGING).keep_last()
-    unsigned = pa.schema([("user", pa.string()), ("n", pa.uint64()), (CHANGE_TYPE, pa.string())])
-    with pytest.raises(UnsupportedTypeError, match="uint64"):
-        keyed(unsigned, ("user",)).aggregate(Aggregate("sum", "n"))
-
-
-ORDERED = {
-    "float64": (pa.float64(), [-math.inf, -2.5, 0.0, 1e-300, 3.0, math.inf, math.nan]),
-    "float32": (pa.float32(), [-math.inf, -2.5, 0.0, 3.0, math.inf, math.nan]),
-    "int8": (pa.int8(), [-128, -1, 0, 127]),
-    "int64": (pa.int64(), [-(1 << 63), -1, 0, (1 << 63) - 1]),
-    "uint64": (pa.uint64(), [0, 1, 1 << 63, (1 << 64) - 1]),
-    "bool": (pa.bool_(), [False, True]),
-    "timestamp": (pa.timestamp("us", "UTC"), [0, 1, 1 << 40]),
-    "string": (pa.string(), ["", "a", "ab", "b"]),
-    "binary": (pa.binary(), [b"", b"\x00", b"\xff"]),
-}
-
-
-@pytest.mark.parametrize("name", ORDERED)
-@pytest.mark.parametrize("descending", [False, True])
-def test_values_of_all_types_are_in_their_order_and_nulls_last(name, descending):
-    of, values = ORDERED[name]
-    shuffled = pa.array([values[0], None, *values[:0:-1]], of)
-    numbers, nulls = numbers_of(shuffled, descending=descending)
-    order, _ = places_of(nulls * 0, numbers, nulls)
-    expected = pa.array([*(values[::-1] if descending else values), None], of)
-    assert str(shuffled.take(pa.array(order)).to_pylist()) == str(expected.to_pylist())
+def test_a_mini_batch_may_last_until_the_next_checkpoint():
+    tasks = OperatorTasks(operator_of(keyed().keep_last(every=None))[0], KEYS)
+    for price in range(3):
+        tasks.process(batch_of([("a", 1, price, "x")]))
+    (task,) = tasks.tasks
+    assert task.next_processing_timer is None
+    assert tasks.take() == []
+    tasks.checkpoint()
+    assert [row["price"] for row in tasks.take()] == [2]

@@ -184,7 +184,7 @@ def test_windows_are_those_of_a_model_of_single_rows(name, lateness, steps):
 def test_windows_that_are_added_and_closed_in_parts(name, steps, pairs):
     with (
         patch("headgate.stream.windows.fixed._PAIRS", pairs),
-        patch("headgate.stream.windows.fixed.MOST_WINDOWS", pairs),
+        patch("headgate.stream.windows.pane_windows.MOST_WINDOWS", pairs),
         patch("headgate.stream.windows.sessions.MOST_WINDOWS", pairs),
     ):
         check_model(name, 4, steps)
@@ -385,7 +385,7 @@ def test_a_function_gets_windows_in_parts_without_too_many_rows():
     rows = [("a", 5 * n, 1) for n, size in enumerate(sizes) for _ in range(size)]
     windows.process(batch_of(rows))
     found.clear()
-    with patch("headgate.stream.windows.fixed._ROWS", 10):
+    with patch("headgate.stream.windows.pane_windows._ROWS", 10):
         results = windows.advance_watermark(100).results
     assert found == [[3], [9], [25], [1, 1, 1], [30], [4, 4]]
     assert results["window_start"].to_pylist() == [5 * n for n in range(len(sizes))]

@@ -48,6 +48,9 @@ SMALL = (
     "headgate.stream.graph.stages",
     "headgate.stream.job.status",
     "headgate.stream.graph.limits",
+    "headgate.stream.operators.interval_join.Interval",
+    "headgate.stream.operators.joining.JoinedColumns",
+    "headgate.stream.operators.sides.Sides",
     "headgate.stream.windows.kinds",
     "headgate.stream.windows.aggregates.Aggregate",
 )
@@ -204,6 +207,14 @@ def windows(window, fails):
     return widened.key_by("id").window(window, time="at", aggregates=[greatest], name="windows")
 
 
+def with_rows_of_both_sides(fails):
+    widened = numbers().process(Widens(fails), schema=WIDENED, name="widen").key_by("id")
+    other = stream(
+        NumberSequenceSource(0, 10), watermarks=stream_jobs.watermarks(), name="other"
+    ).map(stream_jobs.with_key, name="other keys")
+    return widened.join(other.key_by("id"), within="1 day", time="at", how="full", name="rows")
+
+
 def with_windows(fails):
     return windows(TumblingWindow(timedelta(days=1)), fails)
 
@@ -235,7 +246,7 @@ def run(tmp_path, made, *, workers=0, interval=None):
     return fails.found()
 
 
-JOBS = [with_state, with_join, with_windows, with_sessions]
+JOBS = [with_state, with_join, with_rows_of_both_sides, with_windows, with_sessions]
 
 
 def check_nothing_is_left():

@@ -123,6 +123,7 @@ class NexmarkSource(BatchSource[NexmarkSplit]):
 
     split_type = NexmarkSplit
     assigns_at_start = True
+    never_waits = True
 
     def __init__(
         self,

@@ -48,9 +48,8 @@ def mini_batches(every: Any, max_rows: Any) -> MiniBatches:
     Raises:
         OptionError: an argument has a value that it does not take.
     """
-    return MiniBatches(
-        span("every", every) // timedelta(milliseconds=1), whole_number("max_rows", max_rows, 1)
-    )
+    millis = None if every is None else span("every", every) // timedelta(milliseconds=1)
+    return MiniBatches(millis, whole_number("max_rows", max_rows, 1))
 
 
 def running(
@@ -70,7 +69,8 @@ def running(
         schema, rows._keys, aggregates, update_before=flag("update_before", update_before)
     )
     # Rows wait on both sides of the exchange, so half of the time each. Those that are sent have the columns that count.
-    batches = replace(batches, every=-(-batches.every // 2))
+    if batches.every is not None:
+        batches = replace(batches, every=-(-batches.every // 2))
     senders = [
         rows._add(
             "partial",

@@ -29,7 +29,7 @@ class UpdateCalls(StreamCalls[StreamT]):
     def aggregate(
         self,
         *aggregates: Aggregate,
-        every: timedelta | str = EVERY,
+        every: timedelta | str | None = EVERY,
         max_rows: int = MAX_ROWS,
         update_before: bool = True,
         parallelism: int | None = None,
@@ -47,7 +47,8 @@ class UpdateCalls(StreamCalls[StreamT]):
 
         Args:
             aggregates: columns of the result. Nulls are left out. Those of changes are counts, sums and means.
-            every: most time that a row waits for others; ``"0ms"`` for an update with each batch.
+            every: most time that a row waits for others; ``"0ms"`` for an update with each batch, None for
+                any time, up to the next watermark or checkpoint.
             max_rows: number of rows that wait no longer.
             update_before: False to leave out the rows before updates, for a sink that replaces rows by key. Then keys of
                 which no aggregate has changed come as well, and operators that need those rows refuse the result.
@@ -77,7 +78,7 @@ class UpdateCalls(StreamCalls[StreamT]):
         by: str,
         descending: bool = True,
         rank: str | None = None,
-        every: timedelta | str = EVERY,
+        every: timedelta | str | None = EVERY,
         max_rows: int = MAX_ROWS,
         update_before: bool = True,
         parallelism: int | None = None,
@@ -99,7 +100,8 @@ class UpdateCalls(StreamCalls[StreamT]):
             by: the column.
             descending: False for the rows with the least values.
             rank: name of a column of places in the result, from 1.
-            every: most time that a row waits for others; ``"0ms"`` for changes with each batch.
+            every: most time that a row waits for others; ``"0ms"`` for changes with each batch, None for any
+                time, up to the next watermark or checkpoint.
             max_rows: number of rows that wait no longer.
             update_before: False to leave out the rows before updates, for a sink that replaces rows by key.
             parallelism: number of tasks.
@@ -128,7 +130,7 @@ class UpdateCalls(StreamCalls[StreamT]):
         self,
         *,
         by: str | None = None,
-        every: timedelta | str = EVERY,
+        every: timedelta | str | None = EVERY,
         max_rows: int = MAX_ROWS,
         update_before: bool = True,
         parallelism: int | None = None,
@@ -140,7 +142,8 @@ class UpdateCalls(StreamCalls[StreamT]):
 
         Args:
             by: the column by which a row is the last, such as its time; None for the order of arrival.
-            every: most time that a row waits for others; ``"0ms"`` for changes with each batch.
+            every: most time that a row waits for others; ``"0ms"`` for changes with each batch, None for any
+                time, up to the next watermark or checkpoint.
             max_rows: number of rows that wait no longer.
             update_before: False to leave out the rows before updates, for a sink that replaces rows by key.
             parallelism: number of tasks.
@@ -168,7 +171,7 @@ class UpdateCalls(StreamCalls[StreamT]):
         self,
         *,
         by: str,
-        every: timedelta | str = EVERY,
+        every: timedelta | str | None = EVERY,
         max_rows: int = MAX_ROWS,
         update_before: bool = True,
         parallelism: int | None = None,
@@ -180,7 +183,8 @@ class UpdateCalls(StreamCalls[StreamT]):
 
         Args:
             by: the column by which a row is the first, such as its time.
-            every: most time that a row waits for others; ``"0ms"`` for changes with each batch.
+            every: most time that a row waits for others; ``"0ms"`` for changes with each batch, None for any
+                time, up to the next watermark or checkpoint.
             max_rows: number of rows that wait no longer.
             update_before: False to leave out the rows before updates, for a sink that replaces rows by key.
             parallelism: number of tasks.

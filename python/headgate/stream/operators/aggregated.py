@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._changes import change_field, change_signs, is_changing
+from headgate._changes import CHANGE_TYPE, change_field, change_signs, is_changing
 from headgate.stream.operators.mini_batches import MiniBatches, MiniBatchOperator
 from headgate.stream.operators.updates import update_rows
 from headgate.stream.state.keys import numbered
@@ -57,6 +57,11 @@ class RunningAggregates:
         self.update_before = update_before
         self.names = [aggregate.result for aggregate in aggregates]
         self._is_changing = is_changing(schema)
+        #: Columns of the input that count; all of them if there are filters, which do not say theirs.
+        self.columns = schema.names
+        if all(item.where is None for item in aggregates):
+            needed = {*keys, CHANGE_TYPE, *(item.column for item in aggregates)}
+            self.columns = [name for name in schema.names if name in needed]
         counts = [
             replace(item, kind="count", name=f"\0{item.result}")
             for item in aggregates
@@ -144,6 +149,10 @@ class PartialOperator(MiniBatchOperator):
         self._aggregates = aggregates
         #: Mini-batches that pass before the keys are counted again.
         self._passing = 0
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        """Let the columns wait that count."""
+        super().process(batch.select(self._aggregates.columns))
 
     def _handle(self, rows: pa.RecordBatch) -> None:
         of = self._aggregates

@@ -23,11 +23,11 @@ class MiniBatches:
     """How long rows may wait for others.
 
     Attributes:
-        every: most ms that a row waits; 0 for none.
+        every: most ms that a row waits; 0 for none, None for any time.
         rows: number of rows that wait no longer.
     """
 
-    every: int
+    every: int | None
     rows: int
 
 
@@ -57,10 +57,11 @@ class MiniBatchOperator(KeyedOperator):
         """Let rows wait."""
         self._waiting.append(batch)
         self._rows += batch.num_rows
-        if not self._limits.every or self._rows >= self._limits.rows:
+        every = self._limits.every
+        if every == 0 or self._rows >= self._limits.rows:
             self.flush()
-        elif self._due is None:
-            self._due = self._clock() + self._limits.every
+        elif every is not None and self._due is None:
+            self._due = self._clock() + every
 
     def flush(self) -> None:
         """Handle the rows that wait."""

@@ -27,7 +27,7 @@ def numbers_of(values: pa.Array, *, descending: bool) -> tuple[Slots, Mask]:
     """Return a number for each value, which is the smaller the earlier the value comes, and True for nulls.
 
     NaN is greater than every other number, and -0.0 equals 0.0. Numbers of values that are neither numbers nor times
-    compare with others of this call only. That of a null says nothing.
+    compare with others of this call only. That of a null is 0.
     """
     stored = storage_type(values.type)
     nulls = ~is_valid(values)
@@ -44,7 +44,9 @@ def numbers_of(values: pa.Array, *, descending: bool) -> tuple[Slots, Mask]:
     elif numbers.dtype == np.uint64:
         numbers = numbers.view(np.int64) ^ _SIGN
     numbers = numbers.astype(np.int64)
-    return ~numbers if descending else numbers, nulls
+    numbers = ~numbers if descending else numbers
+    # All nulls are equal.
+    return np.where(nulls, 0, numbers) if values.null_count else numbers, nulls
 
 
 def places_of(groups: Slots, numbers: Slots, nulls: Mask) -> tuple[Slots, Slots]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from headgate.stream.operators.joining import JoinOperator
 from headgate.stream.state.rows import TIME
+from headgate.stream.state.table import distinct
 from headgate.stream.state.timers import NO_WATERMARK
 from headgate.stream.windows.kinds import times_of
 
@@ -74,7 +75,7 @@ class TemporalJoinOperator(JoinOperator):
         new = versions.due(self.watermark)
         if not len(new):
             return
-        slots = np.unique(versions.owners(new))
+        slots = distinct(versions.owners(new))
         bounds = np.full(len(slots), NO_WATERMARK), np.full(len(slots), self.watermark)
         matches = versions.matches(slots, np.arange(len(slots)), *bounds)
         for keys, elements in matches.parts():

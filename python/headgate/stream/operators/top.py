@@ -20,6 +20,7 @@ from headgate.stream.state.descriptors import (
     ValueStateDescriptor,
 )
 from headgate.stream.state.keys import numbered
+from headgate.stream.state.table import are_among
 from headgate.stream.state.values import is_valid
 
 if TYPE_CHECKING:
@@ -157,11 +158,8 @@ class TopOperator(MiniBatchOperator):
         old, before = self._in_result()
         new, values = self._first(old, before, groups, values)
         gone, come = self._differences(old, new, values)
-        changed = np.zeros(backend.keys.num_rows, np.bool_)
-        changed[gone.groups] = True
-        changed[come.groups] = True
-        if changed.any():
-            self._store(new, values, changed)
+        if len(gone.at) or len(come.at):
+            self._store(backend, new, gone, come, values)
             self._emit(backend.keys, gone, come, values)
 
     def _may_enter(self, rows: pa.RecordBatch, backend: KeyedStateBackend) -> Mask:
@@ -191,9 +189,13 @@ class TopOperator(MiniBatchOperator):
     def _in_result(self) -> tuple[_Places, pa.Array]:
         """Return the rows of the current keys that are in the result."""
         if self._top.n == 1:
-            values = self._row.get()
-            groups = np.flatnonzero(is_valid(values))
-            values, places = values.drop_null(), np.zeros(len(groups), np.int64)
+            groups = np.flatnonzero(self._row.is_there())
+            places = np.zeros(len(groups), np.int64)
+            if self._has_bar and not self._top.update_before:
+                # Nothing is emitted of a row that is replaced, and the bar has its number.
+                values = pa.nulls(len(groups), self._type)
+            else:
+                values = self._row.of(groups)
         else:
             lists = self._list.get()
             lengths = np.diff(lists.offsets.to_numpy())
@@ -213,13 +215,21 @@ class TopOperator(MiniBatchOperator):
             groups: position of the key of each row that may enter.
             values: of these rows.
         """
-        by, first = self._top.by, len(before)
-        candidates = [values]
+        first = len(before)
+        if self._is_changing:
+            numbers, nulls = self._order_of(self._by(values), groups)
+        elif self._has_bar:
+            numbers, nulls = self._order_of(self._by(values), groups)
+            of_old = self._numbers_of_old(old, before)
+            numbers, nulls = np.r_[of_old[0], numbers], np.r_[of_old[1], nulls]
+        else:
+            both = pa.concat_arrays(
+                [pc.struct_field(part, self._top.by) for part in (before, values)]
+            )
+            numbers, nulls = self._order_of(both, both)
         if not self._is_changing:
             # The rows in the result are sorted, so they stay before equal ones that have come later.
-            groups, candidates, first = np.r_[old.groups, groups], [before, values], 0
-        ordered = [] if by is None else [pc.struct_field(part, by) for part in candidates]
-        numbers, nulls = self._order_of(pa.concat_arrays(ordered) if by else None, groups)
+            groups, first = np.r_[old.groups, groups], 0
         if self._top.latest:
             order, places = places_of(groups[::-1], numbers[::-1], nulls[::-1])
             order = len(groups) - 1 - order
@@ -232,6 +242,16 @@ class TopOperator(MiniBatchOperator):
         entered = values.take(pa.array(at[entering] - len(before)))
         at[entering] = len(before) + np.arange(len(entered))
         return _Places(groups[order], places, at), pa.concat_arrays([before, entered])
+
+    def _by(self, values: pa.Array) -> pa.Array | None:
+        return None if self._top.by is None else pc.struct_field(values, self._top.by)
+
+    def _numbers_of_old(self, old: _Places, before: pa.Array) -> tuple[Slots, Mask]:
+        """Return the order of the rows in the result."""
+        if self._top.n > 1:
+            return self._order_of(self._by(before), before)
+        bar = self._bar.get().take(pa.array(old.groups))
+        return np.asarray(bar.fill_null(0).to_numpy()), ~is_valid(bar)
 
     def _differences(self, old: _Places, new: _Places, values: pa.Array) -> tuple[_Places, _Places]:
         """Return the rows of the old result that are not in the new one, and the reverse."""
@@ -246,28 +266,35 @@ class TopOperator(MiniBatchOperator):
             new.chosen(_by_number(was, places[0], count)[now] != places[1]),
         )
 
-    def _store(self, new: _Places, values: pa.Array, changed: Mask) -> None:
+    def _store(
+        self,
+        backend: KeyedStateBackend,
+        new: _Places,
+        gone: _Places,
+        come: _Places,
+        values: pa.Array,
+    ) -> None:
         """Keep the rows of the new result of the keys that have changed."""
-        count, where = len(changed), pa.array(changed)
+        slots = backend.current.batch.slots
+        changed = np.zeros(len(slots), np.bool_)
+        changed[gone.groups] = True
+        changed[come.groups] = True
         if self._has_bar:
-            self._bar.put(self._bars(new, values, count), where=where)
+            self._bar.put(self._bars(new, values, len(slots)), where=pa.array(changed))
         if self._top.n == 1:
-            at = np.full(count, -1)
-            at[new.groups] = new.at
-            self._row.put(values.take(pa.array(at, mask=at < 0)), where=where)
+            changed[come.groups] = False
+            self._row.column.drop(slots[changed])
+            self._row.column.put(slots[come.groups], _at(values, come.at))
             return
         chosen = new.chosen(changed[new.groups])
-        lengths = np.bincount(chosen.groups, minlength=count)
-        offsets = pa.array(np.r_[0, np.cumsum(lengths)], pa.int32())
-        lists = pa.ListArray.from_arrays(offsets, values.take(pa.array(chosen.at)))
-        self._list.put(lists, where=where)
+        lengths = np.bincount(chosen.groups, minlength=len(slots))[changed]
+        self._list.replace(slots[changed], lengths, _at(values, chosen.at))
 
     def _bars(self, new: _Places, values: pa.Array, count: int) -> pa.Array:
         """Return the number of the last row of each key whose result is full, null for others."""
         last = new.chosen(new.places == self._top.n - 1)
-        rows = values.take(pa.array(last.at))
-        by = self._top.by
-        numbers, nulls = self._order_of(None if by is None else pc.struct_field(rows, by), rows)
+        rows = _at(values, last.at)
+        numbers, nulls = self._order_of(self._by(rows), rows)
         bars, is_open = np.zeros(count, np.int64), np.ones(count, np.bool_)
         bars[last.groups], is_open[last.groups] = numbers, nulls
         return pa.array(bars, mask=is_open)
@@ -277,7 +304,7 @@ class TopOperator(MiniBatchOperator):
         if self._top.has_places:
             width = 1 + max(gone.places.max(initial=0), come.places.max(initial=0))
             was, now = (rows.groups * width + rows.places for rows in (gone, come))
-            is_before, is_after = _are_among(was, now), _are_among(now, was)
+            is_before, is_after = are_among(was, now), are_among(now, was)
         if not self._top.update_before:
             gone, is_before = gone.chosen(~is_before), is_before[~is_before]
         if len(gone.at) or len(come.at):
@@ -287,12 +314,21 @@ class TopOperator(MiniBatchOperator):
 
     def _columns(self, keys: pa.RecordBatch, rows: _Places, values: pa.Array) -> list[pa.Array]:
         """Return the columns of rows in the result, without that of the changes."""
-        stored = values.take(pa.array(rows.at))
+        stored = _at(values, rows.at)
         columns = dict(zip(self._top.stored, stored.flatten(), strict=True))
         named = keys.take(pa.array(rows.groups))
         columns |= dict(zip(self._top.keys, named.columns, strict=True))
         ranks = [] if self._top.rank is None else [pa.array(rows.places + 1)]
         return [*(columns[name] for name in self._top.rows.names), *ranks]
+
+
+def _at(values: pa.Array, at: Slots) -> pa.Array:
+    """Return the values at positions, without a copy if they follow each other."""
+    # A slice from the start on would keep all values in state.
+    is_part = len(at) > 0 and (at[0] > 0 or len(at) == len(values))
+    if is_part and (np.diff(at) == 1).all():
+        return values.slice(int(at[0]), len(at))
+    return values.take(pa.array(at))
 
 
 def _equal_rows(old: _Places, new: _Places, values: pa.Array) -> tuple[Slots, Slots]:
@@ -317,14 +353,6 @@ def _by_number(numbers: Slots, values: Slots, count: int) -> Slots:
     by_number = np.full(count, -1)
     by_number[numbers] = values
     return by_number
-
-
-def _are_among(numbers: Slots, others: Slots) -> Mask:
-    """Return True for the numbers that are among others; both are sorted."""
-    at = np.searchsorted(others, numbers)
-    inside = at < len(others)
-    inside[inside] = others[at[inside]] == numbers[inside]
-    return inside
 
 
 def _occurrences(numbers: Slots) -> Slots:

@@ -12,6 +12,7 @@ from headgate.stream.state.column import Column, as_array, cast_to
 from headgate.stream.state.keys import KeySpace, Scope
 from headgate.stream.state.maps import MAP_KEY
 from headgate.stream.state.states import ColumnState
+from headgate.stream.state.table import distinct
 
 if TYPE_CHECKING:
     from headgate.stream.state.column import Clock
@@ -75,7 +76,7 @@ class BroadcastState(ColumnState):
         """Remove keys; those that are not there are no error. Raises as :meth:`put`."""
         self._check_writable()
         slots = self.space.find(self._columns(keys))
-        self.column.drop(np.unique(slots[slots >= 0]))
+        self.column.drop(distinct(slots[slots >= 0]))
 
     def clear(self) -> None:
         """Remove all keys. Raises as :meth:`put`."""

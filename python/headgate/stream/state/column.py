@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import SchemaMismatchError, StateError
-from headgate.stream.state.table import Changes, Mask, Slots, SlotTable
+from headgate.stream.state.table import Changes, Mask, Slots, SlotTable, distinct
 from headgate.stream.state.values import adopt_type, values_of, with_fields
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Column:
         """Store values of the right type, one per slot; of equal slots the last counts."""
         self.touch(slots)
         if self.ttl is not None:
-            old = np.unique(slots)
+            old = distinct(slots)
             self.expired += int(np.count_nonzero(self.present[old] & ~self.alive(old)))
         if self.values is not None:
             self.values.put(slots, values)

@@ -101,8 +101,18 @@ class ListState:
         """
         selection = self._current.keys(where)
         slots, lists = selection.slots, selection.values(lists, pa.list_(self._values.type))
+        self.replace(slots, _lengths(lists), lists.flatten())
+
+    def replace(self, slots: Slots, lengths: Slots, values: pa.Array) -> None:
+        """Replace the lists of slots.
+
+        Args:
+            slots: of the keys, each once.
+            lengths: of the new lists.
+            values: all elements, of their type.
+        """
         self._drop(slots)
-        self._append(np.repeat(slots, _lengths(lists)), lists.flatten(), self._now())
+        self._append(np.repeat(slots, lengths), values, self._now())
 
     def clear(self, *, where: Any = None) -> None:
         """Remove the list of each distinct key of the batch, or of some: ``where`` as for :meth:`put`."""

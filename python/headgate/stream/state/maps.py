@@ -13,7 +13,7 @@ from headgate.errors import StateError
 from headgate.stream.state.column import Column, Rows
 from headgate.stream.state.keys import KeySpace
 from headgate.stream.state.states import ColumnState
-from headgate.stream.state.table import Mask, Slots, wider
+from headgate.stream.state.table import Mask, Slots, distinct, wider
 
 if TYPE_CHECKING:
     from headgate.stream.state.column import Clock
@@ -116,7 +116,7 @@ class MapState(ColumnState):
     def remove(self, map_keys: Any, *, where: Any = None) -> None:
         """Remove each row's map key from the map of the row's key. Arguments as for :meth:`put`."""
         slots, _ = self._find(map_keys, self._current.rows(where))
-        self._drop(np.unique(slots))
+        self._drop(distinct(slots))
 
     def items(self) -> pa.MapArray:
         """Return the map of each distinct key of the batch; an empty one for a key without entries."""

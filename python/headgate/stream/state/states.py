@@ -109,6 +109,14 @@ class SingleValue(ColumnState):
             slots, values = slots[valid], values.drop_null()
         self.column.put(slots, values)
 
+    def of(self, keys: Slots) -> pa.Array:
+        """Return the values of some of the distinct keys of the batch, by position; each has one."""
+        return self.column.get(self._current.batch.slots[keys], np.ones(len(keys), np.bool_))
+
+    def is_there(self) -> Mask:
+        """Return True for each distinct key of the batch with a value."""
+        return self.column.alive(self._current.batch.slots)
+
     def clear(self, *, where: Any = None) -> None:
         """Remove the value of each distinct key of the batch, or of some: ``where`` as for :meth:`CurrentBatch.keys`."""
         self.column.drop(self._current.keys(where).slots)

@@ -14,6 +14,7 @@ from headgate.errors import StateError
 from headgate.stream.state.column import Column, Rows
 from headgate.stream.state.keys import KeySpace
 from headgate.stream.state.states import ColumnState
+from headgate.stream.state.table import distinct
 
 if TYPE_CHECKING:
     from headgate.stream.state.column import Clock
@@ -70,7 +71,7 @@ class Timers(ColumnState):
     def delete(self, timestamps: Any, *, where: Any = None) -> None:
         """Delete the timer of each row's key for a timestamp, if there is one. Arguments as for :meth:`register`."""
         slots = self.space.find(self._columns(timestamps, self._current.rows(where)))
-        self.column.drop(np.unique(slots[slots >= 0]))
+        self.column.drop(distinct(slots[slots >= 0]))
         self._tidy()
 
     def advance(self, until: int) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.errors import UnsupportedTypeError
-from headgate.stream.state.table import Slots, ranges
+from headgate.stream.state.table import Slots, distinct, ranges
 from headgate.stream.state.values import storage_type, to_numpy
 from headgate.stream.state.zeros import normalized
 
@@ -89,7 +89,7 @@ class MergedSketches:
 
     def of_groups(self, groups: Slots, sketches: pa.Array) -> tuple[Slots, pa.Array]:
         """Return each group, in order, and its sketch."""
-        present = np.unique(groups)
+        present = distinct(groups)
         owners, codes = _codes(sketches)
         ordered = np.sort((groups[owners] << (_BITS + _VALUE_BITS)) | codes)
         register = ordered >> _VALUE_BITS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from headgate._arguments import refuse, span
+from headgate._arguments import refuse, span, whole_number
 from headgate._times import millis_of
 from headgate.errors import StateError
 
@@ -87,6 +87,36 @@ class SessionWindow:
     def __post_init__(self) -> None:
         """Refuse a gap that is not positive."""
         _as_spans(self, "gap")
+
+
+@dataclass(frozen=True, slots=True)
+class CountWindow:
+    """Windows of a number of rows of a key, in the order in which they arrive, as in Flink.
+
+    Attributes:
+        n: number of rows of a window.
+        slide: rows from one window to the next; the first windows have fewer than ``n`` if it is less. By default ``n``.
+    """
+
+    n: int
+    slide: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that are not positive, and rows between two windows."""
+        whole_number("n", self.n, 1)
+        if self.slide is not None and whole_number("slide", self.slide, 1) > self.n:
+            raise refuse(
+                "slide",
+                self.slide,
+                f"is more than n={self.n}, so some rows would be in no window",
+                "at most n",
+                "a smaller slide",
+            )
+
+    @property
+    def step(self) -> int:
+        """Rows from one window to the next."""
+        return self.n if self.slide is None else self.slide
 
 
 @dataclass(frozen=True, slots=True)

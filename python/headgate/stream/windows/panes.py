@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate import _native
-from headgate.stream.state.table import Slots, ranges, wider
+from headgate.stream.state.table import Slots, distinct, ranges, wider
 from headgate.stream.state.timers import NO_WATERMARK
 from headgate.stream.state.zeros import normalized
 from headgate.stream.windows.kinds import SlidingWindow, TumblingWindow, millis
@@ -147,7 +147,7 @@ class OpenPanes:
         _, slots = self.ordered()
         numbers = self._numbers[slots[:count]]
         np.subtract.at(self._counts, numbers, 1)
-        numbers = np.unique(numbers)
+        numbers = distinct(numbers)
         self._index.remove(pa.array(numbers[self._counts[numbers] == 0]))
         self._starts, self._slots = self._starts[count:], self._slots[count:]
 

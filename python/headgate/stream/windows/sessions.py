@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.stream.state.descriptors import MapStateDescriptor
+from headgate.stream.state.table import are_among
+from headgate.stream.state.timers import NO_WATERMARK
 from headgate.stream.state.types import no_rows
 from headgate.stream.windows.accumulators import combined
 from headgate.stream.windows.closing import MOST_WINDOWS, ROWS, Windows
@@ -73,6 +75,12 @@ class SessionWindowOperator(Windows[SessionWindow]):
         self._sessions = self.backend.get_state(
             MapStateDescriptor("sessions", pa.int64(), self._type)
         )
+
+    @property
+    def wake(self) -> int:
+        """The time of the first timer."""
+        first = self._timers.next_timestamp
+        return -NO_WATERMARK if first is None else first
 
     def process(self, batch: pa.RecordBatch) -> WindowOutput:
         """Add the rows of a batch to their sessions; see ``Windows.process()``."""
@@ -186,4 +194,4 @@ def _pairs_in(keys: Slots, times: Slots, of_keys: Slots, of_times: Slots) -> Mas
     """Return True for each pair of a key and a time that is among others."""
     values, ranks = np.unique(np.r_[times, of_times], return_inverse=True)
     codes = np.r_[keys, of_keys] * len(values) + ranks
-    return np.asarray(np.isin(codes[: len(keys)], codes[len(keys) :]))
+    return are_among(codes[: len(keys)], codes[len(keys) :])

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from headgate._arguments import flag, names, text, whole_number
 from headgate.errors import StateError
+from headgate.stream.state.table import distinct
 from headgate.stream.state.types import check_reduce, column_index
 from headgate.stream.state.values import storage_type, to_numpy
 from headgate.stream.state.zeros import normalized
@@ -96,7 +97,7 @@ class TopRows:
     def of_groups(self, groups: Slots, lists: pa.ListArray) -> tuple[Slots, pa.Array]:
         """Return each group, in order, and its first rows."""
         owners, rows = elements(lists)
-        present = np.unique(groups)
+        present = distinct(groups)
         of_rows = np.searchsorted(present, groups)[owners]
         order, ranks = self._ranked(of_rows, rows)
         chosen = order[ranks < self._top.n]
