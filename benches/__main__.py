@@ -16,6 +16,7 @@ NAMES = (
     "memory",
     "state",
     "stream",
+    "nexmark",
     "metrics",
     "fork",
     "spark",

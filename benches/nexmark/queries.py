@@ -10,12 +10,14 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from benches.nexmark.events import Nexmark
+from benches.nexmark.events import CLOCK, Nexmark, clock
 
 from headgate.stream import (
     Aggregate,
     DataStream,
     SessionWindow,
+    SlidingWindow,
+    Top,
     TumblingWindow,
 )
 
@@ -59,6 +61,20 @@ def q4(nexmark: Nexmark) -> DataStream:
     return prices.key_by("category").aggregate(Aggregate("mean", "final", name="final"))
 
 
+def q5(nexmark: Nexmark) -> DataStream:
+    """The auctions with the most bids in the last ten seconds, every two seconds."""
+    return (
+        nexmark.bids("auction", "dateTime")
+        .key_by("auction")
+        .window(
+            SlidingWindow("10s", "2s"),
+            time="dateTime",
+            aggregates=[Aggregate("count", name="num")],
+            top=Top(1, by="num", ties=True),
+        )
+    )
+
+
 def q6(nexmark: Nexmark) -> DataStream:
     """The average price of a seller's last ten auctions with bids, by their end."""
 
@@ -71,6 +87,12 @@ def q6(nexmark: Nexmark) -> DataStream:
     highest = while_open(auctions, bids).key_by("id").top(1, by="price").map(with_place)
     last = highest.key_by("seller").top(10, by="place")
     return last.key_by("seller").aggregate(Aggregate("mean", "price", name="avg_price"))
+
+
+def q7(nexmark: Nexmark) -> DataStream:
+    """The highest bids of each ten seconds."""
+    bids = nexmark.bids("auction", "bidder", "price", "dateTime", "extra")
+    return bids.window(TumblingWindow("10s"), time="dateTime", top=Top(1, by="price", ties=True))
 
 
 def q8(nexmark: Nexmark) -> DataStream:
@@ -110,6 +132,16 @@ def q11(nexmark: Nexmark) -> DataStream:
         .window(
             SessionWindow("10s"), time="dateTime", aggregates=[Aggregate("count", name="bid_count")]
         )
+    )
+
+
+def q12(nexmark: Nexmark) -> DataStream:
+    """Bids of each bidder in ten seconds of the clock: watermarks are the time, and so is a column."""
+    bids = nexmark.bids("bidder", watermarks=CLOCK).map(
+        lambda batch: batch.append_column("p_time", clock(batch))
+    )
+    return bids.key_by("bidder").window(
+        TumblingWindow("10s"), time="p_time", aggregates=[Aggregate("count", name="bid_count")]
     )
 
 

@@ -31,6 +31,7 @@ from headgate.stream import (
     WindowOperator,
 )
 from headgate.stream.state.timers import NO_WATERMARK
+from headgate.stream.windows.kinds import merge_intervals
 
 SCHEMA = pa.schema([("user", pa.string()), ("at", pa.int64()), ("price", pa.int32())])
 AGGREGATES = (
@@ -184,7 +185,7 @@ def test_windows_are_those_of_a_model_of_single_rows(name, lateness, steps):
 def test_windows_that_are_added_and_closed_in_parts(name, steps, pairs):
     with (
         patch("headgate.stream.windows.fixed._PAIRS", pairs),
-        patch("headgate.stream.windows.fixed.MOST_WINDOWS", pairs),
+        patch("headgate.stream.windows.pane_windows.MOST_WINDOWS", pairs),
         patch("headgate.stream.windows.sessions.MOST_WINDOWS", pairs),
     ):
         check_model(name, 4, steps)
@@ -385,8 +386,26 @@ def test_a_function_gets_windows_in_parts_without_too_many_rows():
     rows = [("a", 5 * n, 1) for n, size in enumerate(sizes) for _ in range(size)]
     windows.process(batch_of(rows))
     found.clear()
-    with patch("headgate.stream.windows.fixed._ROWS", 10):
+    with patch("headgate.stream.windows.pane_windows._ROWS", 10):
         results = windows.advance_watermark(100).results
     assert found == [[3], [9], [25], [1, 1, 1], [30], [4, 4]]
     assert results["window_start"].to_pylist() == [5 * n for n in range(len(sizes))]
     assert windows.advance_watermark(200).results.num_rows == 0
+
+
+@pytest.mark.parametrize("most", [20, 1 << 40, 1 << 60])
+def test_intervals_of_a_key_that_overlap_or_touch_are_one(most):
+    random = np.random.default_rng(most)
+    for _ in range(300):
+        number = random.integers(0, 12)
+        keys = random.integers(0, 4, number)
+        starts = random.integers(-most, most, number)
+        ends = starts + random.integers(1, 9, number) * max(1, most // 9)
+        order, joint = merge_intervals(keys, starts, ends)
+        assert order.tolist() == sorted(range(number), key=lambda at: (keys[at], starts[at], at))
+        reached, expected = {}, -1
+        for at, actual in zip(order, joint, strict=True):
+            key = keys[at]
+            expected += starts[at] > reached.get(key, -(1 << 62))
+            reached[key] = max(reached.get(key, -(1 << 62)), ends[at])
+            assert actual == expected

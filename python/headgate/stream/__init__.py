@@ -57,6 +57,7 @@ from headgate.stream.state.timers import Timers
 from headgate.stream.windows.aggregates import Aggregate
 from headgate.stream.windows.fixed import WindowOperator
 from headgate.stream.windows.kinds import (
+    CountWindow,
     SessionWindow,
     SlidingWindow,
     TumblingWindow,
@@ -75,6 +76,7 @@ __all__ = [
     "CheckpointStats",
     "CoProcessFunction",
     "ConnectedStreams",
+    "CountWindow",
     "Counter",
     "DataStream",
     "Failure",

@@ -18,6 +18,7 @@ from headgate.stream import (
     BroadcastStateDescriptor,
     ConnectedStreams,
     CoProcessFunction,
+    CountWindow,
     DataStream,
     KeyedStream,
     ListStateDescriptor,
@@ -74,6 +75,11 @@ def rows():
 
 def keyed():
     return rows().key_by("id")
+
+
+def keyed_pairs():
+    """Return a keyed stream with a second column."""
+    return rows().map(lambda batch: batch.append_column("n", batch["id"])).key_by("id")
 
 
 def job():
@@ -162,6 +168,16 @@ CALLS = [
         },
         run,
     ),
+    Call(
+        "KeyedStream.aggregate",
+        bound(keyed_pairs, "aggregate"),
+        lambda: {"aggregates": (Aggregate("sum", "n"),)},
+        run,
+    ),
+    Call("KeyedStream.top", bound(keyed_pairs, "top"), lambda: {"n": 1, "by": "n"}, run),
+    Call("KeyedStream.keep_last", bound(keyed_pairs, "keep_last"), dict, run),
+    Call("KeyedStream.keep_first", bound(keyed_pairs, "keep_first"), lambda: {"by": "n"}, run),
+    Call("KeyedStream.deduplicate", bound(keyed_pairs, "deduplicate"), dict, run),
     Call("KeyedStream.join", bound(keyed, "join"), lambda: {"other": keyed()}, run),
     Call(
         "DataStream.lookup",
@@ -215,6 +231,7 @@ CALLS = [
         },
     ),
     Call("Aggregate", Aggregate, lambda: {"kind": "sum", "column": "id"}),
+    Call("CountWindow", CountWindow, lambda: {"n": 3}),
     Call("Top", Top, lambda: {"n": 1, "by": "id"}),
     Call("TumblingWindow", TumblingWindow, lambda: {"size": "1 second"}),
     Call("SlidingWindow", SlidingWindow, lambda: {"size": "1 second", "slide": "1 second"}),

@@ -19,7 +19,13 @@ from headgate.source import Source, WatermarkStrategy
 from headgate.stream.graph.operator import is_maker
 from headgate.stream.state.types import column_index, no_rows
 from headgate.stream.windows.aggregates import Aggregate
-from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow, times_of
+from headgate.stream.windows.kinds import (
+    CountWindow,
+    SessionWindow,
+    SlidingWindow,
+    TumblingWindow,
+    times_of,
+)
 from headgate.stream.windows.top import Top
 
 #: Calls of keyed streams, of jobs, and of Flink and Spark, each with what to write on any stream.
@@ -181,7 +187,7 @@ def check_window(
         UnknownColumnError: the stream has no column of times of this name.
         StateError: the column has no times.
     """
-    if not isinstance(window, (TumblingWindow, SlidingWindow, SessionWindow)):
+    if not isinstance(window, (TumblingWindow, SlidingWindow, SessionWindow, CountWindow)):
         raise refuse(
             "window",
             window,
@@ -189,7 +195,8 @@ def check_window(
             "a kind of windows",
             'TumblingWindow("1 minute") · SlidingWindow("1 minute", "10 seconds") · SessionWindow("30 minutes")',
         )
-    times_of(no_rows(schema).column(column_index(schema, text("time", time))))
+    if time is not None:
+        times_of(no_rows(schema).column(column_index(schema, text("time", time))))
     if of_rows is not None:
         function("function", of_rows, 1, "def f(windows): ..., which returns rows")
     if top is not None and not isinstance(top, Top):

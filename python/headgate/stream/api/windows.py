@@ -14,9 +14,9 @@ from headgate.stream.api.checks import OPERATOR, check_window, refuse_changes
 from headgate.stream.api.event_time import check_watermarks
 from headgate.stream.api.stream_calls import StreamCalls, StreamT
 from headgate.stream.graph.nodes import Edge, Shipping
-from headgate.stream.operators.windowed import LATE, PanesOperator, WindowedOperator
+from headgate.stream.operators.windowed import LATE, ClockOperator, PanesOperator, WindowedOperator
 from headgate.stream.windows.aggregates import WINDOW_END
-from headgate.stream.windows.kinds import SessionWindow, SlidingWindow, TumblingWindow
+from headgate.stream.windows.kinds import CountWindow, SessionWindow, SlidingWindow, TumblingWindow
 from headgate.stream.windows.partials import PANE
 
 if TYPE_CHECKING:
@@ -48,12 +48,13 @@ class WindowStep(NamedTuple):
 class WindowCall:
     """The arguments of :meth:`DataStream.window`."""
 
-    window: TumblingWindow | SlidingWindow | SessionWindow
-    time: str
+    window: TumblingWindow | SlidingWindow | SessionWindow | CountWindow
+    time: str | None
     aggregates: Sequence[Aggregate]
     function: WindowFunction | None
     top: Top | None
     allowed_lateness: timedelta | str
+    early: timedelta | str | None
     parallelism: int | None
     name: str | None
 
@@ -77,10 +78,19 @@ class WindowCall:
             "time": self.time,
             "allowed_lateness": lateness,
         }
+        if self.early is not None:
+            arguments["early"] = self._early_millis(window, aggregates)
+        if isinstance(window, CountWindow) and (self.time is not None or lateness):
+            raise StateError(
+                "a window of a number of rows has no times",
+                have=f"time={self.time!r}, allowed_lateness={lateness}",
+                remedy="CountWindow(100) without time= and allowed_lateness=",
+            )
         if self.top is None or not aggregates:
             arguments |= {"aggregates": aggregates, "top": self.top}
             return self._windows(schema, keys, self.name, arguments)
-        if not keys or isinstance(window, SessionWindow) or lateness:
+        has_common_windows = bool(keys) and not lateness and self.time is not None
+        if isinstance(window, (SessionWindow, CountWindow)) or not has_common_windows:
             raise self._no_top_of_results(keys, lateness)
         steps = self._windows(schema, keys, self.name, arguments | {"aggregates": aggregates})
         # The results of one window, of all tasks, come with a time that is in a window of their own.
@@ -98,20 +108,34 @@ class WindowCall:
     ) -> list[WindowStep]:
         """Return the operators of windows of rows."""
         # The checks of two phases are those of one, by the rows as they come.
-        whole = partial(WindowedOperator, schema, self.function, keys=keys, **arguments)
+        is_by_clock = arguments["time"] is None and not isinstance(self.window, CountWindow)
+        operator = ClockOperator if is_by_clock else WindowedOperator
+        whole = partial(operator, schema, self.function, keys=keys, **arguments)
         result = whole().result_schema()
-        if keys or self.function is not None or isinstance(self.window, SessionWindow):
+        has_one_phase = isinstance(self.window, (SessionWindow, CountWindow))
+        if keys or self.function is not None or has_one_phase:
             parallelism = self.parallelism if keys else self._one_task()
             return [WindowStep("window", name, partial(whole, result), result, parallelism)]
         panes = partial(PanesOperator, schema, **arguments)
         partials = panes().result_schema()
-        arguments = arguments | {"keys": (), "time": PANE, "partials_of": schema}
-        merge = partial(WindowedOperator, partials, None, result, **arguments)
+        time = None if is_by_clock else PANE
+        arguments = arguments | {"keys": (), "time": time, "partials_of": schema}
+        merge = partial(operator, partials, None, result, **arguments)
         first = None if name is None else f"{name}-panes"
         return [
             WindowStep("panes", first, panes, partials, self.parallelism),
             WindowStep("window", name, merge, result, 1),
         ]
+
+    def _early_millis(self, window: Any, aggregates: Sequence[Aggregate]) -> int:
+        is_fixed = isinstance(window, (TumblingWindow, SlidingWindow))
+        if not is_fixed or not aggregates or self.top is not None:
+            raise StateError(
+                "early= is for aggregates of tumbling and sliding windows",
+                have=f"{window}, {len(aggregates)} aggregates, top={self.top}",
+                remedy='window(TumblingWindow("1h"), time="at", aggregates=[...], early="1s")',
+            )
+        return span("early", self.early, 1) // timedelta(milliseconds=1)
 
     def _one_task(self) -> int:
         if self.parallelism not in {None, 1}:
@@ -119,7 +143,7 @@ class WindowCall:
                 "parallelism",
                 self.parallelism,
                 "is more than the one task that windows of all rows have",
-                "1, for a function or sessions without keys",
+                "1, for a function, sessions or windows of a number of rows without keys",
                 'key_by("user") before window() · aggregates= of fixed windows',
             )
         return 1
@@ -128,8 +152,10 @@ class WindowCall:
         reason = "late rows change results that were compared already"
         if not keys:
             reason = "there is one result of all rows in each window"
-        elif isinstance(self.window, SessionWindow):
-            reason = "sessions of several keys are no common windows"
+        elif isinstance(self.window, (SessionWindow, CountWindow)):
+            reason = "several keys have no such windows in common"
+        elif self.time is None:
+            reason = "tasks close windows of processing time each by its own clock"
         return StateError(
             f"top= of the results of aggregates= has nothing to choose from: {reason}",
             have=f"keys {list(keys)}, {self.window}, allowed_lateness={lateness}",
@@ -143,17 +169,18 @@ class WindowCalls(StreamCalls[StreamT]):
     @takes(**OPERATOR)
     def window(
         self,
-        window: TumblingWindow | SlidingWindow | SessionWindow,
+        window: TumblingWindow | SlidingWindow | SessionWindow | CountWindow,
         *,
-        time: str,
+        time: str | None = None,
         aggregates: Sequence[Aggregate] = (),
         function: WindowFunction | None = None,
         top: Top | None = None,
         allowed_lateness: timedelta | str = timedelta(0),
+        early: timedelta | str | None = None,
         parallelism: int | None = None,
         name: str | None = None,
     ) -> StreamT:
-        """Collect rows in windows of event time: those of each key, or all rows of a stream without keys.
+        """Collect rows in windows: those of each key, or all rows of a stream without keys.
 
         The side output ``"late"`` has the rows that came too late. Without keys one task has the windows. Aggregates of
         fixed windows are made in two phases: the tasks before it aggregate their own rows, and a row is late by the
@@ -161,12 +188,15 @@ class WindowCalls(StreamCalls[StreamT]):
 
         Args:
             window: the kind of windows.
-            time: name of the column of event times, as the watermarks have it.
+            time: name of the column of event times, as the watermarks have it. None for processing time, which the clock of
+                the task with the windows says: no row is late. None for ``CountWindow``, too.
             aggregates: columns of the result.
             function: makes the result of a batch of closed windows and their rows.
             top: the first rows of each window, of each key; with ``aggregates``, the first results of each window, of all
                 keys. Results then have all columns of the rows.
             allowed_lateness: time after the end of a window in which rows still change its result.
+            early: processing time after which open windows that have got rows emit the aggregates so far. The results are
+                changes then: their last column is ``_change_type``.
             parallelism: number of tasks; without keys, of those that aggregate their own rows.
             name: of the operator. Without keys, the first phase is called so with ``-panes``.
 
@@ -180,9 +210,10 @@ class WindowCalls(StreamCalls[StreamT]):
             UserFunctionError: the function failed without windows.
         """
         refuse_changes("window()", self.schema, "window() of the rows before they are aggregated")
-        check_watermarks(name or "window()", self._edges)
+        if time is not None:
+            check_watermarks(name or "window()", self._edges)
         call = WindowCall(
-            window, time, aggregates, function, top, allowed_lateness, parallelism, name
+            window, time, aggregates, function, top, allowed_lateness, early, parallelism, name
         )
         inputs = self._edges if self._keys else _each_row_once(self._edges)
         schema, nodes = self.schema, []
@@ -190,7 +221,7 @@ class WindowCalls(StreamCalls[StreamT]):
             late = {LATE: schema}
             nodes.append(self._add(kind, operator, make, result, tasks, late, inputs=inputs))
             inputs, schema = (Edge(nodes[-1]),), result
-        nodes[-1].has_windows = True
+        nodes[-1].has_windows = time is not None
         results = self._of(*inputs)
         results._further_outputs[LATE] = Edge(nodes[0], LATE)  # noqa: SLF001 - of a base
         return results

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 LATE_DROPPED: Final = "numLateRecordsDropped"
 UNREAD: Final = "numUnreadRecords"
 EXPIRED: Final = "numExpiredValues"
+#: Counts rows of count windows that were not full at the end.
+LEFT_OVER: Final = "numRecordsLeftOver"
 DUPLICATES: Final = "numDuplicatesDropped"
 #: Rows that a change takes away and that state does not have, since they expired or never came.
 UNKNOWN_DELETES: Final = "numUnknownDeletes"

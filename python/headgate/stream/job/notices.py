@@ -10,6 +10,7 @@ from headgate.stream.graph.operator import (
     DUPLICATES,
     EXPIRED,
     LATE_DROPPED,
+    LEFT_OVER,
     UNKNOWN_DELETES,
     UNREAD,
 )
@@ -26,6 +27,11 @@ _COUNTERS: Final[dict[str, tuple[int, str, str]]] = {
         logging.WARNING,
         "rows came too late for their windows and were dropped",
         "side_output('late') · allowed_lateness= · a larger bound of the watermarks · order= of FileSource",
+    ),
+    LEFT_OVER: (
+        logging.INFO,
+        "rows were in windows of a number of rows that were not full at the end",
+        "a smaller n of CountWindow · a window of time",
     ),
     EXPIRED: (
         logging.INFO,

@@ -51,7 +51,7 @@ class Windows(ABC, Generic[Kind]):
         schema: schema of the batches.
         keys: names of the key columns; without any, the windows are of all rows.
         time: name of the column of event times: timestamps of any unit, dates, or int64 of milliseconds since 1970.
-            They are rounded down to milliseconds, and not null.
+            They are rounded down to milliseconds, and not null. None for processing time: rows have the time ``now``.
         window: the kind of windows.
         aggregates: columns of the results.
         function: makes the results of a batch of closed windows; their rows are kept. Called for no windows, too.
@@ -65,6 +65,7 @@ class Windows(ABC, Generic[Kind]):
 
     Attributes:
         watermark: the greatest so far, in ms.
+        now: time of rows without a column of times, in ms.
 
     Raises:
         UnknownColumnError: the schema has no column of a name.
@@ -80,7 +81,7 @@ class Windows(ABC, Generic[Kind]):
         schema: pa.Schema,
         *,
         keys: Sequence[str],
-        time: str,
+        time: str | None = None,
         window: Kind,
         aggregates: Sequence[Aggregate] = (),
         function: WindowFunction | None = None,
@@ -101,7 +102,8 @@ class Windows(ABC, Generic[Kind]):
         self._keys = [column_index(schema, name) for name in keys]
         self._key_schema = key_schema_of(schema, keys)
         check_keys(self._key_schema)
-        self._time = column_index(schema, time)
+        self._time = None if time is None else column_index(schema, time)
+        self.now = 0
         self._aggregates = Aggregates(schema, aggregates, top=top, partials_of=partials_of)
         self._top, self._of_windows = top, of_windows
         # Partial results have the time of their pane.
@@ -132,6 +134,11 @@ class Windows(ABC, Generic[Kind]):
     @abstractmethod
     def _declare(self) -> None:
         """Declare the state."""
+
+    @property
+    @abstractmethod
+    def wake(self) -> int:
+        """The watermark from which on there is something to do."""
 
     @abstractmethod
     def process(self, batch: pa.RecordBatch) -> WindowOutput:
@@ -191,6 +198,8 @@ class Windows(ABC, Generic[Kind]):
                 asked=str(batch.schema.types),
                 have=str(self._schema.types),
             )
+        if self._time is None:
+            return np.full(batch.num_rows, self.now)
         return times_of(batch.column(self._time)) - self._shift
 
     def _results(
@@ -223,16 +232,18 @@ class Windows(ABC, Generic[Kind]):
         return pa.array(numbers, pa.int64()).view(self._shown)
 
 
-def shown_type(schema: pa.Schema, time: str) -> pa.DataType:
+def shown_type(schema: pa.Schema, time: str | None) -> pa.DataType:
     """Return the type of the starts and ends of windows.
 
     Args:
         schema: of the rows.
-        time: name of their column of times.
+        time: name of their column of times; None for processing time.
 
     Raises:
         UnsupportedTypeError: the column has no times.
     """
+    if time is None:
+        return pa.timestamp("ms", "UTC")
     time_type = schema.field(column_index(schema, time)).type
     if scale_of(time_type) is None:
         raise UnsupportedTypeError(

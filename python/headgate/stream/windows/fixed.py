@@ -3,80 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from headgate.errors import StateError
 from headgate.stream.state.backend import EVENT_TIMERS
-from headgate.stream.state.descriptors import ListStateDescriptor, ValueStateDescriptor
+from headgate.stream.state.descriptors import ValueStateDescriptor
 from headgate.stream.state.groups import key_groups_of
-from headgate.stream.state.table import are_among, distinct, ranges
+from headgate.stream.state.table import are_among, distinct, ranges, wider
 from headgate.stream.state.timers import NO_WATERMARK, Timers
 from headgate.stream.state.types import no_rows
-from headgate.stream.windows.accumulators import combined, declared
-from headgate.stream.windows.aggregates import WINDOW_END, WINDOW_START
-from headgate.stream.windows.closing import MOST_WINDOWS, ROWS, Windows
+from headgate.stream.windows.aggregates import WINDOW_START
 from headgate.stream.windows.kinds import SlidingWindow, TumblingWindow, WindowOutput
-from headgate.stream.windows.panes import OpenPanes, PaneTimes, cuts, grouped
+from headgate.stream.windows.pane_windows import Closed, PaneWindows, closed_windows
+from headgate.stream.windows.panes import OpenPanes, PaneTimes, cuts
 
 if TYPE_CHECKING:
-    from headgate.stream.state.lists import ListState
-    from headgate.stream.state.table import Slots
+    from headgate.stream.state.table import Mask, Slots
 
 #: Pairs of a window and a pane that are in memory at once, unless one window has more.
 _PAIRS: Final = 1 << 18
-#: Rows of closed windows that a function gets at once, unless one window has more.
-_ROWS: Final = 1 << 18
 #: State that is there for each pane.
 _PANES: Final = "panes"
 
 
-@dataclass(frozen=True, slots=True)
-class _Closed:
-    """Windows to emit.
-
-    Attributes:
-        ends: exclusive end of each.
-        slots: slot of one pane of each, which has its key.
-        panes: slots of the panes of all of them.
-        groups: for each of the panes, the position of its window.
-    """
-
-    ends: Slots
-    slots: Slots
-    panes: Slots
-    groups: Slots
-
-
-class WindowOperator(Windows[TumblingWindow | SlidingWindow]):
+class WindowOperator(PaneWindows[TumblingWindow | SlidingWindow]):
     """Tumbling or sliding windows by key; see :class:`Windows`.
 
     State is kept by pane, the greatest slices of time of which all windows consist. A row is added to its pane once,
     and a window is put together from its panes when it closes. Rows of a window are in order of their panes.
     """
 
-    #: Start and end of a pane.
-    namespace: ClassVar = pa.schema([(WINDOW_START, pa.int64()), (WINDOW_END, pa.int64())])
-
     def _declare(self) -> None:
-        backend = self.backend
+        super()._declare()
         self._times = PaneTimes(self._window)
         self._panes = OpenPanes(self._key_schema)
         #: The watermark up to which windows were closed.
         self._closed_until = NO_WATERMARK
         #: The watermark from which on there is something to do.
         self._wake = -NO_WATERMARK
-        self._present = backend.get_state(ValueStateDescriptor(_PANES, pa.bool_()))
-        items = self._aggregates.accumulators
-        self._states = {name: declared(backend, item) for name, item in items.items()}
-        self._rows: ListState | None = None
-        if self._function is not None:
-            self._rows = backend.get_state(ListStateDescriptor(ROWS, self._row_type))
+        self._present = self.backend.get_state(ValueStateDescriptor(_PANES, pa.bool_()))
+        #: True for the slots of panes with rows since the open results were asked for.
+        self._touched: Mask = np.zeros(0, np.bool_)
         self._restore()
+
+    @property
+    def wake(self) -> int:
+        """The watermark at which the first window closes, or the first pane is over."""
+        return self._wake
 
     def _restore(self) -> None:
         timers = self.backend.states.pop(EVENT_TIMERS, None)
@@ -122,10 +99,7 @@ class WindowOperator(Windows[TumblingWindow | SlidingWindow]):
             keys, reached = [key.take(pa.array(in_time)) for key in keys], reached[in_time]
         starts = self._times.starts(times)
         self.backend.set_keys([*keys, pa.array(starts), pa.array(starts + self._times.length)])
-        for name, values in self._aggregates.inputs(batch).items():
-            self._states[name].add(values)
-        if self._rows is not None:
-            self._rows.add(batch.to_struct_array())
+        self._add_rows(batch)
         panes = self.backend.current.batch
         slots, starts, reached = panes.slots, starts[panes.first], reached[panes.first]
         new = np.flatnonzero(~self._present.column.present[slots])
@@ -133,6 +107,7 @@ class WindowOperator(Windows[TumblingWindow | SlidingWindow]):
             self._present.column.put(slots[new], pa.array(np.ones(len(new), np.bool_)))
             keys_of_new = panes.columns.take(pa.array(panes.first[new]))
             self._add(slots[new], starts[new], keys_of_new)
+        self._touch(slots)
         return WindowOutput(self._updates(slots, starts, reached), late)
 
     def _reached(self, keys: list[pa.Array]) -> Slots:
@@ -152,6 +127,7 @@ class WindowOperator(Windows[TumblingWindow | SlidingWindow]):
     def _add(self, slots: Slots, starts: Slots, keys: pa.RecordBatch) -> None:
         """Add panes that are new."""
         self._panes.add(slots, starts, keys.select(range(len(self._key_schema))))
+        self._touch(slots)
         wake = self._times.wakes(starts, self._closed_until, self._lateness)
         self._wake = min(self._wake, wake)
 
@@ -161,17 +137,38 @@ class WindowOperator(Windows[TumblingWindow | SlidingWindow]):
             return self._no_results
         times = self._times
         first = np.maximum(times.first_ends(starts), times.ends_after(reached + 2 - self._lateness))
-        ends, pairs = times.ends_from_to(first, np.minimum(times.last_ends(starts), reached + 1))
+        last = np.minimum(times.last_ends(starts), reached + 1)
+        results = list(self._between(slots, first, last))
+        return pa.concat_batches(results) if results else self._no_results
+
+    def open_results(self) -> Iterator[pa.RecordBatch]:
+        """Yield the results so far of windows that are open and have got rows since the last call."""
+        slots = np.flatnonzero(self._touched[: self.backend.space.capacity])
+        slots = slots[self._present.column.present[slots]]
+        self._touched[:] = False
+        starts = self.backend.space.keys(slots)[WINDOW_START].to_numpy()
+        groups = self.backend.space.groups(slots)
+        reached = np.maximum(self.watermark, self.backend.watermarks[groups])
+        times = self._times
+        first = np.maximum(times.first_ends(starts), times.ends_after(reached + 2))
+        yield from self._between(slots, first, times.last_ends(starts))
+
+    def _touch(self, slots: Slots) -> None:
+        if len(self._touched) < self.backend.space.capacity:
+            self._touched = wider(self._touched, self.backend.space.capacity)
+        self._touched[slots] = True
+
+    def _between(self, slots: Slots, first: Slots, last: Slots) -> Iterator[pa.RecordBatch]:
+        """Yield the results of the windows of panes, of which each has those from one end to another."""
+        ends, pairs = self._times.ends_from_to(first, last)
         if not len(ends):
-            return self._no_results
+            return
         numbers = self._panes.numbers(slots)
         ends, which = np.unique(ends, return_inverse=True)
         wanted = distinct(which * self._panes.most_keys + numbers[pairs])
         all_starts, all_slots = self._panes.ordered()
-        mine = np.isin(self._panes.numbers(all_slots), numbers)
-        return pa.concat_batches(
-            self._results_of(all_starts[mine], all_slots[mine], ends, wanted=wanted)
-        )
+        mine = are_among(self._panes.numbers(all_slots), numbers)
+        yield from self._results_of(all_starts[mine], all_slots[mine], ends, wanted=wanted)
 
     def _close(self) -> Iterator[WindowOutput]:
         until, after = self.watermark, self._closed_until
@@ -192,19 +189,10 @@ class WindowOperator(Windows[TumblingWindow | SlidingWindow]):
         """Remove the panes of which no window can get rows any more."""
         is_over = self._times.last_ends(starts) - 1 + self._lateness <= self.watermark
         count = int(np.count_nonzero(is_over))
-        self.backend.set_slots(slots[:count])
-        for state in self._states.values():
-            state.clear()
-        if self._rows is not None:
-            self._rows.clear()
+        self._forget(slots[:count])
         self._present.clear()
         self._panes.remove_first(count)
         self._wake = self._times.wakes(starts[count:], self.watermark, self._lateness)
-
-    @cached_property
-    def _no_results(self) -> pa.RecordBatch:
-        none = np.zeros(0, np.int64)
-        return self._emit(_Closed(none, none, none, none))
 
     def _results_of(
         self,
@@ -238,63 +226,14 @@ class WindowOperator(Windows[TumblingWindow | SlidingWindow]):
                 groups = self.backend.space.groups(panes)
                 chosen = ends[windows] - 1 > self.backend.watermarks[groups]
                 codes, panes = codes[chosen], panes[chosen]
-            for closed in self._parts(self._windows(codes, panes, ends, part.start)):
-                yield self._emit(closed)
+            yield from self._emit_parts(self._windows(codes, panes, ends, part.start))
 
-    def _windows(self, codes: Slots, panes: Slots, ends: Slots, first: int) -> _Closed:
+    def _windows(self, codes: Slots, panes: Slots, ends: Slots, first: int) -> Closed:
         """Return the windows of panes, whose codes have the position of an end, from the first one on, and a key."""
         most = self._panes.most_keys
         codes = codes - first * most
-        present, groups = grouped(codes, int(codes.max(initial=-1)) + 1)
-        slots = np.empty(len(present), np.int64)
-        slots[groups] = panes
-        # If each window has one pane, the panes are in the order of the windows now.
-        is_single = len(slots) == len(panes)
-        return _Closed(
-            ends[first + present // max(1, most)],
-            slots,
-            slots if is_single else panes,
-            np.arange(len(slots)) if is_single else groups,
-        )
+        present, closed = closed_windows(codes, panes)
+        return replace(closed, ends=ends[first + present // max(1, most)])
 
-    def _parts(self, closed: _Closed) -> Iterator[_Closed]:
-        """Yield windows in parts, without too many rows for a function."""
-        count = len(closed.ends)
-        if self._rows is None and count <= MOST_WINDOWS:
-            yield closed
-            return
-        order = np.argsort(closed.groups, kind="stable")
-        panes, groups = closed.panes[order], closed.groups[order]
-        sizes, most = np.ones(count, np.int64), MOST_WINDOWS
-        if self._rows is not None:
-            self.backend.set_slots(panes)
-            sizes, most = np.zeros(count, np.int64), _ROWS
-            np.add.at(sizes, groups, self._rows.lengths())
-        for part in cuts(sizes, most):
-            first, stop = np.searchsorted(groups, [part.start, part.stop])
-            yield _Closed(
-                closed.ends[part],
-                closed.slots[part],
-                panes[first:stop],
-                groups[first:stop] - part.start,
-            )
-
-    def _emit(self, closed: _Closed) -> pa.RecordBatch:
-        count, groups = len(closed.ends), closed.groups
-        self.backend.set_slots(closed.panes)
-        if self._rows is not None:
-            lists = self._rows.get()
-            lengths = np.zeros(count, np.int64)
-            np.add.at(lengths, groups, np.diff(lists.offsets.to_numpy()))
-            offsets = pa.array(np.r_[0, np.cumsum(lengths)], pa.int32())
-            values = {ROWS: pa.ListArray.from_arrays(offsets, lists.values)}
-        else:
-            values = {name: state.get() for name, state in self._states.items()}
-            if len(groups) != count:
-                items = self._aggregates.accumulators
-                values = {
-                    name: combined(items[name], groups, of_panes, count)
-                    for name, of_panes in values.items()
-                }
-        keys = self.backend.space.keys(closed.slots).columns
-        return self._results(keys, closed.ends - self._times.size, closed.ends, values)
+    def _starts_of(self, ends: Slots) -> Slots:
+        return ends - self._times.size

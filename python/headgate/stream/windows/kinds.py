@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from headgate._arguments import refuse, span
+from headgate._arguments import refuse, span, whole_number
 from headgate._times import millis_of
 from headgate.errors import StateError
 
@@ -90,6 +90,36 @@ class SessionWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class CountWindow:
+    """Windows of a number of rows of a key, in the order in which they arrive, as in Flink.
+
+    Attributes:
+        n: number of rows of a window.
+        slide: rows from one window to the next; the first windows have fewer than ``n`` if it is less. By default ``n``.
+    """
+
+    n: int
+    slide: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that are not positive, and rows between two windows."""
+        whole_number("n", self.n, 1)
+        if self.slide is not None and whole_number("slide", self.slide, 1) > self.n:
+            raise refuse(
+                "slide",
+                self.slide,
+                f"is more than n={self.n}, so some rows would be in no window",
+                "at most n",
+                "a smaller slide",
+            )
+
+    @property
+    def step(self) -> int:
+        """Rows from one window to the next."""
+        return self.n if self.slide is None else self.slide
+
+
+@dataclass(frozen=True, slots=True)
 class WindowOutput:
     """The output of a window operator for a batch or a watermark.
 
@@ -152,6 +182,26 @@ def times_of(column: pa.Array) -> Slots:
     return times
 
 
+def coded(keys: Slots, *times: Slots) -> list[Slots]:
+    """Return numbers that are in the order of their keys, and of one key in the order of the times.
+
+    Args:
+        keys: small numbers, not negative.
+        times: several arrays that are compared with each other, each as long as ``keys``.
+    """
+    least = min(int(of.min(initial=0)) for of in times)
+    most = max(int(of.max(initial=0)) for of in times)
+    span = most - least + 1
+    if span * (int(keys.max(initial=0)) + 1) < 1 << 62:
+        return [keys * span + (of - least) for of in times]
+    # Times far apart: their ranks.
+    values, ranks = np.unique(np.concatenate(times), return_inverse=True)
+    return [
+        keys * len(values) + ranks[at * len(keys) : (at + 1) * len(keys)]
+        for at in range(len(times))
+    ]
+
+
 def merge_intervals(keys: Slots, starts: Slots, ends: Slots) -> tuple[Slots, Slots]:
     """Join the intervals of a key that overlap or touch.
 
@@ -159,13 +209,11 @@ def merge_intervals(keys: Slots, starts: Slots, ends: Slots) -> tuple[Slots, Slo
         The order of the intervals by key and start, and for each in this order the number of its joint
         interval, which increases.
     """
-    order = np.lexsort((starts, keys))
-    keys, starts, ends = keys[order], starts[order], ends[order]
-    # The largest end so far within a key: ranks of ends, raised by key, so that one maximum runs over all.
-    values, ranks = np.unique(ends, return_inverse=True)
-    _, dense = np.unique(keys, return_inverse=True)
-    running = np.maximum.accumulate(dense * len(values) + ranks)
-    reached = values[running % max(1, len(values))]
+    begins, stops = coded(keys, starts, ends)
+    order = np.argsort(begins, kind="stable")
+    keys, begins = keys[order], begins[order]
+    # Of one key the largest end so far; of a later key all are larger.
+    reached = np.maximum.accumulate(stops[order])
     new = np.ones(len(keys), np.bool_)
-    new[1:] = (keys[1:] != keys[:-1]) | (starts[1:] > reached[:-1])
+    new[1:] = (keys[1:] != keys[:-1]) | (begins[1:] > reached[:-1])
     return order, np.cumsum(new) - 1

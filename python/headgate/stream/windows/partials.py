@@ -37,6 +37,7 @@ class PanePartials:
         aggregates: columns of the results.
         top, of_windows: as for ``Windows``.
         allowed_lateness: time after the end of a window in which rows still change its result.
+        early: not None if results do not wait for the end of a window.
 
     Attributes:
         schema: of the results: the start of the pane, and the accumulators.
@@ -47,14 +48,16 @@ class PanePartials:
         self,
         schema: pa.Schema,
         *,
-        time: str,
+        time: str | None,
         window: TumblingWindow | SlidingWindow,
         allowed_lateness: timedelta,
+        early: int | None = None,
         aggregates: Sequence[Aggregate] = (),
         top: Top | None = None,
         of_windows: bool = False,
     ) -> None:
-        self._time = column_index(schema, time)
+        self._time = None if time is None else column_index(schema, time)
+        self._is_eager = time is None or early is not None
         self._times = PaneTimes(window)
         self._lateness = millis(allowed_lateness)
         self._aggregates = Aggregates(schema, aggregates, top=top)
@@ -70,12 +73,17 @@ class PanePartials:
     @property
     def is_due(self) -> bool:
         """True if a window needs the results, or they are many."""
-        if len(self._waiting) >= _BATCHES or self._bytes >= _BYTES:
-            return True
+        if self._is_eager or len(self._waiting) >= _BATCHES or self._bytes >= _BYTES:
+            return bool(self._waiting)
         return bool(self._waiting) and self.watermark >= self._wake
 
     def process(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Add rows, and return those that are late for all their windows."""
+        if self._time is None:
+            # The task that merges has the clock.
+            rows = np.zeros(batch.num_rows, np.int64)
+            self._waiting.append(self._of_panes(rows, self._aggregates.inputs(batch)))
+            return no_rows(batch.schema)
         times = times_of(batch.column(self._time)) - self._of_windows
         is_late = self._times.last_ends(times) - 1 + self._lateness <= self.watermark
         late = no_rows(batch.schema)
