@@ -77,6 +77,13 @@ def keyed():
     return rows().key_by("id")
 
 
+def by_parity():
+    def with_parity(batch):
+        return batch.append_column("parity", pc.bit_wise_and(batch["id"], 1))
+
+    return rows().map(with_parity).key_by("parity")
+
+
 def job():
     return rows().sink(FunctionSink(len))
 
@@ -163,6 +170,16 @@ CALLS = [
         },
         run,
     ),
+    Call(
+        "KeyedStream.aggregate",
+        bound(keyed, "aggregate"),
+        lambda: {"aggregates": (Aggregate("count"),)},
+        run,
+    ),
+    Call("KeyedStream.top", bound(by_parity, "top"), lambda: {"n": 1, "by": "id"}, run),
+    Call("KeyedStream.keep_last", bound(by_parity, "keep_last"), dict, run),
+    Call("KeyedStream.keep_first", bound(by_parity, "keep_first"), lambda: {"by": "id"}, run),
+    Call("KeyedStream.deduplicate", bound(keyed, "deduplicate"), dict, run),
     Call("KeyedStream.join", bound(keyed, "join"), lambda: {"other": keyed()}, run),
     Call(
         "DataStream.lookup",
