@@ -89,7 +89,7 @@ def of_files(folder: Path, batch_rows: int | None = None) -> Nexmark:
 
 def written(folder: Path, events: int) -> Path:
     """Return the folder of so many events below another one; write them on first use."""
-    whole = folder / f"nexmark-1-{events}"
+    whole = folder / f"nexmark-2-{events}"
     if not whole.exists():
         unfinished = folder / f".{whole.name}"
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -111,6 +111,6 @@ def _write_ordered(folder: Path, kind: str, events: int) -> None:
 
 def _write(path: Path, source: NexmarkSource, split: NexmarkSplit) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with pq.ParquetWriter(path, source.schema, compression="lz4") as writer:
+    with pq.ParquetWriter(path, source.schema, compression="snappy") as writer:
         for batch, *_ in source.open_split(split, 1):
             writer.write_batch(batch, row_group_size=ROW_GROUP)

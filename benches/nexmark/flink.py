@@ -28,6 +28,7 @@ CHECKPOINTS = {
 }
 OPTIONS = {
     "pipeline.object-reuse": "true",
+    "restart-strategy.type": "none",
     "table.exec.mini-batch.enabled": "true",
     "table.exec.mini-batch.allow-latency": "2 s",
     "table.exec.mini-batch.size": "50000",
