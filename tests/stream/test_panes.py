@@ -431,6 +431,27 @@ def test_other_windows_of_all_rows(kind):
         assert all(batch.schema.names == ["id", "key", "at"] for batch in late)
 
 
+def test_running_aggregates_have_filters_and_distinct_counts_too():
+    rows = []
+    numbers = stream_jobs.numbers(2000).map(
+        lambda batch: batch.append_column("part", pc.bit_wise_and(batch["id"], 31))
+    )
+    totals = numbers.key_by("key").aggregate(
+        Aggregate("count", where=pc.field("part") < 8, name="low"),
+        Aggregate("count_distinct", "part"),
+        Aggregate("approx_count_distinct", "part"),
+        every="5ms",
+    )
+    sink = FunctionSink(lambda batch: rows.extend(batch.to_pylist()))
+    totals.sink(sink).run(parallelism=2)
+    last = {row["key"]: row for row in rows if row["_change_type"] != "update_before"}
+    for key in range(stream_jobs.KEYS):
+        parts = [number & 31 for number in range(key, 2000, stream_jobs.KEYS)]
+        assert last[key]["low"] == sum(part < 8 for part in parts)
+        assert last[key]["count_distinct_part"] == len(set(parts))
+        assert last[key]["approx_count_distinct_part"] == pytest.approx(len(set(parts)), abs=1)
+
+
 def test_arguments_of_windows_are_checked():
     rows = stream_jobs.numbers(10)
     with pytest.raises(OptionError, match="more than the one task"):

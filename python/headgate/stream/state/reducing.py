@@ -169,7 +169,9 @@ def reduce_into(
     with_values[rows] = True
     before = np.flatnonzero(with_values & column.alive(slots))
     old = column.get(slots[before], np.ones(len(before), np.bool_))
-    keys, reduced = reduction.of_groups(np.r_[before, rows], pa.concat_arrays([old, values]))
+    keys, reduced = reduction.of_groups(
+        np.concatenate([before, rows]), pa.concat_arrays([old, values])
+    )
     column.put(slots[keys], reduced)
 
 

@@ -16,7 +16,7 @@ from headgate.errors import SchemaMismatchError, StateError, UnsupportedTypeErro
 from headgate.stream.state.backend import KeyedStateBackend
 from headgate.stream.state.groups import check_keys
 from headgate.stream.state.timers import NO_WATERMARK
-from headgate.stream.state.types import check_columns, column_index
+from headgate.stream.state.types import check_columns, column_index, no_rows
 from headgate.stream.windows.aggregates import (
     WINDOW_END,
     WINDOW_START,
@@ -116,6 +116,7 @@ class Windows(ABC, Generic[Kind]):
         self._function = function
         self._lateness = millis(span("allowed_lateness", allowed_lateness))
         self._row_type = pa.struct(list(schema))
+        self._no_late = no_rows(schema)
         self._shown = shown_type(schema, time)
         self._window = window
         self.watermark = NO_WATERMARK

@@ -13,7 +13,6 @@ import pyarrow as pa
 from headgate.stream.state.descriptors import ReducingStateDescriptor
 from headgate.stream.state.table import ranges
 from headgate.stream.state.timers import NO_WATERMARK
-from headgate.stream.state.types import no_rows
 from headgate.stream.windows.kinds import CountWindow, WindowOutput
 from headgate.stream.windows.pane_windows import PaneWindows, closed_windows
 from headgate.stream.windows.panes import cuts
@@ -72,11 +71,11 @@ class CountWindowOperator(PaneWindows[CountWindow]):
         self._add_rows(batch)
         results = list(self._full(key_columns, before, after))
         return WindowOutput(
-            pa.concat_batches(results) if results else self._no_results, no_rows(self._schema)
+            pa.concat_batches(results) if results else self._no_results, self._no_late
         )
 
     def _close(self) -> Iterator[WindowOutput]:
-        yield WindowOutput(self._no_results, no_rows(self._schema))
+        yield WindowOutput(self._no_results, self._no_late)
 
     def _full(self, keys: list[pa.Array], before: Slots, after: Slots) -> Iterator[pa.RecordBatch]:
         """Yield the results of windows that are full now, and remove the panes that no window needs any more."""

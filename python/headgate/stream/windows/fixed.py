@@ -15,7 +15,6 @@ from headgate.stream.state.descriptors import ValueStateDescriptor
 from headgate.stream.state.groups import key_groups_of
 from headgate.stream.state.table import are_among, distinct, ranges, wider
 from headgate.stream.state.timers import NO_WATERMARK, Timers
-from headgate.stream.state.types import no_rows
 from headgate.stream.windows.aggregates import WINDOW_START
 from headgate.stream.windows.kinds import SlidingWindow, TumblingWindow, WindowOutput
 from headgate.stream.windows.pane_windows import Closed, PaneWindows, closed_windows
@@ -49,6 +48,9 @@ class WindowOperator(PaneWindows[TumblingWindow | SlidingWindow]):
         #: True for the slots of panes with rows since the open results were asked for.
         self._touched: Mask = np.zeros(0, np.bool_)
         self._restore()
+        groups = self.backend.scope.key_groups
+        #: The latest watermark of a restored key group.
+        self._latest = int(self.backend.watermarks[groups.start : groups.stop].max())
 
     @property
     def wake(self) -> int:
@@ -90,7 +92,7 @@ class WindowOperator(PaneWindows[TumblingWindow | SlidingWindow]):
 
     def process(self, batch: pa.RecordBatch) -> WindowOutput:
         """Add the rows of a batch to their panes; see ``Windows.process()``."""
-        times, keys, late = self._times_of(batch), self._keys_of(batch), no_rows(self._schema)
+        times, keys, late = self._times_of(batch), self._keys_of(batch), self._no_late
         reached = self._reached(keys)
         is_late = self._times.last_ends(times) - 1 + self._lateness <= reached
         if is_late.any():
@@ -121,8 +123,7 @@ class WindowOperator(PaneWindows[TumblingWindow | SlidingWindow]):
 
     def _is_even(self, watermark: int) -> bool:
         """Return True if no restored key group has a later watermark."""
-        groups = self.backend.scope.key_groups
-        return watermark >= int(self.backend.watermarks[groups.start : groups.stop].max())
+        return watermark >= self._latest
 
     def _add(self, slots: Slots, starts: Slots, keys: pa.RecordBatch) -> None:
         """Add panes that are new."""
@@ -172,7 +173,7 @@ class WindowOperator(PaneWindows[TumblingWindow | SlidingWindow]):
 
     def _close(self) -> Iterator[WindowOutput]:
         until, after = self.watermark, self._closed_until
-        self._closed_until, nothing, is_empty = until, no_rows(self._schema), True
+        self._closed_until, nothing, is_empty = until, self._no_late, True
         if until >= self._wake:
             starts, slots = self._panes.ordered()
             due = self._times.due(starts, after, until)

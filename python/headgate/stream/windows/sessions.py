@@ -13,7 +13,6 @@ from headgate.stream.state.descriptors import MapStateDescriptor
 from headgate.stream.state.keys import Batch
 from headgate.stream.state.table import are_among
 from headgate.stream.state.timers import NO_WATERMARK
-from headgate.stream.state.types import no_rows
 from headgate.stream.windows.accumulators import combined
 from headgate.stream.windows.closing import MOST_WINDOWS, ROWS, Windows
 from headgate.stream.windows.kinds import (
@@ -147,7 +146,7 @@ class SessionWindowOperator(Windows[SessionWindow]):
         emitted = sessions.filter(closed)
         results = self._emit(keys, emitted.take(np.argsort(emitted.ends, kind="stable")))
         self._remove(keys, sessions.filter(over))
-        return WindowOutput(results, no_rows(self._schema))
+        return WindowOutput(results, self._no_late)
 
     def _of_current_keys(self) -> _Sessions:
         maps = self._sessions.items()
