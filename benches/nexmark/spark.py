@@ -17,6 +17,8 @@ from benches.environments import PeerError
 from benches.nexmark.queries import KEYS
 from benches.nexmark.spark_program import SQL, UNFINISHED
 
+PROGRAM = Path(__file__).with_name("spark_program.py")
+
 
 class Spark:
     """A session.
@@ -64,7 +66,7 @@ def spark() -> Iterator[Spark]:
     Raises:
         PeerError: it does not start.
     """
-    command = [sys.executable, "-m", "benches.nexmark.spark_program"]
+    command = [sys.executable, str(PROGRAM)]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
