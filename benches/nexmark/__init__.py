@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from benches import environments, harness
 from benches.environments import PeerError
+from benches.flink_cluster import FlinkError
 from benches.nexmark import flink, oracle, spark
 from benches.nexmark.bytewax_peer import Bytewax
 from benches.nexmark.events import KINDS, of_files, written
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str]) -> None:
                     engines[name] = Bytewax("batches" if name.endswith("batches") else "rows")
                 else:
                     engines[name] = Headgate(1)
-            except PeerError as error:
+            except (PeerError, FlinkError) as error:
                 print(f"{name} is not measured: {error}")
         seconds = {}
         for query in queries:
