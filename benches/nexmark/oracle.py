@@ -138,7 +138,7 @@ def check(name: str, answer: pa.Table, events: Mapping[str, Any]) -> int:
     Raises:
         WrongAnswerError: they differ.
     """
-    with duckdb.connect(config={"TimeZone": "UTC"}) as database:
+    with duckdb.connect() as database:
         for kind, rows in events.items():
             if isinstance(rows, str):
                 database.sql(f"CREATE VIEW {kind} AS SELECT * FROM read_parquet('{rows}')")

@@ -17,6 +17,7 @@ from benches.environments import PeerError
 from benches.nexmark.queries import KEYS
 from benches.nexmark.spark_program import SQL, UNFINISHED
 
+SPARK_TIME = pa.timestamp("us", "UTC")
 PROGRAM = Path(__file__).with_name("spark_program.py")
 
 
@@ -43,6 +44,10 @@ class Spark:
         with tempfile.TemporaryDirectory(prefix="headgate-nexmark-") as folder:
             self._answer(query, events, f"{folder}/rows")
             rows = ds.dataset(f"{folder}/rows").to_table()
+        times = [
+            f.with_type(pa.timestamp("us")) if f.type == SPARK_TIME else f for f in rows.schema
+        ]
+        rows = rows.cast(pa.schema(times))
         if query in KEYS:  # each update has the whole row: the last one of a key counts
             keys = list(KEYS[query])
             last = (
