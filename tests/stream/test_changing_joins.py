@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.kit.two_streams import Tasks, keyed
 
 from headgate._changes import change_field
-from headgate.errors import StreamError
+from headgate.errors import StateError, StreamError
 from headgate.stream import TumblingWindow
 
 LEFT = pa.schema([("id", pa.string()), ("size", pa.int64()), ("name", pa.string())])
@@ -142,6 +142,23 @@ def test_rows_of_equal_hashes_are_told_apart():
     tasks.send(batch_of(LEFT, rows[10:], ["delete"] * (len(rows) - 10)), None)
     tasks.send(None, batch_of(RIGHT, [("a", 1.5)], None))
     assert sorted(row[1] for row in tasks.take()[None]) == list(range(10))
+
+
+@pytest.mark.parametrize("kind", ["changing", "full", "inner", "within"])
+def test_a_checkpoint_of_another_kind_of_join_is_refused(tmp_path, kind):
+    left, right = keyed(LEFT, "id"), keyed(RIGHT, "of")
+    changes = keyed(LEFT.append(change_field()), "id")
+    tasks = Tasks(left.join(right, how="left"), tmp_path)
+    tasks.send(batch_of(LEFT, [("a", 1, "x")], None), None)
+    other = {
+        "changing": changes.join(right, how="left"),
+        "full": left.join(right, how="full"),
+        "inner": left.join(right),
+        "within": left.join(keyed(LEFT, "id"), within="1s", time="size", how="left"),
+    }
+    tasks.node = other[kind]._edges[0].node
+    with pytest.raises(StateError, match="state that the function does not declare"):
+        tasks.restart(1)
 
 
 def test_joins_that_changes_cannot_have_are_refused():

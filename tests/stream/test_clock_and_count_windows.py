@@ -98,7 +98,7 @@ def test_numbers_of_rows_through_restarts_with_other_parallelisms(name, steps, p
     step = COUNTS[name].step
     left = sum(len(of_key) % step for of_key in model.rows.values())
     assert sum(task.left for task in tasks) == left
-    # What is kept is what windows that are not full need.
+    # Windows that are not full need these panes, and no others are there.
     panes = sum(task.backend.states["count"].table().num_rows for task in tasks)
     assert panes <= sum(-(-COUNTS[name].n // task._length) for task in tasks for _ in range(3))
 

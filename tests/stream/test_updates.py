@@ -442,6 +442,17 @@ def test_the_first_of_a_mini_batch_waits_no_longer_than_it_may():
     assert [row["price"] for row in tasks.take()] == [2, 7]
 
 
+def test_large_rows_wait_no_longer_than_small_ones():
+    tasks = OperatorTasks(operator_of(keyed().keep_last(every=None))[0], KEYS)
+    row = batch_of([("a", 1, 0, "x" * 1000)])
+    with patch("headgate.stream.operators.mini_batches._BYTES", 3 * row.nbytes):
+        tasks.process(row)
+        tasks.process(row)
+        assert tasks.take() == []
+        tasks.process(row)
+        assert len(tasks.take()) == 1
+
+
 def test_a_mini_batch_may_last_until_the_next_checkpoint():
     tasks = OperatorTasks(operator_of(keyed().keep_last(every=None))[0], KEYS)
     for price in range(3):

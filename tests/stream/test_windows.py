@@ -31,6 +31,7 @@ from headgate.stream import (
     WindowOperator,
 )
 from headgate.stream.state.timers import NO_WATERMARK
+from headgate.stream.windows.kinds import merge_intervals
 
 SCHEMA = pa.schema([("user", pa.string()), ("at", pa.int64()), ("price", pa.int32())])
 AGGREGATES = (
@@ -390,3 +391,21 @@ def test_a_function_gets_windows_in_parts_without_too_many_rows():
     assert found == [[3], [9], [25], [1, 1, 1], [30], [4, 4]]
     assert results["window_start"].to_pylist() == [5 * n for n in range(len(sizes))]
     assert windows.advance_watermark(200).results.num_rows == 0
+
+
+@pytest.mark.parametrize("most", [20, 1 << 40, 1 << 60])
+def test_intervals_of_a_key_that_overlap_or_touch_are_one(most):
+    random = np.random.default_rng(most)
+    for _ in range(300):
+        number = random.integers(0, 12)
+        keys = random.integers(0, 4, number)
+        starts = random.integers(-most, most, number)
+        ends = starts + random.integers(1, 9, number) * max(1, most // 9)
+        order, joint = merge_intervals(keys, starts, ends)
+        assert order.tolist() == sorted(range(number), key=lambda at: (keys[at], starts[at], at))
+        reached, expected = {}, -1
+        for at, actual in zip(order, joint, strict=True):
+            key = keys[at]
+            expected += starts[at] > reached.get(key, -(1 << 62))
+            reached[key] = max(reached.get(key, -(1 << 62)), ends[at])
+            assert actual == expected

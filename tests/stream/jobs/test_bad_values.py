@@ -77,6 +77,11 @@ def keyed():
     return rows().key_by("id")
 
 
+def keyed_pairs():
+    """Return a keyed stream with a second column."""
+    return rows().map(lambda batch: batch.append_column("n", batch["id"])).key_by("id")
+
+
 def job():
     return rows().sink(FunctionSink(len))
 
@@ -163,6 +168,16 @@ CALLS = [
         },
         run,
     ),
+    Call(
+        "KeyedStream.aggregate",
+        bound(keyed_pairs, "aggregate"),
+        lambda: {"aggregates": (Aggregate("sum", "n"),)},
+        run,
+    ),
+    Call("KeyedStream.top", bound(keyed_pairs, "top"), lambda: {"n": 1, "by": "n"}, run),
+    Call("KeyedStream.keep_last", bound(keyed_pairs, "keep_last"), dict, run),
+    Call("KeyedStream.keep_first", bound(keyed_pairs, "keep_first"), lambda: {"by": "n"}, run),
+    Call("KeyedStream.deduplicate", bound(keyed_pairs, "deduplicate"), dict, run),
     Call("KeyedStream.join", bound(keyed, "join"), lambda: {"other": keyed()}, run),
     Call(
         "DataStream.lookup",

@@ -161,6 +161,20 @@ def test_streams_that_cannot_be_joined_are_refused():
         endless.join(endless, within="1h", time="time")
 
 
+def test_changes_go_through_a_join_to_other_changes():
+    totals = side("left", 7).key_by("key").aggregate(Aggregate("count"), Aggregate("sum", "left"))
+    joined = totals.key_by("key").join(side("right", 5).key_by("key"), how="left")
+    counts = joined.key_by("key").aggregate(Aggregate("count", name="pairs"))
+    batches = []
+    counts.sink(FunctionSink(batches.append)).run(parallelism=2)
+    there = Counter()
+    for row in (row for batch in batches for row in batch.to_pylist()):
+        sign = 1 if row.pop("_change_type") in {"insert", "update_after"} else -1
+        there[tuple(row.values())] += sign
+    # Keys 5 and 6 have no right rows.
+    assert +there == Counter({(key, ROWS // 5 if key < 5 else 1): 1 for key in range(7)})
+
+
 def test_a_stream_joins_itself():
     rows = side("left", 7).key_by("key")
     batches = []

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate import _options
 from headgate._process import peak_resident_bytes
 from headgate.address import ChannelAddress
 from headgate.control.cause import Cause
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from headgate.stream.graph.stages import JobGraph, Stage, TaskId
 
 _LOG: Final = logging.getLogger("headgate.stream")
-#: Bytes up to which small pages become one batch.
+#: Bytes up to which small batches become one. The result of a batch that is larger than a segment may have to wait for room
+#: within an operator, where no barrier overtakes it.
 _BATCH_BYTES: Final = 256 * 1024
 
 #: Sends a message to the coordinator: kind, and fields.
@@ -87,6 +89,8 @@ class Deployment:
         self._deployed = {tuple(entry["task"]): entry for entry in message["tasks"]}
         self._files = {key: TaskFiles(entry) for key, entry in self._deployed.items()}
         self._outputs: dict[TaskId, list[TaskOutput]] = {}
+        segment = _options.resolve("environment", options)["segment_size"]
+        self._batch_bytes = min(_BATCH_BYTES, int(segment))
         self._started = time.monotonic()
         #: Snapshots that are not acknowledged, which keep the state that they are of.
         self._being_written: list[TaskSnapshot] = []
@@ -178,10 +182,11 @@ class Deployment:
             version, splits = self._deployed[key]["splits"]
             restored = version, [(name, from_base64(body)) for name, body in splits]
             schema, waited = stage.head.schema, task.back_pressured_ns
-            return SourceInput(operator, schema, task, task.mailbox, restored, waited)
+            most = self._batch_bytes
+            return SourceInput(operator, schema, task, task.mailbox, restored, waited, most)
         schema = stage.head.inputs[0].schema
         gate = self.environment.create_input_gate(channels, schema=schema)
-        batch_bytes = _BATCH_BYTES if stage.limits == UNLIMITED else 0
+        batch_bytes = self._batch_bytes if stage.limits == UNLIMITED else 0
         return GateInput(gate, schema, task, task.mailbox, batch_bytes)
 
     def _in_flight(self, key: TaskId, stage: Stage) -> Iterator[tuple[str, pa.RecordBatch]]:

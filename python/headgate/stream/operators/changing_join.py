@@ -13,6 +13,7 @@ from headgate.stream.operators.joining import JoinOperator, chosen
 from headgate.stream.state.groups import key_groups_of
 from headgate.stream.state.row_index import RowIndex, distinct
 from headgate.stream.state.rows import PAIRS, Matches
+from headgate.stream.state.zeros import normalized
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,12 +37,18 @@ class ChangingJoinOperator(JoinOperator):
         arguments: of :class:`JoinOperator`; the columns of the result end with the change.
     """
 
+    _kind = "all rows"
+
     def __init__(self, ttl: StateTtlConfig | None, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._ttl = ttl
         self._is_changing = [is_changing(schema) for schema in self._sides.schemas]
         #: Rows to be taken away that were not there.
         self._unknown_deletes = 0
+
+    def _state_name(self, side: int) -> str:
+        """Return the name of a side's state. Rows that may be taken away have a hash, others have none."""
+        return super()._state_name(side) + ", changing" * self._is_changing[side]
 
     def _take(self, side: int, rows: pa.RecordBatch) -> None:
         signs = np.ones(rows.num_rows, np.int64)
@@ -102,7 +109,8 @@ class ChangingJoinOperator(JoinOperator):
         batch, state = self._state.current.batch, self._rows[side]
         hashes = np.zeros(rows.num_rows, np.int64)
         if self._is_changing[side] and self._columns.stored[side].names:
-            hashes = key_groups_of(self._columns_of(side, rows), _HASHES).astype(np.int64)
+            columns = normalized(self._columns_of(side, rows))
+            hashes = key_groups_of(columns, _HASHES).astype(np.int64)
         if (signs < 0).any():
             self._remove(side, rows, signs, hashes)
         numbers = np.flatnonzero(signs > 0)

@@ -69,6 +69,8 @@ class IntervalJoinOperator(JoinOperator):
         arguments: of :class:`JoinOperator`.
     """
 
+    _kind = "within"
+
     def __init__(self, interval: Interval, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._interval = interval

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +26,8 @@ How: TypeAlias = Literal["inner", "left", "right", "full"]
 HOWS: Final = ("inner", "left", "right", "full")
 #: Names of the side outputs of late rows, by side.
 LATE_SIDES: Final = ("late", "late_right")
-#: Names of the states, by side.
-_STATES: Final = ("left", "right")
+#: Names of the sides, in those of their states.
+_SIDES: Final = ("left", "right")
 #: Most rows of the state that are emitted at once.
 _PART: Final = 1 << 16
 #: The side of a column of the result that is a key.
@@ -131,6 +131,8 @@ class JoinOperator(KeyedOperator):
         how: the kind of join.
     """
 
+    #: The kind of join.
+    _kind: ClassVar[str]
     #: Time to live of the rows in state.
     _ttl: StateTtlConfig | None = None
 
@@ -152,12 +154,18 @@ class JoinOperator(KeyedOperator):
         super().open(context)
         self._state = self._restore(context, self._sides.key_schema)
         self._rows: list[RowState] = [
-            self._state.get_state(RowStateDescriptor(name, _struct_of(stored), self._ttl))
-            for name, stored in zip(_STATES, self._columns.stored, strict=True)
+            self._state.get_state(
+                RowStateDescriptor(self._state_name(side), _struct_of(stored), self._ttl)
+            )
+            for side, stored in enumerate(self._columns.stored)
         ]
         self._opened(context)
         restored = context.restored_watermark
         self.watermark = NO_WATERMARK if restored is None else restored
+
+    def _state_name(self, side: int) -> str:
+        """Return the name of a side's state: it has what this kind of join needs, and pairs are counted on outer sides."""
+        return f"{_SIDES[side]} rows of {self._kind}" + ", outer" * self._is_outer[side]
 
     def process(self, batch: pa.RecordBatch) -> None:
         """Handle the rows of each side."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -16,6 +16,9 @@ from headgate.stream.operators.keyed import KeyedOperator
 
 if TYPE_CHECKING:
     from headgate.stream.graph.operator import OperatorContext
+
+#: Bytes of rows that wait no longer, however few these are.
+_BYTES: Final = 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class MiniBatchOperator(KeyedOperator):
     def __init__(self, batches: MiniBatches) -> None:
         self._limits = batches
         self._waiting: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
         self._due: int | None = None
 
     def open(self, context: OperatorContext) -> None:
@@ -57,15 +60,17 @@ class MiniBatchOperator(KeyedOperator):
         """Let rows wait."""
         self._waiting.append(batch)
         self._rows += batch.num_rows
+        self._bytes += batch.nbytes
         every = self._limits.every
-        if every == 0 or self._rows >= self._limits.rows:
+        if every == 0 or self._rows >= self._limits.rows or self._bytes >= _BYTES:
             self.flush()
         elif every is not None and self._due is None:
             self._due = self._clock() + every
 
     def flush(self) -> None:
         """Handle the rows that wait."""
-        waiting, self._waiting, self._rows, self._due = self._waiting, [], 0, None
+        waiting, self._waiting, self._due = self._waiting, [], None
+        self._rows = self._bytes = 0
         if waiting:
             self._handle(pa.concat_batches(waiting) if len(waiting) > 1 else waiting[0])
 

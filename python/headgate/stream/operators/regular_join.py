@@ -20,6 +20,8 @@ class InnerJoinOperator(JoinOperator):
         arguments: of :class:`JoinOperator`.
     """
 
+    _kind = "all rows"
+
     def __init__(self, ttl: StateTtlConfig | None, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._ttl = ttl

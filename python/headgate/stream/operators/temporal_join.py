@@ -29,6 +29,8 @@ class TemporalJoinOperator(JoinOperator):
         arguments: of :class:`JoinOperator`.
     """
 
+    _kind = "as_of"
+
     def __init__(self, times: tuple[str, str], *arguments: Any) -> None:
         super().__init__(*arguments)
         self._times = times

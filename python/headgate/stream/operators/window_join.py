@@ -27,6 +27,8 @@ class WindowJoinOperator(JoinOperator):
         arguments: of :class:`JoinOperator`; the columns of the result end with start and end of the window.
     """
 
+    _kind = "window"
+
     def __init__(
         self, window: TumblingWindow | SlidingWindow, times: tuple[str, str], *arguments: Any
     ) -> None:

@@ -102,6 +102,7 @@ class SourceInput(TaskInput):
         mailbox: of the task.
         restored: version of the serializer, and ids and bytes of the splits to continue with.
         back_pressured_ns: returns for how long the task has waited for its outputs so far.
+        batch_bytes: bytes up to which small batches are joined.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class SourceInput(TaskInput):
         mailbox: Mailbox,
         restored: tuple[int, Sequence[tuple[str, bytes]]] = (0, ()),
         back_pressured_ns: Callable[[], int] = lambda: 0,
+        batch_bytes: int = 0,
     ) -> None:
         self.operator = operator
         self._cast = ExactCast(schema, "the source")
@@ -120,9 +122,10 @@ class SourceInput(TaskInput):
         self._restored = restored
         self._back_pressured_ns = back_pressured_ns
         self._waited_ns = 0
+        self._batch_bytes = batch_bytes
         self._watermark = MIN_WATERMARK
         self._is_idle = False
-        #: Rows that are handled in about :data:`_AT_ONCE` seconds, by the last batch.
+        #: Rows that are handled in about :data:`_AT_ONCE` seconds, and that are no larger than a batch may be, by the last one.
         self._rows_at_once = 0
         #: True once a savepoint was taken behind which no row must be read.
         self.is_stopped = False
@@ -148,7 +151,8 @@ class SourceInput(TaskInput):
             started = time.perf_counter()
             self._handler.handle_batch(batch)
             took = max(time.perf_counter() - started, 1e-9)
-            self._rows_at_once = min(_MOST_ROWS, int(_AT_ONCE * batch.num_rows / took))
+            by_time, by_size = _AT_ONCE / took, self._batch_bytes / max(1, batch.nbytes)
+            self._rows_at_once = min(_MOST_ROWS, int(min(by_time, by_size) * batch.num_rows))
         self._pass_on_watermark()
         return record is not None
 

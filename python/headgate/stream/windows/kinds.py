@@ -182,6 +182,26 @@ def times_of(column: pa.Array) -> Slots:
     return times
 
 
+def coded(keys: Slots, *times: Slots) -> list[Slots]:
+    """Return numbers that are in the order of their keys, and of one key in the order of the times.
+
+    Args:
+        keys: small numbers, not negative.
+        times: several arrays that are compared with each other, each as long as ``keys``.
+    """
+    least = min(int(of.min(initial=0)) for of in times)
+    most = max(int(of.max(initial=0)) for of in times)
+    span = most - least + 1
+    if span * (int(keys.max(initial=0)) + 1) < 1 << 62:
+        return [keys * span + (of - least) for of in times]
+    # Times far apart: their ranks.
+    values, ranks = np.unique(np.concatenate(times), return_inverse=True)
+    return [
+        keys * len(values) + ranks[at * len(keys) : (at + 1) * len(keys)]
+        for at in range(len(times))
+    ]
+
+
 def merge_intervals(keys: Slots, starts: Slots, ends: Slots) -> tuple[Slots, Slots]:
     """Join the intervals of a key that overlap or touch.
 
@@ -189,13 +209,11 @@ def merge_intervals(keys: Slots, starts: Slots, ends: Slots) -> tuple[Slots, Slo
         The order of the intervals by key and start, and for each in this order the number of its joint
         interval, which increases.
     """
-    order = np.lexsort((starts, keys))
-    keys, starts, ends = keys[order], starts[order], ends[order]
-    # The largest end so far within a key: ranks of ends, raised by key, so that one maximum runs over all.
-    values, ranks = np.unique(ends, return_inverse=True)
-    _, dense = np.unique(keys, return_inverse=True)
-    running = np.maximum.accumulate(dense * len(values) + ranks)
-    reached = values[running % max(1, len(values))]
+    begins, stops = coded(keys, starts, ends)
+    order = np.argsort(begins, kind="stable")
+    keys, begins = keys[order], begins[order]
+    # Of one key the largest end so far; of a later key all are larger.
+    reached = np.maximum.accumulate(stops[order])
     new = np.ones(len(keys), np.bool_)
-    new[1:] = (keys[1:] != keys[:-1]) | (starts[1:] > reached[:-1])
+    new[1:] = (keys[1:] != keys[:-1]) | (begins[1:] > reached[:-1])
     return order, np.cumsum(new) - 1

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.stream.state.descriptors import MapStateDescriptor
+from headgate.stream.state.keys import Batch
 from headgate.stream.state.table import are_among
 from headgate.stream.state.timers import NO_WATERMARK
 from headgate.stream.state.types import no_rows
@@ -18,6 +19,7 @@ from headgate.stream.windows.closing import MOST_WINDOWS, ROWS, Windows
 from headgate.stream.windows.kinds import (
     SessionWindow,
     WindowOutput,
+    coded,
     merge_intervals,
     millis,
 )
@@ -87,6 +89,7 @@ class SessionWindowOperator(Windows[SessionWindow]):
         times = self._times_of(batch)
         self.backend.set_keys(self._keys_of(batch))
         keys, rows = self.backend.keys, self.backend.rows.to_numpy()
+        self._slots = self.backend.current.batch.slots
         old = self._of_current_keys()
         all_keys, all_starts = np.r_[old.keys, rows], np.r_[old.starts, times]
         all_ends = np.r_[old.ends, times + self._gap]
@@ -135,6 +138,7 @@ class SessionWindowOperator(Windows[SessionWindow]):
         """Emit and remove the windows of timers that have fired."""
         self.backend.set_keys(fired.select(range(fired.num_columns - 1)))
         keys, rows = self.backend.keys, self.backend.rows.to_numpy()
+        self._slots = self.backend.current.batch.slots
         sessions = self._of_current_keys()
         times = fired["timestamp"].to_numpy()
         last = sessions.ends - 1
@@ -175,13 +179,21 @@ class SessionWindowOperator(Windows[SessionWindow]):
         return pa.StructArray.from_arrays(fields, fields=list(self._type))
 
     def _replace(self, keys: pa.RecordBatch, old: _Sessions, new: _Sessions) -> None:
-        self._remove(keys, old)
-        self.backend.set_keys(keys.take(pa.array(new.keys)))
+        # Most sessions get later rows, and keep their start: their entry is written over.
+        self._remove(keys, old.filter(~_pairs_in(old.keys, old.starts, new.keys, new.starts)))
+        self._select(keys, new.keys)
         self._sessions.put(pa.array(new.starts), new.values)
 
     def _remove(self, keys: pa.RecordBatch, sessions: _Sessions) -> None:
-        self.backend.set_keys(keys.take(pa.array(sessions.keys)))
+        if not len(sessions.keys):
+            return
+        self._select(keys, sessions.keys)
         self._sessions.remove(pa.array(sessions.starts))
+
+    def _select(self, keys: pa.RecordBatch, positions: Slots) -> None:
+        """Set the current keys, one per row, to some of those of the batch, whose slots are known."""
+        columns = keys.take(pa.array(positions))
+        self.backend.current.set(Batch(columns, positions, self._slots, positions[:0]))
 
     def _emit(self, keys: pa.RecordBatch, sessions: _Sessions) -> pa.RecordBatch:
         names = [field.name for field in self._type][1:]
@@ -192,6 +204,5 @@ class SessionWindowOperator(Windows[SessionWindow]):
 
 def _pairs_in(keys: Slots, times: Slots, of_keys: Slots, of_times: Slots) -> Mask:
     """Return True for each pair of a key and a time that is among others."""
-    values, ranks = np.unique(np.r_[times, of_times], return_inverse=True)
-    codes = np.r_[keys, of_keys] * len(values) + ranks
+    (codes,) = coded(np.r_[keys, of_keys], np.r_[times, of_times])
     return are_among(codes[: len(keys)], codes[len(keys) :])
