@@ -122,6 +122,7 @@ LEAVES = {
         "headgate.writer",
     },
     "headgate.stream.job": {
+        "headgate._options",
         "headgate._unpicklable",
         "headgate._arguments",
         "headgate._kinds",

@@ -134,6 +134,9 @@ class Flink:
     def can(self, query: str) -> bool:
         return query in SQL
 
+    def finishes(self, query: str) -> bool:
+        return query in SQL
+
     def seconds(self, query: str, events: Path) -> float:
         job = f"CREATE TABLE nowhere WITH ('connector' = 'blackhole') AS {SQL[query]}"
         return self._answer("run", query, job, events) / 1000

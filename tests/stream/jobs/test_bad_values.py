@@ -77,9 +77,11 @@ def keyed():
     return rows().key_by("id")
 
 
-def keyed_pairs():
-    """Return a keyed stream with a second column."""
-    return rows().map(lambda batch: batch.append_column("n", batch["id"])).key_by("id")
+def by_parity():
+    def with_parity(batch):
+        return batch.append_column("parity", pc.bit_wise_and(batch["id"], 1))
+
+    return rows().map(with_parity).key_by("parity")
 
 
 def job():
@@ -170,14 +172,14 @@ CALLS = [
     ),
     Call(
         "KeyedStream.aggregate",
-        bound(keyed_pairs, "aggregate"),
-        lambda: {"aggregates": (Aggregate("sum", "n"),)},
+        bound(keyed, "aggregate"),
+        lambda: {"aggregates": (Aggregate("count"),)},
         run,
     ),
-    Call("KeyedStream.top", bound(keyed_pairs, "top"), lambda: {"n": 1, "by": "n"}, run),
-    Call("KeyedStream.keep_last", bound(keyed_pairs, "keep_last"), dict, run),
-    Call("KeyedStream.keep_first", bound(keyed_pairs, "keep_first"), lambda: {"by": "n"}, run),
-    Call("KeyedStream.deduplicate", bound(keyed_pairs, "deduplicate"), dict, run),
+    Call("KeyedStream.top", bound(by_parity, "top"), lambda: {"n": 1, "by": "id"}, run),
+    Call("KeyedStream.keep_last", bound(by_parity, "keep_last"), dict, run),
+    Call("KeyedStream.keep_first", bound(by_parity, "keep_first"), lambda: {"by": "id"}, run),
+    Call("KeyedStream.deduplicate", bound(keyed, "deduplicate"), dict, run),
     Call("KeyedStream.join", bound(keyed, "join"), lambda: {"other": keyed()}, run),
     Call(
         "DataStream.lookup",

@@ -2,12 +2,14 @@
 
 import ast
 import inspect
+import re
 import statistics
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from benches.nexmark import oracle
+from benches.nexmark import oracle, queries
 from benches.nexmark.events import KINDS, Nexmark, generated, of_files, written
 from benches.nexmark.queries import FOLDERS, KEYS, QUERIES
 from tests.kit.stream_jobs import FailOnce
@@ -104,6 +106,17 @@ def test_queries_are_short():
     lines = {name: code_lines(query) for name, query in QUERIES.items()}
     assert max(lines.values()) <= 25, lines
     assert statistics.median(lines.values()) <= 8, lines
+
+
+def test_the_page_shows_the_queries_as_they_are():
+    page = (Path(__file__).parents[3] / "docs" / "nexmark.md").read_text(encoding="utf-8")
+    shown = re.findall(r"(?s)```python not run[^\n]*\n(.*?)```", page)
+    functions = [node for block in shown for node in ast.parse(block).body]
+    assert len(functions) == 6
+    for function in functions:
+        source = ast.parse(inspect.getsource(getattr(queries, function.name))).body[0]
+        source.body.pop(0)  # the docstring
+        assert ast.unparse(function) == ast.unparse(source), function.name
 
 
 def code_lines(function):

@@ -1,0 +1,100 @@
+"""Spark in a process of its own: see ``benches/nexmark/spark_program.py``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from benches.environments import PeerError
+from benches.nexmark.queries import KEYS
+from benches.nexmark.spark_program import SQL, UNFINISHED
+
+SPARK_TIME = pa.timestamp("us", "UTC")
+PROGRAM = Path(__file__).with_name("spark_program.py")
+
+
+class Spark:
+    """A session.
+
+    Args:
+        process: its driver.
+    """
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def can(self, query: str) -> bool:
+        return query in SQL
+
+    def finishes(self, query: str) -> bool:
+        return query not in UNFINISHED
+
+    def seconds(self, query: str, events: Path) -> float:
+        return self._answer(query, events, None)
+
+    def rows(self, query: str, events: Path) -> pa.Table:
+        with tempfile.TemporaryDirectory(prefix="headgate-nexmark-") as folder:
+            self._answer(query, events, f"{folder}/rows")
+            rows = ds.dataset(f"{folder}/rows").to_table()
+        times = [
+            f.with_type(pa.timestamp("us")) if f.type == SPARK_TIME else f for f in rows.schema
+        ]
+        rows = rows.cast(pa.schema(times))
+        if query in KEYS:  # each update has the whole row: the last one of a key counts
+            keys = list(KEYS[query])
+            last = (
+                rows.group_by(keys).aggregate([("batch", "max")]).rename_columns([*keys, "batch"])
+            )
+            rows = rows.join(last, [*keys, "batch"], join_type="inner")
+        return rows
+
+    def _answer(self, query: str, events: Path, rows: str | None) -> float:
+        stdin = self._process.stdin
+        assert stdin is not None
+        stdin.write(json.dumps({"query": query, "events": str(events), "rows": rows}) + "\n")
+        stdin.flush()
+        return float(answer_of(self._process))
+
+
+@contextmanager
+def spark() -> Iterator[Spark]:
+    """Run a session until the block ends.
+
+    Raises:
+        PeerError: it does not start.
+    """
+    command = [sys.executable, str(PROGRAM)]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        answer_of(process)
+        yield Spark(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def answer_of(process: subprocess.Popen[str]) -> str:
+    """Return the next answer of a program.
+
+    Raises:
+        PeerError: it failed, or has ended.
+    """
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("ANSWER "):
+            answer = line.removeprefix("ANSWER ").strip()
+            if answer.startswith("failed"):
+                raise PeerError(answer)
+            return answer
+    raise PeerError(f"{process.args} has ended")
