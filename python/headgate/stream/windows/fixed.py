@@ -1,4 +1,4 @@
-"""Tumbling and sliding windows by key, a batch at a time."""
+"""Tumbling and sliding windows by key, a batch at a time. Decision: ADR 0056."""
 
 from __future__ import annotations
 

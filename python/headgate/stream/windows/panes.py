@@ -1,7 +1,7 @@
 """Panes: the slices of time of which fixed windows are put together, so that a row is added once.
 
 The idea is that of Li, Maier, Tufte, Papadimos and Tucker, "No pane, no gain: efficient evaluation of sliding-window
-aggregates over data streams" (2005).
+aggregates over data streams" (2005). Decision: ADR 0056.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows of one task by pane, of any key: the first of two phases of windows without keys."""
+"""Rows of one task by pane, of any key: the first of two phases of windows without keys. Decision: ADR 0056."""
 
 from __future__ import annotations
 
