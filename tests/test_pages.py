@@ -13,6 +13,7 @@ OTHERS = {
     "dockerfile",
     "properties",
     "sh",
+    "sql",
     "text",
     "yaml",
     "{eval-rst}",

@@ -17,6 +17,7 @@ from headgate.sink import CommitterContext, WriterContext, write
 from headgate.sink.kafka import KafkaSink
 from headgate.sink.kafka import committer as committers
 from headgate.sink.kafka.producing import records_of
+from headgate.sink.staged_rows import staged_rows
 from headgate.sink.staging import Committable
 from headgate.source import read
 from headgate.source.kafka import KafkaOffsets, KafkaSource
@@ -209,11 +210,11 @@ def test_a_changed_byte_of_staged_rows_is_an_error(tmp_path):
     committer = sink.create_committer(CommitterContext("job"))
     (file,) = tmp_path.rglob("part-*")
     whole = file.read_bytes()
-    assert list(committer._rows(found)) == [batch]
+    assert list(staged_rows(committer._storage, found)) == [batch]
     for place in range(len(whole)):
         file.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
         with pytest.raises(SinkError, match="missing or have changed"):
-            list(committer._rows(found))
+            list(staged_rows(committer._storage, found))
     file.unlink()
     with pytest.raises(SinkError, match="missing or have changed"):
-        list(committer._rows(found))
+        list(staged_rows(committer._storage, found))

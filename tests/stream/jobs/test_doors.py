@@ -74,7 +74,6 @@ def test_operators_without_a_sink_do_not_run():
 @pytest.mark.parametrize(
     ("call", "remedy"),
     [
-        (lambda s: s.window(TumblingWindow("1s"), time="id"), ".key_by"),
         (lambda s: s.connect(s), ".key_by"),
         (lambda s: s.key_by("id").connect(s), ".key_by"),
         (lambda s: s.start(), ".sink("),

@@ -148,7 +148,7 @@ def test_the_last_checkpoint_of_a_finished_job_has_no_keyed_state(tmp_path, clic
 def test_a_savepoint_at_the_end_keeps_the_state(tmp_path):
     savepoint = str(tmp_path / "savepoint")
     job = (
-        stream_jobs.numbers(4000, rate=4000)
+        stream_jobs.numbers(400_000, rate=4000)
         .key_by("key")
         .process(stream_jobs.Count, schema=stream_jobs.COUNTED, name="counts")
         .sink(FileSink(str(tmp_path / "out")))
