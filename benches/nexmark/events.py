@@ -8,12 +8,10 @@ that hand files out in any order, and whose two tasks each read one.
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.source import FileSource, NexmarkSource, WatermarkStrategy
@@ -31,16 +29,6 @@ HALVES = 2
 START = 1_436_918_400_000
 
 
-def clock(batch: pa.RecordBatch) -> pa.Array:
-    """Return the time of now for each row."""
-    now = pa.scalar(time.time_ns() // 1_000_000).cast(pa.timestamp("ms"))
-    return pa.repeat(now, batch.num_rows)
-
-
-#: Event times are those at which the rows come.
-CLOCK = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(clock)
-
-
 class Nexmark:
     """The three streams, of the columns that a query reads; of all without names.
 
@@ -48,27 +36,25 @@ class Nexmark:
         rows: makes a stream of a kind of rows, from the names of its columns.
     """
 
-    def __init__(
-        self, rows: Callable[[str, tuple[str, ...], WatermarkStrategy], DataStream]
-    ) -> None:
+    def __init__(self, rows: Callable[[str, tuple[str, ...]], DataStream]) -> None:
         self._rows = rows
 
     def people(self, *columns: str) -> DataStream:
-        return self._rows("person", columns, TIMES)
+        return self._rows("person", columns)
 
     def auctions(self, *columns: str) -> DataStream:
-        return self._rows("auction", columns, TIMES)
+        return self._rows("auction", columns)
 
-    def bids(self, *columns: str, watermarks: WatermarkStrategy = TIMES) -> DataStream:
-        return self._rows("bid", columns, watermarks)
+    def bids(self, *columns: str) -> DataStream:
+        return self._rows("bid", columns)
 
 
 def generated(events: int | None, **options: Any) -> Nexmark:
     """Return the streams of the generator; options are those of ``NexmarkSource``."""
 
-    def rows(kind: str, columns: tuple[str, ...], watermarks: WatermarkStrategy) -> DataStream:
+    def rows(kind: str, columns: tuple[str, ...]) -> DataStream:
         source = NexmarkSource(kind, events, **options)
-        every = stream(source, watermarks=watermarks, name=kind)
+        every = stream(source, watermarks=TIMES, name=kind)
         return every.map(lambda batch: batch.select(columns)) if columns else every
 
     return Nexmark(rows)
@@ -77,12 +63,12 @@ def generated(events: int | None, **options: Any) -> Nexmark:
 def of_files(folder: Path, batch_rows: int | None = None) -> Nexmark:
     """Return the streams of files; each reads only its columns."""
 
-    def rows(kind: str, columns: tuple[str, ...], watermarks: WatermarkStrategy) -> DataStream:
+    def rows(kind: str, columns: tuple[str, ...]) -> DataStream:
         source = FileSource(
             str(folder / "ordered" / kind), columns=columns or None, batch_rows=batch_rows
         )
-        timed = not columns or "dateTime" in columns or watermarks is CLOCK
-        return stream(source, watermarks=watermarks if timed else None, name=kind)
+        timed = not columns or "dateTime" in columns
+        return stream(source, watermarks=TIMES if timed else None, name=kind)
 
     return Nexmark(rows)
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from benches.nexmark.events import CLOCK, Nexmark, clock
+from benches.nexmark.events import Nexmark
 
 from headgate.stream import (
     Aggregate,
@@ -136,13 +136,9 @@ def q11(nexmark: Nexmark) -> DataStream:
 
 
 def q12(nexmark: Nexmark) -> DataStream:
-    """Bids of each bidder in ten seconds of the clock: watermarks are the time, and so is a column."""
-    bids = nexmark.bids("bidder", watermarks=CLOCK).map(
-        lambda batch: batch.append_column("p_time", clock(batch))
-    )
-    return bids.key_by("bidder").window(
-        TumblingWindow("10s"), time="p_time", aggregates=[Aggregate("count", name="bid_count")]
-    )
+    """Bids of each bidder in ten seconds of the clock."""
+    bids = nexmark.bids("bidder").key_by("bidder")
+    return bids.window(TumblingWindow("10s"), aggregates=[Aggregate("count", name="bid_count")])
 
 
 def q13(nexmark: Nexmark) -> DataStream:
