@@ -261,10 +261,8 @@ class DeltaCommitter(StagedCommitter):
         from deltalake.transaction import AddAction  # noqa: PLC0415
 
         table = self._sink.table()
-        committed = _version(table, self._app)
-        # A task that has not heard of a commit yet passes its committable again with the next checkpoint.
-        new = [entry for entry in staged if committed is None or entry.number > committed]
-        if not new or (committed is not None and committed >= checkpoint_id):
+        new = _new(staged, checkpoint_id, _version(table, self._app))
+        if not new:
             return
         now = time.time_ns() // 1_000_000
         actions = []
@@ -372,9 +370,8 @@ class MergeCommitter(StagedCommitter):
         """Merge the rows; see :meth:`SinkCommitter.commit`."""
         table = self._sink.table()
         committed = _version(table, self._app)
-        # A task that has not heard of a commit yet passes its committable again with the next checkpoint.
-        new = [entry for entry in staged if committed is None or entry.number > committed]
-        if new and (committed is None or committed < checkpoint_id):
+        new = _new(staged, checkpoint_id, committed)
+        if new:
             batches = [batch for entry in new for batch in staged_rows(self._storage, entry)]
             self._merge(table, pa.Table.from_batches(batches), checkpoint_id)
             # If no row has changed there is no new version, and the rows may be needed again.
@@ -415,6 +412,18 @@ class MergeCommitter(StagedCommitter):
                 asked=f"checkpoint {checkpoint_id} of job {self._job}",
                 remedy="commit it again: its changes are applied once",
             ) from error
+
+
+def _new(staged: list[Committable], checkpoint_id: int, committed: int | None) -> list[Committable]:
+    """Return what the application has not committed yet; nothing if its last transaction has this checkpoint or a later one.
+
+    A task that has not heard of a commit yet passes its committable again with the next checkpoint.
+    """
+    if committed is None:
+        return staged
+    if committed >= checkpoint_id:
+        return []
+    return [entry for entry in staged if entry.number > committed]
 
 
 def _version(table: Any, app: str) -> int | None:

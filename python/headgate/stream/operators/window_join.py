@@ -10,7 +10,7 @@ import pyarrow as pa
 from headgate.stream.operators.joining import LATE_SIDES, JoinOperator, chosen
 from headgate.stream.state.rows import TIME, UNTIL, Matches
 from headgate.stream.windows.aggregates import WINDOW_END, WINDOW_START
-from headgate.stream.windows.kinds import SlidingWindow, TumblingWindow, millis, times_of
+from headgate.stream.windows.kinds import SlidingWindow, TumblingWindow, assign, millis, times_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ class WindowJoinOperator(JoinOperator):
 
     def _take(self, side: int, rows: pa.RecordBatch) -> None:
         times = times_of(rows[self._times[side]])
-        numbers, starts = _windows_of(self._window, times)
+        numbers, starts = assign(self._window, times)
         last = starts + millis(self._window.size) - 1
         is_open = last > self.watermark
         if not is_open.all():
@@ -135,18 +135,3 @@ def _among(numbers: Slots, ordered: Slots) -> Mask:
     at = np.minimum(np.searchsorted(ordered, numbers), len(ordered) - 1)
     mask: Mask = ordered[at] == numbers
     return mask
-
-
-def _windows_of(window: TumblingWindow | SlidingWindow, times: Slots) -> tuple[Slots, Slots]:
-    """Return the rows of all pairs of a row and a window, and the starts of the windows.
-
-    Args:
-        window: the kind of windows.
-        times: time of each row in milliseconds.
-    """
-    size, offset = millis(window.size), millis(window.offset)
-    slide = millis(window.slide) if isinstance(window, SlidingWindow) else size
-    last = times - (times - offset) % slide
-    starts = last[:, None] - slide * np.arange(-(-size // slide))
-    rows, places = np.nonzero(starts + size > times[:, None])
-    return rows, starts[rows, places]
