@@ -19,9 +19,9 @@ RANKS = {
     "rank2": "price >= 10000 AND price < 1000000",
     "rank3": "price >= 1000000",
 }
-BIDS = ", ".join(f"count(*) FILTER ({where}) AS {rank}_bids" for rank, where in RANKS.items())
+BIDS = ", ".join(f"count(*) FILTER (WHERE {where}) AS {rank}_bids" for rank, where in RANKS.items())
 PARTIES = ", ".join(
-    f"count(DISTINCT {column}) FILTER ({where}) AS {rank}_{column}s"
+    f"count(DISTINCT {column}) FILTER (WHERE {where}) AS {rank}_{column}s"
     for column in ("bidder", "auction")
     for rank, where in RANKS.items()
 )
