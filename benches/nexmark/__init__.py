@@ -34,6 +34,8 @@ from headgate.sink import FileSink, FunctionSink
 EVENTS = 10_000_000
 #: Events of the answers that are compared, and of the jobs whose time is taken for that of a start.
 CHECKED, FEW = 200_000, 5000
+#: A start takes a second, give or take a tenth: the ratio of a query that takes less than this would say nothing.
+SHORTEST = 0.25
 PEERS = ("one worker", "flink", "spark", "bytewax", "bytewax batches")
 GOALS = {
     "nexmark_least": 1.5,
@@ -158,6 +160,7 @@ def patterns(events: Path) -> dict[str, str]:
 def net_seconds(engine: Engine, query: str, whole: Path, few: Path) -> float:
     """Return the seconds of a query without those of its start."""
     start = engine.seconds(query, few)
+    # A start that took longer than the whole job would give a time below 0.
     return max(engine.seconds(query, whole) - start, 0.001)
 
 
@@ -175,6 +178,11 @@ def report(seconds: dict[str, dict[str, list[float]]], events: int, *, quick: bo
     print("machine: " + ", ".join(f"{key} {value}" for key, value in harness.machine().items()))
     ratios: dict[str, dict[str, float]] = {}
     for query, times in seconds.items():
+        if statistics.median(times["headgate"]) < SHORTEST and not quick:
+            print(
+                f"  {query} takes less than {SHORTEST} s beside its start: no ratio; try more --events"
+            )
+            continue
         for name, theirs in times.items():
             if name != "headgate":
                 pairs = zip(theirs, times["headgate"], strict=True)
