@@ -1,4 +1,4 @@
-"""The change column: rows that insert, update and delete, as operators emit them and sinks apply them.
+"""The change column: rows that insert, update and delete, as operators emit them and sinks apply them. ADR 0054.
 
 Names and values are those of Delta's change data feed. Without the column, all rows are inserts. An update is two rows in
 this order: the row before, then the row after.

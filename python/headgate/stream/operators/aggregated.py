@@ -1,4 +1,4 @@
-"""Running aggregates by key: an update for each key that has changed."""
+"""Running aggregates by key: an update for each key that has changed. ADR 0054."""
 
 from __future__ import annotations
 

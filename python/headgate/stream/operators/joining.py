@@ -1,4 +1,4 @@
-"""The base of joins of two keyed streams: columns of the result, and rows of both sides in state."""
+"""The base of joins of two keyed streams: columns of the result, and rows of both sides in state. ADR 0054."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rows of two streams in one exchange: columns of one type share a column on the way, so that few are null."""
+"""Rows of two streams in one exchange: columns of one type share a column on the way, so that few are null.
+
+Decision: ADR 0054.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first rows of each key by an order: an update for each row that comes or goes."""
+"""The first rows of each key by an order: an update for each row that comes or goes. ADR 0054."""
 
 from __future__ import annotations
 
