@@ -31,6 +31,10 @@ pytestmark = pytest.mark.timeout(400)
         ("lost", ["lost_writes", "lost_idle", "lost_consumer"]),
         ("keyed", ["keyed_handrolled", "keyed_flink"][: 1 + bool(flink_cluster.libraries())]),
         # These benches also compare the results of all contestants.
+        (
+            "nexmark --queries q5,q17 --peers flink",
+            ["nexmark_least", "nexmark_median"] if flink_cluster.libraries() else [],
+        ),
         ("skew", ["skew"]),
         ("broadcast_join", ["broadcast_join", "broadcast_measured", "broadcast_join_jvm"]),
         ("spark_kept --only wide_auto", ["wide_auto"]),
