@@ -18,7 +18,7 @@ from headgate.stream.operators.keyed import KeyedOperator
 from headgate.stream.operators.windowed import LATE
 from headgate.stream.state.backend import EVENT_TIMERS
 from headgate.stream.state.descriptors import StateTtlConfig, ValueStateDescriptor
-from headgate.stream.state.timers import NO_WATERMARK
+from headgate.stream.state.timers import NO_WATERMARK, kept_watermark
 from headgate.stream.state.values import is_valid
 from headgate.stream.windows.kinds import times_of
 
@@ -133,8 +133,8 @@ class DeduplicateOperator(KeyedOperator):
     def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:
         """Freeze the keys."""
         snapshot = super().snapshot(checkpoint, savepoint=savepoint)
-        if snapshot is not None and NO_WATERMARK < self._watermark < -NO_WATERMARK:
-            snapshot.watermark = self._watermark
+        if snapshot is not None:
+            snapshot.watermark = kept_watermark(self._watermark)
         return snapshot
 
     def unread_counter(self, output: str | None) -> str:

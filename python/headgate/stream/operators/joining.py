@@ -15,7 +15,7 @@ from headgate.stream.graph.operator import LATE_DROPPED, OperatorContext, Operat
 from headgate.stream.operators.keyed import KeyedOperator
 from headgate.stream.state.descriptors import RowStateDescriptor, StateTtlConfig
 from headgate.stream.state.row_index import with_nulls
-from headgate.stream.state.timers import NO_WATERMARK
+from headgate.stream.state.timers import NO_WATERMARK, kept_watermark
 
 if TYPE_CHECKING:
     from headgate.stream.operators.sides import Sides
@@ -253,9 +253,8 @@ class JoinOperator(KeyedOperator):
     def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:
         """Freeze the rows."""
         snapshot = super().snapshot(checkpoint, savepoint=savepoint)
-        # Neither before the first one nor after the end of all rows.
-        if snapshot is not None and NO_WATERMARK < self.watermark < -NO_WATERMARK:
-            snapshot.watermark = self.watermark
+        if snapshot is not None:
+            snapshot.watermark = kept_watermark(self.watermark)
         return snapshot
 
     def unread_counter(self, output: str | None) -> str:

@@ -18,7 +18,7 @@ from headgate.stream.graph.operator import (
 from headgate.stream.operators.keyed import KeyedOperator
 from headgate.stream.operators.results import Results, calling, learned_schema
 from headgate.stream.operators.updates import update_rows
-from headgate.stream.state.timers import NO_WATERMARK
+from headgate.stream.state.timers import NO_WATERMARK, kept_watermark
 from headgate.stream.state.types import no_rows
 from headgate.stream.windows.closing import key_schema_of
 from headgate.stream.windows.counted import CountWindowOperator
@@ -177,7 +177,7 @@ class WindowedOperator(KeyedOperator):
         """Freeze the windows."""
         snapshot = super().snapshot(checkpoint, savepoint=savepoint)
         if snapshot is not None:
-            snapshot.watermark = _kept_watermark(self._operator.watermark)
+            snapshot.watermark = kept_watermark(self._operator.watermark)
         return snapshot
 
     def unread_counter(self, output: str | None) -> str:
@@ -264,17 +264,12 @@ class PanesOperator(Operator):
 
     def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:  # noqa: ARG002 - of all operators
         """Return the watermark: rows that are late for it are late after a restart, too."""
-        watermark = _kept_watermark(self._partials.watermark)
+        watermark = kept_watermark(self._partials.watermark)
         return None if watermark is None else OperatorSnapshot(watermark=watermark)
 
     def unread_counter(self, output: str | None) -> str:
         """Return the counter of late rows."""
         return LATE_DROPPED if output == LATE else super().unread_counter(output)
-
-
-def _kept_watermark(watermark: int) -> int | None:
-    """Return a watermark that a checkpoint has: neither that before the first one, nor that after all rows."""
-    return watermark if NO_WATERMARK < watermark < -NO_WATERMARK else None
 
 
 class _WindowFunction:

@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 TIMESTAMP: Final = "timestamp"
 #: The watermark before the first one.
 NO_WATERMARK: Final = -(1 << 62)
+
 #: Timers of which fewer are not worth looking at.
 _FEW: Final = 1 << 12
+
+
+def kept_watermark(watermark: int) -> int | None:
+    """Return a watermark that a checkpoint has: neither that before the first one, nor that after all rows."""
+    return watermark if NO_WATERMARK < watermark < -NO_WATERMARK else None
 
 
 class Timers(ColumnState):
