@@ -254,10 +254,15 @@ class StreamWorker:
         return task
 
     def _report(self) -> None:
+        before = 0
         while not self._ended.wait(_REPORT):
             deployment = self._deployment
             if deployment is not None:
-                deployment.lock_wait_us = lock_wait_us()
+                busy = sum(task.metrics.busy_ns for task in deployment.tasks.values())
+                # Tasks that do less do not wait for each other, and naps would wake up an idle process.
+                is_busy = busy - before >= _REPORT * 1e9
+                deployment.lock_wait_us = lock_wait_us() if is_busy else 0
+                before = busy
                 deployment.tell_figures()
 
 
