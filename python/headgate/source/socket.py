@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ _OPTIONS: Final = ("host", "port", "schema", "reconnect", "retryInterval", "conn
 _AHEAD: Final = 2
 #: Seconds between two looks for a wake-up while nothing is received.
 _POLL: Final = 0.1
+#: The value of SO_LINGER with which closing a socket resets the connection: on, for 0 seconds.
+_RESET: Final = struct.pack("ii", 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +222,8 @@ class _Stream:
         with self._lock:
             self._is_closed = True
             if self._socket is not None:
+                # A reset: a server whose window is shut would not hear of an orderly end for a minute.
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 with suppress(OSError):
                     self._socket.shutdown(socket.SHUT_RDWR)
         with suppress(queue.Empty):

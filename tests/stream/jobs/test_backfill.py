@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from datetime import timedelta
@@ -145,10 +146,12 @@ def test_rows_of_an_output_that_nothing_reads_are_counted():
 
 def test_a_replay_that_is_stopped_and_goes_on_with_other_readers_has_no_late_row(folder, tmp_path):
     checkpoint, out = str(tmp_path / "checkpoints"), tmp_path / "out"
-    halted = threading.Semaphore(0)
+    at_rest = threading.Event()
+    passed = itertools.count(1)
 
     def slowly(batch):
-        halted.acquire(timeout=0.002)
+        # Few batches pass soon; the others last until the job is told to stop, so that a part of them is left.
+        at_rest.wait(0.002 if next(passed) <= 15 else 0.1)
         return batch
 
     for parallelism in (3, 1, 5, 2):
@@ -164,6 +167,9 @@ def test_a_replay_that_is_stopped_and_goes_on_with_other_readers_has_no_late_row
             )
         )
         job = counted.sink(FileSink(str(out), mode="append"), name="files")
+        passed = itertools.count(1)
+        if parallelism == 2:
+            at_rest.set()
         query = job.start(checkpoint=checkpoint, interval="20ms", parallelism=parallelism)
         if parallelism != 2:
             stream_jobs.wait_for_a_checkpoint(query)
