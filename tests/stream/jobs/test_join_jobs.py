@@ -50,17 +50,17 @@ def pairs(first, last):
 @pytest.mark.parametrize("alignment", ["aligned", "unaligned"])
 @pytest.mark.parametrize("fails", [False, True])
 def test_an_interval_join_continues_from_where_it_was(tmp_path, fails, alignment):
-    def job(fail):
-        left = side("left", 7, 3000)
+    def job(fail, rate=3000):
+        left = side("left", 7, rate)
         if fail:
             left = left.map(stream_jobs.FailOnce(tmp_path / "failed", 200), name="fail")
-        right = side("right", 5, 3000)
+        right = side("right", 5, rate)
         joined = left.key_by("key").join(
             right.key_by("key"), within=("-20ms", "30ms"), time="at", name="join"
         )
         return joined.sink(FileSink(str(tmp_path / "out"), mode="append"), name="files")
 
-    query = job(fails).start(
+    query = job(fails, 3000 if fails else 300).start(
         checkpoint=str(tmp_path / "first"),
         interval=0.05,
         parallelism=2,

@@ -73,7 +73,7 @@ def test_a_job_that_fails_before_its_first_checkpoint_begins_with_it_again(tmp_p
 
 def test_state_of_a_savepoint_and_of_checkpoints(tmp_path):
     checkpoints, savepoint = str(tmp_path / "checkpoints"), str(tmp_path / "savepoint")
-    query = counts(tmp_path, 4000, rate=4000).start(
+    query = counts(tmp_path, 40_000, rate=4000).start(
         checkpoint=checkpoints, interval=0.1, parallelism=2
     )
     wait_for_a_checkpoint(query)

@@ -62,9 +62,9 @@ def test_aggregates_of_updates_have_each_row_once_after_a_failure(tmp_path, alig
 
 
 def test_the_first_rows_of_updates_continue_from_a_savepoint_with_another_parallelism(tmp_path):
-    def job():
+    def job(rate):
         return (
-            stream_jobs.numbers(ROWS, rate=ROWS)
+            stream_jobs.numbers(ROWS, rate=rate)
             .key_by("key")
             .aggregate(Aggregate("count"), Aggregate("max", "id"), every="5ms", name="totals")
             .map(with_parity, name="parity")
@@ -73,10 +73,10 @@ def test_the_first_rows_of_updates_continue_from_a_savepoint_with_another_parall
             .sink(FileSink(tmp_path / "top", mode="append"), name="files")
         )
 
-    query = job().start(parallelism=1, checkpoint=str(tmp_path / "one"), interval=0.05)
+    query = job(ROWS / 10).start(parallelism=1, checkpoint=str(tmp_path / "one"), interval=0.05)
     stream_jobs.wait_for_a_checkpoint(query)
     query.stop(savepoint=str(tmp_path / "savepoint"))
-    job().run(
+    job(ROWS).run(
         parallelism=3, savepoint=str(tmp_path / "savepoint"), checkpoint=str(tmp_path / "two")
     )
     last = sorted((of[-1], key, len(of)) for key, of in groups(ROWS).items())
