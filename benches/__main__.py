@@ -15,6 +15,7 @@ NAMES = (
     "kept",
     "memory",
     "state",
+    "state_on_disk",
     "stream",
     "nexmark",
     "metrics",

@@ -47,10 +47,26 @@ def keep_small(
     """Place rows by hash; return each subpartition's number, rows, page bytes, and index with page."""
 
 @final
+class StateMemory:
+    """Memory of keyed state: of the process up to a limit, of mapped files beyond it."""
+
+    def __new__(cls, limit: int, directories: Sequence[str]) -> Self: ...
+    def zeros(self, size: int) -> StateBlock:
+        """Return a block of zeros."""
+
+    @property
+    def usage(self) -> tuple[int, int]:
+        """Bytes in memory and bytes in files."""
+
+class StateBlock:
+    """Bytes, by the buffer protocol."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
 class KeyIndex:
     """An index from keys to slots. Numbers are int64."""
 
-    def __new__(cls, schema: pa.Schema) -> Self: ...
+    def __new__(cls, schema: pa.Schema, memory: StateMemory | None = None) -> Self: ...
     def resolve(self, of: Sequence[Any]) -> list[pa.Int64Array]:
         """Return each row's distinct key, and of these the slots, the first rows and the new ones."""
 
@@ -70,7 +86,7 @@ class KeyIndex:
 class Chains:
     """Chains of nodes, one per owner. Numbers are int64."""
 
-    def __new__(cls) -> Self: ...
+    def __new__(cls, memory: StateMemory | None = None) -> Self: ...
     def append(self, owners: pa.Int64Array, nodes: pa.Int64Array) -> None:
         """Append each node to its owner's chain."""
 

@@ -49,6 +49,7 @@ from headgate.stream.state.files import SnapshotFolder
 from headgate.stream.state.groups import key_groups_of
 from headgate.stream.state.lists import ListState
 from headgate.stream.state.maps import MapState
+from headgate.stream.state.memory import StateMemory
 from headgate.stream.state.retention import SnapshotRetention
 from headgate.stream.state.savepoint import read_savepoint
 from headgate.stream.state.snapshot import Snapshot
@@ -103,6 +104,7 @@ __all__ = [
     "SnapshotFolder",
     "SnapshotRetention",
     "Stage",
+    "StateMemory",
     "StateTtlConfig",
     "StreamingJob",
     "StreamingQuery",

@@ -58,7 +58,7 @@ mod _native {
     #[pymodule_export]
     use crate::schema::{check_schema, hash_partition_ids, key_groups, key_groups_of_state};
     #[pymodule_export]
-    use crate::state::{Chains, KeyIndex, TimerQueue};
+    use crate::state::{Chains, KeyIndex, StateBlock, StateMemory, TimerQueue};
     #[pymodule_export]
     use crate::tls::{TlsEndpoint, TlsSession, self_signed_certificate};
     #[pymodule_export]

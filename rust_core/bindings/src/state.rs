@@ -1,12 +1,15 @@
 //! Keyed state: the index of keys, chains of values, timers. Numbers travel as Arrow arrays of int64.
 
+use std::ffi::c_int;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, Int64Array};
-use headgate_state::{IndexError, Resolved};
+use headgate_state::{Block, ChainError, IndexError, Resolved};
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3_arrow::{PyArray, PySchema};
 
@@ -19,8 +22,22 @@ fn of_index(py: Python<'_>, error: &IndexError) -> PyErr {
         IndexError::Columns(_) => Report::new(4002, error).into_py(py),
         IndexError::Full => Report::new(5001, error).into_py(py),
         IndexError::NoKey(_) => Report::new(9001, error).into_py(py),
+        IndexError::NoRoom(_) => no_room(py, error),
     }
 }
+
+fn of_chains(py: Python<'_>, error: &ChainError) -> PyErr {
+    match error {
+        ChainError::BadNumber(_) => PyValueError::new_err(error.to_string()),
+        ChainError::NoRoom(_) => no_room(py, error),
+    }
+}
+
+fn no_room(py: Python<'_>, error: impl ToString) -> PyErr {
+    Report::new(5003, error).remedy(MORE_ROOM).into_py(py)
+}
+
+const MORE_ROOM: &str = "temp_directories on a disk with room · a larger state_memory";
 
 fn int64s(array: &Column) -> PyResult<&Int64Array> {
     let array = array.array().as_primitive_opt::<Int64Type>();
@@ -50,15 +67,74 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[pyclass(frozen, module = "headgate._native")]
+pub(crate) struct StateMemory(headgate_state::StateMemory);
+
+#[pymethods]
+impl StateMemory {
+    #[new]
+    fn new(limit: usize, directories: Vec<PathBuf>) -> Self {
+        Self(headgate_state::StateMemory::limited(limit, directories))
+    }
+
+    fn zeros(&self, py: Python<'_>, size: usize) -> PyResult<StateBlock> {
+        let block = released(py, || self.0.zeros(size));
+        block.map(StateBlock).map_err(|error| {
+            no_room(py, format_args!("there is no room for {size} bytes of state: {error}"))
+        })
+    }
+
+    /// Returns bytes in memory and bytes in files.
+    #[getter]
+    fn usage(&self) -> (usize, usize) {
+        let usage = self.0.usage();
+        (usage.in_memory, usage.in_files)
+    }
+}
+
+/// Bytes that are read and written through Python's buffer protocol, as numpy does.
+#[pyclass(frozen, module = "headgate._native")]
+pub(crate) struct StateBlock(Block);
+
+#[pymethods]
+impl StateBlock {
+    /// # Safety
+    /// Python's promise: `view` is one that this may fill.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let block = &slf.get().0;
+        let len = block.len().try_into()?;
+        let start = block.start().as_ptr().cast();
+        // SAFETY: the view holds a reference to this object, and so to the block, which neither moves nor becomes smaller.
+        // The state of an operator is read and written by whoever holds the locks of its table, as other arrays of numpy.
+        let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, len, 0, flags) };
+        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(py)) }
+    }
+}
+
+/// The memory of a structure; that of the process if there is none.
+fn memory_of(memory: Option<&Bound<'_, StateMemory>>) -> headgate_state::StateMemory {
+    memory.map_or_else(Default::default, |memory| memory.get().0.clone())
+}
+
+#[pyclass(frozen, module = "headgate._native")]
 pub(crate) struct KeyIndex(Mutex<headgate_state::KeyIndex>);
 
 #[pymethods]
 impl KeyIndex {
     #[new]
-    fn new(py: Python<'_>, schema: PySchema) -> PyResult<Self> {
+    #[pyo3(signature = (schema, memory=None))]
+    fn new(
+        py: Python<'_>,
+        schema: PySchema,
+        memory: Option<&Bound<'_, StateMemory>>,
+    ) -> PyResult<Self> {
         let schema = schema.into_inner();
         let types: Vec<_> = schema.fields().iter().map(|field| field.data_type().clone()).collect();
-        let index = headgate_state::KeyIndex::try_new(&types);
+        let index = headgate_state::KeyIndex::try_new(&types, &memory_of(memory));
         index.map(|index| Self(Mutex::new(index))).map_err(|error| of_index(py, &error))
     }
 
@@ -101,20 +177,21 @@ pub(crate) struct Chains(Mutex<headgate_state::Chains>);
 #[pymethods]
 impl Chains {
     #[new]
-    fn new() -> Self {
-        Self(Mutex::default())
+    #[pyo3(signature = (memory=None))]
+    fn new(memory: Option<&Bound<'_, StateMemory>>) -> Self {
+        Self(Mutex::new(headgate_state::Chains::new(&memory_of(memory))))
     }
 
     fn append(&self, py: Python<'_>, owners: Column, nodes: Column) -> PyResult<()> {
         let (owners, nodes) = (int64s(&owners)?, int64s(&nodes)?);
         let appended = released(py, || lock(&self.0).append(owners.values(), nodes.values()));
-        appended.map_err(|error| PyValueError::new_err(error.to_string()))
+        appended.map_err(|error| of_chains(py, &error))
     }
 
     fn remove(&self, py: Python<'_>, owners: Column, nodes: Column) -> PyResult<()> {
         let (owners, nodes) = (int64s(&owners)?, int64s(&nodes)?);
         let removed = released(py, || lock(&self.0).remove(owners.values(), nodes.values()));
-        removed.map_err(|error| PyValueError::new_err(error.to_string()))
+        removed.map_err(|error| of_chains(py, &error))
     }
 
     /// Returns the length of each owner's chain, and all nodes.

@@ -1,31 +1,51 @@
 //! Doubly linked chains of nodes, one chain per owner, in arrays.
 
-use crate::Numbers;
+use allocator_api2::vec::Vec as StateVec;
+
+use crate::{Numbers, StateMemory};
 
 const NONE: u32 = u32::MAX;
 
 /// Chains of nodes in the order in which they were appended. A node is in at most one chain.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Chains {
     /// First and last node of each owner's chain.
-    ends: Vec<(u32, u32)>,
+    ends: Ends,
     /// Nodes before and after each node.
-    links: Vec<(u32, u32)>,
+    links: Ends,
+    memory: StateMemory,
 }
 
-/// A number that is not one of an owner or node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is not the number of an owner or a node")]
-pub struct BadNumber(i64);
+type Ends = StateVec<(u32, u32), StateMemory>;
+
+/// Failures of chains.
+#[derive(Debug, thiserror::Error)]
+pub enum ChainError {
+    /// A number that is not one of an owner or node.
+    #[error("{0} is not the number of an owner or a node")]
+    BadNumber(i64),
+    /// There is no memory for more nodes.
+    #[error("there is no room for more elements: {0}")]
+    NoRoom(std::io::Error),
+}
+
+use ChainError::BadNumber;
 
 impl Chains {
+    /// Creates chains without nodes.
+    #[must_use]
+    pub fn new(memory: &StateMemory) -> Self {
+        let ends = || StateVec::new_in(memory.clone());
+        Self { ends: ends(), links: ends(), memory: memory.clone() }
+    }
+
     /// Appends each node to the chain of the owner at the same position.
     ///
     /// # Errors
-    /// A number is negative or above the limit of 32 bits; nothing is appended then.
-    pub fn append(&mut self, owners: &[i64], nodes: &[i64]) -> Result<(), BadNumber> {
-        grow(&mut self.ends, owners)?;
-        grow(&mut self.links, nodes)?;
+    /// A number is negative or above the limit of 32 bits, or there is no memory; nothing is appended then.
+    pub fn append(&mut self, owners: &[i64], nodes: &[i64]) -> Result<(), ChainError> {
+        grow(&mut self.ends, owners, &self.memory)?;
+        grow(&mut self.links, nodes, &self.memory)?;
         for (&owner, &node) in owners.iter().zip(nodes) {
             let (owner, node) = (at(owner), at(node));
             let (first, last) = self.ends[owner];
@@ -44,7 +64,7 @@ impl Chains {
     ///
     /// # Errors
     /// A number is negative or was never appended; earlier nodes are removed then.
-    pub fn remove(&mut self, owners: &[i64], nodes: &[i64]) -> Result<(), BadNumber> {
+    pub fn remove(&mut self, owners: &[i64], nodes: &[i64]) -> Result<(), ChainError> {
         for (&owner, &node) in owners.iter().zip(nodes) {
             let ends = self.ends.get_mut(at(owner)).ok_or(BadNumber(owner))?;
             let &(before, after) = self.links.get(at(node)).ok_or(BadNumber(node))?;
@@ -96,13 +116,15 @@ fn number(index: usize) -> u32 {
     index as u32
 }
 
-fn grow(items: &mut Vec<(u32, u32)>, numbers: &[i64]) -> Result<(), BadNumber> {
+fn grow(items: &mut Ends, numbers: &[i64], memory: &StateMemory) -> Result<(), ChainError> {
     let refused = numbers.iter().find(|&&n| u32::try_from(n).map_or(true, |n| n == NONE));
     if let Some(&refused) = refused {
         return Err(BadNumber(refused));
     }
     let needed = numbers.iter().copied().max().map_or(0, |most| at(most) + 1);
     if needed > items.len() {
+        let reserved = items.try_reserve(needed - items.len());
+        reserved.map_err(|_| ChainError::NoRoom(memory.failure()))?;
         items.resize(needed, (NONE, NONE));
     }
     Ok(())
@@ -135,7 +157,7 @@ mod tests {
     proptest! {
         #[test]
         fn chains_are_lists(steps in steps()) {
-            let mut chains = Chains::default();
+            let mut chains = Chains::new(&StateMemory::default());
             let mut model: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
             for (node, step) in (0..).zip(steps) {
                 match step {
@@ -165,10 +187,11 @@ mod tests {
 
     #[test]
     fn numbers_outside_the_limits_are_refused() {
-        let mut chains = Chains::default();
-        assert_eq!(chains.append(&[0], &[-1]), Err(BadNumber(-1)));
-        assert_eq!(chains.append(&[i64::from(NONE)], &[0]), Err(BadNumber(i64::from(NONE))));
-        assert_eq!(chains.remove(&[0], &[7]), Err(BadNumber(7)));
+        let mut chains = Chains::new(&StateMemory::default());
+        assert!(matches!(chains.append(&[0], &[-1]), Err(BadNumber(-1))));
+        let large = i64::from(NONE);
+        assert!(matches!(chains.append(&[large], &[0]), Err(BadNumber(number)) if number == large));
+        assert!(matches!(chains.remove(&[0], &[7]), Err(BadNumber(7))));
         assert_eq!(chains.collect(&[-1, 9]), (vec![0, 0], vec![]));
     }
 }

@@ -1,13 +1,14 @@
 //! Keys of any columns to slots.
 
 use ahash::RandomState;
+use allocator_api2::vec::Vec as StateVec;
 use arrow_array::ArrayRef;
 use arrow_row::{RowConverter, SortField};
 use arrow_schema::{ArrowError, DataType};
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 
-use crate::Numbers;
+use crate::keys::Keys;
+use crate::{Numbers, StateMemory};
 
 /// Failures of an index.
 #[derive(Debug, thiserror::Error)]
@@ -16,11 +17,14 @@ pub enum IndexError {
     #[error("the columns are not keys of this index: {0}")]
     Columns(#[from] ArrowError),
     /// There is no further slot.
-    #[error("an index holds at most {} keys", u32::MAX)]
+    #[error("an index holds at most {FREE} keys")]
     Full,
     /// A slot holds no key.
     #[error("slot {0} holds no key")]
     NoKey(i64),
+    /// There is no memory for more keys.
+    #[error("there is no room for more keys: {0}")]
+    NoRoom(std::io::Error),
 }
 
 /// The keys of a batch: each row's distinct key, and each distinct key's slot.
@@ -40,49 +44,75 @@ pub struct Resolved {
 /// the same bits, and both zeros. The slot of a removed key is given to another key.
 pub struct KeyIndex {
     converter: RowConverter,
-    /// Bytes of each key's row, if all rows have as many.
-    width: Option<usize>,
-    table: Table,
+    /// Random, so that nobody can choose keys whose hashes collide.
+    hasher: RandomState,
+    /// Slots by the hashes of their keys. Hashes are not kept: slots alone are so small that the table stays in memory when
+    /// the keys do not.
+    table: HashTable<u32, StateMemory>,
+    /// The key of each slot; stale if the slot is free.
+    keys: Keys,
+    /// For each slot, the last batch that had its key, and the key's position there.
+    seen: StateVec<(u32, u32), StateMemory>,
+    free: StateVec<u32, StateMemory>,
+    /// Number of the current batch, below `FREE`.
+    batch: u32,
+    memory: StateMemory,
 }
 
-enum Table {
-    /// Keys whose rows have a fixed width of at most 16 bytes, which saves following a pointer.
-    Short(Slots<[u8; SHORT]>),
-    Long(Slots<Box<[u8]>>),
-}
-
-macro_rules! either {
-    ($table:expr, $slots:ident => $result:expr) => {
-        match $table {
-            Table::Short($slots) => $result,
-            Table::Long($slots) => $result,
-        }
-    };
-}
+/// The batch of free slots; and one more than the greatest slot.
+const FREE: u32 = u32::MAX;
 
 impl KeyIndex {
     /// Creates an index over key columns of these types.
     ///
     /// # Errors
     /// Arrow has no row format for a type.
-    pub fn try_new(types: &[DataType]) -> Result<Self, IndexError> {
+    pub fn try_new(types: &[DataType], memory: &StateMemory) -> Result<Self, IndexError> {
         let fields = types.iter().cloned().map(SortField::new).collect();
-        let converter = RowConverter::new(fields)?;
-        let width = types.iter().map(row_width).sum::<Option<usize>>();
-        let table = match width {
-            Some(width) if width <= SHORT => Table::Short(Slots::default()),
-            _ => Table::Long(Slots::default()),
-        };
-        Ok(Self { converter, width, table })
+        let width = types.iter().map(row_width).sum();
+        Ok(Self {
+            converter: RowConverter::new(fields)?,
+            hasher: RandomState::new(),
+            table: HashTable::new_in(memory.clone()),
+            keys: Keys::new(width, memory),
+            seen: StateVec::new_in(memory.clone()),
+            free: StateVec::new_in(memory.clone()),
+            batch: 0,
+            memory: memory.clone(),
+        })
     }
 
     /// Returns the slots of the keys in these columns; gives a slot to each key that has none.
     ///
     /// # Errors
-    /// The columns are not of the index's types, or all slots are taken; earlier keys may have got slots then.
+    /// The columns are not of the index's types, all slots are taken, or there is no memory; earlier keys may have got
+    /// slots then.
     pub fn resolve(&mut self, columns: &[ArrayRef]) -> Result<Resolved, IndexError> {
         let rows = self.converter.convert_columns(columns)?;
-        either!(&mut self.table, slots => slots.resolve(rows.iter().map(|row| row.data())))
+        self.next_batch();
+        let mut found =
+            Resolved { rows: Vec::with_capacity(rows.num_rows()), ..Resolved::default() };
+        for (row, number) in rows.iter().zip(0_i64..) {
+            let row = row.data();
+            let hash = self.hasher.hash_one(row);
+            let slot = match self.table.find(hash, |&slot| self.keys.get(slot) == row) {
+                Some(&slot) => slot,
+                None => {
+                    let slot = self.add(hash, row)?;
+                    found.new.push(number_of(found.slots.len()));
+                    slot
+                }
+            };
+            let seen = &mut self.seen[slot as usize];
+            if seen.0 != self.batch {
+                let position = u32::try_from(found.slots.len()).map_err(|_| IndexError::Full)?;
+                *seen = (self.batch, position);
+                found.slots.push(i64::from(slot));
+                found.first.push(number);
+            }
+            found.rows.push(i64::from(seen.1));
+        }
+        Ok(found)
     }
 
     /// Returns the slot of the key of each row, or -1 for a key without one.
@@ -91,7 +121,11 @@ impl KeyIndex {
     /// The columns are not of the index's types.
     pub fn find(&self, columns: &[ArrayRef]) -> Result<Numbers, IndexError> {
         let rows = self.converter.convert_columns(columns)?;
-        Ok(either!(&self.table, slots => rows.iter().map(|row| slots.find(row.data())).collect()))
+        let slot_of = |row: &[u8]| {
+            let hash = self.hasher.hash_one(row);
+            self.table.find(hash, |&slot| self.keys.get(slot) == row).map_or(-1, |&s| i64::from(s))
+        };
+        Ok(rows.iter().map(|row| slot_of(row.data())).collect())
     }
 
     /// Returns the keys of slots, as columns.
@@ -99,30 +133,27 @@ impl KeyIndex {
     /// # Errors
     /// A slot holds no key.
     pub fn keys(&self, of: &[i64]) -> Result<Vec<ArrayRef>, IndexError> {
-        let mut bytes = Vec::new();
-        let mut ends = Vec::with_capacity(of.len());
-        for &slot in of {
-            let held = either!(&self.table, slots => slots.write(slot, &mut bytes));
-            held.ok_or(IndexError::NoKey(slot))?;
-            // Cuts off the padding of a short key.
-            bytes.truncate(self.width.map_or(bytes.len(), |width| (ends.len() + 1) * width));
-            ends.push(bytes.len());
-        }
         let parser = self.converter.parser();
-        let mut start = 0;
-        let rows = ends
-            .into_iter()
-            .map(|end| parser.parse(&bytes[std::mem::replace(&mut start, end)..end]));
+        let mut rows = Vec::with_capacity(of.len());
+        for &slot in of {
+            rows.push(parser.parse(self.keys.get(self.held(slot)?)));
+        }
         Ok(self.converter.convert_rows(rows)?)
     }
 
     /// Removes the keys of slots, which may be given to other keys from now on.
     ///
     /// # Errors
-    /// A slot holds no key; earlier ones are removed then.
+    /// A slot holds no key, or there is no memory; earlier ones are removed then.
     pub fn remove(&mut self, of: &[i64]) -> Result<(), IndexError> {
         for &slot in of {
-            either!(&mut self.table, slots => slots.remove(slot)).ok_or(IndexError::NoKey(slot))?;
+            let held = self.held(slot)?;
+            self.free.try_reserve(1).map_err(|_| IndexError::NoRoom(self.memory.failure()))?;
+            let hash = self.hasher.hash_one(self.keys.get(held));
+            let entry = self.table.find_entry(hash, |&other| other == held);
+            entry.map_err(|_| IndexError::NoKey(slot))?.remove();
+            self.seen[held as usize].0 = FREE;
+            self.free.push(held);
         }
         Ok(())
     }
@@ -130,19 +161,78 @@ impl KeyIndex {
     /// Number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
-        either!(&self.table, slots => slots.table.len())
+        self.table.len()
     }
 
     /// True if there are no keys.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.table.is_empty()
     }
 
     /// Number of slots that were ever given: all slots are below it.
     #[must_use]
     pub fn slots(&self) -> usize {
-        either!(&self.table, slots => slots.keys.len())
+        self.keys.len()
+    }
+
+    /// The slot that holds a key.
+    fn held(&self, slot: i64) -> Result<u32, IndexError> {
+        let number = u32::try_from(slot).map_err(|_| IndexError::NoKey(slot))?;
+        let seen = self.seen.get(number as usize).filter(|seen| seen.0 != FREE);
+        seen.map(|_| number).ok_or(IndexError::NoKey(slot))
+    }
+
+    fn next_batch(&mut self) {
+        self.batch += 1;
+        if self.batch == FREE {
+            // The numbers of batches begin anew.
+            self.batch = 1;
+            self.seen.iter_mut().filter(|seen| seen.0 != FREE).for_each(|seen| seen.0 = 0);
+        }
+    }
+
+    /// Gives a slot to a key that has none.
+    fn add(&mut self, hash: u64, row: &[u8]) -> Result<u32, IndexError> {
+        self.make_room()?;
+        let no_room = |_| IndexError::NoRoom(self.memory.failure());
+        let slot = if let Some(&slot) = self.free.last() {
+            self.keys.replace(slot, row).map_err(no_room)?;
+            self.free.pop();
+            slot
+        } else {
+            let slot = u32::try_from(self.keys.len()).unwrap_or(FREE);
+            if slot == FREE {
+                return Err(IndexError::Full);
+            }
+            self.seen.try_reserve(1).map_err(no_room)?;
+            self.keys.push(row).map_err(no_room)?;
+            self.seen.push((FREE, 0));
+            slot
+        };
+        self.seen[slot as usize].0 = 0;
+        let (hasher, keys) = (&self.hasher, &self.keys);
+        self.table.insert_unique(hash, slot, |&other| hasher.hash_one(keys.get(other)));
+        Ok(slot)
+    }
+
+    /// Makes the table larger if it is full: from the keys in the order of their slots, since a table of keys that are not in
+    /// memory would read them one by one, each from another place.
+    fn make_room(&mut self) -> Result<(), IndexError> {
+        if self.table.len() < self.table.capacity() {
+            return Ok(());
+        }
+        let mut table = HashTable::new_in(self.memory.clone());
+        let hash_of = |slot: &u32| self.hasher.hash_one(self.keys.get(*slot));
+        let reserved = table.try_reserve((2 * self.table.len()).max(14), hash_of);
+        reserved.map_err(|_| IndexError::NoRoom(self.memory.failure()))?;
+        for (seen, slot) in self.seen.iter().zip(0_u32..) {
+            if seen.0 != FREE {
+                table.insert_unique(hash_of(&slot), slot, hash_of);
+            }
+        }
+        self.table = table;
+        Ok(())
     }
 }
 
@@ -156,150 +246,8 @@ fn row_width(of: &DataType) -> Option<usize> {
     Some(1 + bytes)
 }
 
-/// Bytes of the longest key that is stored without a pointer.
-const SHORT: usize = 16;
-
-/// A key as its row's bytes.
-trait Stored {
-    fn new(row: &[u8]) -> Self;
-    fn is(&self, row: &[u8]) -> bool;
-    fn bytes(&self) -> &[u8];
-}
-
-impl Stored for Box<[u8]> {
-    fn new(row: &[u8]) -> Self {
-        row.into()
-    }
-
-    fn is(&self, row: &[u8]) -> bool {
-        **self == *row
-    }
-
-    fn bytes(&self) -> &[u8] {
-        self
-    }
-}
-
-impl Stored for [u8; SHORT] {
-    /// Pads the row; all rows of an index have the same width.
-    fn new(row: &[u8]) -> Self {
-        let mut key = [0; SHORT];
-        key[..row.len()].copy_from_slice(row);
-        key
-    }
-
-    fn is(&self, row: &[u8]) -> bool {
-        *self == Self::new(row)
-    }
-
-    fn bytes(&self) -> &[u8] {
-        self
-    }
-}
-
-struct Slots<K> {
-    /// Random, so that nobody can choose keys whose hashes collide.
-    hasher: RandomState,
-    /// Hash and slot of each key.
-    table: HashTable<(u64, u32)>,
-    /// Hash and key of each slot; stale if the slot is free.
-    keys: Vec<(u64, K)>,
-    /// For each slot, the last batch that had its key, and the key's position there.
-    seen: Vec<(u64, i64)>,
-    free: Vec<u32>,
-    /// Number of the current batch. `FREE` marks free slots in `seen`.
-    batch: u64,
-}
-
-const FREE: u64 = u64::MAX;
-
-impl<K> Default for Slots<K> {
-    fn default() -> Self {
-        Self {
-            hasher: RandomState::new(),
-            table: HashTable::new(),
-            keys: Vec::new(),
-            seen: Vec::new(),
-            free: Vec::new(),
-            batch: 0,
-        }
-    }
-}
-
-impl<K: Stored> Slots<K> {
-    fn resolve<'a>(
-        &mut self,
-        rows: impl ExactSizeIterator<Item = &'a [u8]>,
-    ) -> Result<Resolved, IndexError> {
-        self.batch += 1;
-        let mut found = Resolved { rows: Vec::with_capacity(rows.len()), ..Resolved::default() };
-        for (row, number) in rows.zip(0_i64..) {
-            let hash = self.hasher.hash_one(row);
-            let same =
-                |&(other, slot): &(u64, u32)| other == hash && self.keys[slot as usize].1.is(row);
-            let slot = match self.table.entry(hash, same, |entry| entry.0) {
-                Entry::Occupied(entry) => entry.get().1,
-                Entry::Vacant(place) => {
-                    let slot = match self.free.pop() {
-                        Some(slot) => {
-                            self.keys[slot as usize] = (hash, K::new(row));
-                            self.seen[slot as usize].0 = 0;
-                            slot
-                        }
-                        None => {
-                            let slot =
-                                u32::try_from(self.keys.len()).map_err(|_| IndexError::Full)?;
-                            self.keys.push((hash, K::new(row)));
-                            self.seen.push((0, 0));
-                            slot
-                        }
-                    };
-                    place.insert((hash, slot));
-                    found.new.push(position(&found.slots));
-                    slot
-                }
-            };
-            let seen = &mut self.seen[slot as usize];
-            if seen.0 != self.batch {
-                *seen = (self.batch, position(&found.slots));
-                found.slots.push(i64::from(slot));
-                found.first.push(number);
-            }
-            found.rows.push(seen.1);
-        }
-        Ok(found)
-    }
-
-    fn find(&self, row: &[u8]) -> i64 {
-        let hash = self.hasher.hash_one(row);
-        let same =
-            |&(other, slot): &(u64, u32)| other == hash && self.keys[slot as usize].1.is(row);
-        self.table.find(hash, same).map_or(-1, |&(_, slot)| i64::from(slot))
-    }
-
-    /// Index of a slot that holds a key.
-    fn held(&self, slot: i64) -> Option<usize> {
-        let index = usize::try_from(slot).ok()?;
-        self.seen.get(index).filter(|seen| seen.0 != FREE).map(|_| index)
-    }
-
-    fn write(&self, slot: i64, out: &mut Vec<u8>) -> Option<()> {
-        out.extend_from_slice(self.keys[self.held(slot)?].1.bytes());
-        Some(())
-    }
-
-    fn remove(&mut self, slot: i64) -> Option<()> {
-        let index = self.held(slot)?;
-        let number = u32::try_from(index).ok()?;
-        self.table.find_entry(self.keys[index].0, |entry| entry.1 == number).ok()?.remove();
-        self.seen[index].0 = FREE;
-        self.free.push(number);
-        Some(())
-    }
-}
-
-fn position(slots: &[i64]) -> i64 {
-    i64::try_from(slots.len()).unwrap_or(i64::MAX)
+fn number_of(position: usize) -> i64 {
+    i64::try_from(position).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -336,7 +284,7 @@ mod tests {
         of: impl Fn(&[Key]) -> Vec<ArrayRef>,
         same: impl Fn(&Key) -> Key,
     ) {
-        let mut index = KeyIndex::try_new(&types(&of(&[]))).unwrap();
+        let mut index = KeyIndex::try_new(&types(&of(&[])), &StateMemory::default()).unwrap();
         let mut model: HashMap<Key, i64> = HashMap::new();
         for (added, removed) in batches {
             let added: Vec<_> = added.iter().map(&same).collect();
@@ -398,16 +346,60 @@ mod tests {
     #[test]
     fn floats_are_keys_by_their_bits() {
         let keys = vec![f64::NAN, f64::NAN, 0.0, -0.0];
-        let mut index = KeyIndex::try_new(&[DataType::Float64]).unwrap();
+        let mut index = KeyIndex::try_new(&[DataType::Float64], &StateMemory::default()).unwrap();
         let found = index.resolve(&[Arc::new(Float64Array::from(keys)) as ArrayRef]).unwrap();
         assert_eq!(found.rows, [0, 0, 1, 2]);
     }
 
     #[test]
     fn columns_of_other_types_are_refused() {
-        let mut index = KeyIndex::try_new(&[DataType::Int64]).unwrap();
+        let mut index = KeyIndex::try_new(&[DataType::Int64], &StateMemory::default()).unwrap();
         let other: ArrayRef = Arc::new(Int32Array::from(vec![1]));
         assert!(matches!(index.resolve(&[other]), Err(IndexError::Columns(_))));
         assert!(index.is_empty());
+    }
+
+    #[test]
+    fn many_keys_are_found_again_in_files() {
+        let memory = StateMemory::limited(0, vec![]);
+        for long in [false, true] {
+            let of = |numbers: std::ops::Range<i64>| -> Vec<ArrayRef> {
+                match long {
+                    false => vec![Arc::new(Int64Array::from_iter_values(numbers))],
+                    true => vec![Arc::new(StringArray::from_iter_values(
+                        numbers.map(|number| format!("a key of number {number}")),
+                    ))],
+                }
+            };
+            let mut index = KeyIndex::try_new(&types(&of(0..0)), &memory).unwrap();
+            for first in (0..50_000).step_by(10_000) {
+                let found = index.resolve(&of(first..first + 10_000)).unwrap();
+                assert!(found.slots.iter().copied().eq(first..first + 10_000));
+            }
+            assert!(memory.usage().in_files > 0);
+            assert!(index.find(&of(0..50_000)).unwrap().into_iter().eq(0..50_000));
+            index.remove(&(0..50_000).step_by(2).collect::<Vec<_>>()).unwrap();
+            let again = index.resolve(&of(50_000..90_000)).unwrap();
+            assert_eq!((again.new.len(), index.len(), index.slots()), (40_000, 65_000, 65_000));
+            assert_eq!(index.find(&of(50_000..90_000)).unwrap(), again.slots);
+            assert!(
+                index.find(&of(0..1)).unwrap() == [-1] && index.find(&of(1..2)).unwrap() == [1]
+            );
+        }
+        assert_eq!(memory.usage(), crate::Usage::default());
+    }
+
+    #[test]
+    fn the_numbers_of_batches_begin_anew() {
+        let mut index = KeyIndex::try_new(&[DataType::Int64], &StateMemory::default()).unwrap();
+        let keys: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(vec![5, 6, 5]))];
+        index.resolve(&keys).unwrap();
+        index.remove(&[1]).unwrap();
+        index.batch = FREE - 2;
+        for _ in 0..3 {
+            let found = index.resolve(&keys[..1]).unwrap();
+            assert_eq!((found.rows, found.slots), (vec![0, 1, 0], vec![0, 1]));
+            index.remove(&[1]).unwrap();
+        }
     }
 }

@@ -2,15 +2,22 @@
 //!
 //! A slot is a small number that stands for a key. Columns of state are indexed by it; they live in Python, as
 //! numpy or Arrow arrays. Decision: ADR 0033.
+//!
+//! `unsafe` is in `memory` alone. Its invariant, S1: a block is one mapping, or one allocation of the process, that belongs
+//! to nobody else from the call that gives it out to the one that takes it back.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod chains;
 mod index;
+mod keys;
+#[allow(unsafe_code, reason = "it maps files and gives out memory: S1")]
+mod memory;
 mod queue;
 
-pub use chains::Chains;
+pub use chains::{ChainError, Chains};
 pub use index::{IndexError, KeyIndex, Resolved};
+pub use memory::{Block, StateMemory, Usage};
 pub use queue::TimerQueue;
 
 /// Numbers of rows, slots and nodes, as numpy's index type.

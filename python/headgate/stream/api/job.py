@@ -18,6 +18,7 @@ from headgate._arguments import (
     one_of,
     path,
     refuse,
+    size,
     takes,
     whole,
 )
@@ -108,6 +109,7 @@ class StreamingJob:
         restart_delay: str | float = 0.2,
         heartbeat_timeout: str | float = "10s",
         watermark_interval: str | float = "20ms",
+        state_memory: str | int | None = None,
         max_parallelism: int = MAX_PARALLELISM,
         allow_dropped_state: bool = False,
         options: Mapping[str, Any] | None = None,
@@ -145,6 +147,8 @@ class StreamingJob:
             heartbeat_timeout: time without a heartbeat after which a worker is lost. A function may hold Python's lock for longer.
             watermark_interval: time between two watermarks of a source that has rows: results of windows come by so much
                 later. A source without rows sends none.
+            state_memory: bytes of keyed state, such as ``"1g"``, that each worker keeps in memory; what is beyond goes to files
+                without names in ``temp_directories``, see docs/stream-state.md. None keeps all state in memory.
             max_parallelism: number of key groups; state cannot be restored into another number.
             allow_dropped_state: True to drop state of operators that the job does not have, and state that their functions
                 do not declare any more.
@@ -199,6 +203,7 @@ class StreamingJob:
         graph = replace(
             self.plan(parallelism, max_parallelism),
             watermark_interval=milliseconds("watermark_interval", watermark_interval),
+            state_memory=None if state_memory is None else size("state_memory", state_memory, 0),
         )
         if until is not None:
             graph = until_now(graph, until, checkpoint)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.key_groups import key_group_range
 from headgate.stream.graph.metrics import Metrics
+from headgate.stream.state.memory import ALL_IN_MEMORY, StateMemory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,6 +52,7 @@ class OperatorContext:
         allow_dropped_state: True to drop restored state that the operator does not declare.
         restored_watermark: the lowest of the operator's tasks at the checkpoint; None if one had none.
         metrics: of the user's function.
+        state_memory: where keyed state is.
     """
 
     uid: str
@@ -67,6 +69,7 @@ class OperatorContext:
     restored_watermark: int | None = None
     allow_dropped_state: bool = False
     metrics: Metrics = field(default_factory=Metrics)
+    state_memory: StateMemory = ALL_IN_MEMORY
 
     @property
     def key_groups(self) -> range:

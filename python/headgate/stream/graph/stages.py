@@ -85,12 +85,14 @@ class JobGraph:
         max_parallelism: number of key groups.
         ends_open: True if the end of the sources closes no window, because a later run continues.
         watermark_interval: ms between two watermarks of a source that has rows.
+        state_memory: bytes of keyed state of a worker that stay in memory; None for all.
     """
 
     stages: tuple[Stage, ...]
     max_parallelism: int = MAX_PARALLELISM
     ends_open: bool = False
     watermark_interval: int = 20
+    state_memory: int | None = None
 
     @property
     def tasks(self) -> list[TaskId]:

@@ -28,6 +28,7 @@ from headgate.stream.runtime.outputs import TaskOutput
 from headgate.stream.runtime.task import StreamTask, TaskSnapshot
 from headgate.stream.state.backend import wall_clock
 from headgate.stream.state.files import SnapshotFolder
+from headgate.stream.state.memory import StateMemory
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -89,8 +90,10 @@ class Deployment:
         self._deployed = {tuple(entry["task"]): entry for entry in message["tasks"]}
         self._files = {key: TaskFiles(entry) for key, entry in self._deployed.items()}
         self._outputs: dict[TaskId, list[TaskOutput]] = {}
-        segment = _options.resolve("environment", options)["segment_size"]
-        self._batch_bytes = min(_BATCH_BYTES, int(segment))
+        resolved = _options.resolve("environment", options)
+        self._batch_bytes = min(_BATCH_BYTES, int(resolved["segment_size"]))
+        #: Of all tasks together.
+        self._state_memory = StateMemory(graph.state_memory, resolved["temp_directories"] or ())
         self._started = time.monotonic()
         #: Snapshots that are not acknowledged, which keep the state that they are of.
         self._being_written: list[TaskSnapshot] = []
@@ -217,6 +220,7 @@ class Deployment:
             restored_checkpoint=self._restored,
             allow_dropped_state=deployed["allow_dropped_state"],
             restored_watermark=deployed["watermarks"].get(uid),
+            state_memory=self._state_memory,
             restored=[
                 (SnapshotFolder(folder), number)
                 for folder, number in deployed["state"].get(uid, ())

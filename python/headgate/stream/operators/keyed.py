@@ -42,10 +42,14 @@ class KeyedOperator(Operator):
                 max_parallelism=context.max_parallelism,
                 namespace=namespace,
                 clock=context.clock,
+                memory=context.state_memory,
             )
             return self._backend
         backend = self._backend = KeyedStateBackend.restore(
-            context.restored, key_groups=context.key_groups, clock=context.clock
+            context.restored,
+            key_groups=context.key_groups,
+            clock=context.clock,
+            memory=context.state_memory,
         )
         before = backend.scope.key_schema
         if (before.names, before.types) != (key_schema.names, key_schema.types):

@@ -29,6 +29,7 @@ from headgate.stream.state.files import ChunkFile, Manifest, SnapshotFolder, Sta
 from headgate.stream.state.keys import Batch, KeySpace, Scope
 from headgate.stream.state.lists import ListState
 from headgate.stream.state.maps import MAP_KEY, MapState
+from headgate.stream.state.memory import ALL_IN_MEMORY, StateMemory
 from headgate.stream.state.rows import RowState
 from headgate.stream.state.snapshot import Part, Snapshot, are_worn, columns_of, files_in
 from headgate.stream.state.states import ReducingState, ValueState
@@ -68,6 +69,7 @@ class KeyedStateBackend:
         namespace: columns that tell state of one key apart, such as a window. They follow the key columns in
             :meth:`set_keys`, and play no part in the key group.
         clock: the processing time in milliseconds since 1970.
+        memory: where the state is.
 
     Raises:
         UnsupportedTypeError: a key column of a type that cannot be a key.
@@ -82,9 +84,10 @@ class KeyedStateBackend:
         max_parallelism: int = 128,
         namespace: pa.Schema | None = None,
         clock: Clock = wall_clock,
+        memory: StateMemory = ALL_IN_MEMORY,
     ) -> None:
         groups = range(check_max_parallelism(max_parallelism)) if key_groups is None else key_groups
-        self.scope = Scope(key_schema.remove_metadata(), groups, max_parallelism)
+        self.scope = Scope(key_schema.remove_metadata(), groups, max_parallelism, memory)
         self.space = KeySpace(self.scope, namespace)
         self.clock = clock
         self.current = CurrentBatch()
@@ -288,6 +291,7 @@ class KeyedStateBackend:
         *,
         key_groups: range | None = None,
         clock: Clock = wall_clock,
+        memory: StateMemory = ALL_IN_MEMORY,
     ) -> Self:
         """Return a backend with the state of snapshots, as far as it is of the task's key groups.
 
@@ -297,6 +301,7 @@ class KeyedStateBackend:
             snapshots: folder and number of each task's snapshot, at least one.
             key_groups: the groups of the new task; all if None.
             clock: the processing time in milliseconds since 1970.
+            memory: where the state is.
 
         Raises:
             SnapshotError: a file is missing or damaged, or no snapshot has one of the key groups.
@@ -310,6 +315,7 @@ class KeyedStateBackend:
             max_parallelism=first.max_parallelism,
             namespace=first.namespace,
             clock=clock,
+            memory=memory,
         )
         for at, (folder, manifest) in enumerate(manifests):
             for stored in manifest.states:

@@ -52,11 +52,11 @@ class Column:
     def __init__(self, space: KeySpace, data_type: pa.DataType | None, clock: Clock) -> None:
         self.space = space
         self.ttl: StateTtlConfig | None = None
-        self.table = SlotTable()
+        self.table = SlotTable(space.scope.memory)
         self.table.add("present", np.bool_)
         self.table.add(STAMP, np.int64)
         self.values = None if data_type is None else values_of(self.table, data_type)
-        self.changes = Changes()
+        self.changes = Changes(space.scope.memory)
         self.clock = clock
         #: Number of values that have expired and are gone.
         self.expired = 0

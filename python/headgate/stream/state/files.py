@@ -30,15 +30,15 @@ _FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class ChunkFile:
-    """A file with changed rows of one state, in order of their key groups.
+    """A file with changed rows of one state, each batch in order of the rows' key groups.
 
     Attributes:
         name: file name in the folder of the snapshot.
         size: bytes.
         crc32: checksum of all bytes.
         rows: number of rows.
-        first_group: key group of the first row.
-        last_group: key group of the last row.
+        first_group: lowest key group of a row.
+        last_group: highest key group of a row.
     """
 
     name: str
@@ -309,9 +309,10 @@ class _Chunk:
         self.groups = (0, 0)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        group = batch["group"]
-        first = self.groups[0] if self.rows else group[0].as_py()
-        self.groups = first, group[-1].as_py()
+        first, last = batch["group"][0].as_py(), batch["group"][-1].as_py()
+        if self.rows:
+            first, last = min(first, self.groups[0]), max(last, self.groups[1])
+        self.groups = first, last
         self.rows += batch.num_rows
         self.bytes += batch.nbytes
         self._writer.write_batch(batch)

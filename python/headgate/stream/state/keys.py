@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from headgate import _native
 from headgate.errors import SchemaMismatchError, StateError
 from headgate.stream.state.groups import check_keys, key_groups_of
-from headgate.stream.state.table import CHUNK, Mask, Slots, wider
+from headgate.stream.state.memory import ALL_IN_MEMORY, StateMemory
+from headgate.stream.state.table import CHUNK, Mask, Slots
 from headgate.stream.state.zeros import encoded, normalized
 
 
@@ -38,11 +39,13 @@ class Scope:
         key_schema: the key columns.
         key_groups: the groups of the task.
         max_parallelism: number of all groups.
+        memory: of the state of these groups.
     """
 
     key_schema: pa.Schema
     key_groups: range
     max_parallelism: int
+    memory: StateMemory = ALL_IN_MEMORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class KeySpace:
         self.capacity = 0
         #: Snapshots that are being written: no slot may get another key meanwhile.
         self.pins: weakref.WeakSet[object] = weakref.WeakSet()
-        self._index = _native.KeyIndex(self.schema)
+        self._index = _native.KeyIndex(self.schema, scope.memory.native)
         self._groups = np.zeros(0, np.int32)
         self._held: Mask = np.zeros(0, np.bool_)
         #: They refer to this space, and end with their last user, not with a garbage collection.
@@ -198,7 +201,9 @@ class KeySpace:
         # A quarter of the slots stays free, so that the next sweep is far away.
         if needed > self.capacity - self.capacity // 4:
             capacity = max(CHUNK, 1 << (needed + needed // 3).bit_length())
-            self._groups, self._held = wider(self._groups, capacity), wider(self._held, capacity)
+            memory = self.scope.memory
+            self._groups = memory.wider(self._groups, capacity)
+            self._held = memory.wider(self._held, capacity)
             self.capacity = capacity
             for columns in self._attached():
                 columns.grow(capacity)

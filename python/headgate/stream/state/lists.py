@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headgate import _native
 from headgate.stream.state.column import STAMP, Rows, as_array
-from headgate.stream.state.table import Changes, Frozen, Mask, Slots, SlotTable, ranges, wider
+from headgate.stream.state.table import Changes, Frozen, Mask, Slots, SlotTable, ranges
 from headgate.stream.state.values import Decoder, adopt_type, values_of, with_fields
 
 if TYPE_CHECKING:
@@ -39,16 +39,16 @@ class ListState:
         self.name = name
         self.space = space
         self.ttl: StateTtlConfig | None = None
-        self.changes = Changes()
+        self.changes = Changes(space.scope.memory)
         self._current = current
         self._clock = clock
-        self._chains = _native.Chains()
+        self._chains = _native.Chains(space.scope.memory.native)
         #: Number of elements that have expired and are gone.
         self.expired = 0
         #: Number of elements by slot of the key.
         self._counts: Slots = np.zeros(0, np.int64)
         #: Elements; the slot of each one's key is 0 if it is free, else one more.
-        self._elements = SlotTable()
+        self._elements = SlotTable(space.scope.memory)
         self._elements.add("owner", np.int64)
         for number in (STAMP, *self._numbers):
             self._elements.add(number, np.int64)
@@ -138,7 +138,7 @@ class ListState:
 
     def grow(self, capacity: int) -> None:
         """Make room for slots below a number."""
-        self._counts = wider(self._counts, capacity)
+        self._counts = self.space.scope.memory.wider(self._counts, capacity)
         self.changes.grow(capacity)
 
     def occupied(self) -> Mask:

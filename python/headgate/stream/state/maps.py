@@ -13,7 +13,7 @@ from headgate.errors import StateError
 from headgate.stream.state.column import Column, Rows
 from headgate.stream.state.keys import KeySpace
 from headgate.stream.state.states import ColumnState
-from headgate.stream.state.table import Mask, Slots, distinct, wider
+from headgate.stream.state.table import Mask, Slots, distinct
 
 if TYPE_CHECKING:
     from headgate.stream.state.column import Clock
@@ -31,7 +31,7 @@ class MapState(ColumnState):
     def __init__(self, name: str, column: Column, current: CurrentBatch, keys: KeySpace) -> None:
         super().__init__(name, column, current)
         self._keys = keys
-        self._chains = _native.Chains()
+        self._chains = _native.Chains(keys.scope.memory.native)
         #: Number of entries by slot of the key.
         self._counts: Slots = np.zeros(0, np.int64)
         #: Slot of the key of each entry.
@@ -151,7 +151,7 @@ class MapState(ColumnState):
 
     def grow(self, capacity: int) -> None:
         """Make room for slots below a number."""
-        self._counts = wider(self._counts, capacity)
+        self._counts = self._keys.scope.memory.wider(self._counts, capacity)
 
     def expire(self) -> None:
         """Remove the entries that have expired."""
@@ -212,7 +212,7 @@ class Owners:
 
     def grow(self, capacity: int) -> None:
         """Make room for slots below a number."""
-        self.slots = wider(self.slots, capacity)
+        self.slots = self._entries.scope.memory.wider(self.slots, capacity)
 
     def expire(self) -> None:
         """Do nothing: the entries do it."""

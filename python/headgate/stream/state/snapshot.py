@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from headgate.stream.state.keys import KeySpace, Scope
     from headgate.stream.state.table import Slots
 
+#: Slots that are put in order of their key groups at once, which takes 12 bytes of each.
+_SORTED: Final = 1 << 22
 #: Rows of the first batch of a state, and most rows of any. A batch has at most so many times the rows of the one before.
 _FIRST_ROWS: Final = 1 << 4
 _BATCH_ROWS: Final = 1 << 16
@@ -171,33 +173,41 @@ class Snapshot:
 
 
 def _batches(frozen: FrozenRows) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in order of their key groups, so that a file has few of them."""
+    """Yield the rows in order of their key groups, as far as they are put in order at once, so that a file has few of them."""
     space = frozen.space
-    groups = space.groups(frozen.slots)
-    order = np.argsort(groups, kind="stable")
     keys = len(space.scope.key_schema)
-    at, rows_wanted = 0, _FIRST_ROWS
-    while at < len(order):
-        positions = order[at : at + rows_wanted]
-        slots = frozen.slots[positions]
-        rows = frozen.read(slots)
-        columns = space.keys(slots)
-        arrays = {
-            "group": pa.array(groups[positions], pa.int32()),
-            "present": pa.array(rows.present),
-            "stamp": pa.array(rows.stamps, pa.int64()),
-            "key": columns.select(range(keys)).to_struct_array(),
-        }
-        if len(space.extra):
-            extra = columns.select(range(keys, columns.num_columns))
-            arrays["extra"] = extra.to_struct_array()
-        if rows.values is not None:
-            arrays["value"] = rows.values
-        batch = pa.RecordBatch.from_pydict(arrays)
-        yield batch
-        at += len(slots)
-        most = min(_BATCH_ROWS, _GROWTH * len(slots))
-        rows_wanted = min(most, max(1, _BATCH_BYTES * len(slots) // batch.nbytes))
+    rows_wanted = _FIRST_ROWS
+    for first in range(0, len(frozen.slots), _SORTED):
+        some = frozen.slots[first : first + _SORTED]
+        groups = space.groups(some)
+        # Numbers of 16 bits are sorted by their digits, in a third of the time. There are at most 32,768 groups.
+        order = np.argsort(groups.astype(np.int16), kind="stable")
+        some, groups = some[order], groups[order]
+        at = 0
+        while at < len(some):
+            slots = some[at : at + rows_wanted]
+            batch = _batch(frozen, slots, groups[at : at + rows_wanted], keys)
+            yield batch
+            at += len(slots)
+            most = min(_BATCH_ROWS, _GROWTH * len(slots))
+            rows_wanted = min(most, max(1, _BATCH_BYTES * len(slots) // batch.nbytes))
+
+
+def _batch(frozen: FrozenRows, slots: Slots, groups: Slots, keys: int) -> pa.RecordBatch:
+    """Return the rows of slots; ``keys`` is the number of key columns."""
+    rows = frozen.read(slots)
+    columns = frozen.space.keys(slots)
+    arrays = {
+        "group": pa.array(groups, pa.int32()),
+        "present": pa.array(rows.present),
+        "stamp": pa.array(rows.stamps, pa.int64()),
+        "key": columns.select(range(keys)).to_struct_array(),
+    }
+    if len(frozen.space.extra):
+        arrays["extra"] = columns.select(range(keys, columns.num_columns)).to_struct_array()
+    if rows.values is not None:
+        arrays["value"] = rows.values
+    return pa.RecordBatch.from_pydict(arrays)
 
 
 def columns_of(rows: pa.Table) -> list[pa.Array]:

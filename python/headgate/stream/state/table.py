@@ -13,6 +13,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from headgate.stream.state.memory import ALL_IN_MEMORY, StateMemory
+
 Slots = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -24,15 +26,16 @@ _SHIFT: Final = CHUNK.bit_length() - 1
 class SlotTable:
     """Named columns, all as long as the capacity, a multiple of :data:`CHUNK`."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: StateMemory = ALL_IN_MEMORY) -> None:
         self.capacity = 0
+        self.memory = memory
         self._columns: dict[str, npt.NDArray[Any]] = {}
         self._frozen: list[Frozen] = []
         self._lock = threading.Lock()
 
     def add(self, name: str, dtype: npt.DTypeLike) -> None:
         """Add a column of zeros."""
-        self._columns[name] = np.zeros(self.capacity, dtype)
+        self._columns[name] = self.memory.zeros(self.capacity, dtype)
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         """Return the column itself: write to it only after :meth:`touch`."""
@@ -49,7 +52,7 @@ class SlotTable:
         capacity = max(CHUNK, 1 << (slots - 1).bit_length())
         with self._lock:
             for name, column in self._columns.items():
-                self._columns[name] = wider(column, capacity)
+                self._columns[name] = self.memory.wider(column, capacity)
             self.capacity = capacity
 
     def touch(self, slots: Slots) -> None:
@@ -86,6 +89,7 @@ class Frozen:
 
     def __init__(self, table: SlotTable, slots: Slots) -> None:
         self.slots = slots
+        self._memory = table.memory
         #: Chunks that hold frozen slots and are not copied yet.
         self._pending = np.zeros(table.capacity >> _SHIFT, np.bool_)
         self._pending[slots >> _SHIFT] = True
@@ -104,7 +108,7 @@ class Frozen:
             copy = self.copies.get(name)
             if copy is None:
                 size = len(self._pending) << _SHIFT
-                copy = self.copies[name] = np.empty(size, column.dtype)
+                copy = self.copies[name] = self._memory.zeros(size, column.dtype)
             live = column[: len(copy)].reshape(-1, CHUNK)
             copy.reshape(-1, CHUNK)[chunks] = live[chunks]
         self._pending[chunks] = False
@@ -113,7 +117,8 @@ class Frozen:
 class Changes:
     """Slots that changed since the last completed snapshot, and slots that some snapshot has."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: StateMemory = ALL_IN_MEMORY) -> None:
+        self._memory = memory
         self.dirty: Mask = np.zeros(0, np.bool_)
         #: True for slots with a row in a file, which a later snapshot must delete if it is gone.
         self.saved: Mask = np.zeros(0, np.bool_)
@@ -122,8 +127,8 @@ class Changes:
 
     def grow(self, capacity: int) -> None:
         """Make room for slots below a number."""
-        self.dirty = wider(self.dirty, capacity)
-        self.saved = wider(self.saved, capacity)
+        self.dirty = self._memory.wider(self.dirty, capacity)
+        self.saved = self._memory.wider(self.saved, capacity)
 
     def mark(self, slots: Slots) -> None:
         """Mark slots as changed."""
@@ -148,7 +153,7 @@ class Changes:
         else:
             gone &= mask
         self._snapshots[snapshot] = mask, np.flatnonzero(gone)
-        self.dirty = np.zeros(len(self.dirty), np.bool_)
+        self.dirty = self._memory.zeros(len(self.dirty), np.bool_)
         self.saved = self.saved | (mask & present)
         return np.flatnonzero(mask & present if full else (mask & present) | gone)
 
@@ -191,10 +196,3 @@ def ranges(starts: Slots, lengths: Slots) -> Slots:
     before = np.cumsum(lengths) - lengths
     numbers: Slots = np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
     return numbers
-
-
-def wider(values: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    """Return a copy with zeros at its end."""
-    copy = np.zeros(size, values.dtype)
-    copy[: len(values)] = values
-    return copy

@@ -13,7 +13,7 @@ from headgate.errors import StateError
 from headgate.stream.state.backend import EVENT_TIMERS
 from headgate.stream.state.descriptors import ValueStateDescriptor
 from headgate.stream.state.groups import key_groups_of
-from headgate.stream.state.table import are_among, distinct, ranges, wider
+from headgate.stream.state.table import are_among, distinct, ranges
 from headgate.stream.state.timers import NO_WATERMARK, Timers
 from headgate.stream.windows.aggregates import WINDOW_START
 from headgate.stream.windows.kinds import SlidingWindow, TumblingWindow, WindowOutput
@@ -39,7 +39,7 @@ class WindowOperator(PaneWindows[TumblingWindow | SlidingWindow]):
     def _declare(self) -> None:
         super()._declare()
         self._times = PaneTimes(self._window)
-        self._panes = OpenPanes(self._key_schema)
+        self._panes = OpenPanes(self._key_schema, self.backend.scope.memory)
         #: The watermark up to which windows were closed.
         self._closed_until = NO_WATERMARK
         #: The watermark from which on there is something to do.
@@ -156,7 +156,8 @@ class WindowOperator(PaneWindows[TumblingWindow | SlidingWindow]):
 
     def _touch(self, slots: Slots) -> None:
         if len(self._touched) < self.backend.space.capacity:
-            self._touched = wider(self._touched, self.backend.space.capacity)
+            space = self.backend.space
+            self._touched = space.scope.memory.wider(self._touched, space.capacity)
         self._touched[slots] = True
 
     def _between(self, slots: Slots, first: Slots, last: Slots) -> Iterator[pa.RecordBatch]:

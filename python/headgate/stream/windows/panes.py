@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from headgate import _native
-from headgate.stream.state.table import Slots, distinct, ranges, wider
+from headgate.stream.state.memory import ALL_IN_MEMORY, StateMemory
+from headgate.stream.state.table import Slots, distinct, ranges
 from headgate.stream.state.timers import NO_WATERMARK
 from headgate.stream.state.zeros import normalized
 from headgate.stream.windows.kinds import SlidingWindow, TumblingWindow, millis
@@ -97,10 +98,12 @@ class OpenPanes:
 
     Args:
         key_schema: the key columns.
+        memory: of the state of the panes.
     """
 
-    def __init__(self, key_schema: pa.Schema) -> None:
-        self._index = _native.KeyIndex(key_schema)
+    def __init__(self, key_schema: pa.Schema, memory: StateMemory = ALL_IN_MEMORY) -> None:
+        self._memory = memory
+        self._index = _native.KeyIndex(key_schema, memory.native)
         self._numbers: Slots = np.zeros(0, np.int64)
         #: Panes of each key, by its number.
         self._counts: Slots = np.zeros(0, np.int64)
@@ -118,9 +121,9 @@ class OpenPanes:
         """
         rows, of_keys, _, _ = self._index.resolve(normalized(keys).columns)
         numbers = of_keys.to_numpy()[rows.to_numpy()]
-        self._counts = _reaching(self._counts, numbers)
+        self._counts = self._reaching(self._counts, numbers)
         np.add.at(self._counts, numbers, 1)
-        self._numbers = _reaching(self._numbers, slots)
+        self._numbers = self._reaching(self._numbers, slots)
         self._numbers[slots] = numbers
         self._starts, self._slots = np.r_[self._starts, starts], np.r_[self._slots, slots]
         self._is_ordered = False
@@ -151,11 +154,10 @@ class OpenPanes:
         self._index.remove(pa.array(numbers[self._counts[numbers] == 0]))
         self._starts, self._slots = self._starts[count:], self._slots[count:]
 
-
-def _reaching(values: Slots, numbers: Slots) -> Slots:
-    """Return an array with a place for each number."""
-    needed = int(numbers.max(initial=-1)) + 1
-    return values if needed <= len(values) else wider(values, 2 * needed)
+    def _reaching(self, values: Slots, numbers: Slots) -> Slots:
+        """Return an array with a place for each number."""
+        needed = int(numbers.max(initial=-1)) + 1
+        return values if needed <= len(values) else self._memory.wider(values, 2 * needed)
 
 
 def grouped(codes: Slots, limit: int) -> tuple[Slots, Slots]:

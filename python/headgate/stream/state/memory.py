@@ -1,0 +1,75 @@
+"""Memory of keyed state: of the process up to a limit, of mapped files beyond it. Decision: ADR 0057."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from headgate import _native
+from headgate._directories import local_directories
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+
+class Usage(NamedTuple):
+    """Bytes of the large blocks of keyed state.
+
+    Attributes:
+        in_memory: of the process's memory.
+        in_files: of mapped files. The kernel keeps those of their pages in memory that are in use.
+    """
+
+    in_memory: int
+    in_files: int
+
+
+class StateMemory:
+    """Gives blocks of memory to keyed state, one for all tasks of a process. Any thread may ask.
+
+    Blocks that would exceed the limit are files without names, which are gone with the process however it ends. The kernel
+    writes their pages to the disk and reads them again as it does with all files, so that what is in use stays in memory.
+
+    Args:
+        limit: bytes that stay in memory; blocks below 16 KiB do not count. None for no limit and no files.
+        directories: for the files, used in turn. By default Spark's local directories in a process of Spark, and the
+            system's temporary directory elsewhere.
+    """
+
+    def __init__(self, limit: int | None = None, directories: Sequence[str] = ()) -> None:
+        directories = list(directories or local_directories())
+        #: The native structures of state take their memory of it; None without a limit.
+        self.native = None if limit is None else _native.StateMemory(limit, directories)
+
+    def zeros(self, size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Return an array of zeros.
+
+        Raises:
+            SpillError: there is no room for a file.
+        """
+        dtype = np.dtype(dtype)
+        if self.native is None or not size:
+            return np.zeros(size, dtype)
+        return np.frombuffer(memoryview(self.native.zeros(size * dtype.itemsize)), dtype)
+
+    def wider(self, values: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+        """Return a copy with zeros at its end.
+
+        Raises:
+            SpillError: there is no room for a file.
+        """
+        copy = self.zeros(size, values.dtype)
+        copy[: len(values)] = values
+        return copy
+
+    @property
+    def usage(self) -> Usage:
+        """The bytes in use; none are counted without a limit."""
+        return Usage(0, 0) if self.native is None else Usage(*self.native.usage)
+
+
+#: Without a limit, and without files.
+ALL_IN_MEMORY = StateMemory()

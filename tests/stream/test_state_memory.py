@@ -1,0 +1,152 @@
+"""State beyond state_memory= is in files: the same values, room that is not there, and nothing left."""
+
+import gc
+import random
+
+import pyarrow as pa
+import pytest
+from pyarrow import fs
+from tests.kit import stream_jobs
+
+from headgate.errors import OptionError, SpillError
+from headgate.sink import FileSink
+from headgate.stream import (
+    KeyedStateBackend,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    SnapshotFolder,
+    ValueStateDescriptor,
+)
+from headgate.stream.state.memory import StateMemory, Usage
+
+#: As many keys as it takes for each column to be a file.
+KEYS = 20_000
+ROWS = 5000
+KEY_SCHEMAS = {
+    "numbers": pa.schema([("key", pa.int64())]),
+    "texts": pa.schema([("key", pa.string()), ("day", pa.int32())]),
+}
+SUM = ReducingStateDescriptor("sum", "sum", pa.int64())
+TEXT = ValueStateDescriptor("text", pa.string())
+LIST = ListStateDescriptor("list", pa.int32())
+MAP = MapStateDescriptor("map", pa.int32(), pa.float64())
+
+
+def keys_of(kind, numbers):
+    if kind == "numbers":
+        return [pa.array(numbers, pa.int64())]
+    texts = [f"the key of number {number}" for number in numbers]
+    return [pa.array(texts), pa.array([number % 3 for number in numbers], pa.int32())]
+
+
+def change(backend, chance, kind):
+    """Make random changes to each kind of state, and set a timer for each row."""
+    numbers = [chance.randrange(KEYS) for _ in range(ROWS)]
+    values = pa.array([chance.randrange(100) for _ in range(ROWS)], pa.int32())
+    some = pa.array([chance.random() < 0.3 for _ in range(ROWS)])
+    backend.set_keys(keys_of(kind, numbers))
+    backend.get_state(SUM).add(values)
+    distinct = len(backend.keys)
+    texts = pa.array([f"text {chance.random()}" * chance.randrange(5) for _ in range(distinct)])
+    backend.get_state(TEXT).put(texts)
+    backend.get_state(LIST).add(values, where=some)
+    backend.get_state(MAP).put(values, values.cast(pa.float64()), where=some)
+    backend.get_state(MAP).remove(values)
+    backend.event_timers.register(values.cast(pa.int64()))
+    gone = pa.array([chance.random() < 0.2 for _ in range(distinct)])
+    backend.get_state(TEXT).clear(where=gone)
+    backend.get_state(LIST).clear(where=gone)
+
+
+def contents(backend):
+    """Return the rows of each state in an order of their own."""
+    return {name: sorted(map(str, s.table().to_pylist())) for name, s in backend.states.items()}
+
+
+@pytest.mark.parametrize("kind", KEY_SCHEMAS)
+def test_state_in_files_is_that_in_memory(kind):
+    memory = StateMemory(0)
+    backends = [
+        KeyedStateBackend(KEY_SCHEMAS[kind]),
+        KeyedStateBackend(KEY_SCHEMAS[kind], memory=memory),
+    ]
+    stores = [SnapshotFolder(name, fs._MockFileSystem()) for name in ("memory", "files")]
+    for number in range(6):
+        for backend in backends:
+            change(backend, random.Random(number), kind)
+            assert backend.event_timers.advance(number).num_rows > 0
+        assert contents(backends[0]) == contents(backends[1])
+        for backend, store in zip(backends, stores, strict=True):
+            backend.snapshot(number).write(store)
+            backend.complete(number)
+        if number == 3:
+            # Each goes on from the snapshot of the other.
+            for backend in backends:
+                backend.close()
+            backends = [
+                KeyedStateBackend.restore([(stores[1], number)]),
+                KeyedStateBackend.restore([(stores[0], number)], memory=memory),
+            ]
+            stores = [SnapshotFolder(name, fs._MockFileSystem()) for name in ("memory", "files")]
+    assert memory.usage.in_files > 20 * KEYS
+    assert memory.usage.in_memory == 0
+    for backend in backends:
+        backend.close()
+    del backend, backends
+    gc.collect()
+    assert memory.usage == Usage(0, 0)
+
+
+def test_state_up_to_the_limit_is_in_memory():
+    memory = StateMemory(1 << 20)
+    backend = KeyedStateBackend(KEY_SCHEMAS["numbers"], memory=memory)
+    state = backend.get_state(SUM)
+    for first in range(0, 100_000, 10_000):
+        backend.set_keys([pa.array(range(first, first + 10_000))])
+        state.add([1] * 10_000)
+        assert memory.usage.in_memory <= 1 << 20
+    assert memory.usage.in_files > 1 << 20
+    assert state.table()["value"].to_pylist() == [1] * 100_000
+
+
+@pytest.mark.parametrize("fails", ["raise", "exit"])
+def test_a_job_whose_state_is_in_files_loses_and_repeats_no_row(tmp_path, fails):
+    rows = 12_000
+    job = (
+        stream_jobs.numbers(rows)
+        .map(stream_jobs.FailOnce(tmp_path / "failed", rows // 3, fails), name="fails")
+        .key_by("id")
+        .process(stream_jobs.Count, schema=stream_jobs.COUNTED, name="counts")
+        .sink(FileSink(str(tmp_path / "out")), name="files")
+    )
+    (tmp_path / "temporary").mkdir()
+    job.run(
+        checkpoint=str(tmp_path / "checkpoints"),
+        interval="20ms",
+        parallelism=2,
+        workers=0 if fails == "raise" else 2,
+        restart_delay=0,
+        state_memory="0",
+        options={"temp_directories": str(tmp_path / "temporary")},
+    )
+    found = stream_jobs.rows_of(tmp_path / "out")
+    assert sorted(found["id"].to_pylist()) == list(range(rows))
+    assert set(found["count"].to_pylist()) == {1}
+    assert not list((tmp_path / "temporary").iterdir()), "files without names"
+
+
+def test_a_folder_without_room_is_named():
+    memory = StateMemory(0, ["/nowhere"])
+    backend = KeyedStateBackend(KEY_SCHEMAS["numbers"], memory=memory)
+    with pytest.raises(SpillError, match="/nowhere") as caught:
+        backend.set_keys([pa.array(range(KEYS))])
+    assert "state_memory" in caught.value.remedy
+
+
+def test_what_is_no_size_is_refused():
+    job = stream_jobs.numbers(10).sink(FileSink("unused"))
+    with pytest.raises(OptionError, match="state_memory='much'"):
+        job.start(state_memory="much")
+    with pytest.raises(OptionError, match="state_memory=-1"):
+        job.start(state_memory=-1)
