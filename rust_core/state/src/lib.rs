@@ -1,17 +1,21 @@
-//! Structures behind keyed state, each used by one call per batch: slots of keys, chains of values, timers by time.
+//! Structures behind keyed state, each used by one call per batch: slots of keys, chains of values, timers by time,
+//! Arrow values by position.
 //!
 //! A slot is a small number that stands for a key. Columns of state are indexed by it; they live in Python, as
-//! numpy or Arrow arrays. Decision: ADR 0033.
+//! numpy arrays. Values that numpy cannot hold live here: a column has their positions. Decision: ADR 0033.
 
 #![forbid(unsafe_code)]
 
 mod chains;
 mod index;
+mod places;
 mod queue;
+mod values;
 
 pub use chains::Chains;
 pub use index::{IndexError, KeyIndex, Resolved};
 pub use queue::TimerQueue;
+pub use values::{FrozenValues, Values, ValuesError};
 
 /// Numbers of rows, slots and nodes, as numpy's index type.
 pub type Numbers = Vec<i64>;
