@@ -1,8 +1,11 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any, Self, final
+from typing import Any, Self, TypeAlias, final
 
 import pyarrow as pa
+
+#: Of int64, without nulls: a numpy array, which costs less, or one of Arrow.
+Numbers: TypeAlias = Any
 
 __version__: str
 __debug_build__: bool
@@ -64,7 +67,7 @@ class StateBlock:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class KeyIndex:
-    """An index from keys to slots. Numbers are int64."""
+    """An index from keys to slots."""
 
     def __new__(cls, schema: pa.Schema, memory: StateMemory | None = None) -> Self: ...
     def resolve(self, of: Sequence[Any]) -> list[pa.Int64Array]:
@@ -73,10 +76,10 @@ class KeyIndex:
     def find(self, of: Sequence[Any]) -> pa.Int64Array:
         """Return the slot of each row's key, or -1."""
 
-    def keys(self, slots: pa.Int64Array) -> list[pa.Array]:
+    def keys(self, slots: Numbers) -> list[pa.Array]:
         """Return the keys of slots, as columns."""
 
-    def remove(self, slots: pa.Int64Array) -> None:
+    def remove(self, slots: Numbers) -> None:
         """Remove the keys of slots."""
 
     @property
@@ -84,27 +87,54 @@ class KeyIndex:
 
 @final
 class Chains:
-    """Chains of nodes, one per owner. Numbers are int64."""
+    """Chains of nodes, one per owner."""
 
     def __new__(cls, memory: StateMemory | None = None) -> Self: ...
-    def append(self, owners: pa.Int64Array, nodes: pa.Int64Array) -> None:
+    def append(self, owners: Numbers, nodes: Numbers) -> None:
         """Append each node to its owner's chain."""
 
-    def remove(self, owners: pa.Int64Array, nodes: pa.Int64Array) -> None:
+    def remove(self, owners: Numbers, nodes: Numbers) -> None:
         """Remove each node from its owner's chain."""
 
-    def collect(self, owners: pa.Int64Array) -> list[pa.Int64Array]:
+    def collect(self, owners: Numbers) -> list[pa.Int64Array]:
         """Return the length of each owner's chain, and all nodes."""
 
-    def clear(self, owners: pa.Int64Array) -> None:
+    def clear(self, owners: Numbers) -> None:
         """Empty the chains of owners."""
 
 @final
+class ArrowValues:
+    """Values of a type by position, a number that is at least 1. The type is that of a schema's only column."""
+
+    def __new__(cls, schema: pa.Schema, memory: StateMemory | None = None) -> Self: ...
+    def evolved(self, schema: pa.Schema) -> ArrowValues:
+        """Return the same values as structs with more fields, which are null."""
+
+    def put(self, batch: pa.RecordBatch, replaced: Numbers) -> int:
+        """Drop values at positions, and store others; return the position of the first, which the others follow."""
+
+    def drop(self, positions: Numbers) -> None:
+        """Drop values; 0 is none, and a value may be there twice."""
+
+    def freeze(self) -> FrozenValues:
+        """Return the values as they are now, without a copy."""
+
+    def __len__(self) -> int:
+        """Number of values in memory, with those that are dropped and not freed yet."""
+
+@final
+class FrozenValues:
+    """Values by position, as they were at one moment. Any thread may read them."""
+
+    def take(self, positions: Numbers) -> pa.Array:
+        """Return the values at positions, null for 0."""
+
+@final
 class TimerQueue:
-    """Slots by timestamp. Numbers are int64."""
+    """Slots by timestamp."""
 
     def __new__(cls) -> Self: ...
-    def push(self, timestamps: pa.Int64Array, slots: pa.Int64Array) -> None:
+    def push(self, timestamps: Numbers, slots: Numbers) -> None:
         """Add timers."""
 
     def pop(self, until: int) -> list[pa.Int64Array]:

@@ -140,29 +140,6 @@ def test_large_values_that_were_replaced_are_freed(others):
     assert pa.total_allocated_bytes() - before < MIB
 
 
-def test_no_write_copies_all_values(monkeypatch):
-    monkeypatch.setattr("headgate.stream.state.values._LARGE", 2 * MIB)
-    backend = KeyedStateBackend(KEYS)
-    state = backend.get_state(ValueStateDescriptor("text", pa.string()))
-    copied = [0]
-    concat = pa.concat_arrays
-
-    def counted(arrays):
-        found = concat(arrays)
-        copied[-1] += found.nbytes
-        return found
-
-    monkeypatch.setattr(pa, "concat_arrays", counted)
-    for turn in range(4):
-        for first in range(0, 8000, 80):
-            backend.set_keys([pa.array(range(first, first + 80))])
-            copied.append(0)
-            state.put(pa.array([f"{turn}" * 4096] * 80))
-    # Each write has 320 KiB, and all values 32 MiB.
-    assert max(copied) < 8 * MIB
-    assert sum(copied) < 10 * 4 * 32 * MIB
-
-
 def test_files_of_many_small_snapshots_do_not_pile_up(monkeypatch):
     monkeypatch.setattr("headgate.stream.state.snapshot._MOST_FILES", 4)
     backend, store = KeyedStateBackend(KEYS), folder()

@@ -276,13 +276,13 @@ def test_values_that_are_compacted_meanwhile_are_those_of_the_snapshot():
     backend.set_keys(keyed(0, 2000))
     state.put(pa.array([f"later {n}" for n in range(2000)]))
     expected = contents(backend, [text])
-    held = sum(len(part.values) for part in state.column.values._parts)
+    held = state.column.values.num_held
     snapshot = backend.snapshot(1)
     for turn in range(20):
         # Slots of the second chunk only, so that nothing but compacting writes to the first.
         backend.set_keys(keyed(4400, 5000))
         state.put(pa.array([f"new {turn}"] * 600))
-    assert sum(len(part.values) for part in state.column.values._parts) < held + 20 * 600
+    assert state.column.values.num_held < held + 20 * 600
     snapshot.write(store)
     assert contents(KeyedStateBackend.restore([(store, 1)]), [text]) == expected
 

@@ -4,6 +4,7 @@ from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from headgate.stream import (
     SnapshotFolder,
     ValueStateDescriptor,
 )
-from headgate.stream.state.values import take
+from headgate.stream.state.values import frozen_values
 
 MIB = 1 << 20
 LENGTHS = st.lists(st.integers(0, 5), min_size=1, max_size=6).filter(any)
@@ -23,25 +24,66 @@ LENGTHS = st.lists(st.integers(0, 5), min_size=1, max_size=6).filter(any)
 @given(LENGTHS, st.data())
 def test_values_at_positions_of_several_arrays(lengths, data):
     ends = list(accumulate(lengths))
-    parts = tuple(
+    parts = [
         pa.array([str(n) if n % 3 else None for n in range(end - length, end)], pa.string())
         for end, length in zip(ends, lengths, strict=True)
-    )
-    positions = np.array(data.draw(st.lists(st.integers(-1, ends[-1] - 1), min_size=1)))
-    hidden = positions < 0
-    hidden |= np.array(
-        data.draw(st.lists(st.booleans(), min_size=len(hidden), max_size=len(hidden)))
-    )
-    if hidden.all():
-        hidden[0], positions[0] = False, 0
-    want = pa.chunked_array(parts).take(pa.array(positions, mask=hidden))
-    assert take(parts, positions, hidden).equals(want.combine_chunks())
+    ]
+    positions = np.array(data.draw(st.lists(st.integers(0, ends[-1]), min_size=1)))
+    places = pa.array(positions - 1, mask=positions == 0)
+    want = pa.chunked_array(parts).take(places).combine_chunks()
+    assert frozen_values(parts).take(positions).equals(want)
 
 
 def test_more_strings_than_one_array_can_hold():
-    part = pa.repeat(pa.scalar("x" * MIB), 256)
-    got = take((part,) * 9, np.array([9 * 256 - 1, 0, 256]))
+    values = frozen_values([pa.repeat(pa.scalar("x" * MIB), 256)] * 9)
+    got = values.take(pa.array([9 * 256, 1, 257]))
     assert got.to_pylist() == ["x" * MIB] * 3
+
+
+class Uuid(pa.ExtensionType):
+    """A type of somebody else."""
+
+    def __init__(self):
+        super().__init__(pa.binary(2), "tests.uuid")
+
+    def __arrow_ext_serialize__(self):
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage, data):
+        return cls()
+
+
+STRICT = pa.struct([pa.field("n", pa.int64(), nullable=False, metadata={"id": "1"})])
+OF_TYPES = {
+    "null": pa.nulls(2),
+    "decimal": pa.array([None, 2], pa.decimal128(30, 2)),
+    "fixed": pa.array([b"ab", None], pa.binary(2)),
+    "interval": pa.array([None, (1, 2, 3)], pa.month_day_nano_interval()),
+    "dictionary": pa.array(["a", None], pa.dictionary(pa.int8(), pa.string(), ordered=True)),
+    "list": pa.array([[1, None], None], pa.list_(pa.field("of", pa.int64(), nullable=True))),
+    "fixed list": pa.array([[1, 2], None], pa.list_(pa.int64(), 2)),
+    "map": pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())),
+    "extension": Uuid().wrap_array(pa.array([b"ab", None], pa.binary(2))),
+    # Such nulls are against the type, and pyarrow lets them pass.
+    "not null": pa.StructArray.from_arrays([pa.array([1, None])], fields=list(STRICT)),
+    "lists not null": pa.ListArray.from_arrays(
+        pa.array([0, 1, 2], pa.int32()),
+        pa.array([1, None]),
+        type=pa.list_(pa.field("item", pa.int64(), nullable=False)),
+    ),
+    "nested": pa.array([{"a": [{"b": "x"}]}, None]),
+    "large": pa.array(["a", None], pa.large_string()),
+}
+
+
+@pytest.mark.parametrize("name", OF_TYPES)
+def test_values_of_all_types_stay_what_they_are(name):
+    some = OF_TYPES[name]
+    got = frozen_values([some] * 9).take(pa.array([2, 1, 18, 0, 17, 9]))
+    assert got.type == some.type
+    want = some.to_pylist()
+    assert got.to_pylist() == [want[1], want[0], want[1], None, want[0], want[0]]
 
 
 def test_a_read_and_a_snapshot_of_few_keys_take_no_memory_for_the_others(tmp_path):

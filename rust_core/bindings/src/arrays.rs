@@ -1,6 +1,7 @@
-//! Arrays and batches of callers, checked before anything follows their offsets.
+//! Arrays and batches of callers, checked before anything follows their offsets; arrays for them.
 
-use arrow_array::{ArrayRef, RecordBatch};
+use arrow_array::ffi::FFI_ArrowArray;
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use headgate_record::check_bounds;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -15,10 +16,6 @@ use crate::errors::Report;
 pub(crate) struct Column(ArrayRef);
 
 impl Column {
-    pub(crate) fn array(&self) -> &ArrayRef {
-        &self.0
-    }
-
     pub(crate) fn into_inner(self) -> ArrayRef {
         self.0
     }
@@ -32,6 +29,35 @@ impl<'py> FromPyObject<'_, 'py> for Column {
         let (array, _) = given.extract::<PyArray>()?.into_inner();
         check(given.py(), [&array])?;
         Ok(Self(array))
+    }
+}
+
+/// Imports arrays of one type into pyarrow. The arrays travel without the type: to describe it would take longer than the
+/// conversion of a small array.
+pub(crate) struct ToArray {
+    /// `pyarrow.Array._import_from_c`.
+    import: Py<PyAny>,
+    data_type: Py<PyAny>,
+}
+
+impl ToArray {
+    /// `data_type` is one of pyarrow.
+    pub(crate) fn new(data_type: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let array = data_type.py().import("pyarrow")?.getattr("Array")?;
+        let import = array.getattr("_import_from_c")?.unbind();
+        Ok(Self { import, data_type: data_type.clone().unbind() })
+    }
+
+    /// Returns an array as one of pyarrow over the same memory.
+    pub(crate) fn import<'py>(
+        &self,
+        py: Python<'py>,
+        array: &dyn Array,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut array = FFI_ArrowArray::new(&array.to_data());
+        // pyarrow moves the contents out and marks the struct released, so its drop frees nothing.
+        let address = (&raw mut array).expose_provenance();
+        self.import.bind(py).call1((address, &self.data_type))
     }
 }
 

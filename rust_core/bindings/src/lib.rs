@@ -18,6 +18,7 @@ mod heartbeat;
 mod input;
 mod interrupt;
 mod kept;
+mod numbers;
 mod options;
 mod own_frames;
 mod partition;
@@ -28,6 +29,7 @@ mod state;
 mod stats;
 mod tls;
 mod union;
+mod values;
 mod writer;
 
 use pyo3::prelude::*;
@@ -63,6 +65,8 @@ mod _native {
     use crate::tls::{TlsEndpoint, TlsSession, self_signed_certificate};
     #[pymodule_export]
     use crate::union::UnionInputGate;
+    #[pymodule_export]
+    use crate::values::{ArrowValues, FrozenValues};
     #[pymodule_export]
     use crate::writer::{RecordWriter, is_reserved_event};
 

@@ -1,14 +1,12 @@
-//! Keyed state: the index of keys, chains of values, timers. Numbers travel as Arrow arrays of int64.
+//! Keyed state: the index of keys, chains of nodes, timers.
 
 use std::ffi::c_int;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::Int64Type;
-use arrow_array::{Array, ArrayRef, Int64Array};
+use arrow_array::ArrayRef;
 use headgate_state::{Block, ChainError, IndexError, Resolved};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3_arrow::{PyArray, PySchema};
@@ -16,6 +14,7 @@ use pyo3_arrow::{PyArray, PySchema};
 use crate::arrays::Column;
 use crate::errors::Report;
 use crate::interrupt::released;
+use crate::numbers::{Numbers, to_arrow};
 
 fn of_index(py: Python<'_>, error: &IndexError) -> PyErr {
     match error {
@@ -33,25 +32,15 @@ fn of_chains(py: Python<'_>, error: &ChainError) -> PyErr {
     }
 }
 
-fn no_room(py: Python<'_>, error: impl ToString) -> PyErr {
+pub(crate) fn no_room(py: Python<'_>, error: impl ToString) -> PyErr {
     Report::new(5003, error).remedy(MORE_ROOM).into_py(py)
 }
 
 const MORE_ROOM: &str = "temp_directories on a disk with room · a larger state_memory";
 
-fn int64s(array: &Column) -> PyResult<&Int64Array> {
-    let array = array.array().as_primitive_opt::<Int64Type>();
-    let array = array.filter(|array| array.null_count() == 0);
-    array.ok_or_else(|| PyTypeError::new_err("numbers are an array of int64 without nulls"))
-}
-
 fn arrow(py: Python<'_>, array: ArrayRef) -> PyResult<Bound<'_, PyAny>> {
     let array = PyArray::from_array_ref(array);
     py.import("pyarrow")?.call_method1("array", (array,))
-}
-
-fn numbers(py: Python<'_>, numbers: Vec<i64>) -> PyResult<Bound<'_, PyAny>> {
-    arrow(py, Arc::new(Int64Array::from(numbers)))
 }
 
 fn columns(columns: Vec<Column>) -> Vec<ArrayRef> {
@@ -116,7 +105,7 @@ impl StateBlock {
 }
 
 /// The memory of a structure; that of the process if there is none.
-fn memory_of(memory: Option<&Bound<'_, StateMemory>>) -> headgate_state::StateMemory {
+pub(crate) fn memory_of(memory: Option<&Bound<'_, StateMemory>>) -> headgate_state::StateMemory {
     memory.map_or_else(Default::default, |memory| memory.get().0.clone())
 }
 
@@ -143,24 +132,22 @@ impl KeyIndex {
         let of = columns(of);
         let found = released(py, || lock(&self.0).resolve(&of));
         let Resolved { rows, slots, first, new } = found.map_err(|error| of_index(py, &error))?;
-        Ok([numbers(py, rows)?, numbers(py, slots)?, numbers(py, first)?, numbers(py, new)?])
+        Ok([to_arrow(py, rows)?, to_arrow(py, slots)?, to_arrow(py, first)?, to_arrow(py, new)?])
     }
 
     fn find<'py>(&self, py: Python<'py>, of: Vec<Column>) -> PyResult<Bound<'py, PyAny>> {
         let of = columns(of);
         let slots = released(py, || lock(&self.0).find(&of));
-        numbers(py, slots.map_err(|error| of_index(py, &error))?)
+        to_arrow(py, slots.map_err(|error| of_index(py, &error))?)
     }
 
-    fn keys<'py>(&self, py: Python<'py>, slots: Column) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let slots = int64s(&slots)?;
+    fn keys<'py>(&self, py: Python<'py>, slots: Numbers) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let keys = released(py, || lock(&self.0).keys(slots.values()));
         let keys = keys.map_err(|error| of_index(py, &error))?;
         keys.into_iter().map(|column| arrow(py, column)).collect()
     }
 
-    fn remove(&self, py: Python<'_>, slots: Column) -> PyResult<()> {
-        let slots = int64s(&slots)?;
+    fn remove(&self, py: Python<'_>, slots: Numbers) -> PyResult<()> {
         let removed = released(py, || lock(&self.0).remove(slots.values()));
         removed.map_err(|error| of_index(py, &error))
     }
@@ -182,27 +169,23 @@ impl Chains {
         Self(Mutex::new(headgate_state::Chains::new(&memory_of(memory))))
     }
 
-    fn append(&self, py: Python<'_>, owners: Column, nodes: Column) -> PyResult<()> {
-        let (owners, nodes) = (int64s(&owners)?, int64s(&nodes)?);
+    fn append(&self, py: Python<'_>, owners: Numbers, nodes: Numbers) -> PyResult<()> {
         let appended = released(py, || lock(&self.0).append(owners.values(), nodes.values()));
         appended.map_err(|error| of_chains(py, &error))
     }
 
-    fn remove(&self, py: Python<'_>, owners: Column, nodes: Column) -> PyResult<()> {
-        let (owners, nodes) = (int64s(&owners)?, int64s(&nodes)?);
+    fn remove(&self, py: Python<'_>, owners: Numbers, nodes: Numbers) -> PyResult<()> {
         let removed = released(py, || lock(&self.0).remove(owners.values(), nodes.values()));
         removed.map_err(|error| of_chains(py, &error))
     }
 
     /// Returns the length of each owner's chain, and all nodes.
-    fn collect<'py>(&self, py: Python<'py>, owners: Column) -> PyResult<[Bound<'py, PyAny>; 2]> {
-        let owners = int64s(&owners)?;
+    fn collect<'py>(&self, py: Python<'py>, owners: Numbers) -> PyResult<[Bound<'py, PyAny>; 2]> {
         let (lengths, nodes) = released(py, || lock(&self.0).collect(owners.values()));
-        Ok([numbers(py, lengths)?, numbers(py, nodes)?])
+        Ok([to_arrow(py, lengths)?, to_arrow(py, nodes)?])
     }
 
-    fn clear(&self, py: Python<'_>, owners: Column) -> PyResult<()> {
-        let owners = int64s(&owners)?;
+    fn clear(&self, py: Python<'_>, owners: Numbers) -> PyResult<()> {
         released(py, || lock(&self.0).clear(owners.values()));
         Ok(())
     }
@@ -218,15 +201,14 @@ impl TimerQueue {
         Self(Mutex::default())
     }
 
-    fn push(&self, py: Python<'_>, timestamps: Column, slots: Column) -> PyResult<()> {
-        let (timestamps, slots) = (int64s(&timestamps)?, int64s(&slots)?);
+    fn push(&self, py: Python<'_>, timestamps: Numbers, slots: Numbers) -> PyResult<()> {
         released(py, || lock(&self.0).push(timestamps.values(), slots.values()));
         Ok(())
     }
 
     fn pop<'py>(&self, py: Python<'py>, until: i64) -> PyResult<[Bound<'py, PyAny>; 2]> {
         let (timestamps, slots) = released(py, || lock(&self.0).pop(until));
-        Ok([numbers(py, timestamps)?, numbers(py, slots)?])
+        Ok([to_arrow(py, timestamps)?, to_arrow(py, slots)?])
     }
 
     #[getter]

@@ -12,7 +12,7 @@ from headgate.stream.graph.operator import Operator, OperatorContext
 from headgate.stream.operators.results import Results, calling
 from headgate.stream.state.row_index import RowIndex, distinct, with_nulls
 from headgate.stream.state.rows import Matches
-from headgate.stream.state.values import take
+from headgate.stream.state.values import frozen_values
 
 if TYPE_CHECKING:
     from headgate.stream.operators.joining import How, JoinedColumns
@@ -87,7 +87,7 @@ class _Index:
         self, batches: Sequence[pa.RecordBatch], keys: Sequence[str], others: Sequence[str]
     ) -> None:
         self._others = others
-        self._parts = [batch.select(others).to_struct_array() for batch in batches if others]
+        self._rows = frozen_values([b.select(others).to_struct_array() for b in batches if others])
         self._index: RowIndex | None = None
         slots = [np.zeros(0, np.int64)]
         # A batch per 2 GiB of text; the numbers of keys count on.
@@ -117,7 +117,7 @@ class _Index:
 
     def rows(self, numbers: Slots) -> list[pa.Array] | None:
         """Return the columns of rows, null for -1; None if there are no others."""
-        hidden = numbers < 0
-        if hidden.all() or not self._others:
-            return None if hidden.all() else []
-        return list(take(self._parts, numbers, hidden).flatten())
+        if self._rows is None or not self._others or (numbers < 0).all():
+            return None if (numbers < 0).all() else []
+        # The first row has position 1, and 0 is none.
+        return list(self._rows.take(numbers + 1).flatten())

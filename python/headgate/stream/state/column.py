@@ -110,7 +110,7 @@ class Column:
             read = slots[alive]
             self.touch(read)
             self.table[STAMP][read] = self.clock()
-        return self.values.decoder()(self.table.rows(slots), alive)
+        return self.values.get(slots, alive)
 
     def put(self, slots: Slots, values: pa.Array | None, stamps: Any = None) -> None:
         """Store values of the right type, one per slot; of equal slots the last counts."""

@@ -187,18 +187,18 @@ class MapState(ColumnState):
         new = ~self.column.present[entries]
         entries, owners = entries[new], owners[new]
         self._owners.slots[entries] = owners
-        self._chains.append(pa.array(owners), pa.array(entries))
+        self._chains.append(owners, entries)
         np.add.at(self._counts, owners, 1)
 
     def _drop(self, entries: Slots) -> None:
         entries = entries[self.column.present[entries]]
         owners = self._owners.slots[entries]
-        self._chains.remove(pa.array(owners), pa.array(entries))
+        self._chains.remove(owners, entries)
         np.subtract.at(self._counts, owners, 1)
         self.column.drop(entries)
 
     def _collect(self, slots: Slots) -> tuple[Slots, Slots]:
-        lengths, entries = self._chains.collect(pa.array(slots))
+        lengths, entries = self._chains.collect(slots)
         return lengths.to_numpy(), entries.to_numpy()
 
 

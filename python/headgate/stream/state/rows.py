@@ -107,8 +107,7 @@ class RowState(ListState):
         shown = elements >= 0
         if not shown.any():
             return None
-        values = self._values.decoder()(self._elements.rows(elements), shown)
-        return list(values.flatten())
+        return list(self._values.get(elements, shown).flatten())
 
     def count_pairs(self, elements: Slots, change: Any) -> None:
         """Add to the number of pairs of elements, of which some may be there more than once."""

@@ -72,7 +72,7 @@ class Timers(ColumnState):
         new = ~self.column.present[timers.slots]
         slots, times = timers.slots[new], columns[TIMESTAMP].take(pa.array(timers.first[new]))
         self.column.put(slots, times)
-        self._queue.push(times, pa.array(slots))
+        self._queue.push(times, slots)
 
     def delete(self, timestamps: Any, *, where: Any = None) -> None:
         """Delete the timer of each row's key for a timestamp, if there is one. Arguments as for :meth:`register`."""
@@ -121,7 +121,7 @@ class Timers(ColumnState):
         """Store timers of a snapshot, one per slot."""
         super().load(slots, rows)
         here = pa.array(rows.present)
-        self._queue.push(rows.values.filter(here), pa.array(slots[rows.present]))
+        self._queue.push(rows.values.filter(here), slots[rows.present])
         self._tidy()
 
     def table(self) -> pa.Table:
@@ -143,5 +143,5 @@ class Timers(ColumnState):
         slots = np.flatnonzero(self.column.present)
         if len(self._queue) > 2 * len(slots):
             self._queue.clear()
-            self._queue.push(pa.array(self.column.table["value"][slots]), pa.array(slots))
+            self._queue.push(self.column.table["value"][slots], slots)
         self._tidy_at = max(_FEW, 2 * len(slots))

@@ -1,25 +1,20 @@
-"""Values of one Arrow type by slot: in numpy arrays if they have a fixed width, else in Arrow arrays."""
+"""Values of one Arrow type by slot: in numpy arrays if they have a fixed width, else in Arrow arrays, outside of Python."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headgate import _native
 from headgate.errors import SchemaMismatchError
 from headgate.stream.state.table import Mask, Slots, SlotTable
 
 #: Turns rows of a table, and a mask of those to show, into values; other values are null.
 Decoder = Callable[[Mapping[str, npt.NDArray[Any]], Mask], pa.Array]
-
-#: Most bytes and values of parts that are joined into one.
-_LARGE: Final = 1 << 26
-_MANY: Final = 1 << 19
 
 
 class Values(Protocol):
@@ -32,6 +27,9 @@ class Values(Protocol):
 
     def drop(self, slots: Slots) -> None:
         """Free what the values of slots take, as far as it is not freed by other values."""
+
+    def get(self, slots: Slots, shown: Mask) -> pa.Array:
+        """Return the values of slots; null where a mask is False, of slots below 0 too."""
 
     def decoder(self) -> Decoder:
         """Return the function that makes values of the table's rows as they are now."""
@@ -89,6 +87,11 @@ class NumpyValues:
     def drop(self, slots: Slots) -> None:
         """See :class:`Values`."""
 
+    def get(self, slots: Slots, shown: Mask) -> pa.Array:
+        """See :class:`Values`."""
+        rows = {name: self._table[name][slots] for name in ("value", "valid")}
+        return self.decoder()(rows, shown)
+
     def decoder(self) -> Decoder:
         """See :class:`Values`."""
 
@@ -100,194 +103,77 @@ class NumpyValues:
         return decode
 
 
-@dataclass(slots=True)
-class _Part:
-    """An array of values, which never changes.
-
-    Attributes:
-        values: of which some are replaced or dropped.
-        slots: the slot of each value.
-        start: position of the first one.
-        dead: number of those that are replaced or dropped.
-        size: bytes.
-    """
-
-    values: pa.Array
-    slots: npt.NDArray[np.uint32]
-    start: int
-    dead: int
-    size: int
-
-
 class ArrowValues:
-    """Values in Arrow arrays, and the position of each slot's value in all of them.
-
-    A value that is replaced stays in its array. When more than half of an array is replaced, the rest moves behind all
-    others, and the array is freed: one array at a time, so that no write takes time for all values.
-    """
+    """Values in Arrow arrays, and the position of each slot's value in them, which it has as long as it is there."""
 
     def __init__(self, table: SlotTable, data_type: pa.DataType) -> None:
         self.type = data_type
         self._table = table
-        self._parts: list[_Part] = []
-        #: Position of the next value. Positions of arrays that are freed are not used again.
-        self._next = 0
-        # Position plus one; 0 is none.
+        self._schema = one_column(data_type)
+        self._values = _native.ArrowValues(self._schema, table.memory.native)
+        # 0 is none.
         table.add("position", np.int64)
+
+    @property
+    def num_held(self) -> int:
+        """Number of values in memory, with those that are replaced or dropped and not freed yet."""
+        return len(self._values)
 
     def put(self, slots: Slots, values: pa.Array) -> None:
         """See :class:`Values`."""
-        if not len(values):
-            return
         # A slice would keep all of the array that it is cut from.
         values = pa.concat_arrays([values]) if values.offset else values
+        batch = pa.RecordBatch.from_arrays([values], schema=self._schema)
         positions = self._table["position"]
-        old = positions[slots]
-        part = self._append(values, slots)
-        counts = positions[slots] == np.arange(part.start + 1, self._next + 1)
-        # Of a slot that is there twice, the old value is counted once.
-        part.dead = len(slots) - int(np.count_nonzero(counts))
-        self._bury(old[counts] if part.dead else old)
-        self._join()
-        self._clean(1 + part.size // _LARGE)
+        first = self._values.put(batch, positions[slots])
+        places = np.arange(first, first + len(slots))
+        positions[slots] = places
+        # Of a slot that is there twice, the last value counts.
+        replaced = places[positions[slots] != places]
+        if len(replaced):
+            self._values.drop(replaced)
 
     def drop(self, slots: Slots) -> None:
         """See :class:`Values`."""
         positions = self._table["position"]
-        old = positions[slots]
-        # Of a slot that is there twice, the old value is counted once.
-        marks = -1 - np.arange(len(slots))
-        positions[slots] = marks
-        old = old[positions[slots] == marks]
+        dropped = positions[slots]
         positions[slots] = 0
-        self._bury(old)
-        self._clean(1)
+        self._values.drop(dropped)
+
+    def get(self, slots: Slots, shown: Mask) -> pa.Array:
+        """See :class:`Values`."""
+        return self.decoder()({"position": self._table["position"][slots]}, shown)
 
     def decoder(self) -> Decoder:
         """See :class:`Values`."""
-        parts = [part.values for part in self._parts]
-        starts = np.array([part.start for part in self._parts], np.int64)
-        data_type = self.type
+        values = self._values.freeze()
 
         def decode(rows: Mapping[str, npt.NDArray[Any]], shown: Mask) -> pa.Array:
-            positions = rows["position"] - 1
-            hidden = ~shown | (positions < 0)
-            if hidden.all():
-                return pa.nulls(len(positions), data_type)
-            return take(parts, positions, hidden, starts)
+            return values.take(np.where(shown, rows["position"], 0))
 
         return decode
 
     def evolve(self, data_type: pa.DataType) -> None:
         """Turn the values into structs with more fields, which are null."""
-        for part in self._parts:
-            part.values = with_fields(part.values, data_type)
+        self._schema = one_column(data_type)
+        self._values = self._values.evolved(self._schema)
         self.type = data_type
 
-    def _append(self, values: pa.Array, slots: Slots) -> _Part:
-        """Add a part with values of slots behind all others."""
-        part = _Part(values, slots.astype(np.uint32), self._next, 0, values.nbytes)
-        self._next += len(values)
-        self._table["position"][slots] = np.arange(part.start + 1, self._next + 1)
-        self._parts.append(part)
-        return part
 
-    def _bury(self, positions: Slots) -> None:
-        """Count values that are replaced or dropped, by their positions plus one."""
-        positions = positions[positions > 0]
-        if not len(positions):
-            return
-        starts = [part.start for part in self._parts]
-        parts = np.searchsorted(starts, positions - 1, side="right") - 1
-        for part, count in zip(self._parts, np.bincount(parts).tolist(), strict=False):
-            part.dead += count
-
-    def _join(self) -> None:
-        """Join the last parts so that each is longer than all behind it, or large: each value moves log(n) times."""
-        parts = self._parts
-        end, length, size = len(parts) - 1, len(parts[-1].values), parts[-1].size
-        while end:
-            before = parts[end - 1]
-            rows = len(before.values)
-            if rows > length or length + rows > _MANY or size + before.size > _LARGE:
-                break
-            end, length, size = end - 1, length + rows, size + before.size
-        joined = parts[end:]
-        if len(joined) == 1:
-            return
-        dead = sum(part.dead for part in joined)
-        follow = all(a.start + len(a.values) == b.start for a, b in pairwise(joined))
-        # Small values that are not used cost less than to tell the positions of the others.
-        if follow and dead * max(8, size // length // 16) < length:
-            values = pa.concat_arrays([part.values for part in joined])
-            slots = np.concatenate([part.slots for part in joined])
-            self._parts[end:] = [_Part(values, slots, joined[0].start, dead, size)]
-        else:
-            self._move(joined)
-
-    def _clean(self, most: int) -> None:
-        """Free the parts without values, and the values that are not used in some of those that are mostly of these."""
-        self._parts = [part for part in self._parts if part.dead < len(part.values)]
-        for _ in range(most):
-            worst = max(self._parts, key=lambda p: p.dead / len(p.values), default=None)
-            if worst is None or 2 * worst.dead <= len(worst.values):
-                return
-            self._move([worst])
-            self._join()
-
-    def _move(self, parts: Sequence[_Part]) -> None:
-        """Put the values of parts that are used into one part behind all others."""
-        positions = self._table["position"]
-        values, slots = [], []
-        for part in parts:
-            if part.dead:
-                places = np.arange(part.start + 1, part.start + 1 + len(part.values))
-                used = np.flatnonzero(positions[part.slots] == places)
-                values.append(part.values.take(pa.array(used)))
-                slots.append(part.slots[used])
-            else:
-                values.append(part.values)
-                slots.append(part.slots)
-        self._parts = [part for part in self._parts if not any(part is other for other in parts)]
-        moved = np.concatenate(slots).astype(np.int64)
-        if len(moved):
-            self._table.touch(moved)
-            self._append(pa.concat_arrays(values), moved)
+def one_column(data_type: pa.DataType) -> pa.Schema:
+    """Return the schema of batches with values of a type."""
+    return pa.schema([pa.field("value", data_type)])
 
 
-def take(
-    parts: Sequence[pa.Array],
-    positions: npt.NDArray[np.int64],
-    hidden: Mask | None = None,
-    starts: npt.NDArray[np.int64] | None = None,
-) -> pa.Array:
-    """Return the values at positions of all parts together, null where hidden; other positions exist.
-
-    ``ChunkedArray.take`` copies all parts into one first: time and memory of the whole state, and an error above 2 GiB
-    of strings.
-
-    Args:
-        parts: the arrays.
-        positions: of the values.
-        hidden: True for those to be null; their positions may be below 0.
-        starts: position of the first value of each array; None if each follows the one before.
-    """
-    if starts is None:
-        starts = np.cumsum([0, *map(len, parts)])[:-1]
-    if len(parts) == 1:
-        return parts[0].take(pa.array(positions - starts[0], mask=hidden))
-    order = np.argsort(positions, kind="stable")
-    ordered = positions[order]
-    cuts = np.r_[np.searchsorted(ordered, starts), len(ordered)]
-    values = [
-        part.take(pa.array(ordered[begin:end] - first))
-        for part, first, (begin, end) in zip(parts, starts, pairwise(cuts), strict=True)
-        if begin < end
-    ]
-    # Positions below 0 are hidden, and not among these values.
-    place = np.empty_like(order)
-    place[order] = np.arange(-cuts[0], len(order) - cuts[0])
-    return pa.concat_arrays(values).take(pa.array(place, mask=hidden))
+def frozen_values(parts: Sequence[pa.Array]) -> _native.FrozenValues | None:
+    """Return values of one type by their number plus one; None if there is no array."""
+    if not parts:
+        return None
+    schema = one_column(parts[0].type)
+    values = _native.ArrowValues(schema)
+    for part in parts:
+        values.put(pa.RecordBatch.from_arrays([part], schema=schema), np.zeros(0, np.int64))
+    return values.freeze()
 
 
 def with_fields(values: pa.Array, data_type: pa.DataType) -> pa.Array:
