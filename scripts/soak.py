@@ -239,14 +239,15 @@ PARTS = (
     ),
     Part(
         "streams",
-        "a thousand faults on streaming jobs: rows lost, repeated or wrong, hangs, leftovers",
+        "1,500 faults on streaming jobs and queries of Nexmark: rows lost, repeated or wrong, hangs, leftovers",
         # Tests of many minutes, whose jobs have limits of their own.
         pytest("tests/soak/streams", "-s", "-o", "faulthandler_timeout=0"),
-        24,
+        40,
         (
             "python/headgate/stream/*",
             "python/headgate/sink/*",
             "python/headgate/source/*",
+            "benches/nexmark/*",
             "tests/soak/streams/*",
         ),
     ),

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.stream.test_windows import WINDOWS, model_of, ms, operator
+from tests.kit.windows import WINDOWS, model_of, ms, operator
 
 from headgate.errors import StateError, UnsupportedTypeError
 from headgate.stream import Aggregate, KeyedStateBackend, ReducingStateDescriptor, SlidingWindow

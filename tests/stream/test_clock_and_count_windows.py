@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 from tests.kit import stream_jobs
+from tests.kit.panes import AGGREGATES, KEYS, aggregated, by_task, groups_of, restored
 from tests.kit.stream_jobs import wait_for_a_checkpoint
-from tests.stream.test_panes import AGGREGATES, KEYS, aggregated, by_task, groups_of, restored
-from tests.stream.test_windows import SCHEMA, WINDOWS, batch_of, model_of, rows, rows_of
+from tests.kit.windows import SCHEMA, WINDOWS, batch_of, model_of, rows, rows_of
 
 from headgate.errors import OptionError, StateError
 from headgate.sink import FileSink, FunctionSink

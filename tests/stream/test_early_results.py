@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 from tests.kit import stream_jobs
+from tests.kit.panes import AGGREGATES, FIXED, aggregated
 from tests.kit.stream_jobs import wait_for_a_checkpoint
-from tests.stream.test_panes import AGGREGATES, FIXED, aggregated
-from tests.stream.test_windows import SCHEMA, WINDOWS, Model, batch_of, ms, rows, rows_of
+from tests.kit.windows import SCHEMA, WINDOWS, Model, batch_of, ms, rows, rows_of
 
 from headgate.errors import OptionError, StateError, StreamError
 from headgate.sink import FileSink

@@ -20,7 +20,7 @@ from tests.kit.two_streams import (
 )
 
 from headgate.source import MIN_WATERMARK
-from headgate.stream import SlidingWindow, TumblingWindow
+from headgate.stream import SessionWindow, SlidingWindow, TumblingWindow
 
 
 class IntervalModel(Model):
@@ -129,6 +129,70 @@ def test_a_window_join_follows_the_model(tmp_path_factory, window, how, steps):
     join = both(window=window, time=("at", "time"), how=how)
     tasks = Tasks(join, tmp_path_factory.mktemp("joins"), 2)
     follow(tasks, WindowModel(window, how), steps)
+    assert tasks.rows_in_state() == 0
+
+
+class SessionModel(Model):
+    """A join in sessions. The rows of a side that come at once are in their sessions before it is asked which are late."""
+
+    def __init__(self, gap, how):
+        super().__init__(how)
+        self.gap = gap
+        #: Key, start, end and rows of both sides.
+        self.sessions = []
+        self.waiting = ([], [])
+
+    def add(self, side, row):
+        self.waiting[side].append(row)
+
+    def take(self):
+        for side, rows in enumerate(self.waiting):
+            for row in rows:
+                self.merge(side, row)
+            rows.clear()
+            for session in [s for s in self.sessions if s[2] - 1 <= self.watermark]:
+                self.sessions.remove(session)
+                self.late[side].update(session[3][side])
+        return super().take()
+
+    def merge(self, side, row):
+        key, start, end, sides = row[0], row[1], row[1] + self.gap, ([], [])
+        sides[side].append(row)
+        if key is None:
+            if end - 1 <= self.watermark:
+                self.late[side][row] += 1
+            else:
+                self.alone(side, row, start, end)
+            return
+        for other in [s for s in self.sessions if s[0] == key and s[1] <= end and start <= s[2]]:
+            self.sessions.remove(other)
+            start, end = min(start, other[1]), max(end, other[2])
+            sides = tuple(mine + theirs for mine, theirs in zip(sides, other[3], strict=True))
+        self.sessions.append((key, start, end, sides))
+
+    def advance(self, watermark):
+        self.watermark = max(self.watermark, watermark)
+        for session in [s for s in self.sessions if s[2] - 1 <= self.watermark]:
+            self.sessions.remove(session)
+            _, start, end, (lefts, rights) = session
+            for left in lefts:
+                for right in rights:
+                    self.emit(left, right, start, end)
+            for side, rows in enumerate((lefts, rights)):
+                for row in [] if (rights, lefts)[side] else rows:
+                    self.alone(side, row, start, end)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    gap=st.sampled_from([1, 3]),
+    how=st.sampled_from(["inner", "left", "right", "full"]),
+    steps=STEPS,
+)
+def test_a_join_in_sessions_follows_the_model(tmp_path_factory, gap, how, steps):
+    join = both(window=SessionWindow(f"{gap}ms"), time=("at", "time"), how=how)
+    tasks = Tasks(join, tmp_path_factory.mktemp("joins"), 2)
+    follow(tasks, SessionModel(gap, how), steps)
     assert tasks.rows_in_state() == 0
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyarrow import fs
 from tests.kit import stream_jobs
 from tests.kit.stream_jobs import wait_for_a_checkpoint
-from tests.stream.test_windows import (
+from tests.kit.windows import (
     SCHEMA,
     WINDOWS,
     Model,

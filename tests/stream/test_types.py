@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import fs
-from tests.stream.test_windows import WINDOWS, operator
+from tests.kit.windows import WINDOWS, operator
 
 from headgate.errors import UnsupportedTypeError
 from headgate.source import NumberSequenceSource

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kit.operator_tasks import OperatorTasks, task_context
+from tests.kit.updates import View, keyed_stream, operator_of, views_of
 
-from headgate._changes import CHANGE_TYPE, CHANGES
+from headgate._changes import CHANGE_TYPE
 from headgate.errors import StreamError
-from headgate.source import NumberSequenceSource
-from headgate.stream import Aggregate, stream
+from headgate.stream import Aggregate
 from headgate.stream.graph.operator import DUPLICATES
 
 SCHEMA = pa.schema(
@@ -40,11 +40,21 @@ AGGREGATES = [
     Aggregate("count_distinct", "note", "notes", where=pc.field("price") > 0),
     Aggregate("approx_count_distinct", "note", "about"),
 ]
+#: Those of rows that are taken away too.
+CHANGING = [
+    *(item for item in AGGREGATES if item.kind != "approx_count_distinct"),
+    *(Aggregate(kind, "note") for kind in ("min", "last", "count_distinct")),
+    *(Aggregate(kind, "price") for kind in ("max", "first")),
+    Aggregate("last", "note", "last_dear", where=pc.field("price") > 0),
+    Aggregate("max", "price", "max_cheap", where=pc.field("note") == "x"),
+]
 #: The filters of aggregates, by the name of the result.
 WHERE = {
     "dear": lambda row: row[2] is not None and row[2] > 0,
     "cheap": lambda row: row[3] == "x",
     "notes": lambda row: row[2] is not None and row[2] > 0,
+    "last_dear": lambda row: row[2] is not None and row[2] > 0,
+    "max_cheap": lambda row: row[3] == "x",
 }
 
 users = st.sampled_from(["a", "b", "c", None])
@@ -73,45 +83,31 @@ def batch_of(rows_, changes=None, schema=SCHEMA):
 
 def keyed(schema=SCHEMA, keys=KEYS):
     """Return a keyed stream of a schema, to which calls add operators."""
-    source = stream(NumberSequenceSource(0, 1))
-    return source.map(lambda batch: [], schema=schema).key_by(*keys)
+    return keyed_stream(schema, keys)
 
 
-def operator_of(stream_):
-    """Return what makes the last operator of a stream, and what makes the one before the exchange."""
-    (edge,) = stream_._edges
-    (before,) = edge.node.inputs
-    return edge.node.make, before.node.make
+def end_of(changes, at, where, kind):
+    """Return the value that has been there for the longest time, or the one that came last, of those that are there."""
+    numbers, orders = Counter(), {}
+    for order, (sign, row) in enumerate(changes):
+        value = row[at]
+        if value is not None and where(row):
+            numbers[value] += sign
+            if sign > 0 and (kind == "last" or numbers[value] == 1):
+                orders[value] = order
+    there = sorted(+numbers, key=orders.get)
+    return there[0 if kind == "first" else -1] if there else None
 
 
-class View:
-    """The rows of an updating result, as a reader of its changes has them."""
-
-    def __init__(self):
-        self.rows = Counter()
-
-    def apply(self, changes):
-        for columns in changes:
-            change = columns.pop(CHANGE_TYPE)
-            row = tuple(sorted(columns.items()))
-            assert change in CHANGES
-            if change in ("insert", "update_after"):
-                self.rows[row] += 1
-            else:
-                assert self.rows[row] > 0, (change, row)
-                self.rows[row] -= 1
-        return +self.rows
-
-
-def views_of(rows_):
-    return Counter(tuple(sorted(row.items())) for row in rows_)
-
-
-def aggregated(members, aggregates):
+def aggregated(members, changes, aggregates):
     result = {}
     for item in aggregates:
         at = None if item.column is None else SCHEMA.names.index(item.column)
-        chosen = [row for row in members if WHERE.get(item.result, lambda _: True)(row)]
+        where = WHERE.get(item.result, lambda _: True)
+        if item.kind in ("first", "last"):
+            result[item.result] = end_of(changes, at, where, item.kind)
+            continue
+        chosen = [row for row in members if where(row)]
         values = chosen if at is None else [row[at] for row in chosen if row[at] is not None]
         result[item.result] = {
             "count": len,
@@ -119,8 +115,6 @@ def aggregated(members, aggregates):
             "mean": lambda v: sum(v) / len(v) if v else None,
             "min": lambda v: min(v, default=None),
             "max": lambda v: max(v, default=None),
-            "first": lambda v: v[0] if v else None,
-            "last": lambda v: v[-1] if v else None,
             "count_distinct": lambda v: len(set(v)),
             # A sketch of few values is exact.
             "approx_count_distinct": lambda v: len(set(v)),
@@ -133,6 +127,8 @@ class Rows:
 
     def __init__(self, steps_, *, changing):
         self.rows, self.changing = [], changing
+        #: Signs and rows, by key.
+        self.changes = {}
         self.steps = steps_
 
     def batches(self):
@@ -140,14 +136,20 @@ class Rows:
         for step in self.steps:
             if isinstance(step, list):
                 self.rows += step
+                self._change(1, step)
                 yield batch_of(step, ["insert"] * len(step) if self.changing else None)
             elif step[0] == "take away":
                 gone = [self.rows.pop(at % len(self.rows)) for at in step[1] if self.rows]
                 if gone:
+                    self._change(-1, gone)
                     kinds = ["delete", "update_before"]
                     yield batch_of(gone, [kinds[at % 2] for at in range(len(gone))])
             else:
                 yield step
+
+    def _change(self, sign, rows_):
+        for row in rows_:
+            self.changes.setdefault(row[:2], []).append((sign, row))
 
     def by_key(self):
         groups = {}
@@ -189,14 +191,16 @@ def run(stream_, steps_, expected, *, changing):
     worth=st.sampled_from([0, 2]),
 )
 def test_running_aggregates_are_those_of_all_rows(steps_, every, changing, worth):
-    aggregates = PLAIN if changing else AGGREGATES
+    aggregates = CHANGING if changing else AGGREGATES
     schema = SCHEMA.append(pa.field(CHANGE_TYPE, pa.string())) if changing else SCHEMA
     if not changing:
         steps_ = [step for step in steps_ if step[0] != "take away"]
 
     def expected(model):
         for key, members in model.by_key().items():
-            yield dict(zip(KEYS, key, strict=True)) | aggregated(members, aggregates)
+            yield dict(zip(KEYS, key, strict=True)) | aggregated(
+                members, model.changes[key], aggregates
+            )
 
     result = keyed(schema).aggregate(*aggregates, every=every)
     with patch("headgate.stream.operators.aggregated._WORTH", worth):

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.stream.test_windows import WINDOWS, operator
+from tests.kit.windows import WINDOWS, operator
 
 from headgate.stream import (
     Aggregate,

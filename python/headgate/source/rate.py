@@ -2,51 +2,30 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Self
 
 import pyarrow as pa
 
-from headgate.source.api import Boundedness, SourceSplit
 from headgate.source.arguments import Texts, refuse, whole_number
-from headgate.source.batch_source import BatchSource
 from headgate.source.numbers import is_rate, numbers_between
-from headgate.source.sequential import Pace, Positioned
+from headgate.source.striped import MOST_SPLITS, Stripe, StripedSource
 
-#: Seconds of rows in a batch, so that rows come evenly.
-_SECONDS_PER_BATCH: Final = 0.1
-_MOST_SPLITS: Final = 100_000
 _OPTIONS: Final = (
     *("rowsPerSecond", "rows", "startTime", "splits", "batchSize", "column", "timeColumn"),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class RateSplit(SourceSplit):
-    """Every ``splits``-th number, from ``number`` on.
+class RateSplit(Stripe):
+    """Every ``splits``-th number."""
 
-    Attributes:
-        number: the first number of the split.
-        splits: number of splits.
-        start: event time of the number 0, in ms since 1970.
-        position: rows emitted so far.
-    """
-
-    number: int
-    splits: int
-    start: int
-    position: int = 0
-
-    @property
-    def split_id(self) -> str:
-        """The place among the splits, such as ``rate[0/4]``."""
-        return f"rate[{self.number}/{self.splits}]"
+    kind = "rate"
 
 
-class RateSource(BatchSource[RateSplit]):
+class RateSource(StripedSource[RateSplit]):
     """Rows at a rate: the numbers 0, 1, 2 and so on, each with the event time at which it is due.
 
     A record is a batch with a column of 64-bit integers and one of timestamps. The number ``n`` has
@@ -71,7 +50,6 @@ class RateSource(BatchSource[RateSplit]):
     """
 
     split_type = RateSplit
-    assigns_at_start = True
 
     def __init__(
         self,
@@ -86,11 +64,14 @@ class RateSource(BatchSource[RateSplit]):
     ) -> None:
         if not is_rate(rows_per_second):
             raise refuse("rows_per_second", rows_per_second, "is no rate", "a number above 0")
-        self._rate = rows_per_second
         self._rows = None if rows is None else whole_number("rows", rows, 0)
-        self._start = None if start_time is None else whole_number("start_time", start_time, 0)
-        self._splits = None if splits is None else whole_number("splits", splits, 1, _MOST_SPLITS)
-        self._batch_size = whole_number("batch_size", batch_size, 1, 2**31 - 1)
+        super().__init__(
+            None if start_time is None else whole_number("start_time", start_time, 0),
+            None if splits is None else whole_number("splits", splits, 1, MOST_SPLITS),
+            whole_number("batch_size", batch_size, 1, 2**31 - 1),
+            rows_per_second,
+        )
+        self._event_rate = Fraction(rows_per_second).limit_denominator(1000)
         for name, value in (("column", column), ("time_column", time_column)):
             if not isinstance(value, str):
                 raise refuse(name, value, "is no name", "a text")
@@ -117,14 +98,9 @@ class RateSource(BatchSource[RateSplit]):
         )
 
     @property
-    def boundedness(self) -> Boundedness:
-        """``BOUNDED`` with ``rows``."""
-        return Boundedness.CONTINUOUS_UNBOUNDED if self._rows is None else Boundedness.BOUNDED
-
-    @property
-    def has_endless_splits(self) -> bool:
-        """True without ``rows``."""
-        return self._rows is None
+    def rows(self) -> int | None:
+        """The number of rows; None for a source that has no end."""
+        return self._rows
 
     @property
     def schema(self) -> pa.Schema:
@@ -136,38 +112,14 @@ class RateSource(BatchSource[RateSplit]):
     @property
     def name(self) -> str:
         """The rate, such as ``RateSource(1000)``."""
-        return f"RateSource({self._rate:g})"
+        return f"RateSource({self._rows_per_second:g})"
 
-    def first_splits(self, readers: int) -> Sequence[RateSplit]:
-        """Return all splits."""
-        splits = self._splits or readers
-        start = time.time_ns() // 1_000_000 if self._start is None else self._start
-        return [RateSplit(number, splits, start) for number in range(splits)]
-
-    def pace_of(self, readers: int) -> Callable[[RateSplit], Pace] | None:  # noqa: ARG002 - of the splits
-        """Return a function that gives each split its share of the rate."""
-        return lambda split: Pace(self._rate / split.splits)
-
-    def open_split(self, split: RateSplit, readers: int) -> Iterator[Positioned]:  # noqa: ARG002 - of the splits
-        """Yield the rows of a split."""
-        position = split.position
-        while (rows := self.next_rows(split, position)) is not None:
-            _, position, _ = rows
-            yield rows
-
-    def next_rows(self, split: RateSplit, position: int) -> tuple[pa.RecordBatch, int, int] | None:
-        """Return the batch at a position, the position after it and its latest time; None at the end."""
-        per_batch = int(self._rate / split.splits * _SECONDS_PER_BATCH)
-        end = position + max(1, min(self._batch_size, per_batch))
-        if self._rows is not None:
-            end = min(end, max(0, -(-(self._rows - split.number) // split.splits)))
-        if end <= position:
-            return None
+    def _rows_of(self, split: RateSplit, position: int, end: int) -> tuple[pa.RecordBatch, int]:
+        """Return numbers with their times."""
         import pyarrow.compute as pc  # noqa: PLC0415 - slow to import, and only readers need it
 
         ids = pc.add(pc.multiply(numbers_between(position, end), split.splits), split.number)
-        rate = Fraction(self._rate).limit_denominator(1000)
+        rate = self._event_rate
         after = pc.divide(pc.multiply_checked(ids, 1000 * rate.denominator), rate.numerator)
         times = pc.add(after, split.start).cast(self.schema.types[1])
-        batch = pa.record_batch([ids, times], schema=self.schema)
-        return batch, end, times[-1].value
+        return pa.record_batch([ids, times], schema=self.schema), times[-1].value

@@ -12,11 +12,11 @@ import os
 import select
 import sys
 import threading
+from importlib import import_module
 from pathlib import Path
 
 from tests.kit import processes, sessions
 from tests.kit.leftovers import Leftovers
-from tests.soak.streams import pipeline
 
 import headgate as hg
 
@@ -58,6 +58,25 @@ def session(root):
     return made
 
 
+def start(spec, spark):
+    """Start the job, on Spark if there is a session; return its query."""
+    savepoint = spec["savepoint"]
+    return (
+        import_module(spec["module"])
+        .job(spec)
+        .start(
+            spark=spark,
+            checkpoint=spec["checkpoint"],
+            savepoint=savepoint,
+            restore=None if savepoint is None else "latest",
+            max_parallelism=32,
+            restarts=10_000,
+            options={"memory": "16m", "same_host_link": spec["link"]},
+            **spec["options"],
+        )
+    )
+
+
 def main(spec):
     """Run the job to its end."""
     processes.mark()
@@ -72,7 +91,7 @@ def main(spec):
     hg.ShuffleEnvironment.__init__ = remember
     leftovers = Leftovers(made, spark=None if spark is None else "live")
     try:
-        query = pipeline.start(spec, spark)
+        query = start(spec, spark)
     except hg.HeadgateError as error:
         say("over", state="refused", error=str(error), left=[], restarts=0, attempts=0)
         return

@@ -9,62 +9,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tests.soak.streams import at_least_once, oracle
-from tests.soak.streams.process import LIMIT, Driver, Hang, send
-
-#: Seconds in which an armed point has to be reached; else the fault is taken back and does not count.
-ARMED = 0.6
-#: The same for a job on Spark, whose workers may wait for a new executor.
-ARMED_ON_SPARK = 6.0
-#: How often each kind of fault is drawn.
-KINDS = {
-    "point of a worker": 40,
-    "point of the driver": 30,
-    "point of a function": 12,
-    "kill a worker": 10,
-    "stop a worker": 5,
-    "cut a control connection": 6,
-    "cut data connections": 8,
-    "full disk": 6,
-    "unwritable folder": 4,
-    "kill the driver": 6,
-    "stop the driver": 3,
-    "second driver": 3,
-    "savepoint": 6,
-    "stop with a savepoint": 4,
-    "stop": 3,
-    "cancel": 3,
-}
-#: The same for jobs on Spark, whose drivers take seconds to start.
-KINDS_ON_SPARK = {
-    "kill an executor": 30,
-    "point of a worker": 30,
-    "point of the driver": 12,
-    "point of a function": 12,
-    "cut a control connection": 6,
-    "cut data connections": 8,
-    "kill the driver": 3,
-    "stop with a savepoint": 2,
-}
-#: The same for jobs whose tasks never start anew, whatever the guarantee.
-KINDS_WITHOUT_RESTART = {
-    "pause at a point": 12,
-    "stop a worker": 6,
-    "stop the driver": 3,
-    "savepoint": 3,
-}
-OF_WORKERS = (
-    "barrier",
-    "snapshot file",
-    "snapshot",
-    "prepare",
-    "retention",
-    "discard",
-    "read state",
-    "deploy",
-    "connect",
+from tests.soak.streams.kinds import (
+    ALIGNMENTS,
+    ARMED,
+    ARMED_ON_SPARK,
+    COUNTED_ONLY,
+    FUNCTIONS,
+    KINDS,
+    KINDS_ON_SPARK,
+    KINDS_WITHOUT_RESTART,
+    MIXED,
+    OF_DRIVER,
+    OF_WORKERS,
 )
-OF_DRIVER = ("log", "commit", "restore", "enumerator", "assignment", "delete")
-FUNCTIONS = ("map", "process", "timers", "visible")
+from tests.soak.streams.process import LIMIT, Driver, Hang, send
 
 
 @dataclass
@@ -78,6 +36,7 @@ class Outcome:
         error: why the job is wrong; empty if it is right.
         seconds: of the job.
         counts: figures of the table.
+        name: what the job does, if there are several such jobs.
     """
 
     seed: int
@@ -86,17 +45,7 @@ class Outcome:
     error: str = ""
     seconds: float = 0.0
     counts: Counter = field(default_factory=Counter)
-
-
-#: The ways in which barriers treat rows before them.
-ALIGNMENTS = (
-    {},
-    {"alignment": "unaligned"},
-    {"alignment": "timeoutable", "aligned_timeout": 0.01},
-)
-#: The same if they are only counted, in jobs without a restart, and in others.
-COUNTED_ONLY = ({"alignment": "at_least_once"},)
-MIXED = (*ALIGNMENTS, *COUNTED_ONLY * 6)
+    name: str = ""
 
 
 class Job:
@@ -110,6 +59,10 @@ class Job:
         has_disk: True if the folder is the root of a file system that may be filled.
         on_spark: True if the tasks of the job are tasks of Spark.
     """
+
+    #: The module with the job, and the points in its functions.
+    module = "tests.soak.streams.pipeline"
+    functions = FUNCTIONS
 
     def __init__(self, seed, folder, faults, has_disk, *, on_spark=False):
         self.dice = random.Random(seed)
@@ -126,6 +79,9 @@ class Job:
         self._points = folder / "points"
         self._log = folder.parent / f"{folder.name}.log"
         self._savepoints = 0
+        #: The savepoint from which the job goes on, and the folder of its checkpoints since then.
+        self._savepoint_of = None
+        self._checkpoints = folder / "checkpoints"
         self._rows = self.dice.randrange(200, 500) * faults
         self._retained = self.dice.choice([1, 1, 2])
         self._pause = self.dice.choice([0.0, 0.001, 0.003])
@@ -169,7 +125,10 @@ class Job:
         alignment = dice.choice(self._alignments)
         self._counts_only |= alignment.get("alignment") == "at_least_once"
         return {
+            "module": self.module,
             "root": str(self._folder),
+            "checkpoint": str(self._checkpoints),
+            "savepoint": self._savepoint_of,
             "on_spark": self._on_spark,
             "rows": self._rows,
             "seed": self.outcome.seed,
@@ -236,8 +195,9 @@ class Job:
 
     def _newest(self):
         try:
-            log = self._folder / "checkpoints/log"
-            names = [one.name.removesuffix(".json") for one in log.iterdir()]
+            names = [
+                one.name.removesuffix(".json") for one in (self._checkpoints / "log").iterdir()
+            ]
         except FileNotFoundError:
             return -1
         return max((int(name) for name in names if name.isdecimal()), default=-1)
@@ -294,11 +254,11 @@ class Job:
         return self._at_point(f"{point}, {where}", action)
 
     def _point_of_a_function(self):
-        return self._at_point(self.dice.choice(FUNCTIONS), self.dice.choice(["raise", "kill"]))
+        return self._at_point(self.dice.choice(self.functions), self.dice.choice(["raise", "kill"]))
 
     def _pause_at_a_point(self):
-        point = self.dice.choice([*OF_WORKERS[:5], *OF_DRIVER[:2], *FUNCTIONS[:2]])
-        where = "" if point in FUNCTIONS else self.dice.choice([", before", ", after"])
+        point = self.dice.choice([*OF_WORKERS[:5], *OF_DRIVER[:2], *self.functions[:2]])
+        where = "" if point in self.functions else self.dice.choice([", before", ", after"])
         return self._at_point(point + where, "sleep")
 
     def _kill_a_worker(self):
@@ -341,8 +301,9 @@ class Job:
 
     def _unwritable_folder(self):
         """Put a file in the place of a folder that snapshots or output are written to."""
-        choices = ["checkpoints/tasks", "checkpoints/log", "out/counted/_staging"]
-        folder = self._folder / self.dice.choice(choices)
+        choices = [self._checkpoints / "tasks", self._checkpoints / "log"]
+        choices += sorted((self._folder / "out").glob("*/_staging"))[:1]
+        folder = self.dice.choice(choices)
         moved = self._folder / "moved"
         try:
             folder.rename(moved)
@@ -430,6 +391,10 @@ class Job:
         self._left(event)
         self._driver.end()
         self._driver = None
+        if folder is not None and self.dice.random() < 0.5:
+            self._savepoint_of = str(folder)
+            self._checkpoints = self._folder / f"checkpoints-{self._savepoints}"
+            self.outcome.counts["starts from a savepoint"] += 1
         self._begin()
         return True
 
@@ -473,25 +438,28 @@ class Job:
             raise oracle.Wrong("\n".join(["left by a driver:", *event["left"]]))
 
     def _check(self):
+        self.outcome.counts["rows"] += self._rows
+        self._check_rows()
+        for folder in (self._folder / "out").iterdir():
+            staged = folder / "_staging"
+            if staged.exists() and any(p.is_file() for p in staged.rglob("*.parquet")):
+                raise oracle.Wrong(f"staged files are left in {staged}")
+
+    def _check_rows(self):
+        """Compare what the job has committed with the model."""
         counts, seed = self.outcome.counts, self.outcome.seed
         # Without a restart no guarantee lets a row count twice.
         has_restarted = counts["drivers"] > 1 or counts["restarts"] > 0
         judge = at_least_once if self._counts_only and has_restarted else oracle
         late, in_time, again = judge.check_output(self._folder / "out", self._rows, seed)
-        counts["rows"] += self._rows
         counts["late rows"] += late
         counts["late rows in time"] += in_time
         counts["sessions again"] += again
-        folder = self._folder / "checkpoints"
         attempts, orphans = oracle.check_checkpoints(
-            folder, self._retained, self._rows, seed, judge.check_state
+            self._checkpoints, self._retained, self._rows, seed, judge.check_state
         )
         counts["unneeded attempts"] += attempts
         counts["orphans"] += orphans
         if self._counts_only:
             counts["jobs at least once"] += has_restarted
             counts["jobs at least once without a restart"] += not has_restarted
-        for name in ("counted", "timers", "sessions", "late"):
-            staged = self._folder / "out" / name / "_staging"
-            if staged.exists() and any(p.is_file() for p in staged.rglob("*.parquet")):
-                raise oracle.Wrong(f"staged files are left in {staged}")

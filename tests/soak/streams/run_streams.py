@@ -1,4 +1,4 @@
-"""Runs streaming jobs with faults: ``run_streams [--seed N] [--count M] [--faults F] [--spark]``.
+"""Runs streaming jobs with faults: ``run_streams [--seed N] [--count M] [--faults F] [--spark | --nexmark]``.
 
 ``--count`` jobs with the seeds from ``--seed`` on, or as many jobs as it takes for ``--faults`` faults. Prints a line per
 job, and a table of the faults and outcomes at the end. A job's folder is kept if it fails.
@@ -12,21 +12,23 @@ import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from tests.soak.streams.job import Job
+from tests.soak.streams.nexmark_job import NexmarkJob
 
 #: Faults of one job.
 FAULTS = 14
 DISK = "24m"
 
 
-def run_one(seed, base, faults=FAULTS, *, on_spark=False):
+def run_one(seed, base, make):
     """Run a job in a folder of its own; return its outcome."""
     folder = Path(base) / f"job-{seed}"
     folder.mkdir()
     mounted = _mount(folder)
-    outcome = Job(seed, folder, faults, mounted, on_spark=on_spark).run()
+    outcome = make(seed, folder, FAULTS, mounted).run()
     if outcome.error:
         # Kept, as files of this file system, for whoever looks into it.
         shutil.copytree(folder, Path(base) / f"failed-{seed}", dirs_exist_ok=True)
@@ -43,8 +45,8 @@ def _mount(folder):
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def run(seed, count, faults, jobs, base, out=None, *, on_spark=False):
-    """Run jobs until there are as many faults; return their outcomes."""
+def run(seed, count, faults, jobs, base, out=None, *, make=Job):
+    """Run jobs until there are as many faults; return their outcomes. ``make`` is called as :class:`Job`."""
     outcomes = []
     with ThreadPoolExecutor(jobs) as pool:
         running = set()
@@ -52,7 +54,7 @@ def run(seed, count, faults, jobs, base, out=None, *, on_spark=False):
             happened = sum(sum(one.faults.values()) for one in outcomes)
             more = len(outcomes) + len(running) < count if count else happened < faults
             while more and len(running) < jobs:
-                running.add(pool.submit(run_one, seed, base, on_spark=on_spark))
+                running.add(pool.submit(run_one, seed, base, make))
                 seed += 1
                 more = len(outcomes) + len(running) < count if count else happened < faults
             if not running:
@@ -64,7 +66,8 @@ def run(seed, count, faults, jobs, base, out=None, *, on_spark=False):
                 outcomes.append(outcome)
                 faults_of = sum(outcome.faults.values())
                 said = outcome.error.partition("\n")[0] or "right"
-                line = f"seed {outcome.seed}: {faults_of} faults, {outcome.seconds:.1f} s: {said}"
+                seed_of = " ".join(filter(None, (f"seed {outcome.seed}", outcome.name)))
+                line = f"{seed_of}: {faults_of} faults, {outcome.seconds:.1f} s: {said}"
                 print(line, file=out or sys.stdout, flush=True)
             time.sleep(0.02)
 
@@ -95,14 +98,17 @@ def main():
         "--faults", type=int, default=1000, help="number of faults, without --count"
     )
     parser.add_argument("--jobs", type=int, default=2, help="jobs at a time")
-    parser.add_argument("--spark", action="store_true", help="jobs on a cluster of two executors")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--spark", action="store_true", help="jobs on a cluster of two executors")
+    kinds.add_argument("--nexmark", action="store_true", help="the queries of Nexmark")
     parser.add_argument("--folder", help="for the jobs; a temporary one by default")
     given = parser.parse_args()
     base = given.folder or tempfile.mkdtemp(prefix="streams-")
     Path(base).mkdir(exist_ok=True)
     started = time.monotonic()
     size = (given.seed, given.count, given.faults, given.jobs)
-    outcomes = run(*size, base, on_spark=given.spark)
+    make = NexmarkJob if given.nexmark else partial(Job, on_spark=given.spark)
+    outcomes = run(*size, base, make=make)
     print(table(outcomes))
     print(f"{time.monotonic() - started:.0f} s")
     return any(one.error for one in outcomes)

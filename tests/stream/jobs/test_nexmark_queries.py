@@ -6,39 +6,27 @@ import re
 import statistics
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from benches.nexmark import oracle, queries
 from benches.nexmark.events import KINDS, Nexmark, generated, of_files, written
 from benches.nexmark.queries import FOLDERS, KEYS, QUERIES
+from tests.kit.nexmark import all_events, around_midnight, result_of
 from tests.kit.stream_jobs import FailOnce
 
 from headgate._changes import last_changes
 from headgate.sink import FileSink
-from headgate.source import NexmarkSource
-from headgate.source import read as read_source
 
 EVENTS = 30_000
-#: Some 600 events are a second, and midnight is in the middle.
-OPTIONS = {"event_rate": 600, "start_time": 1_436_918_400_000 + 86_400_000 - 25_000}
+OPTIONS = around_midnight(EVENTS)
 #: A query for each kind of operator and of source.
 IN_PROCESSES = ("q5", "q9", "q15", "q23")
 AFTER_A_FAILURE = ("q4", "q5", "q7", "q8", "q10", "q18", "q20")
 
 
-def all_events(events=EVENTS, **options):
-    tables = {}
-    for kind in KINDS:
-        source = NexmarkSource(kind, events, **(options or OPTIONS))
-        with read_source(source) as rows:
-            tables[kind] = pa.Table.from_batches(list(rows), source.schema)
-    return tables
-
-
 @pytest.fixture(scope="module")
 def tables():
-    return all_events()
+    return all_events(EVENTS, **OPTIONS)
 
 
 def check(name, nexmark, folder, tables, **options):
@@ -46,17 +34,11 @@ def check(name, nexmark, folder, tables, **options):
     sink = FileSink(folder / "result", partition_by=FOLDERS.get(name, ()))
     query = QUERIES[name](nexmark).sink(sink).start(parallelism=2, **options)
     query.await_termination()
-    files = ds.dataset(folder / "result", partitioning=_folders(name) if name in FOLDERS else None)
-    rows = files.to_table()
+    rows = result_of(name, folder / "result")
     if name in KEYS:
         rows, _ = last_changes(rows, KEYS[name])
     assert oracle.check(name, rows, tables) > 0
     return query
-
-
-def _folders(name):
-    schema = pa.schema([(column, pa.string()) for column in FOLDERS[name]])
-    return ds.partitioning(schema, flavor="hive")
 
 
 @pytest.mark.parametrize("name", QUERIES)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.util import find_spec
@@ -12,20 +11,15 @@ from typing import Final, Literal, Self, cast, get_args
 import pyarrow as pa
 
 from headgate.errors import PackageNotFound
-from headgate.source.api import Boundedness, SourceSplit
 from headgate.source.arguments import Texts, refuse, whole_number
-from headgate.source.batch_source import BatchSource
 from headgate.source.numbers import is_rate
-from headgate.source.sequential import Pace, Positioned
+from headgate.source.striped import MOST_SPLITS, Stripe, StripedSource
 
 Kind = Literal["person", "auction", "bid"]
 
 #: Of so many events, these places are of a kind: the first one, and their number.
 PERIOD: Final = 50
 PLACES: Final[dict[str, tuple[int, int]]] = {"person": (0, 1), "auction": (1, 3), "bid": (4, 46)}
-#: Seconds of rows in a batch if there is a rate, so that rows come evenly.
-_SECONDS_PER_BATCH: Final = 0.1
-_MOST_SPLITS: Final = 100_000
 #: Events in a second; times have a resolution of 1 ms.
 _LEAST_RATE, _MOST_RATE = 0.001, 1_000_000_000
 #: In ms since 1970, so that all later event times are valid too.
@@ -70,28 +64,13 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class NexmarkSplit(SourceSplit):
-    """Every ``splits``-th row of a kind, from ``number`` on.
+class NexmarkSplit(Stripe):
+    """Every ``splits``-th row of a kind."""
 
-    Attributes:
-        number: the first row of the split.
-        splits: number of splits.
-        start: event time of the event 0, in ms since 1970.
-        position: rows emitted so far.
-    """
-
-    number: int
-    splits: int
-    start: int
-    position: int = 0
-
-    @property
-    def split_id(self) -> str:
-        """The place among the splits, such as ``nexmark[0/4]``."""
-        return f"nexmark[{self.number}/{self.splits}]"
+    kind = "nexmark"
 
 
-class NexmarkSource(BatchSource[NexmarkSplit]):
+class NexmarkSource(StripedSource[NexmarkSplit]):
     """The people, auctions or bids of the Nexmark benchmark, as rows for queries and for load.
 
     Of 50 events the first is a person, the next three are auctions, the others are bids. Sources of the three kinds with equal
@@ -122,7 +101,6 @@ class NexmarkSource(BatchSource[NexmarkSplit]):
     """
 
     split_type = NexmarkSplit
-    assigns_at_start = True
     never_waits = True
 
     def __init__(
@@ -145,13 +123,15 @@ class NexmarkSource(BatchSource[NexmarkSplit]):
         self._kind = kind
         self._first, self._places = PLACES[kind]
         self._events = None if events is None else whole_number("events", events, 0)
-        self._rate = rate
         self._event_rate = Fraction(event_rate or rate or 10_000).limit_denominator(1000)
-        self._start = (
-            None if start_time is None else whole_number("start_time", start_time, 0, _LATEST_START)
+        super().__init__(
+            None
+            if start_time is None
+            else whole_number("start_time", start_time, 0, _LATEST_START),
+            None if splits is None else whole_number("splits", splits, 1, MOST_SPLITS),
+            whole_number("batch_size", batch_size, 1, 2**20),
+            None if rate is None else rate * self._places / PERIOD,
         )
-        self._splits = None if splits is None else whole_number("splits", splits, 1, _MOST_SPLITS)
-        self._batch_size = whole_number("batch_size", batch_size, 1, 2**20)
         if find_spec("numpy") is None:
             raise PackageNotFound(
                 "NexmarkSource needs numpy, which is not installed",
@@ -178,16 +158,6 @@ class NexmarkSource(BatchSource[NexmarkSplit]):
         )
 
     @property
-    def boundedness(self) -> Boundedness:
-        """``BOUNDED`` with ``events``."""
-        return Boundedness.CONTINUOUS_UNBOUNDED if self._events is None else Boundedness.BOUNDED
-
-    @property
-    def has_endless_splits(self) -> bool:
-        """True without ``events``."""
-        return self._events is None
-
-    @property
     def schema(self) -> pa.Schema:
         """The columns of the kind."""
         return SCHEMAS[self._kind]
@@ -205,38 +175,8 @@ class NexmarkSource(BatchSource[NexmarkSplit]):
         periods, rest = divmod(self._events, PERIOD)
         return periods * self._places + min(max(0, rest - self._first), self._places)
 
-    def first_splits(self, readers: int) -> Sequence[NexmarkSplit]:
-        """Return all splits."""
-        splits = self._splits or readers
-        start = time.time_ns() // 1_000_000 if self._start is None else self._start
-        return [NexmarkSplit(number, splits, start) for number in range(splits)]
-
-    def pace_of(self, readers: int) -> Callable[[NexmarkSplit], Pace] | None:  # noqa: ARG002 - of the splits
-        """Return a function that gives each split its share of the rate."""
-        if self._rate is None:
-            return None
-        rate = self._rate * self._places / PERIOD
-        return lambda split: Pace(rate / split.splits)
-
-    def open_split(self, split: NexmarkSplit, readers: int) -> Iterator[Positioned]:  # noqa: ARG002 - of the splits
-        """Yield the rows of a split."""
-        position = split.position
-        while (rows := self.next_rows(split, position)) is not None:
-            _, position, _ = rows
-            yield rows
-
-    def next_rows(
-        self, split: NexmarkSplit, position: int
-    ) -> tuple[pa.RecordBatch, int, int] | None:
-        """Return the batch at a position, the position after it and its latest time; None at the end."""
-        end = position + self._batch_size
-        if self._rate is not None:
-            rate = self._rate * self._places / PERIOD / split.splits
-            end = position + max(1, min(self._batch_size, int(rate * _SECONDS_PER_BATCH)))
-        if self.rows is not None:
-            end = min(end, max(0, -(-(self.rows - split.number) // split.splits)))
-        if end <= position:
-            return None
+    def _rows_of(self, split: NexmarkSplit, position: int, end: int) -> tuple[pa.RecordBatch, int]:
+        """Return rows of the kind."""
         # numpy is slow to import, and only readers need it.
         import numpy as np  # noqa: PLC0415
 
@@ -246,4 +186,4 @@ class NexmarkSource(BatchSource[NexmarkSplit]):
         rows = np.arange(position, end) * split.splits + split.number
         events = rows // self._places * PERIOD + self._first + rows % self._places
         batch = pa.RecordBatch.from_arrays(columns(self._kind, events, clock), schema=self.schema)
-        return batch, end, int(clock.times(events[-1:])[0])
+        return batch, int(clock.times(events[-1:])[0])

@@ -47,6 +47,7 @@ from headgate.stream.state.types import column_index, no_rows
 if TYPE_CHECKING:
     from headgate.source import Source, WatermarkStrategy
     from headgate.stream.graph.context import FunctionRows
+    from headgate.stream.graph.operator import Operator
 
 
 @takes(**SOURCE)
@@ -318,11 +319,36 @@ class BroadcastStream(DataStream):
     """A stream of which each task of the next operator gets all rows. Returned by :meth:`DataStream.broadcast`."""
 
 
-class BroadcastConnectedStream:
-    """A stream and a broadcast one. Returned by ``connect()`` of a stream, with keys or without."""
+class _TwoStreams:
+    """Two streams of which one function gets the rows."""
 
-    def __init__(self, rows: DataStream, broadcast: BroadcastStream) -> None:
-        self._rows, self._broadcast = rows, broadcast
+    def __init__(self, first: DataStream, second: DataStream) -> None:
+        self._first, self._second = first, second
+
+    def _apply(
+        self,
+        call: str,
+        operator: Callable[..., Operator],
+        function: Any,
+        schema: pa.Schema,
+        side_outputs: Mapping[str, pa.Schema] | None,
+        **options: Any,
+    ) -> DataStream:
+        """Return what an operator of both streams makes of them; options are those of any operator."""
+        schema, outputs = schema.remove_metadata(), check_side_outputs(side_outputs)
+        first, second = self._first._edges, self._second._edges  # noqa: SLF001 - of this file
+        sides = two_sides(first, second)
+        make = partial(operator, function, sides, schema, outputs)
+        graph = self._first._graph  # noqa: SLF001 - of this file
+        graph.absorb(self._second._graph)  # noqa: SLF001 - of this file
+        both = edges_of_both(graph, first, second, sides)
+        return self._first._then(  # noqa: SLF001 - of this file
+            call, make=make, schema=schema, side_outputs=outputs, inputs=both, **options
+        )
+
+
+class BroadcastConnectedStream(_TwoStreams):
+    """A stream and a broadcast one. Returned by ``connect()`` of a stream, with keys or without."""
 
     @takes(schema=arrow_schema, **OPERATOR)
     def process(
@@ -344,15 +370,10 @@ class BroadcastConnectedStream:
         """
         methods = ("open", "process", "process_broadcast", "close")
         check_process(function, BroadcastProcessFunction, methods)
-        schema, outputs = schema.remove_metadata(), check_side_outputs(side_outputs)
         limits = batch_limits(batch_rows, batch_bytes)
-        rows, broadcast = self._rows._edges, self._broadcast._edges  # noqa: SLF001 - of this file
-        sides = two_sides(rows, broadcast)
-        make = partial(BroadcastOperator, function, sides, schema, outputs)
-        self._rows._graph.absorb(self._broadcast._graph)  # noqa: SLF001
-        both = edges_of_both(self._rows._graph, rows, broadcast, sides)  # noqa: SLF001
-        return self._rows._then(  # noqa: SLF001
-            "broadcast", name, make, schema, parallelism, outputs, inputs=both, limits=limits
+        options = {"name": name, "parallelism": parallelism, "limits": limits}
+        return self._apply(
+            "broadcast", BroadcastOperator, function, schema, side_outputs, **options
         )
 
 
@@ -389,12 +410,12 @@ class KeyedStream(DataStream, JoinCalls["DataStream"], UpdateCalls["DataStream"]
         return ConnectedStreams(self, other)
 
 
-class ConnectedStreams:
+class ConnectedStreams(_TwoStreams):
     """Two keyed streams. Returned by :meth:`KeyedStream.connect`."""
 
     def __init__(self, first: KeyedStream, second: KeyedStream) -> None:
         check_same_keys("connect()", first._edges, second._edges)  # noqa: SLF001 - of this file
-        self._first, self._second = first, second
+        super().__init__(first, second)
 
     @takes(schema=arrow_schema, **OPERATOR)
     def process(
@@ -411,14 +432,6 @@ class ConnectedStreams:
         """Apply a :class:`CoProcessFunction`; arguments as for :meth:`DataStream.process`."""
         methods = ("open", "process_first", "process_second", "close")
         check_process(function, CoProcessFunction, methods)
-        schema, outputs = schema.remove_metadata(), check_side_outputs(side_outputs)
         limits = batch_limits(batch_rows, batch_bytes)
-        first, second = self._first._edges, self._second._edges  # noqa: SLF001 - of this file
-        sides = two_sides(first, second)
-        make = partial(CoProcessOperator, function, sides, schema, outputs)
-        graph = self._first._graph  # noqa: SLF001 - of this file
-        graph.absorb(self._second._graph)  # noqa: SLF001 - of this file
-        both = edges_of_both(graph, first, second, sides)
-        return self._first._then(  # noqa: SLF001 - of this file
-            "connect", name, make, schema, parallelism, outputs, inputs=both, limits=limits
-        )
+        options = {"name": name, "parallelism": parallelism, "limits": limits}
+        return self._apply("connect", CoProcessOperator, function, schema, side_outputs, **options)

@@ -30,12 +30,19 @@ from headgate.stream.operators.changing_join import ChangingJoinOperator
 from headgate.stream.operators.interval_join import Interval, IntervalJoinOperator
 from headgate.stream.operators.joining import HOWS, LATE_SIDES, joined_columns
 from headgate.stream.operators.regular_join import InnerJoinOperator
+from headgate.stream.operators.session_join import SessionJoinOperator
 from headgate.stream.operators.temporal_join import TemporalJoinOperator
 from headgate.stream.operators.window_join import WindowJoinOperator, window_fields
 from headgate.stream.state.descriptors import StateTtlConfig
 from headgate.stream.state.groups import check_keys
 from headgate.stream.state.types import column_index, no_rows
-from headgate.stream.windows.kinds import SlidingWindow, TumblingWindow, millis, times_of
+from headgate.stream.windows.kinds import (
+    SessionWindow,
+    SlidingWindow,
+    TumblingWindow,
+    millis,
+    times_of,
+)
 
 if TYPE_CHECKING:
     from headgate.stream.operators.joining import How
@@ -166,17 +173,19 @@ def _within(within: Any, time: Any, schemas: _Schemas, how: str) -> _Kind:  # no
 
 
 def _window(window: Any, time: Any, schemas: _Schemas, how: str) -> _Kind:  # noqa: ARG001 - as others
-    if not isinstance(window, (TumblingWindow, SlidingWindow)):
+    if not isinstance(window, (TumblingWindow, SlidingWindow, SessionWindow)):
         raise refuse(
             "window",
             window,
             f"is {kind_of(window)}",
-            "a TumblingWindow or a SlidingWindow",
+            "a TumblingWindow, a SlidingWindow or a SessionWindow",
             'TumblingWindow("1 minute") · within="30 minutes" for rows that are near each other',
         )
     _check_appended(schemas)
     times = _times("time", time, schemas)
     columns = window_fields(schemas[0].field(times[0]).type)
+    if isinstance(window, SessionWindow):
+        return _Kind(partial(SessionJoinOperator, window, times), columns=tuple(columns))
     return _Kind(partial(WindowJoinOperator, window, times), columns=tuple(columns))
 
 
@@ -289,7 +298,7 @@ class JoinCalls(StreamCalls[StreamT]):
         | str
         | tuple[timedelta | str, timedelta | str | pc.Expression]
         | None = None,
-        window: TumblingWindow | SlidingWindow | None = None,
+        window: TumblingWindow | SlidingWindow | SessionWindow | None = None,
         as_of: str | tuple[str, str] | None = None,
         time: str | tuple[str, str] | None = None,
         how: How = "inner",
@@ -307,6 +316,7 @@ class JoinCalls(StreamCalls[StreamT]):
           still come for. The watermark behind the join is later by the greater bound, so that the times of both sides are
           event times there.
         - ``window=``: those that are in one window, when it is over. The result ends with ``window_start`` and ``window_end``.
+          A session is one of the rows of both sides.
         - ``as_of=``: each row of this stream with the version of its key in the other one that was valid at its time: the
           last one up to it. A row waits for the watermark, and so for its version.
         - None of them: all, whenever they come. State has all rows, or those of ``ttl``. If it is an outer join, or a stream

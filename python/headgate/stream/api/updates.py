@@ -28,6 +28,7 @@ from headgate.stream.operators.deduplicated import DeduplicateOperator
 from headgate.stream.operators.mini_batches import MiniBatches
 from headgate.stream.operators.top import Top, TopOperator
 from headgate.stream.operators.windowed import LATE
+from headgate.stream.state.descriptors import StateTtlConfig
 from headgate.stream.state.types import can_compare, column_index, no_rows
 from headgate.stream.windows.aggregates import Aggregate
 from headgate.stream.windows.kinds import times_of
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 #: How long a row waits for others by default, and how many of them at most.
 EVERY: Final = "20ms"
 MAX_ROWS: Final = 1 << 16
-#: Kinds of aggregates from which a row can be taken away.
-_RETRACTED: Final = frozenset({"count", "sum", "mean", "avg"})
 
 
 def mini_batches(every: Any, max_rows: Any) -> MiniBatches:
@@ -52,12 +51,22 @@ def mini_batches(every: Any, max_rows: Any) -> MiniBatches:
     return MiniBatches(millis, whole_number("max_rows", max_rows, 1))
 
 
+def time_to_live(ttl: Any) -> StateTtlConfig | None:
+    """Return the time to live of keys.
+
+    Raises:
+        OptionError: it is no length of time.
+    """
+    return None if ttl is None else StateTtlConfig(span("ttl", ttl, 1))
+
+
 def running(
     rows: StreamCalls[StreamT],
     aggregates: Sequence[Any],
     batches: MiniBatches,
     *,
     update_before: Any,
+    ttl: Any,
     parallelism: int | None,
     name: str | None,
 ) -> StreamT:
@@ -82,7 +91,7 @@ def running(
         for edge in rows._edges
     ]
     edges = [Edge(sender, None, Shipping.HASH, tuple(of.partial_keys)) for sender in senders]
-    make = partial(RunningOperator, of, batches)
+    make = partial(RunningOperator, of, batches, time_to_live(ttl))
     return rows._then("aggregate", name, make, of.schema, parallelism, inputs=edges)
 
 
@@ -187,11 +196,11 @@ def _check_aggregates(aggregates: Sequence[Any], schema: pa.Schema, keys: Sequen
     if not is_changing(schema):
         return
     for item in aggregates:
-        if item.kind not in _RETRACTED:
+        if item.kind == "approx_count_distinct":
             raise StreamError(
-                f"{item.kind} of {item.column!r} in a stream whose rows change: a row that is taken away may have been it",
+                f"{item.kind} of {item.column!r} in a stream whose rows change: no value can be taken out of a sketch",
                 have=f"a column {CHANGE_TYPE}",
-                remedy="count · sum · mean · top(1, by=...), which keeps the other rows",
+                remedy=f'Aggregate("count_distinct", {item.column!r}), which keeps the values',
             )
         if item.kind == "sum":
             of = schema.field(column_index(schema, item.column or "")).type

@@ -15,6 +15,7 @@ from headgate.stream.api.updates import (
     first_rows,
     mini_batches,
     running,
+    time_to_live,
 )
 from headgate.stream.operators.top import Top
 
@@ -32,6 +33,7 @@ class UpdateCalls(StreamCalls[StreamT]):
         every: timedelta | str | None = EVERY,
         max_rows: int = MAX_ROWS,
         update_before: bool = True,
+        ttl: timedelta | str | None = None,
         parallelism: int | None = None,
         name: str | None = None,
     ) -> StreamT:
@@ -41,17 +43,21 @@ class UpdateCalls(StreamCalls[StreamT]):
         ``"update_before"`` and ``"update_after"`` for one that changes, and ``"delete"`` for one without rows, if the
         rows of this stream are changes themselves. Rows that are taken away come before the others of their batch.
         A mini-batch has one update per key. It ends at ``every``, ``max_rows``, watermarks and checkpoints. State grows
-        with the keys.
+        with the keys; if rows are changes, also with the distinct values of a minimum, a maximum, a first or last value and
+        a distinct count, from which a row is taken away as well.
 
         Source: Flink's group aggregation with mini-batches.
 
         Args:
-            aggregates: columns of the result. Nulls are left out. Those of changes are counts, sums and means.
+            aggregates: columns of the result. Nulls are left out. Of changes there is no ``"approx_count_distinct"``; ``"first"``
+                is the value that has been there for the longest time, ``"last"`` the one of those there that came last.
             every: most time that a row waits for others; ``"0ms"`` for an update with each batch, None for
                 any time, up to the next watermark or checkpoint.
             max_rows: number of rows that wait no longer.
             update_before: False to leave out the rows before updates, for a sink that replaces rows by key. Then keys of
                 which no aggregate has changed come as well, and operators that need those rows refuse the result.
+            ttl: time without rows of a key, by the clock, after which it is forgotten and counted (``numExpiredValues``). Its
+                result is not taken away, and further rows of it begin a new one. None for never.
             parallelism: number of tasks.
             name: of the operator.
 
@@ -59,13 +65,14 @@ class UpdateCalls(StreamCalls[StreamT]):
             OptionError: an argument has a value that it does not take.
             UnknownColumnError: a column that the stream does not have.
             UnsupportedTypeError: a column of a type that has no such aggregate.
-            StreamError: two columns of one name; rows that change, and an aggregate from which none can be taken away.
+            StreamError: two columns of one name; rows that change, and an approximate count, from which none can be taken away.
         """
         return running(
             self,
             aggregates,
             mini_batches(every, max_rows),
             update_before=update_before,
+            ttl=ttl,
             parallelism=parallelism,
             name=name,
         )
@@ -81,6 +88,7 @@ class UpdateCalls(StreamCalls[StreamT]):
         every: timedelta | str | None = EVERY,
         max_rows: int = MAX_ROWS,
         update_before: bool = True,
+        ttl: timedelta | str | None = None,
         parallelism: int | None = None,
         name: str | None = None,
     ) -> StreamT:
@@ -104,6 +112,8 @@ class UpdateCalls(StreamCalls[StreamT]):
                 time, up to the next watermark or checkpoint.
             max_rows: number of rows that wait no longer.
             update_before: False to leave out the rows before updates, for a sink that replaces rows by key.
+            ttl: time without rows of a key, by the clock, after which it is forgotten and counted (``numExpiredValues``). Its
+                result is not taken away, and further rows of it begin a new one. None for never.
             parallelism: number of tasks.
             name: of the operator.
 
@@ -121,6 +131,7 @@ class UpdateCalls(StreamCalls[StreamT]):
             descending=descending,
             rank=rank,
             update_before=flag("update_before", update_before),
+            ttl=time_to_live(ttl),
         )
         batches = mini_batches(every, max_rows)
         return first_rows(self, "top", top, batches, parallelism=parallelism, name=name)
@@ -133,6 +144,7 @@ class UpdateCalls(StreamCalls[StreamT]):
         every: timedelta | str | None = EVERY,
         max_rows: int = MAX_ROWS,
         update_before: bool = True,
+        ttl: timedelta | str | None = None,
         parallelism: int | None = None,
         name: str | None = None,
     ) -> StreamT:
@@ -146,6 +158,8 @@ class UpdateCalls(StreamCalls[StreamT]):
                 time, up to the next watermark or checkpoint.
             max_rows: number of rows that wait no longer.
             update_before: False to leave out the rows before updates, for a sink that replaces rows by key.
+            ttl: time without rows of a key, by the clock, after which it is forgotten and counted (``numExpiredValues``). Its
+                result is not taken away, and further rows of it begin a new one. None for never.
             parallelism: number of tasks.
             name: of the operator.
 
@@ -162,6 +176,7 @@ class UpdateCalls(StreamCalls[StreamT]):
             by,
             latest=True,
             update_before=flag("update_before", update_before),
+            ttl=time_to_live(ttl),
         )
         batches = mini_batches(every, max_rows)
         return first_rows(self, "keep_last", top, batches, parallelism=parallelism, name=name)
@@ -174,6 +189,7 @@ class UpdateCalls(StreamCalls[StreamT]):
         every: timedelta | str | None = EVERY,
         max_rows: int = MAX_ROWS,
         update_before: bool = True,
+        ttl: timedelta | str | None = None,
         parallelism: int | None = None,
         name: str | None = None,
     ) -> StreamT:
@@ -187,6 +203,8 @@ class UpdateCalls(StreamCalls[StreamT]):
                 time, up to the next watermark or checkpoint.
             max_rows: number of rows that wait no longer.
             update_before: False to leave out the rows before updates, for a sink that replaces rows by key.
+            ttl: time without rows of a key, by the clock, after which it is forgotten and counted (``numExpiredValues``). Its
+                result is not taken away, and further rows of it begin a new one. None for never.
             parallelism: number of tasks.
             name: of the operator.
 
@@ -203,6 +221,7 @@ class UpdateCalls(StreamCalls[StreamT]):
             by,
             descending=False,
             update_before=flag("update_before", update_before),
+            ttl=time_to_live(ttl),
         )
         batches = mini_batches(every, max_rows)
         return first_rows(self, "keep_first", top, batches, parallelism=parallelism, name=name)

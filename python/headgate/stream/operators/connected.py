@@ -21,12 +21,12 @@ _METHODS: Final = ("process_first", "process_second")
 _NO_KEYS: Final = pa.schema([("no key", pa.int64())])
 
 
-class CoProcessOperator(FunctionOperator):
-    """The operator of a :class:`~headgate.stream.CoProcessFunction`. The keys have the first stream's names.
+class _OperatorOfBoth(FunctionOperator):
+    """An operator that calls a function with the rows of two streams.
 
     Args:
         function: an instance, or what makes one.
-        sides: the two streams.
+        sides: the two streams; the second one may be one that all tasks get.
         schema: of the result.
         side_outputs: schemas by name.
     """
@@ -36,6 +36,10 @@ class CoProcessOperator(FunctionOperator):
     ) -> None:
         super().__init__(function, sides.key_schema, schema, side_outputs)
         self._sides = sides
+
+
+class CoProcessOperator(_OperatorOfBoth):
+    """The operator of a :class:`~headgate.stream.CoProcessFunction`. The keys have the first stream's names."""
 
     def process(self, batch: pa.RecordBatch) -> None:
         """Call the function for the rows of each side."""
@@ -45,21 +49,8 @@ class CoProcessOperator(FunctionOperator):
                 self._call(_METHODS[side], rows)
 
 
-class BroadcastOperator(FunctionOperator):
-    """The operator of a :class:`~headgate.stream.BroadcastProcessFunction`; its stream may have keys.
-
-    Args:
-        function: an instance, or what makes one.
-        sides: the stream, and the one that all tasks get.
-        schema: of the result.
-        side_outputs: schemas by name.
-    """
-
-    def __init__(
-        self, function: Any, sides: Sides, schema: pa.Schema, side_outputs: Mapping[str, pa.Schema]
-    ) -> None:
-        super().__init__(function, sides.key_schema, schema, side_outputs)
-        self._sides = sides
+class BroadcastOperator(_OperatorOfBoth):
+    """The operator of a :class:`~headgate.stream.BroadcastProcessFunction`; its stream may have keys."""
 
     def _make_context(self, context: OperatorContext, emit: Any) -> KeyedContext:
         is_keyed = len(self._key_schema) > 0

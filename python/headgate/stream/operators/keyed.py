@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headgate.errors import StateError
 from headgate.stream.graph.operator import EXPIRED, Operator, OperatorContext, OperatorSnapshot
+from headgate.stream.operators.lives import KeyLives, key_lives
 from headgate.stream.state.backend import KeyedStateBackend
 
 if TYPE_CHECKING:
@@ -13,12 +14,16 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headgate.stream.state.descriptors import StateTtlConfig
+
 
 class KeyedOperator(Operator):
     """An operator that may have keyed state: that of the checkpoint which the job continues from, or none at first."""
 
     #: None before :meth:`open`, and on a stream without keys.
     _backend: KeyedStateBackend | None = None
+    #: The times after which keys are forgotten; None if they never are.
+    _lives: KeyLives | None = None
 
     def _restore(
         self, context: OperatorContext, key_schema: pa.Schema, namespace: pa.Schema | None = None
@@ -61,13 +66,18 @@ class KeyedOperator(Operator):
             )
         return backend
 
-    def _opened(self, context: OperatorContext) -> None:
+    def _opened(self, context: OperatorContext, ttl: StateTtlConfig | None = None) -> None:
         """Check that the states which were declared before are declared again, at the end of :meth:`open`.
+
+        Args:
+            context: of the operator.
+            ttl: time to live of keys without rows, with all their state.
 
         Raises:
             StateError: the checkpoint has state that is not declared.
         """
         if self._backend is not None:
+            self._lives = key_lives(self._backend, ttl)
             try:
                 self._backend.opened(allow_dropped=context.allow_dropped_state)
             except StateError as error:
@@ -83,6 +93,8 @@ class KeyedOperator(Operator):
         """Freeze the state; None if there is none, or the job keeps no checkpoints."""
         if self._backend is None or not (self._is_durable or savepoint):
             return None
+        if self._lives is not None:
+            self._lives.expire()
         return OperatorSnapshot(state=self._backend.snapshot(checkpoint, savepoint=savepoint))
 
     def complete(self, checkpoint: int) -> None:

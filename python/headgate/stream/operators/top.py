@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._changes import change_field, change_signs, is_changing, without_changes
+from headgate.stream.graph.operator import UNKNOWN_DELETES
 from headgate.stream.operators.mini_batches import MiniBatches, MiniBatchOperator
 from headgate.stream.operators.order import has_numbers, numbers_of, places_of
 from headgate.stream.operators.updates import change_rows
@@ -19,13 +20,14 @@ from headgate.stream.state.descriptors import (
     MapStateDescriptor,
     ValueStateDescriptor,
 )
-from headgate.stream.state.keys import numbered
+from headgate.stream.state.keys import Batch, numbered
 from headgate.stream.state.table import are_among
 from headgate.stream.state.values import is_valid
 
 if TYPE_CHECKING:
     from headgate.stream.graph.operator import OperatorContext
     from headgate.stream.state.backend import KeyedStateBackend
+    from headgate.stream.state.descriptors import StateTtlConfig
     from headgate.stream.state.table import Mask, Slots
 
 #: Names of the states: the rows that are in the result; all rows, with how often each is there; the last row's number.
@@ -47,6 +49,7 @@ class Top:
         latest: True if of equal rows the latest comes first.
         rank: name of the column of their places, from 1; None for none.
         update_before: True if an update has the row before it.
+        ttl: time to live of keys without rows.
     """
 
     schema: pa.Schema
@@ -57,6 +60,7 @@ class Top:
     latest: bool = False
     rank: str | None = None
     update_before: bool = True
+    ttl: StateTtlConfig | None = None
 
     @property
     def has_places(self) -> bool:
@@ -114,6 +118,8 @@ class TopOperator(MiniBatchOperator):
         super().__init__(batches)
         self._top = top
         self._is_changing = is_changing(top.schema)
+        #: Rows to be taken away that were not there.
+        self._unknown_deletes = 0
         self._type = pa.struct([top.schema.field(name) for name in top.stored])
         #: With changes, a row that is not among the first may become one of them.
         self._has_bar = not self._is_changing and (
@@ -134,13 +140,15 @@ class TopOperator(MiniBatchOperator):
             self._row = backend.get_state(ValueStateDescriptor(_TOP, self._type))
         else:
             self._list = backend.get_state(ListStateDescriptor(_TOP, self._type))
-        self._opened(context)
+        self._opened(context, top.ttl)
 
     def _handle(self, rows: pa.RecordBatch) -> None:
         backend = self._backend
         if backend is None:
             return
         backend.set_keys(rows.select(self._top.keys))
+        if self._lives is not None:
+            self._lives.touch()
         if self._has_bar:
             mask = self._may_enter(rows, backend)
             if not mask.any():
@@ -154,9 +162,11 @@ class TopOperator(MiniBatchOperator):
         groups = backend.rows.to_numpy()
         if self._is_changing:
             self._all.add(values, change_signs(rows))
-            groups, values = self._all_rows()
+            groups, values = self._all_rows(backend)
         old, before = self._in_result()
         new, values = self._first(old, before, groups, values)
+        if self._is_changing and self._lives is not None:
+            self._lives.end(np.bincount(new.groups, minlength=backend.keys.num_rows) == 0)
         gone, come = self._differences(old, new, values)
         if len(gone.at) or len(come.at):
             self._store(backend, new, gone, come, values)
@@ -178,11 +188,21 @@ class TopOperator(MiniBatchOperator):
             return np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
         return numbers_of(values, descending=self._top.descending)
 
-    def _all_rows(self) -> tuple[Slots, pa.Array]:
+    def _all_rows(self, backend: KeyedStateBackend) -> tuple[Slots, pa.Array]:
         """Return all rows of the current keys, none more often than the result has rows, and their keys' positions."""
         maps = self._all.items()
         groups = np.repeat(np.arange(len(maps)), np.diff(maps.offsets.to_numpy()))
-        times = np.clip(maps.items.to_numpy(), 0, self._top.n)
+        numbers = np.asarray(maps.items.to_numpy())
+        unknown = np.flatnonzero(numbers < 0)
+        if len(unknown):
+            self._unknown_deletes -= int(numbers[unknown].sum())
+            batch = backend.current.batch
+            at = batch.first[groups[unknown]]
+            columns = batch.columns.take(pa.array(at))
+            backend.current.set(Batch(columns, groups[unknown], batch.slots, batch.first))
+            self._all.remove(maps.keys.take(pa.array(unknown)))
+            backend.current.set(batch)
+        times = np.clip(numbers, 0, self._top.n)
         values = maps.keys.take(pa.array(np.repeat(np.arange(len(times)), times)))
         return np.repeat(groups, times), values
 
@@ -320,6 +340,11 @@ class TopOperator(MiniBatchOperator):
         columns |= dict(zip(self._top.keys, named.columns, strict=True))
         ranks = [] if self._top.rank is None else [pa.array(rows.places + 1)]
         return [*(columns[name] for name in self._top.rows.names), *ranks]
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """Keys that were forgotten, and rows to be taken away that were not there."""
+        return {**super().dropped, UNKNOWN_DELETES: self._unknown_deletes}
 
 
 def _at(values: pa.Array, at: Slots) -> pa.Array:

@@ -37,10 +37,16 @@ class PaneState(Protocol):
         """Remove the value of each distinct key, or of some: booleans, one per distinct key."""
 
 
-def declared(backend: KeyedStateBackend, item: Accumulator) -> PaneState:
-    """Declare the state of an accumulator."""
+def declared(backend: KeyedStateBackend, item: Accumulator, *, counts: bool = False) -> PaneState:
+    """Declare the state of an accumulator.
+
+    Args:
+        backend: of the operator.
+        item: the accumulator.
+        counts: True for the number of distinct values in place of the values.
+    """
     if item.reduce == "distinct":
-        return DistinctState(backend, item)
+        return DistinctNumber(backend, item) if counts else DistinctState(backend, item)
     if isinstance(item.reduce, TopRows):
         return _Tops(backend, item, item.reduce)
     return backend.get_state(ReducingStateDescriptor(item.name, _reduce(item), item.type))
@@ -114,10 +120,6 @@ class DistinctState:
         self._state.put(values, np.ones(len(values), np.bool_))
         self._current.set(batch)
 
-    def numbers(self) -> pa.Array:
-        """Return the number of values of each distinct key."""
-        return pa.array(self._state.lengths())
-
     def get(self) -> pa.Array:
         """Return the values of each distinct key as a list."""
         maps = self._state.items()
@@ -126,3 +128,11 @@ class DistinctState:
     def clear(self, *, where: Any = None) -> None:
         """Remove the values of each distinct key, or of some."""
         self._state.clear(where=where)
+
+
+class DistinctNumber(DistinctState):
+    """Sets of distinct values, of which only the number counts."""
+
+    def get(self) -> pa.Array:
+        """Return the number of values of each distinct key."""
+        return pa.array(self._state.lengths())
