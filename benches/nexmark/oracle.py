@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +179,18 @@ def after_changes(path: Path) -> pa.Table:
                 FROM read_csv('{path}', delim = '\t', header = true, all_varchar = true, quote = '', escape = '')
                 GROUP BY ALL HAVING number > 0
             ), LATERAL range(CAST(number AS BIGINT)) t(n)""").to_arrow_table()
+
+
+def last_rows(path: Path, keys: Sequence[str] | None) -> pa.Table:
+    """Return the last rows of each key in such a file, or all rows without keys."""
+    with duckdb.connect() as database:
+        names = (
+            f"QUALIFY row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY place DESC) = 1"
+            if keys
+            else ""
+        )
+        return database.sql(f"""
+            SELECT * EXCLUDE (kind, place) FROM (
+                SELECT *, row_number() OVER () AS place
+                FROM read_csv('{path}', delim = '\t', header = true, all_varchar = true, quote = '', escape = '', parallel = false)
+            ) {names}""").to_arrow_table()
