@@ -172,6 +172,11 @@ def measure(
     return seconds
 
 
+def median_ratio(over: Sequence[float], under: Sequence[float]) -> float:
+    """Return the median over the turns of one contestant's seconds over another's."""
+    return statistics.median(a / b for a, b in zip(over, under, strict=True))
+
+
 def report(
     bench: str,
     ratios: dict[str, float],

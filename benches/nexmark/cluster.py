@@ -41,8 +41,7 @@ def run(options: Namespace) -> None:
     finally:
         spark.stop()
     ratio = min(
-        statistics.median(a / b for a, b in zip(times["processes"], times["cluster"], strict=True))
-        for times in seconds.values()
+        harness.median_ratio(times["processes"], times["cluster"]) for times in seconds.values()
     )
     name = "nexmark_local_cluster"
     harness.report(name, {name: ratio}, {name: GOAL}, quick=options.quick, seconds=seconds)

@@ -71,8 +71,7 @@ def report(seconds: dict[str, dict[str, list[float]]], events: int, *, quick: bo
             continue
         for name, theirs in times.items():
             if name != "headgate":
-                pairs = zip(theirs, times["headgate"], strict=True)
-                ratio = statistics.median(other / ours for other, ours in pairs)
+                ratio = harness.median_ratio(theirs, times["headgate"])
                 ratios.setdefault(name, {})[query] = ratio
     for name, by_query in ratios.items():
         words = "  ".join(f"{query} {ratio:.2f}" for query, ratio in by_query.items())

@@ -83,8 +83,7 @@ def run(options: Namespace) -> None:
         )
     ratios = {}
     if "flink" in seconds:
-        pairs = zip(seconds["flink"], seconds["headgate"], strict=True)
-        ratios["nexmark_kafka"] = statistics.median(a / b for a, b in pairs)
+        ratios["nexmark_kafka"] = harness.median_ratio(seconds["flink"], seconds["headgate"])
     goals = dict.fromkeys(ratios, GOAL)
     harness.report("nexmark_kafka", ratios, goals, quick=options.quick, seconds=seconds)
 

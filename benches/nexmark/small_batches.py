@@ -69,8 +69,7 @@ def report(seconds: dict[str, dict[str, list[float]]], events: int, *, quick: bo
     """Print who is faster at each size, and the least ratios; store them."""
 
     def over(query: str, theirs: str, ours: str) -> float:
-        pairs = zip(seconds[query][theirs], seconds[query][ours], strict=True)
-        return statistics.median(other / mine for other, mine in pairs)
+        return harness.median_ratio(seconds[query][theirs], seconds[query][ours])
 
     ratios = {
         "nexmark_small_batches": min(
