@@ -1,4 +1,4 @@
-"""What every part of the bench does with an engine: have it, compare its answer, take its time without its start."""
+"""Engines by name, the comparison of their answers, and their times without their starts."""
 
 from __future__ import annotations
 
