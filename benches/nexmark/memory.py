@@ -12,14 +12,12 @@ import threading
 from argparse import Namespace
 from collections import defaultdict
 from contextlib import ExitStack, suppress
-from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 from benches import environments, harness
 from benches.nexmark.engines import FEW, Engine, opened
 from benches.nexmark.events import written
-from benches.nexmark.ours import Headgate
+from benches.nexmark.ours import Apart
 
 QUERIES = ("q5", "q9", "q17", "q18", "q20")
 PEERS = ("flink", "spark", "bytewax")
@@ -46,27 +44,6 @@ def run(options: Namespace) -> None:
         print(f"  {query}: {words}", flush=True)
     if not options.quick:
         harness.store("nexmark_memory", events=events, peaks=peaks)
-
-
-class Apart:
-    """Our jobs, started by a process of their own.
-
-    Args:
-        workers: number of processes.
-    """
-
-    def __init__(self, workers: int) -> None:
-        self._workers = workers
-
-    def seconds(self, query: str, events: Path) -> float:
-        body = partial(answer, self._workers, query, events)
-        with harness.process(body) as connection:
-            return float(connection.recv())
-
-
-def answer(workers: int, query: str, events: Path, connection: Connection) -> None:
-    """Send the seconds of a query."""
-    connection.send(Headgate(workers).seconds(query, events))
 
 
 def peak(engine: Engine | Apart, query: str, events: Path) -> int:

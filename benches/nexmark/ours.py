@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import tempfile
 import time
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+from benches import harness
 from benches.nexmark.events import of_files
 from benches.nexmark.queries import FOLDERS, KEYS, QUERIES
 
@@ -63,6 +66,27 @@ class Headgate:
             folders = ds.partitioning(names, flavor="hive") if query in FOLDERS else None
             rows = ds.dataset(f"{folder}/result", partitioning=folders).to_table()
         return last_changes(rows, KEYS[query])[0] if query in KEYS else rows
+
+
+class Apart:
+    """Our jobs, started by a process of their own, which has loaded nothing else.
+
+    Args:
+        workers: number of processes.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+
+    def seconds(self, query: str, events: Path) -> float:
+        body = partial(answer, self._workers, query, events)
+        with harness.process(body) as connection:
+            return float(connection.recv())
+
+
+def answer(workers: int, query: str, events: Path, connection: Connection) -> None:
+    """Send the seconds of a query."""
+    connection.send(Headgate(workers).seconds(query, events))
 
 
 def nothing(batch: pa.RecordBatch) -> None:
