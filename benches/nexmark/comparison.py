@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from argparse import Namespace
 from collections.abc import Callable
@@ -10,10 +9,8 @@ from contextlib import ExitStack
 from functools import partial
 
 from benches import environments, harness
-from benches.environments import PeerError
-from benches.nexmark.engines import CHECKED, FEW, PEERS, check, opened, scaled
+from benches.nexmark.engines import CHECKED, FEW, PEERS, check, opened, scaled, surviving
 from benches.nexmark.events import written
-from benches.nexmark.oracle import WrongAnswerError
 from benches.nexmark.queries import QUERIES
 
 #: A start takes a second, give or take a tenth: the ratio of a query that takes less than this would say nothing.
@@ -36,7 +33,6 @@ def run(options: Namespace) -> None:
     events = options.events or (FEW * 20 if options.quick else 10_000_000)
     peers = PEERS if options.peers is None else options.peers
     with ExitStack() as stack:
-        # Few enough that no row is late for an engine whose one task reads both files, on a busy machine.
         some = written(environments.cache(), FEW * 4 if options.quick else CHECKED)
         engines = opened(stack, ["headgate", *peers])
         seconds = {}
@@ -56,19 +52,6 @@ def run(options: Namespace) -> None:
             seconds[query] = {name: of for name, of in times.items() if name not in failed}
             print(f"  {query}: {line_of(seconds[query], events)}", flush=True)
         report(seconds, events, quick=options.quick)
-
-
-def surviving(name: str, failed: set[str], work: Callable[[], float | None]) -> float:
-    """Work, unless the peer has failed before; name it, and return NaN, if it fails or its answer is wrong."""
-    if name not in failed:
-        try:
-            return work() or 0.0
-        except (PeerError, WrongAnswerError) as error:
-            if name == "headgate":
-                raise
-            print(f"  {name} is not measured: {error}", flush=True)
-            failed.add(name)
-    return math.nan
 
 
 def line_of(seconds: dict[str, list[float]], events: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +15,7 @@ from benches.flink_cluster import FlinkError
 from benches.nexmark import flink, oracle, spark
 from benches.nexmark.bytewax_peer import Bytewax
 from benches.nexmark.events import KINDS, written
+from benches.nexmark.oracle import WrongAnswerError
 from benches.nexmark.ours import Headgate
 
 #: Events of the jobs whose time is taken for that of a start, and of the answers that are compared.
@@ -101,3 +103,16 @@ def scaled(engine: Engine, query: str, events: int, share: int = 1) -> Callable[
     count = max(events // share, min(events, 2 * FEW))
     some, few = (written(environments.cache(), number) for number in (count, FEW))
     return lambda: net_seconds(engine, query, some, few) * events / count
+
+
+def surviving(name: str, failed: set[str], work: Callable[[], float | None]) -> float:
+    """Work, unless the peer has failed before; name it, and return NaN, if it fails or its answer is wrong."""
+    if name not in failed:
+        try:
+            return work() or 0.0
+        except (PeerError, WrongAnswerError) as error:
+            if name.startswith("headgate"):
+                raise
+            print(f"  {name} is not measured: {error}", flush=True)
+            failed.add(name)
+    return math.nan

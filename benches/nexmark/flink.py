@@ -166,14 +166,19 @@ class Flink:
         return self._carry_out("run", name, [*sources, job], {**options, **folder})
 
     def _answer(self, command: str, query: str, job: str, events: Path) -> int:
-        options = {}
-        if command.startswith("run"):
-            # Rows that are collected would wait for checkpoints.
-            options = {**CHECKPOINTS, "execution.checkpointing.dir": f"file://{self._folder}/kept"}
-        return self._carry_out(command, query, [*tables(events), job], options)
+        if command.startswith("collect"):
+            # Rows would wait for checkpoints. Two tasks may begin one after the other, and rows of the second be late.
+            return self._carry_out(command, query, [*tables(events, "ordered"), job], {}, tasks=1)
+        folder = {"execution.checkpointing.dir": f"file://{self._folder}/kept"}
+        return self._carry_out(command, query, [*tables(events), job], {**CHECKPOINTS, **folder})
 
     def _carry_out(
-        self, command: str, name: str, statements: Sequence[str], options: Mapping[str, str]
+        self,
+        command: str,
+        name: str,
+        statements: Sequence[str],
+        options: Mapping[str, str],
+        tasks: int = 2,
     ) -> int:
         script = self._folder / f"{name}.sql"
         settings = [f"SET {option}={value}" for option, value in {**OPTIONS, **options}.items()]
@@ -181,16 +186,16 @@ class Flink:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        stdin.write(f"{command}\t{script}\t2\n")
+        stdin.write(f"{command}\t{script}\t{tasks}\n")
         stdin.flush()
         return int(_answer(stdout, self._folder))
 
 
-def tables(events: Path) -> list[str]:
-    """Return the statements that make the tables of files."""
+def tables(events: Path, layout: str = "halves") -> list[str]:
+    """Return the statements that make the tables of files; see ``events.py``."""
     return [
         f"CREATE TABLE {kind} ({columns}, WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '4' SECOND) WITH "
-        f"('connector' = 'filesystem', 'path' = 'file://{events}/halves/{kind}', 'format' = 'parquet')"
+        f"('connector' = 'filesystem', 'path' = 'file://{events}/{layout}/{kind}', 'format' = 'parquet')"
         for kind, columns in COLUMNS.items()
     ]
 

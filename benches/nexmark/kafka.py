@@ -25,7 +25,7 @@ from benches import environments, harness
 from benches.environments import PeerError
 from benches.flink_cluster import FlinkError
 from benches.nexmark import flink, oracle
-from benches.nexmark.engines import CHECKED, FEW, patterns
+from benches.nexmark.engines import CHECKED, FEW, patterns, surviving
 from benches.nexmark.events import Nexmark, written
 from benches.nexmark.queries import QUERIES
 from tests.soak.kafka.broker import Broker
@@ -69,13 +69,16 @@ def run(options: Namespace) -> None:
                 engines["flink"] = partial(flinks, sql)
             except (PeerError, FlinkError) as error:
                 print(f"flink is not measured: {error}")
-        if not options.unchecked:
-            for name, engine in engines.items():
-                check(name, engine, topics, checked)
-        contestants = {
-            name: partial(net_seconds, engine, topics, events) for name, engine in engines.items()
-        }
+        failed: set[str] = set()
+        contestants = {}
+        for name, engine in engines.items():
+            if not options.unchecked:
+                surviving(name, failed, partial(check, name, engine, topics, checked))
+            work = partial(net_seconds, engine, topics, events)
+            contestants[name] = partial(surviving, name, failed, work)
         seconds = harness.measure("nexmark_kafka", contestants, turns=options.turns)
+    for name in failed:
+        del seconds[name]
     for name, times in seconds.items():
         median = statistics.median(times)
         print(

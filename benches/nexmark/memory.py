@@ -12,10 +12,11 @@ import threading
 from argparse import Namespace
 from collections import defaultdict
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 from benches import environments, harness
-from benches.nexmark.engines import FEW, Engine, opened
+from benches.nexmark.engines import FEW, Engine, opened, surviving
 from benches.nexmark.events import written
 from benches.nexmark.ours import Apart
 
@@ -38,8 +39,10 @@ def run(options: Namespace) -> None:
             with ExitStack() as stack:
                 # Within the stack, so that a JVM has no memory of the query before.
                 for engine in opened(stack, [name]).values():
+                    failed: set[str] = set()
                     if engine.can(query):
-                        peaks[query][name] = peak(engine, query, folder)
+                        size = surviving(name, failed, partial(peak, engine, query, folder))
+                        peaks[query] |= {} if failed else {name: int(size)}
         words = ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in peaks[query].items())
         print(f"  {query}: {words}", flush=True)
     if not options.quick:

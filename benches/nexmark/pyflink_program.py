@@ -1,7 +1,7 @@
 """PyFlink's side of the bench: q11, q17 and q18 in thread mode, in PyFlink's own Python; it answers orders line by line.
 
-Its argument is JSON: the port of a cluster, and jars. An order is a line of JSON: the query, statements of SQL that make the tables, and a
-file for the rows or None. Flink's SQL reads the columns, all else is Python for each row. An answer is a line that starts with
+Its argument is JSON: the port of a cluster, and jars. An order is a line of JSON: the query, statements of SQL that make the tables, a file for the rows
+or None, and the number of tasks. Flink's SQL reads the columns, all else is Python for each row. An answer is a line that starts with
 ``ANSWER``: seconds, or a message that starts with ``failed``.
 """
 
@@ -139,7 +139,7 @@ def result_of(query: str, bids: DataStream) -> DataStream:
 
 
 def seconds(
-    rest: int, options: dict[str, str], query: str, tables: list[str], rows: str | None
+    rest: int, options: dict[str, str], query: str, tables: list[str], rows: str | None, tasks: int
 ) -> float:
     """Run a query; return the seconds from its start to its end."""
     configuration = Configuration()
@@ -156,7 +156,7 @@ def seconds(
     no_jars = to_jarray(jvm.String, [])
     remote = java.createRemoteEnvironment(HOST, rest, configuration._j_configuration, no_jars)
     environment = StreamExecutionEnvironment(remote)
-    environment.set_parallelism(2)
+    environment.set_parallelism(tasks)
     sql = StreamTableEnvironment.create(environment)
     for statement in tables:
         sql.execute_sql(statement)

@@ -10,13 +10,14 @@ import statistics
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from benches import environments, harness
 from benches.environments import PeerError
 from benches.flink_cluster import FlinkError
 from benches.nexmark import pyflink_peer
 from benches.nexmark.bytewax_peer import Bytewax
-from benches.nexmark.engines import FEW, Engine, check, scaled
+from benches.nexmark.engines import FEW, Engine, check, scaled, surviving
 from benches.nexmark.events import written
 from benches.nexmark.ours import Headgate
 
@@ -38,15 +39,17 @@ def run(options: Namespace) -> None:
         } | peers(stack, options.peers)
         for query in options.queries or QUERIES:
             contestants: dict[str, Callable[[], float]] = {}
+            failed: set[str] = set()
+            few = written(environments.cache(), FEW)
             for name, (engine, share) in engines.items():
-                contestants[name] = scaled(engine, query, events, share)
                 if not options.unchecked:
-                    check(name, engine, query, written(environments.cache(), FEW))
-            seconds[query] = harness.measure(
-                "nexmark_small_batches", contestants, turns=options.turns
-            )
-            for name, times in seconds[query].items():
-                median = statistics.median(times)
+                    surviving(name, failed, partial(check, name, engine, query, few))
+                work = scaled(engine, query, events, share)
+                contestants[name] = partial(surviving, name, failed, work)
+            times = harness.measure("nexmark_small_batches", contestants, turns=options.turns)
+            seconds[query] = {name: of for name, of in times.items() if name not in failed}
+            for name, of in seconds[query].items():
+                median = statistics.median(of)
                 print(f"  {query}: {name:<16}{median:>9.2f} s {events / median:>12,.0f} events/s")
     report(seconds, events, quick=options.quick)
 
