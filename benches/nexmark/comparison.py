@@ -33,7 +33,7 @@ def run(options: Namespace) -> None:
     events = options.events or (FEW * 20 if options.quick else 10_000_000)
     peers = PEERS if options.peers is None else options.peers
     with ExitStack() as stack:
-        some = written(environments.cache(), FEW * 4 if options.quick else CHECKED)
+        some = written(environments.cache(), FEW if options.quick else CHECKED)
         engines = opened(stack, ["headgate", *peers])
         seconds = {}
         for query in options.queries or QUERIES:
