@@ -32,7 +32,6 @@ from pyflink.table import StreamTableEnvironment
 from pyflink.util.java_utils import add_jars_to_context_class_loader, to_jarray
 
 HOST = "127.0.0.1"
-LONG, STRING = Types.LONG(), Types.STRING()
 #: Times are ms since 1970.
 MILLIS = (
     "TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', `dateTime`) * CAST(1000 AS BIGINT) "
@@ -44,20 +43,21 @@ READ = {
     "q18": f"SELECT auction, bidder, price, channel, url, {MILLIS} AS millis, extra FROM bid",
 }
 COUNTS = ("total_bids", "rank1_bids", "rank2_bids", "rank3_bids")
+#: Query -> its columns; a type of Flink's has a part of the JVM once it was used, and cannot be pickled then.
 COLUMNS = {
-    "q11": {"bidder": LONG, "bid_count": LONG, "window_start": LONG, "window_end": LONG},
+    "q11": dict.fromkeys(("bidder", "bid_count", "window_start", "window_end"), "LONG"),
     "q17": {
-        "auction": LONG,
-        "day": STRING,
-        **dict.fromkeys((*COUNTS, "min_price", "max_price"), LONG),
-        "mean_price": Types.DOUBLE(),
-        "sum_price": LONG,
+        "auction": "LONG",
+        "day": "STRING",
+        **dict.fromkeys((*COUNTS, "min_price", "max_price"), "LONG"),
+        "mean_price": "DOUBLE",
+        "sum_price": "LONG",
     },
     "q18": {
-        **dict.fromkeys(("auction", "bidder", "price"), LONG),
-        **dict.fromkeys(("channel", "url"), STRING),
-        "dateTime": LONG,
-        "extra": STRING,
+        **dict.fromkeys(("auction", "bidder", "price"), "LONG"),
+        **dict.fromkeys(("channel", "url"), "STRING"),
+        "dateTime": "LONG",
+        "extra": "STRING",
     },
 }
 TIMES = ("dateTime", "window_start", "window_end")
@@ -90,7 +90,7 @@ class WithSession(ProcessWindowFunction):
 
 class Totals(KeyedProcessFunction):
     def open(self, runtime_context: RuntimeContext) -> None:
-        descriptor = ValueStateDescriptor("totals", Types.TUPLE([LONG] * 7))
+        descriptor = ValueStateDescriptor("totals", Types.TUPLE([Types.LONG() for _ in range(7)]))
         self._totals = runtime_context.get_state(descriptor)
 
     def process_element(self, value: Any, ctx: Any) -> Iterator[Row]:
@@ -109,8 +109,7 @@ class Totals(KeyedProcessFunction):
 
 class Last(KeyedProcessFunction):
     def open(self, runtime_context: RuntimeContext) -> None:
-        kinds = list(COLUMNS["q18"].values())
-        self._last = runtime_context.get_state(ValueStateDescriptor("last", Types.ROW(kinds)))
+        self._last = runtime_context.get_state(ValueStateDescriptor("last", row_type("q18")))
 
     def process_element(self, value: Any, ctx: Any) -> Iterator[Row]:
         last = self._last.value()
@@ -122,20 +121,24 @@ class Last(KeyedProcessFunction):
 
 def result_of(query: str, bids: DataStream) -> DataStream:
     """Return the rows of a query."""
-    columns = COLUMNS[query]
-    kind = Types.ROW_NAMED(list(columns), list(columns.values()))
     if query == "q17":
-        keyed = bids.key_by(lambda row: f"{row[0]} {row[1]}", STRING)
-        return keyed.process(Totals(), kind)
+        keyed = bids.key_by(lambda row: f"{row[0]} {row[1]}", Types.STRING())
+        return keyed.process(Totals(), row_type(query))
     if query == "q18":
-        keyed = bids.key_by(lambda row: f"{row[1]} {row[0]}", STRING)
-        return keyed.process(Last(), kind)
+        keyed = bids.key_by(lambda row: f"{row[1]} {row[0]}", Types.STRING())
+        return keyed.process(Last(), row_type(query))
     late = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(4))
     timed = bids.assign_timestamps_and_watermarks(late.with_timestamp_assigner(Millis()))
-    sessions = timed.key_by(lambda row: row[0], LONG).window(
+    sessions = timed.key_by(lambda row: row[0], Types.LONG()).window(
         EventTimeSessionWindows.with_gap(Time.seconds(10))
     )
-    return sessions.aggregate(Count(), WithSession(), LONG, kind)
+    return sessions.aggregate(Count(), WithSession(), Types.LONG(), row_type(query))
+
+
+def row_type(query: str) -> Any:
+    """Return the type of a query's rows."""
+    columns = COLUMNS[query]
+    return Types.ROW_NAMED(list(columns), [getattr(Types, kind)() for kind in columns.values()])
 
 
 def seconds(
