@@ -1,5 +1,6 @@
-"""The parts of the bench of Nexmark: schedules, the events that close windows, and the memory of processes."""
+"""The parts of the bench of Nexmark: schedules, the events that close windows, the memory of processes, answers of peers."""
 
+import math
 import os
 import subprocess
 import sys
@@ -7,12 +8,14 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet
 import pytest
 from benches.nexmark import oracle, scheduled
-from benches.nexmark.engines import patterns
+from benches.nexmark.engines import patterns, surviving
 from benches.nexmark.events import START, written
 from benches.nexmark.latency import counted
 from benches.nexmark.memory import resident
+from benches.nexmark.oracle import WrongAnswerError
 from benches.nexmark.scheduled import LATE, Arrivals, Schedule, ScheduledBids, arrivals
 
 from headgate.source.nexmark import NexmarkSplit
@@ -94,3 +97,42 @@ def test_the_memory_of_processes_below_another_one_counts():
         process.stdout.readline()
         assert resident(os.getpid()) - before > 64 << 20
         process.stdin.close()
+
+
+def test_a_peer_that_fails_is_named_and_left_out(capsys):
+    failed = set()
+
+    def wrong():
+        raise WrongAnswerError("two rows are missing")
+
+    assert math.isnan(surviving("flink", failed, wrong))
+    assert "flink is not measured: two rows are missing" in capsys.readouterr().out
+    # It does not work again.
+    assert math.isnan(surviving("flink", failed, lambda: 1 / 0))
+    assert surviving("spark", failed, lambda: 2.5) == 2.5
+    with pytest.raises(WrongAnswerError):
+        surviving("headgate 100", failed, wrong)
+    assert failed == {"flink"}
+
+
+def test_an_answer_without_its_last_rows_has_no_wrong_ones(events):
+    bids = pa.parquet.read_table(events / "ordered" / "bid", columns=["auction", "price"])
+    answer = bids.filter(pc.equal(pa.array(bids["auction"].to_numpy() % 123), 0))
+    part = answer.slice(0, len(answer) // 2)
+    assert oracle.check("q2", part, patterns(events), is_whole=False) == len(part) > 0
+    with pytest.raises(WrongAnswerError):
+        oracle.check("q2", part, patterns(events))
+    with pytest.raises(WrongAnswerError, match="1 are wrong"):
+        oracle.check("q2", pa.concat_tables([part, bids[:1]]), patterns(events), is_whole=False)
+
+
+def test_the_last_row_of_each_key_in_a_file_counts(tmp_path):
+    file = tmp_path / "rows"
+    rows = [(n % 7, n % 3, n) for n in range(1000)]
+    lines = ["kind\tkey\tother\tvalue", *("+I\t{}\t{}\t{}".format(*row) for row in rows)]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    last = {(str(key), str(other)): str(value) for key, other, value in rows}
+    table = oracle.last_rows(file, ("key", "other")).to_pylist()
+    assert {(row["key"], row["other"]): row["value"] for row in table} == last
+    assert len(table) == 21
+    assert oracle.last_rows(file, None).num_rows == 1000
