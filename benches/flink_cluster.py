@@ -153,7 +153,7 @@ def cluster(
 def program(jars: Path) -> Iterator[Program]:
     """Run a cluster and the program until the block ends."""
     with cluster([jars / "*"], 3) as found:
-        jar = compiled(PROGRAM, jars, found.folder)
+        jar = compiled([PROGRAM], jars, found.folder)
         log = found.folder / "program.log"
         command = _java([jars / "*", jar], ("-Xmx256m",))
         with _running([*command, PROGRAM.stem, str(found.rest), str(jar)], log) as client:
@@ -188,15 +188,15 @@ def _running(
         process.communicate()
 
 
-def compiled(source: Path, jars: Path, folder: Path) -> Path:
-    """Compile a Java file against the jars; return the jar of its classes, in the folder."""
+def compiled(sources: Sequence[Path], jars: Path, folder: Path) -> Path:
+    """Compile Java files against the jars; return the jar of their classes, in the folder."""
     if shutil.which("javac") is None:
         raise FlinkError("no javac found: apt-get install openjdk-17-jdk-headless")
     classes = folder / "classes"
-    command = ["javac", "-nowarn", "-cp", str(jars / "*"), "-d", str(classes), str(source)]
+    command = ["javac", "-nowarn", "-cp", str(jars / "*"), "-d", str(classes), *map(str, sources)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise FlinkError(f"{source.name} does not compile:\n{done.stderr}")
+        raise FlinkError(f"{sources[0].name} does not compile:\n{done.stderr}")
     jar = folder / "program.jar"
     with zipfile.ZipFile(jar, "w") as archive:
         for path in sorted(classes.iterdir()):

@@ -172,6 +172,36 @@ def measure(
     return seconds
 
 
+def median_ratio(over: Sequence[float], under: Sequence[float]) -> float:
+    """Return the median over the turns of one contestant's seconds over another's."""
+    return statistics.median(a / b for a, b in zip(over, under, strict=True))
+
+
+def report(
+    bench: str,
+    ratios: dict[str, float],
+    goals: dict[str, float],
+    *,
+    quick: bool,
+    **measured: object,
+) -> None:
+    """Print ratios with their goals, and store them with what was measured.
+
+    Args:
+        bench: name of the result file.
+        ratios: by name.
+        goals: by the same names.
+        quick: True if sizes are small: no RATIO line is printed and no file written.
+        measured: what else the file gets.
+    """
+    for name, ratio in ratios.items():
+        print(
+            f"{'TRIED' if quick else 'RATIO'} {name} {ratio:.2f} goal {goals[name]:g}", flush=True
+        )
+    if not quick:
+        store(bench, **measured, ratios=ratios)
+
+
 def store(bench: str, **found: object) -> None:
     """Write the results of a bench to a file, with the machine, the commit and the date."""
     record = {

@@ -121,8 +121,8 @@ def measure(
     if mode not in MODES:
         raise ValueError(f"mode {mode!r} is none of {', '.join(MODES)}")
     python = environment()
-    packages = _packages(python)
-    flink = packages / "pyflink"
+    libraries = packages(python)
+    flink = libraries / "pyflink"
     jars = [flink / "lib" / "*", *(flink / "opt").glob("flink-python-*.jar")]
     order: dict[str, Any] = {
         "mode": mode,
@@ -134,14 +134,14 @@ def measure(
         "warm_seconds": warm_seconds,
     }
     # The interpreter in a TaskManager does not know of the environment.
-    variables = {"PYTHONPATH": str(packages)}
+    variables = {"PYTHONPATH": str(libraries)}
     with flink_cluster.cluster(jars, parallelism, managed="128m", environment=variables) as cluster:
         pids = cluster.folder / "pids"
         pids.mkdir()
         job = {
             **order,
             "rest": cluster.rest,
-            "jar": str(flink_cluster.compiled(ENDS, flink / "lib", cluster.folder)),
+            "jar": str(flink_cluster.compiled([ENDS], flink / "lib", cluster.folder)),
             "pids": str(pids),
             "options": SETTINGS[settings],
         }
@@ -192,6 +192,7 @@ def _check(
         )
 
 
-def _packages(python: Path) -> Path:
+def packages(python: Path) -> Path:
+    """Return the folder of the packages of an environment."""
     folders: Iterator[Path] = (python.parent.parent / "lib").glob("python3.*/site-packages")
     return next(folders)

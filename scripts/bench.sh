@@ -4,11 +4,11 @@ source "$(dirname "$0")/env.sh"
 
 scripts/venv.sh bench
 scripts/develop.sh
-# Flink's side of the bench "keyed" is a small Java program.
+# Flink's sides of the benches "keyed" and "nexmark" are small Java programs.
 case "${1:-}" in
-    "" | -* | keyed)
+    "" | -* | keyed | nexmark)
         command -v javac >/dev/null || { on_debian_as_root && apt_install openjdk-17-jdk-headless; } ||
-            die "no javac found; the bench keyed needs it" "apt-get install openjdk-17-jdk-headless"
+            die "no javac found; the bench needs it" "apt-get install openjdk-17-jdk-headless"
         ;;
 esac
 case "${1:-}" in

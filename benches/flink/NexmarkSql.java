@@ -4,8 +4,12 @@ import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.List;
+import org.apache.flink.api.java.typeutils.RowTypeInfo;
 import org.apache.flink.configuration.Configuration;
+import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
 import org.apache.flink.table.api.TableResult;
 import org.apache.flink.table.api.bridge.java.StreamTableEnvironment;
 import org.apache.flink.table.functions.ScalarFunction;
@@ -15,7 +19,8 @@ import org.apache.flink.util.CloseableIterator;
 /**
  * Runs SQL of benches/nexmark/flink.py on a mini cluster in this process. Each line of the input has a command, the path of a
  * script and the parallelism. A script begins with options, "SET name=value". Its last statement is the job: "run" prints its milliseconds; "collect" is
- * for a SELECT, whose changes it writes to a file beside the script, and prints their number.
+ * for a SELECT, whose changes it writes to a file beside the script, and prints their number. With "run-stream" and "collect-stream" the last
+ * statement is the name of a query of {@link NexmarkStreams}.
  */
 public final class NexmarkSql {
     /** The function of q14. */
@@ -65,17 +70,34 @@ public final class NexmarkSql {
         for (int index = first; index < statements.length - 1; index++) {
             tables.executeSql(statements[index]);
         }
+        String job = statements[statements.length - 1];
         long started = System.nanoTime();
-        TableResult result = tables.executeSql(statements[statements.length - 1]);
         if (command.equals("run")) {
-            result.await();
+            tables.executeSql(job).await();
             return (System.nanoTime() - started) / 1_000_000;
         }
-        long rows = 0;
+        if (command.equals("run-stream")) {
+            NexmarkStreams.result(job, tables).sinkTo(new DiscardingSink<>());
+            environment.execute(job);
+            return (System.nanoTime() - started) / 1_000_000;
+        }
         Path file = Path.of(script + ".changes");
-        try (CloseableIterator<Row> changes = result.collect();
+        if (command.equals("collect-stream")) {
+            DataStream<Row> result = NexmarkStreams.result(job, tables);
+            String[] names = ((RowTypeInfo) result.getType()).getFieldNames();
+            return written(file, List.of(names), result.executeAndCollect());
+        }
+        TableResult result = tables.executeSql(job);
+        return written(file, result.getResolvedSchema().getColumnNames(), result.collect());
+    }
+
+    /** Writes changes to a file; returns their number. */
+    private static long written(Path file, List<String> names, CloseableIterator<Row> result)
+            throws Exception {
+        long rows = 0;
+        try (CloseableIterator<Row> changes = result;
                 BufferedWriter writer = Files.newBufferedWriter(file)) {
-            writer.write("kind\t" + String.join("\t", result.getResolvedSchema().getColumnNames()) + "\n");
+            writer.write("kind\t" + String.join("\t", names) + "\n");
             while (changes.hasNext()) {
                 Row row = changes.next();
                 writer.write(row.getKind().shortString());

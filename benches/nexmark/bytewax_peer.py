@@ -21,6 +21,7 @@ PACKAGES = ("bytewax==0.21.1", "pyarrow==26.0.1")
 PROGRAM = Path(__file__).with_name("bytewax_program.py")
 COLUMNS = {
     "q2": "auction price",
+    "q11": "bidder bid_count window_start window_end",
     "q14": "auction bidder price bidTimeType dateTime extra c_counts",
     "q17": "auction day total_bids rank1_bids rank2_bids rank3_bids min_price max_price mean_price sum_price",
     "q18": "auction bidder price channel url dateTime extra",
@@ -36,13 +37,15 @@ class Bytewax:
 
     Args:
         way: ``"rows"``, or ``"batches"`` for queries that group each batch first.
+        batch_rows: rows in a batch of the input.
 
     Raises:
         PeerError: the environment cannot be had.
     """
 
-    def __init__(self, way: str) -> None:
+    def __init__(self, way: str, batch_rows: int = 4096) -> None:
         self._way = way
+        self._batch_rows = batch_rows
         self._python = environments.environment("bytewax", PACKAGES)
 
     def can(self, query: str) -> bool:
@@ -74,7 +77,8 @@ class Bytewax:
     def _run(self, query: str, events: Path, rows: str | None) -> float:
         addresses = [f"127.0.0.1:{port}" for port in _free_ports(2)]
         with tempfile.TemporaryDirectory(prefix="headgate-nexmark-") as folder:
-            order = {"query": query, "way": self._way, "events": str(events), "rows": rows}
+            order = {"query": query, "way": self._way, "batch_rows": self._batch_rows}
+            order |= {"events": str(events), "rows": rows}
             started = time.perf_counter()
             processes = [
                 subprocess.Popen(

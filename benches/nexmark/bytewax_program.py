@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import bytewax.operators as op
+import bytewax.operators.windowing as win
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -24,7 +25,10 @@ from bytewax.outputs import DynamicSink, StatelessSinkPartition
 from bytewax.recovery import RecoveryConfig, init_db_dir
 from bytewax.testing import cluster_main
 
-BATCH_ROWS = 4096
+#: Rows may be four seconds late, and the processes that read the two files so much apart.
+GAP, LATE = timedelta(seconds=10), timedelta(seconds=60)
+#: A watermark is moved by rows alone: on a busy machine the clock would make rows late.
+NOW = datetime(2015, 7, 15, tzinfo=UTC)
 EURO = Decimal("0.908")
 HOT = {"apple": "0", "google": "1", "facebook": "2", "baidu": "3"}
 CHANNEL = re.compile(r"(?:&|^)channel_id=([^&]*)")
@@ -33,8 +37,10 @@ CHANNEL = re.compile(r"(?:&|^)channel_id=([^&]*)")
 class Half(StatefulSourcePartition):
     """A file of bids."""
 
-    def __init__(self, path: str, columns: list[str], position: int, *, batches: bool) -> None:
-        self._batches = pq.ParquetFile(path).iter_batches(BATCH_ROWS, columns=columns)
+    def __init__(
+        self, path: str, columns: list[str], batch_rows: int, position: int, *, batches: bool
+    ) -> None:
+        self._batches = pq.ParquetFile(path).iter_batches(batch_rows, columns=columns)
         self._as_they_are = batches
         self._position = position
         for _ in range(position):
@@ -52,15 +58,16 @@ class Half(StatefulSourcePartition):
 class Bids(FixedPartitionedSource):
     """Two files, each read by one worker."""
 
-    def __init__(self, events: str, columns: list[str], *, batches: bool) -> None:
+    def __init__(self, events: str, columns: list[str], batch_rows: int, *, batches: bool) -> None:
         self._events, self._columns, self._batches = events, columns, batches
+        self._batch_rows = batch_rows
 
     def list_parts(self) -> list[str]:
         return ["0", "1"]
 
     def build_part(self, step_id: str, for_part: str, resume_state: int | None) -> Half:
         path = f"{self._events}/halves/bid/{for_part}.parquet"
-        return Half(path, self._columns, resume_state or 0, batches=self._batches)
+        return Half(path, self._columns, self._batch_rows, resume_state or 0, batches=self._batches)
 
 
 class Rows(StatelessSinkPartition):
@@ -164,20 +171,53 @@ def latest(state: Any, row: Any) -> Any:
     return row, row
 
 
-def flow_of(query: str, way: str, events: str, rows: str | None) -> Dataflow:
+def longer(session: Any, row: Any) -> Any:
+    """Return the count, first and last time of a session with one more bid."""
+    time = row[1]
+    count, first, last = session or (0, time, time)
+    return count + 1, min(first, time), max(last, time)
+
+
+def merged(session: Any, other: Any) -> Any:
+    return session[0] + other[0], min(session[1], other[1]), max(session[2], other[2])
+
+
+def of_session(item: Any) -> Any:
+    bidder, (_, (count, first, last)) = item
+    return int(bidder), count, first.replace(tzinfo=None), (last + GAP).replace(tzinfo=None)
+
+
+def flow_of(query: str, way: str, events: str, rows: str | None, batch_rows: int) -> Dataflow:
     """Return the dataflow of a query."""
     columns = ["auction", "bidder", "price", "channel", "url", "dateTime", "extra"]
     columns = {
         "q2": ["auction", "price"],
+        "q11": ["bidder", "dateTime"],
         "q14": ["auction", "bidder", "price", "dateTime", "extra"],
         "q17": ["auction", "price", "dateTime"],
         "q21": columns[:5],
         "q22": columns[:5],
     }.get(query, columns)
     flow = Dataflow(query)
-    bids = op.input("bids", flow, Bids(events, columns, batches=way == "batches"))
+    bids = op.input("bids", flow, Bids(events, columns, batch_rows, batches=way == "batches"))
     if query == "q2":
         result = op.filter("some", bids, lambda row: row[0] % 123 == 0)
+    elif query == "q11":
+        clock = win.EventClock(lambda row: row[1], LATE, lambda: NOW, lambda _: None)
+        keyed = op.map(
+            "keys", bids, lambda row: (str(row[0]), (row[0], row[1].replace(tzinfo=UTC)))
+        )
+        sessions = win.fold_window(
+            "sessions",
+            keyed,
+            clock,
+            win.SessionWindower(GAP),
+            lambda: None,
+            longer,
+            merged,
+            ordered=False,
+        )
+        result = op.map("rows", sessions.down, of_session)
     elif query == "q14":
         result = op.filter_map("dear", bids, dear)
     elif query == "q21":
@@ -205,7 +245,9 @@ def main() -> None:
     folder = Path(order["folder"])
     if order["process"] == 0:
         init_db_dir(folder, 1)
-    flow = flow_of(order["query"], order["way"], order["events"], order["rows"])
+    flow = flow_of(
+        order["query"], order["way"], order["events"], order["rows"], order["batch_rows"]
+    )
     cluster_main(
         flow,
         order["addresses"],

@@ -2,7 +2,7 @@
 
 Files lie in two ways. ``ordered`` has many files of each kind, in the order of event times: sources that hand files out in
 their order read them with any number of tasks. ``halves`` has two files of each kind, with every other row: for engines
-that hand files out in any order, and whose two tasks each read one.
+that hand files out in any order, and whose two tasks each read one. Up to 200,000 events are one file of each kind in ``ordered``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Flink's side of the bench: Nexmark's published SQL in a Java runtime of its own, over files of the same events.
+"""Flink's side of the bench: Nexmark's published SQL in a Java runtime of its own, over files of the same events; and q4 to q9 in Java.
 
 A mini cluster in one JVM runs two tasks of each operator, with the state backend in memory, object reuse and mini-batches,
 which the published set-up turns on too. Averages are of doubles, as ours. Flink has no q6; q13 needs a table that can be looked
@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 from benches import environments, flink_cluster
 from benches.environments import PeerError
 from benches.nexmark import oracle
+from benches.nexmark.queries import KEYS
 
 PROGRAM = Path(__file__).parents[1] / "flink" / "NexmarkSql.java"
+#: The queries of the DataStream API.
+STREAMS = PROGRAM.with_name("NexmarkStreams.java")
+STREAMED = ("q4", "q5", "q6", "q7", "q8", "q9")
 #: Most memory of the JVM.
 HEAP = "8g"
 #: The last checkpoint, which Flink takes at the next interval, would be for nothing: its tasks do not wait for it.
@@ -125,51 +130,79 @@ class Flink:
     Args:
         process: the JVM.
         folder: for scripts and checkpoints.
+        way: ``"sql"``, or ``"streams"`` for the DataStream API.
     """
 
-    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str], folder: Path, way: str) -> None:
         self._process = process
         self._folder = folder
+        self._way = way
 
     def can(self, query: str) -> bool:
-        return query in SQL
+        return query in (SQL if self._way == "sql" else STREAMED)
 
     def finishes(self, query: str) -> bool:
-        return query in SQL
+        return self.can(query)
 
     def seconds(self, query: str, events: Path) -> float:
+        if self._way == "streams":
+            return self._answer("run-stream", query, query, events) / 1000
         job = f"CREATE TABLE nowhere WITH ('connector' = 'blackhole') AS {SQL[query]}"
         return self._answer("run", query, job, events) / 1000
 
     def rows(self, query: str, events: Path) -> pa.Table:
         """Return the rows after all changes, as texts."""
-        self._answer("collect", query, SQL[query], events)
-        return oracle.after_changes(self._folder / f"{query}.sql.changes")
+        changes = self._folder / f"{query}.sql.changes"
+        if self._way == "sql":
+            self._answer("collect", query, SQL[query], events)
+            return oracle.after_changes(changes)
+        self._answer("collect-stream", query, query, events)
+        # Each row is the newest one of its key.
+        return oracle.last_rows(changes, KEYS.get(query))
+
+    def run(self, name: str, sources: Sequence[str], job: str, options: Mapping[str, str]) -> int:
+        """Run a job over other tables, with a checkpoint at its end; return its milliseconds."""
+        folder = {"execution.checkpointing.dir": f"file://{self._folder}/kept"}
+        return self._carry_out("run", name, [*sources, job], {**options, **folder})
 
     def _answer(self, command: str, query: str, job: str, events: Path) -> int:
-        options = dict(OPTIONS)
-        if command == "run":
-            # Rows that are collected would wait for checkpoints.
-            options |= {**CHECKPOINTS, "execution.checkpointing.dir": f"file://{self._folder}/kept"}
-        tables = [
-            f"CREATE TABLE {kind} ({columns}, WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '4' SECOND) WITH "
-            f"('connector' = 'filesystem', 'path' = 'file://{events}/halves/{kind}', 'format' = 'parquet')"
-            for kind, columns in COLUMNS.items()
-        ]
-        script = self._folder / f"{query}.sql"
-        statements = [*(f"SET {name}={value}" for name, value in options.items()), *tables, job]
-        script.write_text(";\n".join(statements), encoding="utf-8")
+        if command.startswith("collect"):
+            # Rows would wait for checkpoints. Two tasks may begin one after the other, and rows of the second be late.
+            return self._carry_out(command, query, [*tables(events, "ordered"), job], {}, tasks=1)
+        folder = {"execution.checkpointing.dir": f"file://{self._folder}/kept"}
+        return self._carry_out(command, query, [*tables(events), job], {**CHECKPOINTS, **folder})
+
+    def _carry_out(
+        self,
+        command: str,
+        name: str,
+        statements: Sequence[str],
+        options: Mapping[str, str],
+        tasks: int = 2,
+    ) -> int:
+        script = self._folder / f"{name}.sql"
+        settings = [f"SET {option}={value}" for option, value in {**OPTIONS, **options}.items()]
+        script.write_text(";\n".join([*settings, *statements]), encoding="utf-8")
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        stdin.write(f"{command}\t{script}\t2\n")
+        stdin.write(f"{command}\t{script}\t{tasks}\n")
         stdin.flush()
         return int(_answer(stdout, self._folder))
 
 
+def tables(events: Path, layout: str = "halves") -> list[str]:
+    """Return the statements that make the tables of files; see ``events.py``."""
+    return [
+        f"CREATE TABLE {kind} ({columns}, WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '4' SECOND) WITH "
+        f"('connector' = 'filesystem', 'path' = 'file://{events}/{layout}/{kind}', 'format' = 'parquet')"
+        for kind, columns in COLUMNS.items()
+    ]
+
+
 @contextmanager
-def flink() -> Iterator[Flink]:
-    """Run the JVM until the block ends.
+def flink() -> Iterator[Callable[[str], Flink]]:
+    """Run the JVM until the block ends; yield a function that returns the engine of a way.
 
     Raises:
         PeerError: a part of it cannot be had.
@@ -180,7 +213,7 @@ def flink() -> Iterator[Flink]:
     parquet = environments.downloaded("flink_jars.sh")
     with tempfile.TemporaryDirectory(prefix="headgate-nexmark-") as name:
         folder = Path(name)
-        jar = flink_cluster.compiled(PROGRAM, jars, folder)
+        jar = flink_cluster.compiled([PROGRAM, STREAMS], jars, folder)
         opened = [f"--add-opens={package}=ALL-UNNAMED" for package in flink_cluster.OPENED]
         classpath = ":".join(map(str, (jars / "*", parquet / "*", jar)))
         command = ["java", f"-Xmx{HEAP}", *opened, "-cp", classpath, PROGRAM.stem]
@@ -190,7 +223,7 @@ def flink() -> Iterator[Flink]:
             )
         try:
             _answer(process.stdout, folder)
-            yield Flink(process, folder)
+            yield partial(Flink, process, folder)
         finally:
             process.kill()
             process.communicate()

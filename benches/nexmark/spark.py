@@ -7,18 +7,22 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 from benches.environments import PeerError
+from benches.nexmark import spark_stateful
 from benches.nexmark.queries import KEYS
 from benches.nexmark.spark_program import SQL, UNFINISHED
 
 SPARK_TIME = pa.timestamp("us", "UTC")
-PROGRAM = Path(__file__).with_name("spark_program.py")
+ROOT = Path(__file__).parents[2]
+#: The queries of each way.
+ABLE = {"sql": frozenset(SQL), "stateful": frozenset(spark_stateful.QUERIES)}
 
 
 class Spark:
@@ -26,13 +30,15 @@ class Spark:
 
     Args:
         process: its driver.
+        way: ``"sql"``, or ``"stateful"`` for ``transformWithStateInPandas``.
     """
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], way: str) -> None:
         self._process = process
+        self._way = way
 
     def can(self, query: str) -> bool:
-        return query in SQL
+        return query in ABLE[self._way]
 
     def finishes(self, query: str) -> bool:
         return query not in UNFINISHED
@@ -59,26 +65,27 @@ class Spark:
     def _answer(self, query: str, events: Path, rows: str | None) -> float:
         stdin = self._process.stdin
         assert stdin is not None
-        stdin.write(json.dumps({"query": query, "events": str(events), "rows": rows}) + "\n")
+        order = {"way": self._way, "query": query, "events": str(events), "rows": rows}
+        stdin.write(json.dumps(order) + "\n")
         stdin.flush()
         return float(answer_of(self._process))
 
 
 @contextmanager
-def spark() -> Iterator[Spark]:
-    """Run a session until the block ends.
+def spark() -> Iterator[Callable[[str], Spark]]:
+    """Run a session until the block ends; yield a function that returns the engine of a way.
 
     Raises:
         PeerError: it does not start.
     """
-    command = [sys.executable, str(PROGRAM)]
+    command = [sys.executable, "-m", "benches.nexmark.spark_program"]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT
     )
     try:
         answer_of(process)
-        yield Spark(process)
+        yield partial(Spark, process)
     finally:
         process.kill()
         process.communicate()

@@ -1,7 +1,8 @@
-"""Spark's side of the bench: SQL of Structured Streaming, in a process of its own that answers orders line by line.
+"""Spark's side of the bench: Structured Streaming, in a process of its own that answers orders line by line.
 
-An order is a line of JSON: the query, the folder of the events, and a folder for the rows or None. An answer is a line
-that starts with ``ANSWER``: seconds, or a message that starts with ``failed``.
+An order is a line of JSON: the way, which is ``"sql"`` or ``"stateful"`` (see ``spark_stateful.py``), the query, the folder of the
+events, and a folder for the rows or None. An answer is a line that starts with ``ANSWER``: seconds, or a message that starts
+with ``failed``.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import tempfile
 import time
 from typing import Any
 
+from benches.nexmark import spark_stateful
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession, functions
 
-#: Watermarks need times with a zone.
-TIME = "CAST(dateTime AS TIMESTAMP)"
+#: The stores of state of each way: processors of Python need the second.
+STORES = {"sql": "HDFSBackedStateStoreProvider", "stateful": "RocksDBStateStoreProvider"}
 #: Files of bids in a micro-batch: a million events.
 FILES = 5
 RANKS = {
@@ -65,11 +68,13 @@ SQL = {
 }
 #: Queries whose results are updated.
 UPDATES = ("q17", "q18")
-#: Of a session, Spark emits no row before later rows have come: the last ones are missing.
-UNFINISHED = ("q11",)
+#: Of a session or a window, Spark emits no row before later rows or batches have come: the last ones are missing.
+UNFINISHED = ("q11", "q12")
 
 
 def main() -> None:
+    # Python workers get the processors with the plan.
+    cloudpickle.register_pickle_by_value(spark_stateful)
     builder = SparkSession.builder.appName("headgate nexmark").master("local[2]")
     for name, value in {
         "spark.driver.memory": "8g",
@@ -92,20 +97,27 @@ def main() -> None:
     spark.stop()
 
 
-def seconds(spark: SparkSession, query: str, events: str, rows: str | None) -> float:
+def seconds(spark: SparkSession, way: str, query: str, events: str, rows: str | None) -> float:
     """Run a query over all files; return the seconds from its start to its end."""
+    package = "org.apache.spark.sql.execution.streaming.state"
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", f"{package}.{STORES[way]}")
     with tempfile.TemporaryDirectory(prefix="headgate-nexmark-") as folder:
         started = time.perf_counter()
         for kind in ("person", "auction", "bid"):
             path = f"{events}/ordered/{kind}"
             schema = spark.read.parquet(path).schema
             stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", FILES)
-            stream.parquet(path).withWatermark("dateTime", "4 seconds").createOrReplaceTempView(
-                kind
-            )
-        result = spark.sql(SQL[query])
+            # Watermarks need times with a zone.
+            time_with_zone = functions.col("dateTime").cast("timestamp")
+            timed = stream.parquet(path).withColumn("dateTime", time_with_zone)
+            timed.withWatermark("dateTime", "4 seconds").createOrReplaceTempView(kind)
+        if way == "sql":
+            result = spark.sql(SQL[query])
+        else:
+            result = spark_stateful.result(query, spark.table("bid"))
         writer = result.writeStream.option("checkpointLocation", folder)
-        writer = writer.outputMode("update" if query in UPDATES else "append")
+        updates = way == "stateful" or query in UPDATES
+        writer = writer.outputMode("update" if updates else "append")
         if rows is None:
             writer = writer.format("noop")
         else:

@@ -32,9 +32,15 @@ pytestmark = pytest.mark.timeout(400)
         ("keyed", ["keyed_handrolled", "keyed_flink"][: 1 + bool(flink_cluster.libraries())]),
         # These benches also compare the results of all contestants.
         (
-            "nexmark --queries q5,q17 --peers flink",
+            "nexmark --parts comparison --queries q5,q17 --peers flink",
             ["nexmark_least", "nexmark_median"] if flink_cluster.libraries() else [],
         ),
+        (
+            "nexmark --parts small_batches,checkpoints --peers= --queries q17",
+            ["nexmark_small_batches", "nexmark_checkpoints"],
+        ),
+        ("nexmark --parts latency --queries q5", ["nexmark_p99_q5"]),
+        ("nexmark --parts recovery", ["nexmark_recovery"]),
         ("skew", ["skew"]),
         ("broadcast_join", ["broadcast_join", "broadcast_measured", "broadcast_join_jvm"]),
         ("spark_kept --only wide_auto", ["wide_auto"]),
