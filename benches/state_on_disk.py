@@ -28,7 +28,7 @@ from headgate.stream.state.memory import ALL_IN_MEMORY, StateMemory
 
 MANY, FEW = 100_000_000, 1_000_000
 GROUP_BYTES, STATE_BYTES = 2 << 30, 1 << 30
-#: What Python and its libraries need.
+#: Bytes that Python and its libraries need.
 LEAST_GROUP = 384 << 20
 BATCH_ROWS, BATCHES = 4096, 256
 BUILD_ROWS = 1 << 16

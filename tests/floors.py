@@ -9,7 +9,7 @@ FLOORS = {
     "failpoint": {"failpoint"},
     "net": {"net", "memory", "protocol", "tls", "failpoint"},
     "exchange": {"exchange", "record", "net", "memory", "protocol", "tls", "failpoint"},
-    "state": {"state"},
+    "state": {"state", "memory"},
     "bindings": {"bindings", "exchange", "record", "state"},
     "fuzz": {"fuzz", "record", "protocol", "memory"},
 }
@@ -66,6 +66,7 @@ LEAVES = {
     "headgate._sealed": set(),
     "headgate.stream.state": {
         "headgate._arguments",
+        "headgate._directories",
         "headgate._kinds",
         "headgate._locations",
         "headgate._matches",

@@ -54,18 +54,17 @@ class StateMemory:
     """Memory of keyed state: of the process up to a limit, of mapped files beyond it."""
 
     def __new__(cls, limit: int, directories: Sequence[str]) -> Self: ...
-    def zeros(self, size: int) -> StateBlock:
-        """Return a block of zeros."""
+    def reserve(self, size: int) -> bool:
+        """Count bytes; True if they may be memory of the process, False if they are to be a file."""
+
+    def release(self, size: int, in_memory: bool) -> None:
+        """Count reserved bytes no more."""
 
     @property
     def usage(self) -> tuple[int, int]:
         """Bytes in memory and bytes in files."""
 
-class StateBlock:
-    """Bytes, by the buffer protocol."""
-
-    def __buffer__(self, flags: int, /) -> memoryview: ...
-
+@final
 class KeyIndex:
     """An index from keys to slots."""
 

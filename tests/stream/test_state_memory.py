@@ -130,9 +130,9 @@ def test_a_job_whose_state_is_in_files_loses_and_repeats_no_row(tmp_path, fails)
         state_memory="0",
         options={"temp_directories": str(tmp_path / "temporary")},
     )
-    found = stream_jobs.rows_of(tmp_path / "out")
-    assert sorted(found["id"].to_pylist()) == list(range(rows))
-    assert set(found["count"].to_pylist()) == {1}
+    table = stream_jobs.rows_of(tmp_path / "out")
+    assert sorted(table["id"].to_pylist()) == list(range(rows))
+    assert set(table["count"].to_pylist()) == {1}
     assert not list((tmp_path / "temporary").iterdir()), "files without names"
 
 

@@ -60,7 +60,7 @@ mod _native {
     #[pymodule_export]
     use crate::schema::{check_schema, hash_partition_ids, key_groups, key_groups_of_state};
     #[pymodule_export]
-    use crate::state::{Chains, KeyIndex, StateBlock, StateMemory, TimerQueue};
+    use crate::state::{Chains, KeyIndex, StateMemory, TimerQueue};
     #[pymodule_export]
     use crate::tls::{TlsEndpoint, TlsSession, self_signed_certificate};
     #[pymodule_export]

@@ -1,13 +1,11 @@
 //! Keyed state: the index of keys, chains of nodes, timers.
 
-use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
 use arrow_array::ArrayRef;
-use headgate_state::{Block, ChainError, IndexError, Resolved};
+use headgate_state::{ChainError, IndexError, Resolved};
 use pyo3::exceptions::PyValueError;
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3_arrow::{PyArray, PySchema};
 
@@ -65,11 +63,14 @@ impl StateMemory {
         Self(headgate_state::StateMemory::limited(limit, directories))
     }
 
-    fn zeros(&self, py: Python<'_>, size: usize) -> PyResult<StateBlock> {
-        let block = released(py, || self.0.zeros(size));
-        block.map(StateBlock).map_err(|error| {
-            no_room(py, format_args!("there is no room for {size} bytes of state: {error}"))
-        })
+    /// Counts bytes; returns true if they may be memory of the process, and false if they are to be a file.
+    fn reserve(&self, size: usize) -> bool {
+        self.0.reserve(size)
+    }
+
+    /// Counts reserved bytes no more.
+    fn release(&self, size: usize, in_memory: bool) {
+        self.0.release(size, in_memory);
     }
 
     /// Returns bytes in memory and bytes in files.
@@ -77,30 +78,6 @@ impl StateMemory {
     fn usage(&self) -> (usize, usize) {
         let usage = self.0.usage();
         (usage.in_memory, usage.in_files)
-    }
-}
-
-/// Bytes that are read and written through Python's buffer protocol, as numpy does.
-#[pyclass(frozen, module = "headgate._native")]
-pub(crate) struct StateBlock(Block);
-
-#[pymethods]
-impl StateBlock {
-    /// # Safety
-    /// Python's promise: `view` is one that this may fill.
-    unsafe fn __getbuffer__(
-        slf: Bound<'_, Self>,
-        view: *mut ffi::Py_buffer,
-        flags: c_int,
-    ) -> PyResult<()> {
-        let py = slf.py();
-        let block = &slf.get().0;
-        let len = block.len().try_into()?;
-        let start = block.start().as_ptr().cast();
-        // SAFETY: the view holds a reference to this object, and so to the block, which neither moves nor becomes smaller.
-        // The state of an operator is read and written by whoever holds the locks of its table, as other arrays of numpy.
-        let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, len, 0, flags) };
-        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(py)) }
     }
 }
 

@@ -22,9 +22,11 @@
 //! as a [`Charge`]. This crate frees such memory only when its owner calls
 //! [`ForeignMemory::release`].
 //!
+//! Keyed state takes its memory from a [`StateMemory`].
+//!
 //! Raw pointers stay inside `asan.rs`, `block.rs`, `fork.rs`, `kept.rs`, `mapped_file.rs`,
-//! `peer_region.rs`, `process.rs`, `region.rs`, `segment.rs` and `tcp_times.rs`. `SAFETY.md` lists the
-//! invariants M1 to M6, F1, F2 and K1 that they rely on.
+//! `peer_region.rs`, `process.rs`, `region.rs`, `segment.rs`, `state_memory.rs` and `tcp_times.rs`.
+//! `SAFETY.md` lists the invariants M1 to M7, F1, F2 and K1 that they rely on.
 
 mod account;
 mod asan;
@@ -53,6 +55,7 @@ mod process;
 mod region;
 mod segment;
 mod state;
+mod state_memory;
 mod subpartition_counts;
 mod sync;
 mod tcp_times;
@@ -74,4 +77,5 @@ pub use pooled_segment::PooledSegment;
 pub use process::Process;
 pub use region::RegionFile;
 pub use segment::SEGMENT_ALIGNMENT;
+pub use state_memory::{StateMemory, Usage};
 pub use tcp_times::TcpTimes;

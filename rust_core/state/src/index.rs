@@ -1,4 +1,4 @@
-//! Keys of any columns to slots.
+//! Keys of any columns to slots. Decision: ADR 0057.
 
 use ahash::RandomState;
 use allocator_api2::vec::Vec as StateVec;

@@ -1,4 +1,4 @@
-//! The bytes of keys by slot.
+//! The bytes of keys by slot. Decision: ADR 0057.
 
 use allocator_api2::collections::TryReserveError;
 use allocator_api2::vec::Vec;

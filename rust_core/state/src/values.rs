@@ -15,6 +15,7 @@ use arrow_select::interleave::interleave;
 
 use crate::StateMemory;
 use crate::places::Places;
+use crate::settle::settled;
 
 /// Arrays are joined into one this many times as long as the longest of them, or longer.
 const FAN: usize = 8;
@@ -247,7 +248,7 @@ impl Values {
             self.moved += values.len();
         }
         let values = match size_of(&values) {
-            LARGE.. => self.memory.settle(&values).map_err(ValuesError::NoRoom)?,
+            LARGE.. => settled(&values, &self.memory).map_err(ValuesError::NoRoom)?,
             _ => values,
         };
         let joined = Held::new(values, Places::of(&positions), is_alive, alive);

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import mmap
+import os
+import tempfile
+import weakref
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from headgate import _native
 from headgate._directories import local_directories
+from headgate.errors import SpillError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+
+#: Bytes from which on a block counts, in Rust as here.
+_LARGE: Final = 1 << 14
 
 
 class Usage(NamedTuple):
@@ -40,7 +49,8 @@ class StateMemory:
     """
 
     def __init__(self, limit: int | None = None, directories: Sequence[str] = ()) -> None:
-        directories = list(directories or local_directories())
+        directories = list(directories or local_directories() or [tempfile.gettempdir()])
+        self._directories = cycle(directories)
         #: The native structures of state take their memory of it; None without a limit.
         self.native = None if limit is None else _native.StateMemory(limit, directories)
 
@@ -51,9 +61,30 @@ class StateMemory:
             SpillError: there is no room for a file.
         """
         dtype = np.dtype(dtype)
-        if self.native is None or not size:
+        needed = size * dtype.itemsize
+        if self.native is None or needed < _LARGE:
             return np.zeros(size, dtype)
-        return np.frombuffer(memoryview(self.native.zeros(size * dtype.itemsize)), dtype)
+        in_memory = self.native.reserve(needed)
+        try:
+            block: Any = np.zeros(size, dtype) if in_memory else self._file(needed)
+        except BaseException:
+            self.native.release(needed, in_memory)
+            raise
+        weakref.finalize(block, self.native.release, needed, in_memory).atexit = False
+        return block if in_memory else np.frombuffer(block, dtype)
+
+    def _file(self, size: int) -> mmap.mmap:
+        """Return a mapped file without a name. Its room is taken, so that no write can fail for a full disk."""
+        directory = next(self._directories)
+        try:
+            with tempfile.TemporaryFile(dir=directory) as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+                return mmap.mmap(file.fileno(), size)
+        except OSError as error:
+            raise SpillError(
+                f"there is no room for {size:,} bytes of state in {directory}: {error}",
+                remedy="temp_directories on a disk with room · a larger state_memory",
+            ) from error
 
     def wider(self, values: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
         """Return a copy with zeros at its end.

@@ -178,14 +178,14 @@ def _batches(frozen: FrozenRows) -> Iterator[pa.RecordBatch]:
     keys = len(space.scope.key_schema)
     rows_wanted = _FIRST_ROWS
     for first in range(0, len(frozen.slots), _SORTED):
-        some = frozen.slots[first : first + _SORTED]
-        groups = space.groups(some)
+        block = frozen.slots[first : first + _SORTED]
+        groups = space.groups(block)
         # Numbers of 16 bits are sorted by their digits, in a third of the time. There are at most 32,768 groups.
         order = np.argsort(groups.astype(np.int16), kind="stable")
-        some, groups = some[order], groups[order]
+        block, groups = block[order], groups[order]
         at = 0
-        while at < len(some):
-            slots = some[at : at + rows_wanted]
+        while at < len(block):
+            slots = block[at : at + rows_wanted]
             batch = _batch(frozen, slots, groups[at : at + rows_wanted], keys)
             yield batch
             at += len(slots)

@@ -3,16 +3,14 @@
 //! Decision: ADR 0057.
 
 use std::alloc::Layout;
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 use std::ptr::{NonNull, null_mut, slice_from_raw_parts_mut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use allocator_api2::alloc::{AllocError, Allocator, Global};
-use arrow_array::{ArrayRef, make_array};
-use arrow_buffer::Buffer;
-use arrow_data::ArrayData;
+use bytes::Bytes;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
@@ -38,9 +36,9 @@ struct Limited {
 #[derive(Debug, Default)]
 struct Books {
     usage: Usage,
-    /// Bytes of each block that is a file, by its address.
-    files: HashMap<usize, usize>,
-    /// Why the last block could not be given.
+    /// Addresses of the blocks that are files.
+    files: HashSet<usize>,
+    /// The error for which the last block could not be given.
     failure: Option<io::Error>,
 }
 
@@ -71,49 +69,34 @@ impl StateMemory {
         self.limited.as_ref().map_or_else(Usage::default, |limited| limited.books().usage)
     }
 
-    /// Returns a block of zeros.
+    /// Returns a copy of bytes that nobody changes any more.
     ///
     /// # Errors
     /// The kernel gives no memory, or no file of that size can be made.
-    pub fn zeros(&self, len: usize) -> io::Result<Block> {
-        let layout = Layout::from_size_align(len.max(1), BLOCK_ALIGN).map_err(io::Error::other)?;
-        match self.allocate_zeroed(layout) {
-            Ok(start) => Ok(Block { start: start.cast(), len, layout, memory: self.clone() }),
-            Err(AllocError) => Err(self.failure()),
-        }
+    pub fn copied(&self, bytes: &[u8]) -> io::Result<Bytes> {
+        let mut copy = allocator_api2::vec::Vec::new_in(self.clone());
+        copy.try_reserve_exact(bytes.len()).map_err(|_| self.failure())?;
+        copy.extend_from_slice(bytes);
+        Ok(Bytes::from_owner(Copied(copy)))
     }
 
-    /// Returns the same values in blocks of this memory, as far as they count.
-    ///
-    /// # Errors
-    /// The same as those of [`Self::zeros`].
-    pub fn settle(&self, values: &ArrayRef) -> io::Result<ArrayRef> {
-        if self.limited.is_none() {
-            return Ok(values.clone());
-        }
-        Ok(make_array(self.settled(&values.to_data())?))
+    /// True if there is a limit, so that blocks may be files.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.limited.is_some()
     }
 
-    fn settled(&self, data: &ArrayData) -> io::Result<ArrayData> {
-        let buffers = data.buffers().iter().map(|buffer| self.copied(buffer));
-        let children = data.child_data().iter().map(|child| self.settled(child));
-        let builder = data.clone().into_builder();
-        let builder = builder.buffers(buffers.collect::<io::Result<_>>()?);
-        let builder = builder.child_data(children.collect::<io::Result<_>>()?);
-        // SAFETY: the values are those of an array, and copies have the same bytes.
-        Ok(unsafe { builder.build_unchecked() })
+    /// Counts bytes that the caller takes for itself. Returns true if the limit lets them be memory of the process, and false
+    /// if they are to be a file.
+    pub fn reserve(&self, bytes: usize) -> bool {
+        self.limited.as_ref().is_none_or(|limited| limited.books().reserve(bytes, limited.limit))
     }
 
-    fn copied(&self, buffer: &Buffer) -> io::Result<Buffer> {
-        if buffer.len() < LARGE {
-            return Ok(buffer.clone());
+    /// Counts reserved bytes no more; `in_memory` is what [`Self::reserve`] returned.
+    pub fn release(&self, bytes: usize, in_memory: bool) {
+        if let Some(limited) = &self.limited {
+            limited.books().release(bytes, in_memory);
         }
-        let block = self.zeros(buffer.len())?;
-        let start = block.start();
-        // SAFETY: S1, the block is new and as long as the buffer, so they do not overlap.
-        unsafe { start.as_ptr().copy_from_nonoverlapping(buffer.as_ptr(), buffer.len()) };
-        // SAFETY: S1, the block owns the bytes, lives as long as the buffer, and nobody writes to it from now on.
-        Ok(unsafe { Buffer::from_custom_allocation(start, buffer.len(), Arc::new(block)) })
     }
 
     /// Returns why the last block could not be given.
@@ -124,12 +107,39 @@ impl StateMemory {
     }
 
     fn limited_for(&self, layout: Layout) -> Option<&Limited> {
-        self.limited.as_deref().filter(|_| layout.size() >= LARGE && layout.align() <= BLOCK_ALIGN)
+        self.limited.as_deref().filter(|_| layout.size() >= LARGE && layout.align() <= MAX_ALIGN)
     }
 }
 
-/// Mappings begin at a page.
-const BLOCK_ALIGN: usize = 64;
+/// Mappings begin at a page, which is no smaller.
+const MAX_ALIGN: usize = 4096;
+
+struct Copied(allocator_api2::vec::Vec<u8, StateMemory>);
+
+impl AsRef<[u8]> for Copied {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Books {
+    fn reserve(&mut self, bytes: usize, limit: usize) -> bool {
+        let in_memory = self.usage.in_memory.saturating_add(bytes) <= limit;
+        *self.usage.of(in_memory) += bytes;
+        in_memory
+    }
+
+    fn release(&mut self, bytes: usize, in_memory: bool) {
+        let used = self.usage.of(in_memory);
+        *used = used.saturating_sub(bytes);
+    }
+}
+
+impl Usage {
+    fn of(&mut self, in_memory: bool) -> &mut usize {
+        if in_memory { &mut self.in_memory } else { &mut self.in_files }
+    }
+}
 
 impl Limited {
     fn books(&self) -> MutexGuard<'_, Books> {
@@ -139,15 +149,14 @@ impl Limited {
 
     fn map(&self, len: usize) -> io::Result<NonNull<u8>> {
         let mut books = self.books();
-        let is_file = books.usage.in_memory.saturating_add(len) > self.limit;
-        let start = if is_file { self.map_file(len, books.files.len())? } else { map_memory(len)? };
-        if is_file {
-            books.files.insert(start.as_ptr().addr(), len);
-            books.usage.in_files += len;
-        } else {
-            books.usage.in_memory += len;
+        let in_memory = books.reserve(len, self.limit);
+        let start = if in_memory { map_memory(len) } else { self.map_file(len, books.files.len()) };
+        match &start {
+            Ok(start) if !in_memory => _ = books.files.insert(start.as_ptr().addr()),
+            Ok(_) => {}
+            Err(_) => books.release(len, in_memory),
         }
-        Ok(start)
+        start
     }
 
     fn map_file(&self, len: usize, number: usize) -> io::Result<NonNull<u8>> {
@@ -161,7 +170,7 @@ impl Limited {
             let text = format!("{len} bytes in {}: {error}", directory.display());
             io::Error::new(error.kind(), text)
         })?;
-        // SAFETY: S1, a new mapping at an address that the kernel chooses, of a file that nobody else has.
+        // SAFETY: M7, a new mapping at an address that the kernel chooses, of a file that nobody else has.
         let start = unsafe { mmap(null_mut(), len, READ_WRITE, MapFlags::SHARED, &file, 0)? };
         Ok(NonNull::new(start.cast()).expect("mmap never returns null on success"))
     }
@@ -170,11 +179,9 @@ impl Limited {
     /// `start` and `len` are those of a block that [`map`](Self::map) returned, which is not used any more.
     unsafe fn unmap(&self, start: NonNull<u8>, len: usize) {
         let mut books = self.books();
-        match books.files.remove(&start.as_ptr().addr()) {
-            Some(_) => books.usage.in_files -= len,
-            None => books.usage.in_memory -= len,
-        }
-        // SAFETY: S1, the caller gives a whole mapping that nobody uses. The lock is held, so that no other thread gets
+        let is_file = books.files.remove(&start.as_ptr().addr());
+        books.release(len, !is_file);
+        // SAFETY: M7, the caller gives a whole mapping that nobody uses. The lock is held, so that no other thread gets
         // its address before it has left the books.
         let unmapped = unsafe { munmap(start.as_ptr().cast(), len) };
         debug_assert!(unmapped.is_ok(), "munmap of a whole mapping succeeds");
@@ -182,12 +189,12 @@ impl Limited {
 }
 
 fn map_memory(len: usize) -> io::Result<NonNull<u8>> {
-    // SAFETY: S1, a new anonymous mapping at an address that the kernel chooses aliases nothing.
+    // SAFETY: M7, a new anonymous mapping at an address that the kernel chooses aliases nothing.
     let start = unsafe { mmap_anonymous(null_mut(), len, READ_WRITE, MapFlags::PRIVATE)? };
     Ok(NonNull::new(start.cast()).expect("mmap never returns null on success"))
 }
 
-// SAFETY: S1. A block stays where it is until it is given back, also if the memory is moved: the books are behind an `Arc`.
+// SAFETY: M7. A block stays where it is until it is given back, also if the memory is moved: the books are behind an `Arc`.
 // Clones share the books, so each gives back the blocks of the others. Small blocks are those of `Global`: a layout says
 // which they are, and callers give back the layout that they asked for.
 unsafe impl Allocator for StateMemory {
@@ -202,14 +209,6 @@ unsafe impl Allocator for StateMemory {
                 limited.books().failure = Some(error);
                 Err(AllocError)
             }
-        }
-    }
-
-    fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        match self.limited_for(layout) {
-            // New mappings are zeros.
-            Some(_) => self.allocate(layout),
-            None => Global.allocate_zeroed(layout),
         }
     }
 
@@ -233,7 +232,7 @@ unsafe impl Allocator for StateMemory {
             return unsafe { Global.grow(start, before, after) };
         }
         let block = self.allocate(after)?;
-        // SAFETY: S1, the new block is nobody else's, and the caller promises that it is not smaller than the old one,
+        // SAFETY: M7, the new block is nobody else's, and the caller promises that it is not smaller than the old one,
         // which nobody uses from now on.
         unsafe {
             block.cast().copy_from_nonoverlapping(start, before.size());
@@ -243,61 +242,25 @@ unsafe impl Allocator for StateMemory {
     }
 }
 
-/// Bytes that are zeros at first, given back when they are dropped.
-#[derive(Debug)]
-pub struct Block {
-    start: NonNull<u8>,
-    len: usize,
-    layout: Layout,
-    memory: StateMemory,
-}
-
-// SAFETY: S1, a block is owned memory, and its methods give only its address and length.
-unsafe impl Send for Block {}
-// SAFETY: as above.
-unsafe impl Sync for Block {}
-
-impl Block {
-    /// Address of the first byte. Who writes there sees to it that nobody else reads or writes the same bytes meanwhile.
-    #[must_use]
-    pub fn start(&self) -> NonNull<u8> {
-        self.start
-    }
-
-    /// Number of bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// True without a byte.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        // SAFETY: S1, the block came from this memory with this layout, and nobody outlives it.
-        unsafe { self.memory.deallocate(self.start, self.layout) }
-    }
-}
-
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 mod tests {
+    use allocator_api2::vec::Vec;
+
     use super::*;
 
     #[test]
     fn blocks_beyond_the_limit_are_files_until_they_are_given_back() {
         let memory = StateMemory::limited(3 * LARGE, vec![]);
-        let first = memory.zeros(2 * LARGE).unwrap();
-        let second = memory.clone().zeros(2 * LARGE).unwrap();
+        let first = memory.copied(&[1; 2 * LARGE]).unwrap();
+        let second = memory.clone().copied(&[2; 2 * LARGE]).unwrap();
         assert_eq!(memory.usage(), Usage { in_memory: 2 * LARGE, in_files: 2 * LARGE });
-        let third = memory.zeros(LARGE).unwrap();
+        let third = memory.copied(&[3; LARGE]).unwrap();
         assert_eq!(memory.usage(), Usage { in_memory: 3 * LARGE, in_files: 2 * LARGE });
+        assert!(first.iter().all(|&byte| byte == 1) && second.iter().all(|&byte| byte == 2));
         drop((first, second));
         assert_eq!(memory.usage(), Usage { in_memory: LARGE, in_files: 0 });
+        assert!(third.iter().all(|&byte| byte == 3));
         drop(third);
         assert_eq!(memory.usage(), Usage::default());
     }
@@ -305,15 +268,15 @@ mod tests {
     #[test]
     fn small_blocks_do_not_count() {
         let memory = StateMemory::limited(0, vec![]);
-        let _small = memory.zeros(LARGE - 1).unwrap();
-        let _empty = memory.zeros(0).unwrap();
+        let _small = memory.copied(&[0; LARGE - 1]).unwrap();
+        let _empty = memory.copied(&[]).unwrap();
         assert_eq!(memory.usage(), Usage::default());
     }
 
     #[test]
     fn vectors_grow_from_small_blocks_to_files_and_back() {
         let memory = StateMemory::limited(0, vec![]);
-        let mut numbers = allocator_api2::vec::Vec::new_in(memory.clone());
+        let mut numbers = Vec::new_in(memory.clone());
         numbers.extend(0..100_000_u64);
         assert!(memory.usage().in_files >= 800_000);
         assert!(numbers.iter().copied().eq(0..100_000));
@@ -324,27 +287,22 @@ mod tests {
     }
 
     #[test]
-    fn arrays_are_the_same_in_files() {
-        use arrow_array::{Int32Array, StringArray, StructArray};
-        let texts: ArrayRef = Arc::new(
-            (0..5000).map(|n| (n % 7 > 0).then(|| n.to_string())).collect::<StringArray>(),
-        );
-        let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..5000));
-        let pairs = StructArray::try_from(vec![("text", texts), ("number", numbers)]).unwrap();
-        let pairs: ArrayRef = Arc::new(pairs.slice(10, 4900));
-        let memory = StateMemory::limited(0, vec![]);
-        let settled = memory.settle(&pairs).unwrap();
-        assert!(memory.usage().in_files > 2 * LARGE);
-        assert_eq!(&settled, &pairs);
-        drop(settled);
-        assert_eq!(memory.usage(), Usage::default());
-        assert_eq!(&StateMemory::default().settle(&pairs).unwrap(), &pairs);
+    fn reserved_bytes_count() {
+        let memory = StateMemory::limited(100, vec![]);
+        assert!(memory.reserve(60));
+        assert!(!memory.reserve(60));
+        assert!(memory.reserve(40));
+        assert_eq!(memory.usage(), Usage { in_memory: 100, in_files: 60 });
+        memory.release(60, true);
+        memory.release(60, false);
+        assert_eq!(memory.usage(), Usage { in_memory: 40, in_files: 0 });
+        assert!(StateMemory::default().reserve(usize::MAX));
     }
 
     #[test]
     fn a_directory_that_is_not_there_is_named() {
         let memory = StateMemory::limited(0, vec!["/nowhere".into()]);
-        let error = memory.zeros(LARGE).unwrap_err();
+        let error = memory.copied(&[0; LARGE]).unwrap_err();
         assert!(error.to_string().contains("/nowhere"), "{error}");
         assert_eq!(memory.usage(), Usage::default());
     }
@@ -352,7 +310,10 @@ mod tests {
     #[test]
     fn a_disk_without_room_is_an_error_and_no_signal() {
         let memory = StateMemory::limited(0, vec![]);
-        let error = memory.zeros(1 << 50).unwrap_err();
+        let mut numbers = Vec::<u8, _>::new_in(memory.clone());
+        assert!(numbers.try_reserve(1 << 50).is_err());
+        let error = memory.failure();
         assert!(error.to_string().contains("bytes in"), "{error}");
+        assert_eq!(memory.usage(), Usage::default());
     }
 }
