@@ -21,8 +21,8 @@ from headgate.stream import (
 from headgate.stream.state.memory import StateMemory, Usage
 
 #: As many keys as it takes for each column to be a file.
-KEYS = 20_000
-ROWS = 5000
+KEYS = 8000
+ROWS = 3000
 KEY_SCHEMAS = {
     "numbers": pa.schema([("key", pa.int64())]),
     "texts": pa.schema([("key", pa.string()), ("day", pa.int32())]),
