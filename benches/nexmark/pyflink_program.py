@@ -195,8 +195,9 @@ def main() -> None:
             answer = seconds(order["rest"], order["options"], **json.loads(line))
             print(f"ANSWER {answer}", flush=True)
         except Exception as error:  # noqa: BLE001 - told to the bench
-            message = str(error).replace("\n", " ")
-            print(f"ANSWER failed {message[:2000]}", flush=True)
+            lines = str(error).splitlines()
+            causes = [line for line in lines if "Caused by" in line] or lines
+            print(f"ANSWER failed {' '.join(causes)[-2000:]}", flush=True)
 
 
 if __name__ == "__main__":
