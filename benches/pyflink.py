@@ -122,8 +122,7 @@ def measure(
         raise ValueError(f"mode {mode!r} is none of {', '.join(MODES)}")
     python = environment()
     libraries = packages(python)
-    flink = libraries / "pyflink"
-    jars = [flink / "lib" / "*", *(flink / "opt").glob("flink-python-*.jar")]
+    jars = jars_of(libraries)
     order: dict[str, Any] = {
         "mode": mode,
         "records": records,
@@ -141,31 +140,39 @@ def measure(
         job = {
             **order,
             "rest": cluster.rest,
-            "jar": str(flink_cluster.compiled([ENDS], flink / "lib", cluster.folder)),
+            "jar": str(flink_cluster.compiled([ENDS], jars[0].parent, cluster.folder)),
             "pids": str(pids),
             "options": SETTINGS[settings],
         }
-        answer = _answer(python, job, cluster, variables)
+        reply = answer(PROGRAM, python, job, cluster, variables)
         workers = {int(path.name) for path in pids.iterdir()}
-    _check(order, answer, workers, set(cluster.task_managers))
-    seconds = (answer["last"] - answer["first"]) / 1e6
+    _check(order, reply, workers, set(cluster.task_managers))
+    seconds = (reply["last"] - reply["first"]) / 1e6
     return {
         **order,
         "settings": settings,
-        "records_per_second": answer["measured"] / seconds if seconds else None,
+        "records_per_second": reply["measured"] / seconds if seconds else None,
         "seconds": seconds,
-        "p50_ms": answer.get("p50_ms"),
-        "p99_ms": answer.get("p99_ms"),
-        "behind_ms": answer["behind"] / 1000,
+        "p50_ms": reply.get("p50_ms"),
+        "p99_ms": reply.get("p99_ms"),
+        "behind_ms": reply["behind"] / 1000,
         "versions": {"python": "3.11", **dict(p.split("==") for p in PACKAGES if "==" in p)},
     }
 
 
-def _answer(
-    python: Path, job: dict[str, Any], cluster: flink_cluster.Cluster, variables: dict[str, str]
+def answer(
+    program: Path,
+    python: Path,
+    job: dict[str, Any],
+    cluster: flink_cluster.Cluster,
+    variables: dict[str, str],
 ) -> dict[str, Any]:
-    """Run the program; return its answer."""
-    command = [str(python), "-P", str(PROGRAM), json.dumps(job)]
+    """Run a program of PyFlink; return its answer, which is JSON on the last line that it prints.
+
+    Raises:
+        PeerError: it failed, or takes too long.
+    """
+    command = [str(python), "-P", str(program), json.dumps(job)]
     variables = {**os.environ, **variables, "FLINK_LOG_DIR": str(cluster.folder)}
     try:
         done = subprocess.run(
@@ -190,6 +197,12 @@ def _check(
         raise PeerError(
             f"not in {order['mode']} mode: Python ran in {workers}, TaskManagers are {managers}"
         )
+
+
+def jars_of(libraries: Path) -> list[Path]:
+    """Return the jars of Flink in a folder of packages; the first is a pattern."""
+    flink = libraries / "pyflink"
+    return [flink / "lib" / "*", *(flink / "opt").glob("flink-python-*.jar")]
 
 
 def packages(python: Path) -> Path:

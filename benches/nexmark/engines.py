@@ -110,7 +110,7 @@ def surviving(name: str, failed: set[str], work: Callable[[], float | None]) -> 
     if name not in failed:
         try:
             return work() or 0.0
-        except (PeerError, WrongAnswerError) as error:
+        except (PeerError, FlinkError, WrongAnswerError) as error:
             if name.startswith("headgate"):
                 raise
             print(f"  {name} is not measured: {error}", flush=True)

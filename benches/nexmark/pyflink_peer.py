@@ -1,20 +1,15 @@
-"""PyFlink in thread mode on a cluster of two TaskManagers, each with a Python of its own: see ``pyflink_program.py``."""
+"""PyFlink in thread mode, each job on a cluster of its own with a TaskManager for each task: see ``pyflink_program.py``."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 from benches import environments, flink_cluster, pyflink
+from benches.environments import PeerError
 from benches.nexmark import flink, oracle
 from benches.nexmark.queries import KEYS
-from benches.nexmark.spark import answer_of
 
 PROGRAM = Path(__file__).with_name("pyflink_program.py")
 QUERIES = ("q11", "q17", "q18")
@@ -22,14 +17,15 @@ OPTIONS = {**pyflink.SETTINGS["throughput"], "restart-strategy.type": "none"}
 
 
 class PyFlink:
-    """Jobs of a program that is connected to a cluster.
+    """Jobs of PyFlink.
 
-    Args:
-        process: the program.
+    Raises:
+        PeerError: its environment cannot be had.
     """
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self) -> None:
+        self._python = pyflink.environment()
+        self._connectors = environments.downloaded("flink_jars.sh")
 
     def can(self, query: str) -> bool:
         return query in QUERIES
@@ -38,66 +34,37 @@ class PyFlink:
         return self.can(query)
 
     def seconds(self, query: str, events: Path) -> float:
-        return self._answer(query, events, None)
+        return self._run(query, flink.tables(events), None, tasks=2)
 
     def rows(self, query: str, events: Path) -> pa.Table:
         with tempfile.TemporaryDirectory(prefix="headgate-nexmark-") as folder:
             file = Path(folder) / "rows"
-            self._answer(query, events, str(file))
+            # As in Flink's SQL, rows may be late if two tasks begin one after the other.
+            self._run(query, flink.tables(events, "ordered"), str(file), tasks=1)
             return oracle.last_rows(file, KEYS.get(query))
 
-    def _answer(self, query: str, events: Path, rows: str | None) -> float:
-        stdin = self._process.stdin
-        assert stdin is not None
-        # As Flink's SQL, whose rows may be late if two tasks begin one after the other.
-        layout, tasks = ("halves", 2) if rows is None else ("ordered", 1)
-        order = {
-            "query": query,
-            "tables": flink.tables(events, layout),
-            "rows": rows,
-            "tasks": tasks,
-        }
-        stdin.write(json.dumps(order) + "\n")
-        stdin.flush()
-        return float(answer_of(self._process))
-
-
-@contextmanager
-def started() -> Iterator[PyFlink]:
-    """Run the cluster and the program until the block ends.
-
-    Raises:
-        PeerError: a part of it cannot be had.
-    """
-    python = pyflink.environment()
-    packages = pyflink.packages(python)
-    libraries = packages / "pyflink"
-    connectors = environments.downloaded("flink_jars.sh")
-    jars = [
-        libraries / "lib" / "*",
-        *(libraries / "opt").glob("flink-python-*.jar"),
-        connectors / "*",
-    ]
-    # The interpreter in a TaskManager does not know of the environment.
-    variables = {"PYTHONPATH": str(packages)}
-    with flink_cluster.cluster(jars, 2, managed="128m", environment=variables) as cluster:
-        options = {
-            **OPTIONS,
-            **flink.CHECKPOINTS,
-            "execution.checkpointing.dir": f"file://{cluster.folder}/kept",
-        }
-        files = [str(path) for path in sorted(connectors.glob("*.jar"))]
-        order = {"rest": cluster.rest, "jars": files, "options": options}
-        process = subprocess.Popen(
-            [str(python), "-P", str(PROGRAM), json.dumps(order)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **variables, "FLINK_LOG_DIR": str(cluster.folder)},
-        )
-        try:
-            answer_of(process)
-            yield PyFlink(process)
-        finally:
-            process.kill()
-            process.communicate()
+    def _run(self, query: str, tables: list[str], rows: str | None, tasks: int) -> float:
+        libraries = pyflink.packages(self._python)
+        jars = [*pyflink.jars_of(libraries), self._connectors / "*"]
+        # The interpreter in a TaskManager does not know of the environment.
+        variables = {"PYTHONPATH": str(libraries)}
+        with flink_cluster.cluster(jars, tasks, managed="128m", environment=variables) as cluster:
+            folder = {"execution.checkpointing.dir": f"file://{cluster.folder}/kept"}
+            pids = cluster.folder / "pids"
+            pids.mkdir()
+            order = {
+                "rest": cluster.rest,
+                "jars": [str(path) for path in sorted(self._connectors.glob("*.jar"))],
+                "options": {**OPTIONS, **flink.CHECKPOINTS, **folder},
+                "query": query,
+                "tables": tables,
+                "rows": rows,
+                "tasks": tasks,
+                "pids": str(pids),
+            }
+            answer = pyflink.answer(PROGRAM, self._python, order, cluster, variables)
+            # Flink falls back to process mode without an error.
+            workers = {int(path.name) for path in pids.iterdir()}
+            if workers != set(cluster.task_managers):
+                raise PeerError(f"not in thread mode: Python ran in {workers}")
+            return float(answer["seconds"])

@@ -1,13 +1,14 @@
-"""PyFlink's side of the bench: q11, q17 and q18 in thread mode, in PyFlink's own Python; it answers orders line by line.
+"""PyFlink's side of the bench: q11, q17 and q18 in thread mode, in PyFlink's own Python.
 
-Its argument is JSON: the port of a cluster, and jars. An order is a line of JSON: the query, statements of SQL that make the tables, a file for the rows
-or None, and the number of tasks. Flink's SQL reads the columns, all else is Python for each row. An answer is a line that starts with
-``ANSWER``: seconds, or a message that starts with ``failed``.
+``python -P pyflink_program.py ORDER``: JSON with the port of a cluster, jars, options, the query, statements of SQL that make the
+tables, a file for the rows or None, the number of tasks, and a folder for ids of processes. Flink's SQL reads the columns, all else is Python for each row.
+The answer, the last line printed, is JSON.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -83,13 +84,23 @@ class Count(AggregateFunction):
 
 
 class WithSession(ProcessWindowFunction):
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        leave_pid(self._folder)
+
     def process(self, key: int, context: Any, elements: Iterable[int]) -> Iterator[Row]:
         window = context.window()
         yield Row(key, next(iter(elements)), window.start, window.end)
 
 
 class Totals(KeyedProcessFunction):
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
     def open(self, runtime_context: RuntimeContext) -> None:
+        leave_pid(self._folder)
         descriptor = ValueStateDescriptor("totals", Types.TUPLE([Types.LONG() for _ in range(7)]))
         self._totals = runtime_context.get_state(descriptor)
 
@@ -108,7 +119,11 @@ class Totals(KeyedProcessFunction):
 
 
 class Last(KeyedProcessFunction):
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
     def open(self, runtime_context: RuntimeContext) -> None:
+        leave_pid(self._folder)
         self._last = runtime_context.get_state(ValueStateDescriptor("last", row_type("q18")))
 
     def process_element(self, value: Any, ctx: Any) -> Iterator[Row]:
@@ -119,20 +134,25 @@ class Last(KeyedProcessFunction):
         yield last
 
 
-def result_of(query: str, bids: DataStream) -> DataStream:
+def leave_pid(folder: str) -> None:
+    """Leave the id of this process, which shows in which mode the function runs."""
+    (Path(folder) / str(os.getpid())).touch()
+
+
+def result_of(query: str, bids: DataStream, folder: str) -> DataStream:
     """Return the rows of a query."""
     if query == "q17":
         keyed = bids.key_by(lambda row: f"{row[0]} {row[1]}", Types.STRING())
-        return keyed.process(Totals(), row_type(query))
+        return keyed.process(Totals(folder), row_type(query))
     if query == "q18":
         keyed = bids.key_by(lambda row: f"{row[1]} {row[0]}", Types.STRING())
-        return keyed.process(Last(), row_type(query))
+        return keyed.process(Last(folder), row_type(query))
     late = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(4))
     timed = bids.assign_timestamps_and_watermarks(late.with_timestamp_assigner(Millis()))
     sessions = timed.key_by(lambda row: row[0], Types.LONG()).window(
         EventTimeSessionWindows.with_gap(Time.seconds(10))
     )
-    return sessions.aggregate(Count(), WithSession(), Types.LONG(), row_type(query))
+    return sessions.aggregate(Count(), WithSession(folder), Types.LONG(), row_type(query))
 
 
 def row_type(query: str) -> Any:
@@ -141,30 +161,33 @@ def row_type(query: str) -> Any:
     return Types.ROW_NAMED(list(columns), [getattr(Types, kind)() for kind in columns.values()])
 
 
-def seconds(
-    rest: int, options: dict[str, str], query: str, tables: list[str], rows: str | None, tasks: int
-) -> float:
+def run(order: dict[str, Any]) -> float:
     """Run a query; return the seconds from its start to its end."""
+    query, rows = order["query"], order["rows"]
+    # For this process, which plans the SQL; the cluster has the jars.
+    add_jars_to_context_class_loader([Path(jar).as_uri() for jar in order["jars"]])
     configuration = Configuration()
     settings = {
         "python.executable": sys.executable,
         "python.client.executable": sys.executable,
         "python.execution-mode": "thread",
-        **options,
+        **order["options"],
     }
     for name, value in settings.items():
         configuration.set_string(name, value)
     jvm = get_gateway().jvm
     java = jvm.org.apache.flink.streaming.api.environment.StreamExecutionEnvironment
     no_jars = to_jarray(jvm.String, [])
-    remote = java.createRemoteEnvironment(HOST, rest, configuration._j_configuration, no_jars)
+    remote = java.createRemoteEnvironment(
+        HOST, order["rest"], configuration._j_configuration, no_jars
+    )
     environment = StreamExecutionEnvironment(remote)
-    environment.set_parallelism(tasks)
+    environment.set_parallelism(order["tasks"])
     sql = StreamTableEnvironment.create(environment)
-    for statement in tables:
+    for statement in order["tables"]:
         sql.execute_sql(statement)
     started = time.perf_counter()
-    result = result_of(query, sql.to_data_stream(sql.sql_query(READ[query])))
+    result = result_of(query, sql.to_data_stream(sql.sql_query(READ[query])), order["pids"])
     if rows is None:
         discarding = jvm.org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink
         result._j_data_stream.sinkTo(discarding())
@@ -185,19 +208,5 @@ def texts(query: str, row: Row) -> Iterator[str]:
         )
 
 
-def main() -> None:
-    order = json.loads(sys.argv[1])
-    # For this process, which plans the SQL; the cluster has the jars.
-    add_jars_to_context_class_loader([Path(jar).as_uri() for jar in order["jars"]])
-    print("ANSWER ready", flush=True)
-    for line in sys.stdin:
-        try:
-            answer = seconds(order["rest"], order["options"], **json.loads(line))
-            print(f"ANSWER {answer}", flush=True)
-        except Exception as error:  # noqa: BLE001 - told to the bench
-            message = str(error).replace("\n", " ")
-            print(f"ANSWER failed {message[:2000]}", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    print(json.dumps({"seconds": run(json.loads(sys.argv[1]))}))

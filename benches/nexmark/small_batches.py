@@ -9,17 +9,15 @@ from __future__ import annotations
 import statistics
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from functools import partial
 
 from benches import environments, harness
 from benches.environments import PeerError
-from benches.flink_cluster import FlinkError
-from benches.nexmark import pyflink_peer
 from benches.nexmark.bytewax_peer import Bytewax
 from benches.nexmark.engines import FEW, Engine, check, scaled, surviving
 from benches.nexmark.events import written
 from benches.nexmark.ours import Headgate
+from benches.nexmark.pyflink_peer import PyFlink
 
 QUERIES = ("q17", "q18", "q11")
 #: Rows in a batch, and the share of the events that our job gets.
@@ -33,28 +31,27 @@ def run(options: Namespace) -> None:
     """Measure the queries; print and store seconds for all events, and the ratios."""
     events = options.events or (FEW * 4 if options.quick else 10_000_000)
     seconds = {}
-    with ExitStack() as stack:
-        engines = {
-            f"headgate {rows:,}": (Headgate(2, rows), share) for rows, share in SIZES.items()
-        } | peers(stack, options.peers)
-        for query in options.queries or QUERIES:
-            contestants: dict[str, Callable[[], float]] = {}
-            failed: set[str] = set()
-            few = written(environments.cache(), FEW)
-            for name, (engine, share) in engines.items():
-                if not options.unchecked:
-                    surviving(name, failed, partial(check, name, engine, query, few))
-                work = scaled(engine, query, events, share)
-                contestants[name] = partial(surviving, name, failed, work)
-            times = harness.measure("nexmark_small_batches", contestants, turns=options.turns)
-            seconds[query] = {name: of for name, of in times.items() if name not in failed}
-            for name, of in seconds[query].items():
-                median = statistics.median(of)
-                print(f"  {query}: {name:<16}{median:>9.2f} s {events / median:>12,.0f} events/s")
+    engines = {
+        f"headgate {rows:,}": (Headgate(2, rows), share) for rows, share in SIZES.items()
+    } | peers(options.peers)
+    for query in options.queries or QUERIES:
+        contestants: dict[str, Callable[[], float]] = {}
+        failed: set[str] = set()
+        few = written(environments.cache(), FEW)
+        for name, (engine, share) in engines.items():
+            if not options.unchecked:
+                surviving(name, failed, partial(check, name, engine, query, few))
+            work = scaled(engine, query, events, share)
+            contestants[name] = partial(surviving, name, failed, work)
+        times = harness.measure("nexmark_small_batches", contestants, turns=options.turns)
+        seconds[query] = {name: of for name, of in times.items() if name not in failed}
+        for name, of in seconds[query].items():
+            median = statistics.median(of)
+            print(f"  {query}: {name:<16}{median:>9.2f} s {events / median:>12,.0f} events/s")
     report(seconds, events, quick=options.quick)
 
 
-def peers(stack: ExitStack, names: Sequence[str] | None) -> dict[str, tuple[Engine, int]]:
+def peers(names: Sequence[str] | None) -> dict[str, tuple[Engine, int]]:
     """Return the peers that can be had, with their share of the events."""
     engines: dict[str, tuple[Engine, int]] = {}
     for name in ("bytewax", "pyflink") if names is None else names:
@@ -62,8 +59,8 @@ def peers(stack: ExitStack, names: Sequence[str] | None) -> dict[str, tuple[Engi
             if name == "bytewax":
                 engines |= {f"bytewax {rows:,}": (Bytewax("rows", rows), PEERS) for rows in SIZES}
             elif name == "pyflink":
-                engines[name] = (stack.enter_context(pyflink_peer.started()), PEERS)
-        except (PeerError, FlinkError) as error:
+                engines[name] = (PyFlink(), PEERS)
+        except PeerError as error:
             print(f"{name} is not measured: {error}")
     return engines
 

@@ -4,6 +4,8 @@ The rows of a key in a micro-batch come as frames; each processor reads them all
 times, so no row is late.
 """
 
+# ruff: noqa: N802, N803 - Spark calls these methods, and names their arguments
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -31,7 +33,7 @@ class Sessions(StatefulProcessor):
         self.handle = handle
         self.open = handle.getValueState("open", "bid_count long, first timestamp, last timestamp")
 
-    def handleInputRows(self, key: Any, rows: Any, timers: Any) -> Iterator[pd.DataFrame]:  # noqa: N802 - Spark calls it
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
         times = pd.concat([frame["dateTime"] for frame in rows]).sort_values()
         number = (times.diff() > GAP).cumsum()
         sessions = times.groupby(number).agg(["size", "min", "max"]).to_numpy().tolist()
@@ -48,8 +50,8 @@ class Sessions(StatefulProcessor):
         if sessions:
             yield counted(key, sessions)
 
-    def handleExpiredTimer(  # noqa: N802 - Spark calls it
-        self, key: Any, timers: Any, expired: Any
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[pd.DataFrame]:
         session = self.open.get()
         self.open.clear()
@@ -63,8 +65,8 @@ class Windows(StatefulProcessor):
         self.handle = handle
         self.counts = handle.getMapState("counts", "ends long", "bid_count long")
 
-    def handleInputRows(self, key: Any, rows: Any, timers: Any) -> Iterator[pd.DataFrame]:  # noqa: N802 - Spark calls it
-        ends = timers.getCurrentProcessingTimeInMs() // TEN * TEN + TEN
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
+        ends = timerValues.getCurrentProcessingTimeInMs() // TEN * TEN + TEN
         before = self.counts.getValue((ends,)) if self.counts.containsKey((ends,)) else None
         if before is None:
             self.handle.registerTimer(ends)
@@ -72,10 +74,10 @@ class Windows(StatefulProcessor):
         self.counts.updateValue((ends,), (count + (before[0] if before else 0),))
         yield from ()
 
-    def handleExpiredTimer(  # noqa: N802 - Spark calls it
-        self, key: Any, timers: Any, expired: Any
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[pd.DataFrame]:
-        ends = expired.getExpiryTimeInMs()
+        ends = expiredTimerInfo.getExpiryTimeInMs()
         (count,) = self.counts.getValue((ends,))
         self.counts.removeKey((ends,))
         start, end = (pd.Timestamp(time, unit="ms") for time in (ends - TEN, ends))
@@ -90,7 +92,7 @@ class Totals(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.totals = handle.getValueState("totals", TOTALS)
 
-    def handleInputRows(self, key: Any, rows: Any, timers: Any) -> Iterator[pd.DataFrame]:  # noqa: N802 - Spark calls it
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
         price = pd.concat([frame["price"] for frame in rows])
         counts = [len(price), int((price < 10_000).sum()), 0, int((price >= 1_000_000).sum())]
         counts[2] = counts[0] - counts[1] - counts[3]
@@ -111,7 +113,7 @@ class Last(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.bid = handle.getValueState("bid", BID)
 
-    def handleInputRows(self, key: Any, rows: Any, timers: Any) -> Iterator[pd.DataFrame]:  # noqa: N802 - Spark calls it
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
         bids = pd.concat(list(rows))
         last = bids.iloc[[bids["dateTime"].argmax()]]
         if self.bid.exists():
