@@ -14,7 +14,8 @@ from headgate.stream import (
     SnapshotFolder,
     ValueStateDescriptor,
 )
-from headgate.stream.state.values import frozen_values
+from headgate.stream.state.table import SlotTable
+from headgate.stream.state.values import adopt_type, frozen_values, values_of
 
 MIB = 1 << 20
 LENGTHS = st.lists(st.integers(0, 5), min_size=1, max_size=6).filter(any)
@@ -75,6 +76,18 @@ OF_TYPES = {
     "nested": pa.array([{"a": [{"b": "x"}]}, None]),
     "large": pa.array(["a", None], pa.large_string()),
 }
+
+
+def test_structs_get_fields_whatever_metadata_the_old_ones_have():
+    table = SlotTable()
+    table.grow(2)
+    values = values_of(table, pa.struct([pa.field("n", pa.int64(), metadata={"id": "1"})]))
+    values.put(np.array([0]), pa.array([{"n": 1}]))
+    more = pa.struct([pa.field("n", pa.int64(), metadata={"id": "2"}), ("new", pa.string())])
+    adopt_type(values, more)
+    values.put(np.array([1]), pa.array([{"n": 2, "new": "x"}]))
+    got = values.get(np.array([0, 1]), np.array([True, True]))
+    assert got.to_pylist() == [{"n": 1, "new": None}, {"n": 2, "new": "x"}]
 
 
 @pytest.mark.parametrize("name", OF_TYPES)

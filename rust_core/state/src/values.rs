@@ -351,8 +351,8 @@ fn with_fields(values: &ArrayRef, fields: &Fields) -> Result<StructArray, ArrowE
     StructArray::try_new_with_length(fields.clone(), columns.collect(), nulls, old.len())
 }
 
-/// Returns the array with fields that may be null at any depth of structs and lists: pyarrow lets others have nulls too,
-/// and arrow refuses to copy them.
+/// Returns the array with fields that may be null and have no metadata, at any depth of structs and lists: pyarrow lets
+/// others have nulls too, which arrow refuses to copy, and takes types with other metadata for the same.
 fn nullable(array: &ArrayRef) -> ArrayRef {
     match array.data_type() {
         DataType::Struct(fields) => {
@@ -378,7 +378,7 @@ fn nullable_list<O: OffsetSizeTrait>(array: &ArrayRef, field: &FieldRef) -> Arra
 }
 
 fn with(field: &Field, column: &ArrayRef) -> FieldRef {
-    Arc::new(field.clone().with_data_type(column.data_type().clone()).with_nullable(true))
+    Arc::new(Field::new(field.name(), column.data_type().clone(), true))
 }
 
 #[cfg(test)]
