@@ -1,9 +1,11 @@
+import java.io.Serializable;
 import java.time.Duration;
 import java.time.LocalDateTime;
 import java.time.ZoneOffset;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.functions.AggregateFunction;
 import org.apache.flink.api.common.functions.CoGroupFunction;
 import org.apache.flink.api.common.functions.OpenContext;
@@ -115,15 +117,18 @@ final class NexmarkStreams {
     }
 
     private static DataStream<Row> newUsers(StreamTableEnvironment tables) {
-        DataStream<Tuple2<Long, String>> people =
+        DataStream<Tuple3<Long, String, Long>> people =
                 rows(tables, "id, name, `dateTime`", "person")
-                        .map(row -> Tuple2.of((Long) row.getField(0), (String) row.getField(1)))
-                        .returns(Types.TUPLE(Types.LONG, Types.STRING));
-        DataStream<Long> sellers =
-                rows(tables, "seller, `dateTime`", "auction").map(row -> (Long) row.getField(0)).returns(Types.LONG);
-        return people.coGroup(sellers)
+                        .map(row -> Tuple3.of((Long) row.getField(0), (String) row.getField(1), millis(row.getField(2))))
+                        .returns(Types.TUPLE(Types.LONG, Types.STRING, Types.LONG));
+        DataStream<Tuple2<Long, Long>> sellers =
+                rows(tables, "seller, `dateTime`", "auction")
+                        .map(row -> Tuple2.of((Long) row.getField(0), millis(row.getField(1))))
+                        .returns(Types.TUPLE(Types.LONG, Types.LONG));
+        return timed(people, person -> person.f2)
+                .coGroup(timed(sellers, seller -> seller.f1))
                 .where(person -> person.f0)
-                .equalTo(seller -> seller)
+                .equalTo(seller -> seller.f0)
                 .window(TumblingEventTimeWindows.of(TEN))
                 .apply(new Both(), Types.TUPLE(Types.LONG, Types.STRING))
                 .process(new WindowStart())
@@ -171,13 +176,14 @@ final class NexmarkStreams {
                                     return auction;
                                 });
         String bidder = wide ? "auction, `dateTime`, bidder, price, extra" : "auction, `dateTime`, bidder, price";
-        return auctions.keyBy(auction -> auction.id)
+        return timed(auctions, auction -> auction.time)
+                .keyBy(auction -> auction.id)
                 .connect(bids(tables, bidder).keyBy(bid -> bid.auction))
                 .process(new WhileOpen());
     }
 
     private static DataStream<Bid> bids(StreamTableEnvironment tables, String columns) {
-        return rows(tables, columns, "bid")
+        DataStream<Bid> bids = rows(tables, columns, "bid")
                 .map(
                         row -> {
                             Bid bid = new Bid();
@@ -188,6 +194,19 @@ final class NexmarkStreams {
                             bid.extra = row.getArity() > 4 ? (String) row.getField(4) : null;
                             return bid;
                         });
+        return timed(bids, bid -> bid.time);
+    }
+
+    /** Makes watermarks here: of a source that has not begun, a table's may be idle, so that another one's end closes all windows. */
+    private static <T> DataStream<T> timed(DataStream<T> rows, Timed<T> time) {
+        return rows.assignTimestampsAndWatermarks(
+                WatermarkStrategy.<T>forBoundedOutOfOrderness(Duration.ofSeconds(4))
+                        .withTimestampAssigner((row, before) -> time.of(row)));
+    }
+
+    /** The time of a row, in ms since 1970. */
+    private interface Timed<T> extends Serializable {
+        long of(T row);
     }
 
     private static DataStream<Row> rows(StreamTableEnvironment tables, String columns, String kind) {
@@ -389,7 +408,7 @@ final class NexmarkStreams {
             }
             if (number == null || counted.f1 > number) {
                 most.update(counted.f1);
-                auctions.update(List.of(counted.f0));
+                auctions.update(new ArrayList<>(List.of(counted.f0)));
             } else if (counted.f1.equals(number)) {
                 auctions.add(counted.f0);
             }
@@ -436,12 +455,14 @@ final class NexmarkStreams {
     }
 
     /** People of a window with an auction in it. */
-    private static final class Both implements CoGroupFunction<Tuple2<Long, String>, Long, Tuple2<Long, String>> {
+    private static final class Both implements CoGroupFunction<Tuple3<Long, String, Long>, Tuple2<Long, Long>, Tuple2<Long, String>> {
         @Override
         public void coGroup(
-                Iterable<Tuple2<Long, String>> people, Iterable<Long> sellers, Collector<Tuple2<Long, String>> rows) {
+                Iterable<Tuple3<Long, String, Long>> people,
+                Iterable<Tuple2<Long, Long>> sellers,
+                Collector<Tuple2<Long, String>> rows) {
             if (sellers.iterator().hasNext()) {
-                people.forEach(rows::collect);
+                people.forEach(person -> rows.collect(Tuple2.of(person.f0, person.f1)));
             }
         }
     }
