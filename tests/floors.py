@@ -73,6 +73,7 @@ LEAVES = {
         "headgate._native",
         "headgate._sealed",
         "headgate._times",
+        "headgate._values",
         "headgate.errors",
         "headgate.key_groups",
         "headgate.sink",

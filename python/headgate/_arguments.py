@@ -58,10 +58,13 @@ def size(name: str, value: object, minimum: int) -> int:
     """Return a size in bytes, given as ``"64m"`` or as a number.
 
     Raises:
-        OptionError: the value is not a size, or is too small.
+        OptionError: the value is not a size, or is too small or too large.
     """
     takes = f'at least {minimum} bytes, written as "64m", "256k" or a number'
-    return _parsed(parse_size, name, value, minimum, takes)
+    parsed = _parsed(parse_size, name, value, minimum, takes)
+    if parsed > _LARGEST:
+        raise refuse(name, value, f"is above {_LARGEST}", takes)
+    return parsed
 
 
 def _parsed(parse: Callable[[object], N], name: str, value: object, minimum: N, takes: str) -> N:

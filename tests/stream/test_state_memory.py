@@ -144,6 +144,12 @@ def test_a_folder_without_room_is_named():
     assert "state_memory" in caught.value.remedy
 
 
+@pytest.mark.parametrize("wrong", [{"limit": "much"}, {"limit": 1 << 80}, {"directories": [5]}])
+def test_what_is_no_memory_is_refused(wrong):
+    with pytest.raises(OptionError, match=next(iter(wrong))):
+        StateMemory(**{"limit": 0, **wrong})
+
+
 def test_what_is_no_size_is_refused():
     job = stream_jobs.numbers(10).sink(FileSink("unused"))
     with pytest.raises(OptionError, match="state_memory='much'"):

@@ -309,6 +309,7 @@ OTHERS = {
             "SessionWindowOperator",
             "SnapshotFolder",
             "SnapshotRetention",
+            "StateMemory",
             "Timers",
             "ValueState",
             "WindowOperator",

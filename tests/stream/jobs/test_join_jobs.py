@@ -12,7 +12,7 @@ from tests.kit.two_streams import both, keyed
 from headgate.errors import OptionError, StreamError, UnknownColumnError
 from headgate.sink import FileSink, FunctionSink
 from headgate.source import NumberSequenceSource, RateSource, WatermarkStrategy
-from headgate.stream import Aggregate, SessionWindow, TumblingWindow, stream
+from headgate.stream import Aggregate, CountWindow, TumblingWindow, stream
 
 ROWS = 1500
 
@@ -136,7 +136,7 @@ def turned(batch):
         ({"within": ("0s", pc.field("missing")), "time": ("at", "time")}, OptionError),
         ({"within": "1h", "time": "at"}, UnknownColumnError),
         ({"within": "1h", "window": TumblingWindow("1h")}, OptionError),
-        ({"window": SessionWindow("1h"), "time": ("at", "time")}, OptionError),
+        ({"window": CountWindow(3), "time": ("at", "time")}, OptionError),
         ({"window": TumblingWindow("1h")}, OptionError),
         ({"as_of": ("at", "time"), "how": "full"}, OptionError),
         ({"as_of": "time"}, UnknownColumnError),

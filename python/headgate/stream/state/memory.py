@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from headgate import _native
+from headgate._arguments import refuse, size
 from headgate._directories import local_directories
+from headgate._values import parse_directories
 from headgate.errors import SpillError
 
 if TYPE_CHECKING:
@@ -43,56 +45,63 @@ class StateMemory:
     writes their pages to the disk and reads them again as it does with all files, so that what is in use stays in memory.
 
     Args:
-        limit: bytes that stay in memory; blocks below 16 KiB do not count. None for no limit and no files.
+        limit: bytes that stay in memory, such as ``"1g"``; blocks below 16 KiB do not count. None for no limit and no files.
         directories: for the files, used in turn. By default Spark's local directories in a process of Spark, and the
             system's temporary directory elsewhere.
+
+    Raises:
+        OptionError: the limit is no size, or the directories are no texts.
     """
 
-    def __init__(self, limit: int | None = None, directories: Sequence[str] = ()) -> None:
-        directories = list(directories or local_directories() or [tempfile.gettempdir()])
+    def __init__(
+        self, limit: str | int | None = None, directories: str | Sequence[str] = ()
+    ) -> None:
+        limit = None if limit is None else size("limit", limit, 0)
+        chosen = _paths(directories) if directories else local_directories()
+        directories = list(chosen or [tempfile.gettempdir()])
         self._directories = cycle(directories)
         #: The native structures of state take their memory of it; None without a limit.
         self.native = None if limit is None else _native.StateMemory(limit, directories)
 
-    def zeros(self, size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    def zeros(self, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return an array of zeros.
 
         Raises:
             SpillError: there is no room for a file.
         """
         dtype = np.dtype(dtype)
-        needed = size * dtype.itemsize
+        needed = length * dtype.itemsize
         if self.native is None or needed < _LARGE:
-            return np.zeros(size, dtype)
+            return np.zeros(length, dtype)
         in_memory = self.native.reserve(needed)
         try:
-            block: Any = np.zeros(size, dtype) if in_memory else self._file(needed)
+            block: Any = np.zeros(length, dtype) if in_memory else self._file(needed)
         except BaseException:
             self.native.release(needed, in_memory)
             raise
         weakref.finalize(block, self.native.release, needed, in_memory).atexit = False
         return block if in_memory else np.frombuffer(block, dtype)
 
-    def _file(self, size: int) -> mmap.mmap:
+    def _file(self, length: int) -> mmap.mmap:
         """Return a mapped file without a name. Its room is taken, so that no write can fail for a full disk."""
         directory = next(self._directories)
         try:
             with tempfile.TemporaryFile(dir=directory) as file:
-                os.posix_fallocate(file.fileno(), 0, size)
-                return mmap.mmap(file.fileno(), size)
+                os.posix_fallocate(file.fileno(), 0, length)
+                return mmap.mmap(file.fileno(), length)
         except OSError as error:
             raise SpillError(
-                f"there is no room for {size:,} bytes of state in {directory}: {error}",
+                f"there is no room for {length:,} bytes of state in {directory}: {error}",
                 remedy="temp_directories on a disk with room · a larger state_memory",
             ) from error
 
-    def wider(self, values: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    def wider(self, values: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:
         """Return a copy with zeros at its end.
 
         Raises:
             SpillError: there is no room for a file.
         """
-        copy = self.zeros(size, values.dtype)
+        copy = self.zeros(length, values.dtype)
         copy[: len(values)] = values
         return copy
 
@@ -100,6 +109,14 @@ class StateMemory:
     def usage(self) -> Usage:
         """The bytes in use; none are counted without a limit."""
         return Usage(0, 0) if self.native is None else Usage(*self.native.usage)
+
+
+def _paths(directories: str | Sequence[str]) -> tuple[str, ...]:
+    try:
+        return parse_directories(directories)
+    except (TypeError, ValueError) as error:
+        takes = "a path, several with commas between them, or a list of paths"
+        raise refuse("directories", directories, f"is {error}", takes) from None
 
 
 #: Without a limit, and without files.
