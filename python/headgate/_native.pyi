@@ -5,7 +5,7 @@ from typing import Any, Self, TypeAlias, final
 import pyarrow as pa
 
 #: Of int64, without nulls: a numpy array, which costs less, or one of Arrow.
-Numbers: TypeAlias = Any
+_Numbers: TypeAlias = Any
 
 __version__: str
 __debug_build__: bool
@@ -75,10 +75,10 @@ class KeyIndex:
     def find(self, of: Sequence[Any]) -> pa.Int64Array:
         """Return the slot of each row's key, or -1."""
 
-    def keys(self, slots: Numbers) -> list[pa.Array]:
+    def keys(self, slots: _Numbers) -> list[pa.Array]:
         """Return the keys of slots, as columns."""
 
-    def remove(self, slots: Numbers) -> None:
+    def remove(self, slots: _Numbers) -> None:
         """Remove the keys of slots."""
 
     @property
@@ -89,16 +89,16 @@ class Chains:
     """Chains of nodes, one per owner."""
 
     def __new__(cls, memory: StateMemory | None = None) -> Self: ...
-    def append(self, owners: Numbers, nodes: Numbers) -> None:
+    def append(self, owners: _Numbers, nodes: _Numbers) -> None:
         """Append each node to its owner's chain."""
 
-    def remove(self, owners: Numbers, nodes: Numbers) -> None:
+    def remove(self, owners: _Numbers, nodes: _Numbers) -> None:
         """Remove each node from its owner's chain."""
 
-    def collect(self, owners: Numbers) -> list[pa.Int64Array]:
+    def collect(self, owners: _Numbers) -> list[pa.Int64Array]:
         """Return the length of each owner's chain, and all nodes."""
 
-    def clear(self, owners: Numbers) -> None:
+    def clear(self, owners: _Numbers) -> None:
         """Empty the chains of owners."""
 
 @final
@@ -109,10 +109,10 @@ class ArrowValues:
     def evolved(self, schema: pa.Schema) -> ArrowValues:
         """Return the same values as structs with more fields, which are null."""
 
-    def put(self, batch: pa.RecordBatch, replaced: Numbers) -> int:
+    def put(self, batch: pa.RecordBatch, replaced: _Numbers) -> int:
         """Drop values at positions, and store others; return the position of the first, which the others follow."""
 
-    def drop(self, positions: Numbers) -> None:
+    def drop(self, positions: _Numbers) -> None:
         """Drop values; 0 is none, and a value may be there twice."""
 
     def freeze(self) -> FrozenValues:
@@ -125,7 +125,7 @@ class ArrowValues:
 class FrozenValues:
     """Values by position, as they were at one moment. Any thread may read them."""
 
-    def take(self, positions: Numbers) -> pa.Array:
+    def take(self, positions: _Numbers) -> pa.Array:
         """Return the values at positions, null for 0."""
 
 @final
@@ -133,7 +133,7 @@ class TimerQueue:
     """Slots by timestamp."""
 
     def __new__(cls) -> Self: ...
-    def push(self, timestamps: Numbers, slots: Numbers) -> None:
+    def push(self, timestamps: _Numbers, slots: _Numbers) -> None:
         """Add timers."""
 
     def pop(self, until: int) -> list[pa.Int64Array]:
