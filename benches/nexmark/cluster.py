@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from argparse import Namespace
 
-from benches import environments, harness
+from benches import harness
 from benches.nexmark import events as streams
 from benches.nexmark import ours, queries
-from benches.nexmark.engines import CHECKED, FEW, check, scaled
+from benches.nexmark.engines import FEW, check, checked_events, scaled
 from benches.nexmark.ours import Headgate
 from benches.spark import session
 from pyspark import cloudpickle
@@ -21,7 +21,7 @@ GOAL = 0.9
 def run(options: Namespace) -> None:
     """Compare the times; print and store the least ratio."""
     count = options.events or (FEW * 4 if options.quick else 10_000_000)
-    some = streams.written(environments.cache(), FEW if options.quick else CHECKED)
+    folder = checked_events(quick=options.quick)
     # Executors cannot import this folder.
     for module in (streams, ours, queries):
         cloudpickle.register_pickle_by_value(module)
@@ -31,13 +31,13 @@ def run(options: Namespace) -> None:
         seconds = {}
         for query in options.queries or QUERIES:
             if not options.unchecked:
-                check("local-cluster", engines["cluster"], query, some)
+                check("local-cluster", engines["cluster"], query, folder)
             contestants = {name: scaled(engine, query, count) for name, engine in engines.items()}
             seconds[query] = harness.measure("nexmark_cluster", contestants, turns=options.turns)
-            words = ", ".join(
+            medians = ", ".join(
                 f"{n} {statistics.median(t):.2f} s" for n, t in seconds[query].items()
             )
-            print(f"  {query}: {words}", flush=True)
+            print(f"  {query}: {medians}", flush=True)
     finally:
         spark.stop()
     ratio = min(

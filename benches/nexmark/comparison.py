@@ -8,9 +8,17 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
-from benches import environments, harness
-from benches.nexmark.engines import CHECKED, FEW, PEERS, check, opened, scaled, surviving
-from benches.nexmark.events import written
+from benches import harness
+from benches.nexmark.engines import (
+    FEW,
+    PEERS,
+    check,
+    checked_events,
+    opened,
+    ratios_line,
+    scaled,
+    surviving,
+)
 from benches.nexmark.queries import QUERIES
 
 #: A start takes a second, give or take a tenth: the ratio of a query that takes less than this would say nothing.
@@ -33,7 +41,7 @@ def run(options: Namespace) -> None:
     events = options.events or (FEW * 20 if options.quick else 10_000_000)
     peers = PEERS if options.peers is None else options.peers
     with ExitStack() as stack:
-        some = written(environments.cache(), FEW if options.quick else CHECKED)
+        folder = checked_events(quick=options.quick)
         engines = opened(stack, ["headgate", *peers])
         seconds = {}
         for query in options.queries or QUERIES:
@@ -41,7 +49,7 @@ def run(options: Namespace) -> None:
             failed: set[str] = set()
             if not options.unchecked:
                 for name, engine in able.items():
-                    surviving(name, failed, partial(check, name, engine, query, some))
+                    surviving(name, failed, partial(check, name, engine, query, folder))
             contestants: dict[str, Callable[[], float]] = {
                 name: partial(
                     surviving, name, failed, scaled(engine, query, events, SHARES.get(name, 1))
@@ -78,8 +86,7 @@ def report(seconds: dict[str, dict[str, list[float]]], events: int, *, quick: bo
                 ratio = harness.median_ratio(theirs, times["headgate"])
                 ratios.setdefault(name, {})[query] = ratio
     for name, by_query in ratios.items():
-        words = "  ".join(f"{query} {ratio:.2f}" for query, ratio in by_query.items())
-        print(f"  {name} over headgate: {words}")
+        print(f"  {name} over headgate: {ratios_line(by_query)}")
     harness.report("nexmark", lines_of(ratios), GOALS, quick=quick, events=events, seconds=seconds)
 
 

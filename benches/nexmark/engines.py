@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
@@ -97,12 +97,22 @@ def net_seconds(engine: Engine, query: str, whole: Path, few: Path) -> float:
     return max(engine.seconds(query, whole) - start, 0.001)
 
 
+def checked_events(*, quick: bool) -> Path:
+    """Return the folder of the events by which answers are compared."""
+    return written(environments.cache(), FEW if quick else CHECKED)
+
+
+def ratios_line(by_query: Mapping[str, float]) -> str:
+    """Return the ratios of queries as one line."""
+    return "  ".join(f"{query} {ratio:.2f}" for query, ratio in by_query.items())
+
+
 def scaled(engine: Engine, query: str, events: int, share: int = 1) -> Callable[[], float]:
     """Return a function that runs a query, and returns its seconds for all events from those of a share of them."""
     # As many events as two starts, or no time would be left.
     count = max(events // share, min(events, 2 * FEW))
-    some, few = (written(environments.cache(), number) for number in (count, FEW))
-    return lambda: net_seconds(engine, query, some, few) * events / count
+    whole, few = (written(environments.cache(), number) for number in (count, FEW))
+    return lambda: net_seconds(engine, query, whole, few) * events / count
 
 
 def surviving(name: str, failed: set[str], work: Callable[[], float | None]) -> float:

@@ -43,8 +43,8 @@ def run(options: Namespace) -> None:
                     if engine.can(query):
                         size = surviving(name, failed, partial(peak, engine, query, folder))
                         peaks[query] |= {} if failed else {name: int(size)}
-        words = ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in peaks[query].items())
-        print(f"  {query}: {words}", flush=True)
+        sizes = ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in peaks[query].items())
+        print(f"  {query}: {sizes}", flush=True)
     if not options.quick:
         harness.store("nexmark_memory", events=events, peaks=peaks)
 

@@ -14,7 +14,7 @@ from functools import partial
 from benches import environments, harness
 from benches.environments import PeerError
 from benches.nexmark.bytewax_peer import Bytewax
-from benches.nexmark.engines import FEW, Engine, check, scaled, surviving
+from benches.nexmark.engines import FEW, Engine, check, ratios_line, scaled, surviving
 from benches.nexmark.events import written
 from benches.nexmark.ours import Headgate
 from benches.nexmark.pyflink_peer import PyFlink
@@ -80,8 +80,7 @@ def report(seconds: dict[str, dict[str, list[float]]], events: int, *, quick: bo
         for peer in (f"bytewax {rows:,}", "pyflink"):
             if all(peer in times for times in seconds.values()):
                 by_query = {query: over(query, peer, f"headgate {rows:,}") for query in seconds}
-                words = "  ".join(f"{query} {ratio:.2f}" for query, ratio in by_query.items())
-                print(f"  batches of {rows:,}: {peer} over headgate: {words}")
+                print(f"  batches of {rows:,}: {peer} over headgate: {ratios_line(by_query)}")
                 if peer == "bytewax 100":
                     ratios["nexmark_small_batches_bytewax"] = min(by_query.values())
     harness.report(

@@ -44,14 +44,14 @@ def change(backend, chance, kind):
     """Make random changes to each kind of state, and set a timer for each row."""
     numbers = [chance.randrange(KEYS) for _ in range(ROWS)]
     values = pa.array([chance.randrange(100) for _ in range(ROWS)], pa.int32())
-    some = pa.array([chance.random() < 0.3 for _ in range(ROWS)])
+    is_added = pa.array([chance.random() < 0.3 for _ in range(ROWS)])
     backend.set_keys(keys_of(kind, numbers))
     backend.get_state(SUM).add(values)
     distinct = len(backend.keys)
     texts = pa.array([f"text {chance.random()}" * chance.randrange(5) for _ in range(distinct)])
     backend.get_state(TEXT).put(texts)
-    backend.get_state(LIST).add(values, where=some)
-    backend.get_state(MAP).put(values, values.cast(pa.float64()), where=some)
+    backend.get_state(LIST).add(values, where=is_added)
+    backend.get_state(MAP).put(values, values.cast(pa.float64()), where=is_added)
     backend.get_state(MAP).remove(values)
     backend.event_timers.register(values.cast(pa.int64()))
     gone = pa.array([chance.random() < 0.2 for _ in range(distinct)])

@@ -92,10 +92,10 @@ def test_structs_get_fields_whatever_metadata_the_old_ones_have():
 
 @pytest.mark.parametrize("name", OF_TYPES)
 def test_values_of_all_types_stay_what_they_are(name):
-    some = OF_TYPES[name]
-    got = frozen_values([some] * 9).take(pa.array([2, 1, 18, 0, 17, 9]))
-    assert got.type == some.type
-    want = some.to_pylist()
+    values = OF_TYPES[name]
+    got = frozen_values([values] * 9).take(pa.array([2, 1, 18, 0, 17, 9]))
+    assert got.type == values.type
+    want = values.to_pylist()
     assert got.to_pylist() == [want[1], want[0], want[1], None, want[0], want[0]]
 
 
