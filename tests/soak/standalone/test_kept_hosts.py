@@ -76,9 +76,9 @@ def begin(session, does):
 
 
 def start_hosts(cluster, session):
-    """Run exchanges until each worker has an executor with a host, as after a loss."""
+    """Run exchanges until each worker has an executor with a whole host: one process serves, one starts it again."""
     end = time.monotonic() + 60
-    while not all(hosts_on(cluster, worker) for worker in WORKERS):
+    while not all(len(hosts_on(cluster, worker)) == 2 for worker in WORKERS):
         assert time.monotonic() < end
         assert session.ask("keep", timeout=180, rows=1000, partitions=5)["error"] == ""
 
@@ -134,7 +134,9 @@ def test_a_killed_host_costs_no_producer(cluster, session):
     assert answer["made_again"] == 0
 
 
-def test_killed_idle_processes_of_hosts_cost_nothing(cluster, session):
+def test_killed_idle_processes_of_hosts_cost_nothing_and_servers_killed_after_them_their_producers(
+    cluster, session
+):
     start_hosts(cluster, session)
     begin(session, "wait")
     for worker in WORKERS:
@@ -144,6 +146,15 @@ def test_killed_idle_processes_of_hosts_cost_nothing(cluster, session):
     assert answer["error"] == ""
     assert is_right(answer)
     assert answer["made_again"] == 0
+    # Nobody starts these again but a consumer on their executor, and all consumers have started.
+    begin(session, "wait")
+    for worker in WORKERS:
+        [serves] = hosts_on(cluster, worker)
+        os.kill(serves, signal.SIGKILL)
+    answer = session.hear(300)
+    assert answer["error"] == ""
+    assert is_right(answer)
+    assert 0 <= answer["made_again"] <= 6
 
 
 def test_a_host_whose_processes_are_both_killed_costs_its_producers_at_most(cluster, session):
