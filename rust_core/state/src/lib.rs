@@ -8,12 +8,14 @@
 
 mod chains;
 mod index;
+mod order;
 mod places;
 mod queue;
 mod values;
 
 pub use chains::Chains;
 pub use index::{IndexError, KeyIndex, Resolved};
+pub use order::{OtherLength, by_group};
 pub use queue::TimerQueue;
 pub use values::{FrozenValues, Values, ValuesError};
 
