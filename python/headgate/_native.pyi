@@ -49,6 +49,11 @@ def keep_small(
 ) -> list[tuple[int, int, int, bytes]] | None:
     """Place rows by hash; return each subpartition's number, rows, page bytes, and index with page."""
 
+def rows_by_group(
+    groups: Numbers, numbers: Numbers | None = None, nulls: Any = None
+) -> list[pa.Int64Array]:
+    """Return the rows in the order of groups, then numbers, nulls (uint8) last; and of each its place in its group."""
+
 @final
 class StateMemory:
     """Memory of keyed state: of the process up to a limit, of mapped files beyond it."""

@@ -52,6 +52,8 @@ mod _native {
     #[pymodule_export]
     use crate::kept::{keep_small, read_kept_index, write_kept_indexes};
     #[pymodule_export]
+    use crate::numbers::rows_by_group;
+    #[pymodule_export]
     use crate::own_frames::OwnFrames;
     #[pymodule_export]
     use crate::partition::ResultPartition;

@@ -4,11 +4,12 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, Int64Array};
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 use crate::arrays::{Column, ToArray};
+use crate::interrupt::released;
 
 /// Numbers of a caller.
 pub(crate) enum Numbers {
@@ -45,4 +46,20 @@ pub(crate) fn to_arrow(py: Python<'_>, numbers: Vec<i64>) -> PyResult<Bound<'_, 
     static TO: PyOnceLock<ToArray> = PyOnceLock::new();
     let of_int64 = || ToArray::new(&py.import("pyarrow")?.call_method0("int64")?);
     TO.get_or_try_init(py, of_int64)?.import(py, &Int64Array::from(numbers))
+}
+
+/// Returns the rows in the order of their groups, and of each its place in its group: see `by_group`.
+#[pyfunction]
+#[pyo3(signature = (groups, numbers=None, nulls=None))]
+pub(crate) fn rows_by_group(
+    py: Python<'_>,
+    groups: Numbers,
+    numbers: Option<Numbers>,
+    nulls: Option<PyBuffer<u8>>,
+) -> PyResult<[Bound<'_, PyAny>; 2]> {
+    let numbers = numbers.as_ref().map_or(&[][..], Numbers::values);
+    let nulls = nulls.map(|nulls| nulls.to_vec(py)).transpose()?.unwrap_or_default();
+    let sorted = released(py, || headgate_state::by_group(groups.values(), numbers, &nulls));
+    let (order, places) = sorted.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok([to_arrow(py, order)?, to_arrow(py, places)?])
 }

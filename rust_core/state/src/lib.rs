@@ -9,6 +9,7 @@
 mod chains;
 mod index;
 mod keys;
+mod order;
 mod places;
 mod queue;
 mod settle;
@@ -17,6 +18,7 @@ mod values;
 pub use chains::{ChainError, Chains};
 pub use headgate_memory::{StateMemory, Usage};
 pub use index::{IndexError, KeyIndex, Resolved};
+pub use order::{OtherLength, by_group};
 pub use queue::TimerQueue;
 pub use values::{FrozenValues, Values, ValuesError};
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.stream.graph.operator import Operator, OperatorContext
 from headgate.stream.operators.results import Results, calling
-from headgate.stream.state.row_index import RowIndex, distinct, with_nulls
+from headgate.stream.state.row_index import RowIndex, by_group, distinct, with_nulls
 from headgate.stream.state.rows import Matches
 from headgate.stream.state.values import frozen_values
 
@@ -98,7 +98,7 @@ class _Index:
             slots.append(numbers if without is None else np.where(without, -1, numbers))
         of_rows = np.concatenate(slots)
         # -1 at the end is for the rows without a match.
-        self._order = np.append(np.argsort(of_rows, kind="stable"), -1)
+        self._order = np.append(by_group(of_rows)[0], -1)
         self._counts = np.bincount(of_rows[of_rows >= 0])
         self._begins = np.cumsum(self._counts) - self._counts + np.count_nonzero(of_rows < 0)
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.stream.state.row_index import by_group
 from headgate.stream.state.values import is_valid, storage_type, to_numpy
 
 if TYPE_CHECKING:
@@ -50,14 +51,5 @@ def numbers_of(values: pa.Array, *, descending: bool) -> tuple[Slots, Mask]:
 
 
 def places_of(groups: Slots, numbers: Slots, nulls: Mask) -> tuple[Slots, Slots]:
-    """Sort rows by group and number; equal ones stay in their order, and nulls come last.
-
-    Returns:
-        The order, and for each row in this order its place in its group, from 0.
-    """
-    columns = (numbers, nulls, groups) if nulls.any() else (numbers, groups)
-    order = np.lexsort(columns)
-    sorted_groups = groups[order]
-    starts = np.flatnonzero(np.diff(sorted_groups, prepend=-1))
-    lengths = np.diff(np.r_[starts, len(order)])
-    return order, np.arange(len(order)) - np.repeat(starts, lengths)
+    """See :func:`by_group`."""
+    return by_group(groups, numbers, nulls if nulls.any() else None)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from headgate.errors import StateError
 from headgate.stream.state.column import cast_to
+from headgate.stream.state.row_index import by_group
 from headgate.stream.state.values import storage_type, to_numpy
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def _pairwise(groups: Slots, values: pa.Array, function: ReduceFunction) -> tupl
 
     The function is called as often as the logarithm of the most values of a group.
     """
-    order = np.argsort(groups, kind="stable")
+    order, _ = by_group(groups)
     groups, values = groups[order], values.take(pa.array(order))
     while True:
         starts = np.flatnonzero(np.r_[len(groups) > 0, groups[1:] != groups[:-1]])

@@ -1,4 +1,4 @@
-"""Numbers for rows: equal rows have one."""
+"""Numbers for rows: equal rows have one; and the rows in the order of such numbers."""
 
 from __future__ import annotations
 
@@ -50,3 +50,16 @@ def with_nulls(rows: pa.RecordBatch) -> Mask | None:
             nulls = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
             mask = nulls if mask is None else mask | nulls
     return mask
+
+
+def by_group(
+    groups: Slots, numbers: Slots | None = None, nulls: Mask | None = None
+) -> tuple[Slots, Slots]:
+    """Sort rows by group, and within one by number; equal ones stay in their order, and nulls come last.
+
+    Returns:
+        The order, and for each row in this order its place in its group, from 0.
+    """
+    last = None if nulls is None else nulls.view(np.uint8)
+    order, places = _native.rows_by_group(groups, numbers, last)
+    return order.to_numpy(), places.to_numpy()

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate import _native
+from headgate.stream.state.row_index import by_group
 from headgate.stream.state.zeros import normalized
 
 if TYPE_CHECKING:
@@ -34,6 +35,6 @@ def unions(groups: Slots, lists: pa.ListArray, count: int) -> pa.ListArray:
     rows = pa.record_batch([pa.array(owners), values], names=["group", "value"])
     _, _, first, _ = _native.KeyIndex(rows.schema).resolve(normalized(rows).columns)
     at = first.to_numpy()
-    at = at[np.argsort(owners[at], kind="stable")]
+    at = at[by_group(owners[at])[0]]
     offsets = np.r_[0, np.cumsum(np.bincount(owners[at], minlength=count))]
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values.take(pa.array(at)))
