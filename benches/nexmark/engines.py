@@ -30,7 +30,7 @@ WAYS = {
 }
 WITHOUT_START: dict[str, Callable[[], Engine]] = {
     "headgate": lambda: Headgate(2),
-    "one worker": lambda: Headgate(1),
+    "one worker": lambda: Headgate(1, parallelism=1),
     "bytewax": lambda: Bytewax("rows"),
     "bytewax batches": lambda: Bytewax("batches"),
 }

@@ -90,7 +90,7 @@ def test_a_snapshot_that_cannot_be_written_leaves_no_file(files):
 
 def test_a_snapshot_that_is_aborted_while_it_is_written_stops_and_leaves_no_file(monkeypatch):
     monkeypatch.setattr("headgate.stream.state.snapshot._BATCH_ROWS", 256)
-    monkeypatch.setattr("headgate.stream.state.files._FILE_BYTES", 1)
+    monkeypatch.setattr("headgate.stream.state.files.FILE_BYTES", 1)
     backend, store = KeyedStateBackend(KEYS), folder()
     backend.set_keys([pa.array(range(4096))])
     backend.get_state(ValueStateDescriptor("n", pa.int64())).put(pa.array(range(4096)))
@@ -106,6 +106,29 @@ def test_a_snapshot_that_is_aborted_while_it_is_written_stops_and_leaves_no_file
         backend.snapshot(1).write(store)
     assert len(written) == 1
     assert store.names() == []
+
+
+@pytest.mark.parametrize("file_bytes", [1 << 16, 1 << 30])
+def test_of_state_that_fills_several_files_each_has_few_key_groups(file_bytes, monkeypatch):
+    for module in ("files", "snapshot"):
+        monkeypatch.setattr(f"headgate.stream.state.{module}.FILE_BYTES", file_bytes)
+    monkeypatch.setattr("headgate.stream.state.snapshot._BATCH_ROWS", 512)
+    backend, store = KeyedStateBackend(KEYS), folder()
+    backend.set_keys([pa.array(range(30_000))])
+    backend.get_state(ValueStateDescriptor("n", pa.int64())).put(pa.array(range(30_000)))
+    files = backend.snapshot(1).write(store).states[0].files
+    half = [file for file in files if file.first_group < 64]
+    if file_bytes == 1 << 30:
+        assert len(files) == 1
+    else:
+        assert len(files) > 10
+        # Rows before their size is known are in two, and half of the others have half of the groups.
+        assert len(half) <= len(files) / 2 + 3
+    restored = [
+        KeyedStateBackend.restore([(store, 1)], key_groups=groups).states["n"].table()
+        for groups in (range(64), range(64, 128))
+    ]
+    assert sorted(pa.concat_tables(restored)["value"].to_pylist()) == [*range(30_000)]
 
 
 def test_retention_remembers_only_the_snapshots_that_it_keeps():

@@ -158,6 +158,44 @@ def test_state_from_before_there_was_a_time_to_live_lives_since_then():
     assert (value.get().to_pylist(), lists.get().to_pylist()) == ([None], [[]])
 
 
+def test_jobs_with_and_without_a_time_to_live_take_turns_at_a_state():
+    now, store = 0, SnapshotFolder("task", fs._MockFileSystem())
+
+    def clock():
+        return now
+
+    forever = ValueStateDescriptor("n", pa.int64())
+    brief = ValueStateDescriptor("n", pa.int64(), StateTtlConfig(timedelta(milliseconds=TTL)))
+    backend, with_times = KeyedStateBackend(KEYS, clock=clock), []
+    for number, descriptor in enumerate((forever, brief, forever, brief, forever, brief)):
+        state = backend.get_state(descriptor)
+        backend.set_keys([pa.array([number])])
+        state.put(pa.array([number]))
+        file = backend.snapshot(number).write(store).states[0].files[-1]
+        with_times.append("stamp" in store.read_chunk(file).column_names)
+        backend = KeyedStateBackend.restore([(store, number)], clock=clock)
+        now += 4
+    assert with_times == [False, True, True, True, True, True]
+    # The last two were written 4 ms ago, and with the one before the time to live of the last job began.
+    assert backend.get_state(brief).table()["value"].to_pylist() == [4, 5]
+
+
+def test_a_key_in_the_slot_of_an_expired_one_has_not_its_time():
+    now = 5
+    backend = KeyedStateBackend(KEYS, clock=lambda: now)
+    ttl = StateTtlConfig(timedelta(milliseconds=TTL))
+    column = backend.get_state(ValueStateDescriptor("n", pa.int64(), ttl)).column
+    backend.set_keys([pa.array([1])])
+    slots = backend.current.batch.slots
+    column.put(slots, pa.array([1]))
+    column.drop(slots)
+    column.set_ttl(None)
+    column.put(slots, pa.array([2]))
+    now += TTL + 1
+    column.set_ttl(ttl)
+    assert column.alive(slots).tolist() == [True]
+
+
 def test_expired_state_frees_its_slots_with_the_next_snapshot():
     now = 0
     backend = KeyedStateBackend(KEYS, clock=lambda: now)

@@ -14,7 +14,7 @@ from headgate._kinds import kind_of
 from headgate.errors import SnapshotError, StateError
 from headgate.key_groups import check_max_parallelism
 from headgate.stream.state.broadcast import BroadcastState
-from headgate.stream.state.column import Clock, Rows
+from headgate.stream.state.column import STAMP, Clock, Rows
 from headgate.stream.state.current import CurrentBatch
 from headgate.stream.state.descriptors import (
     BroadcastStateDescriptor,
@@ -405,7 +405,8 @@ def _load_rows(state: State, rows: pa.Table) -> None:
     batch = state.space.resolve(columns)
     values = rows["value"].combine_chunks() if "value" in rows.column_names else None
     present = np.asarray(rows["present"].to_numpy())
-    state.load(batch.row_slots, Rows(present, np.asarray(rows["stamp"].to_numpy()), values))
+    stamps = np.asarray(rows[STAMP].to_numpy()) if STAMP in rows.column_names else None
+    state.load(batch.row_slots, Rows(present, stamps, values))
 
 
 def _checked(manifests: Sequence[Manifest], key_groups: range | None) -> Manifest:

@@ -31,7 +31,7 @@ class Rows:
 
     Attributes:
         present: False for a key whose state is gone since the snapshots before.
-        stamps: time of the last update in milliseconds since 1970; 0 without a time to live.
+        stamps: time of the last update in milliseconds since 1970, 0 without a time to live; None if all are 0.
         values: the values, null where not present; None for a state without values.
     """
 
@@ -54,7 +54,6 @@ class Column:
         self.ttl: StateTtlConfig | None = None
         self.table = SlotTable(space.scope.memory)
         self.table.add("present", np.bool_)
-        self.table.add(STAMP, np.int64)
         self.values = None if data_type is None else values_of(self.table, data_type)
         self.changes = Changes(space.scope.memory)
         self.clock = clock
@@ -122,7 +121,9 @@ class Column:
             self.values.put(slots, values)
         self.present[slots] = True
         if self.ttl is not None or stamps is not None:
-            self.table[STAMP][slots] = self.clock() if stamps is None else stamps
+            self._stamps()[slots] = self.clock() if stamps is None else stamps
+        elif STAMP in self.table:
+            self.table[STAMP][slots] = 0
 
     def drop(self, slots: Slots) -> None:
         """Remove the values of slots."""
@@ -154,10 +155,17 @@ class Column:
     def set_ttl(self, ttl: StateTtlConfig | None) -> None:
         """Set the time to live. Values from before there was one live since now."""
         if ttl is not None and self.ttl is None:
-            slots = np.flatnonzero(self.present & (self.table[STAMP] == 0))
+            stamps = self._stamps()
+            slots = np.flatnonzero(self.present & (stamps == 0))
             self.touch(slots)
-            self.table[STAMP][slots] = self.clock()
+            stamps[slots] = self.clock()
         self.ttl = ttl
+
+    def _stamps(self) -> Any:
+        """Return the times of the last updates, a column that state without a time to live need not have."""
+        if STAMP not in self.table:
+            self.table.add(STAMP, np.int64)
+        return self.table[STAMP]
 
     def freeze(self, snapshot: int | None, *, full: bool) -> FrozenColumn:
         """Return the rows of a snapshot.
@@ -181,7 +189,10 @@ class Column:
         if rows.values is not None:
             # A file may be older than the last fields of the type.
             values = with_fields(rows.values.filter(pa.array(rows.present)), self.type)
-        self.put(here, values, rows.stamps[rows.present])
+        stamps = None
+        if rows.stamps is not None and rows.stamps.any():
+            stamps = rows.stamps[rows.present]
+        self.put(here, values, stamps)
         self.drop(slots[~rows.present])
 
     def table_rows(self) -> Slots:
@@ -199,13 +210,15 @@ class FrozenColumn:
         self._table = column.table
         self._frozen = column.table.freeze(slots)
         self._decoder = None if column.values is None else column.values.decoder()
+        #: The column may get them later, when rows of this snapshot were written without.
+        self._has_stamps = STAMP in column.table
 
     def read(self, slots: Slots) -> Rows:
         """Return rows of some of the slots. Any thread may call it."""
         rows = self._table.read(self._frozen, slots)
         present = rows["present"]
         values = None if self._decoder is None else self._decoder(rows, present)
-        return Rows(present, rows[STAMP], values)
+        return Rows(present, rows[STAMP] if self._has_stamps else None, values)
 
     def release(self) -> None:
         """Free the copies."""

@@ -20,7 +20,7 @@ from headgate.stream.state.locations import below, storage_of
 
 MANIFEST: Final = ".manifest"
 #: Bytes of batches after which a file ends.
-_FILE_BYTES: Final = 1 << 26
+FILE_BYTES: Final = 1 << 26
 #: Names of files that a snapshot may consist of, and that are deleted with it.
 _MANIFEST_NAME: Final = re.compile(r"(\d{10})\.manifest", re.ASCII)
 _CHUNK_NAME: Final = re.compile(r"\d{10}-\d+-[0-9a-f]{16}\.arrow", re.ASCII)
@@ -30,7 +30,7 @@ _FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class ChunkFile:
-    """A file with changed rows of one state, each batch in order of the rows' key groups.
+    """A file with changed rows of one state.
 
     Attributes:
         name: file name in the folder of the snapshot.
@@ -160,13 +160,13 @@ class SnapshotFolder:
         self.storage, self.path = storage_of(path, filesystem)
 
     def write_chunks(self, prefix: str, batches: Iterable[pa.RecordBatch]) -> Iterator[ChunkFile]:
-        """Write batches with a column ``group``, in its order, to one file or more."""
+        """Write batches with a column ``group`` to one file or more."""
         open_file: _Chunk | None = None
         for batch in batches:
             if open_file is None:
                 open_file = _Chunk(batch.schema)
             open_file.add(batch)
-            if open_file.bytes >= _FILE_BYTES:
+            if open_file.bytes >= FILE_BYTES:
                 yield self._finish(prefix, open_file)
                 open_file = None
         if open_file is not None:
@@ -309,7 +309,8 @@ class _Chunk:
         self.groups = (0, 0)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        first, last = batch["group"][0].as_py(), batch["group"][-1].as_py()
+        groups = batch["group"].to_numpy()
+        first, last = int(groups.min()), int(groups.max())
         if self.rows:
             first, last = min(first, self.groups[0]), max(last, self.groups[1])
         self.groups = first, last

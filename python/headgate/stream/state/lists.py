@@ -322,7 +322,7 @@ class FrozenList:
         numbers = [pa.array(rows[name], pa.int64()) for name in self._numbers]
         items = pa.StructArray.from_arrays([elements, *numbers], names=["element", *self._numbers])
         lists = pa.ListArray.from_arrays(_offsets(lengths), items)
-        return Rows(lengths > 0, np.zeros(len(slots), np.int64), lists)
+        return Rows(lengths > 0, None, lists)
 
     def release(self) -> None:
         """Free the copies."""

@@ -11,13 +11,22 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import SnapshotError, StateError
-from headgate.stream.state.files import ChunkFile, Manifest, SnapshotFolder, StateFiles
+from headgate.stream.state.column import STAMP
+from headgate.stream.state.files import (
+    FILE_BYTES,
+    ChunkFile,
+    Manifest,
+    SnapshotFolder,
+    StateFiles,
+)
 
 if TYPE_CHECKING:
     from headgate.stream.state.column import Rows
     from headgate.stream.state.keys import KeySpace, Scope
     from headgate.stream.state.table import Slots
 
+#: Rows that tell how large the others are.
+_MEASURED: Final = 1 << 12
 #: Slots that are put in order of their key groups at once, which takes 12 bytes of each.
 _SORTED: Final = 1 << 22
 #: Rows of the first batch of a state, and most rows of any. A batch has at most so many times the rows of the one before.
@@ -173,36 +182,56 @@ class Snapshot:
 
 
 def _batches(frozen: FrozenRows) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in order of their key groups, as far as they are put in order at once, so that a file has few of them."""
-    space = frozen.space
-    keys = len(space.scope.key_schema)
-    rows_wanted = _FIRST_ROWS
-    for first in range(0, len(frozen.slots), _SORTED):
-        block = frozen.slots[first : first + _SORTED]
-        groups = space.groups(block)
+    """Yield the rows as their slots lie, which is quick to read; those of several files by key group, so that a file has few."""
+    sizes = _Sizes()
+    some, rest = frozen.slots[:_MEASURED], frozen.slots[_MEASURED:]
+    yield from _in_turn(frozen, some, sizes)
+    if sizes.bytes * len(rest) <= FILE_BYTES * sizes.rows:
+        yield from _in_turn(frozen, rest, sizes)
+        return
+    for first in range(0, len(rest), _SORTED):
+        block = rest[first : first + _SORTED]
         # Numbers of 16 bits are sorted by their digits, in a third of the time. There are at most 32,768 groups.
-        order = np.argsort(groups.astype(np.int16), kind="stable")
-        block, groups = block[order], groups[order]
-        at = 0
-        while at < len(block):
-            slots = block[at : at + rows_wanted]
-            batch = _batch(frozen, slots, groups[at : at + rows_wanted], keys)
-            yield batch
-            at += len(slots)
-            most = min(_BATCH_ROWS, _GROWTH * len(slots))
-            rows_wanted = min(most, max(1, _BATCH_BYTES * len(slots) // batch.nbytes))
+        groups = frozen.space.groups(block).astype(np.int16)
+        yield from _in_turn(frozen, block[np.argsort(groups, kind="stable")], sizes)
 
 
-def _batch(frozen: FrozenRows, slots: Slots, groups: Slots, keys: int) -> pa.RecordBatch:
-    """Return the rows of slots; ``keys`` is the number of key columns."""
+class _Sizes:
+    """How large the rows of a state are, and how many make the next batch."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.bytes = 0
+        self.next = _FIRST_ROWS
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.rows += batch.num_rows
+        self.bytes += batch.nbytes
+        most = min(_BATCH_ROWS, _GROWTH * batch.num_rows)
+        self.next = min(most, max(1, _BATCH_BYTES * batch.num_rows // batch.nbytes))
+
+
+def _in_turn(frozen: FrozenRows, slots: Slots, sizes: _Sizes) -> Iterator[pa.RecordBatch]:
+    at = 0
+    while at < len(slots):
+        batch = _batch(frozen, slots[at : at + sizes.next])
+        yield batch
+        at += batch.num_rows
+        sizes.add(batch)
+
+
+def _batch(frozen: FrozenRows, slots: Slots) -> pa.RecordBatch:
+    """Return the rows of slots."""
     rows = frozen.read(slots)
     columns = frozen.space.keys(slots)
+    keys = len(frozen.space.scope.key_schema)
     arrays = {
-        "group": pa.array(groups, pa.int32()),
+        "group": pa.array(frozen.space.groups(slots), pa.int32()),
         "present": pa.array(rows.present),
-        "stamp": pa.array(rows.stamps, pa.int64()),
-        "key": columns.select(range(keys)).to_struct_array(),
     }
+    if rows.stamps is not None:
+        arrays[STAMP] = pa.array(rows.stamps, pa.int64())
+    arrays["key"] = columns.select(range(keys)).to_struct_array()
     if len(frozen.space.extra):
         arrays["extra"] = columns.select(range(keys, columns.num_columns)).to_struct_array()
     if rows.values is not None:

@@ -35,7 +35,12 @@ class SlotTable:
 
     def add(self, name: str, dtype: npt.DTypeLike) -> None:
         """Add a column of zeros."""
-        self._columns[name] = self.memory.zeros(self.capacity, dtype)
+        with self._lock:
+            self._columns[name] = self.memory.zeros(self.capacity, dtype)
+
+    def __contains__(self, name: str) -> bool:
+        """Return True if there is a column of this name."""
+        return name in self._columns
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         """Return the column itself: write to it only after :meth:`touch`."""
