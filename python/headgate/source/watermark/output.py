@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from headgate.errors import SourceError
 from headgate.source.api.output import ReaderOutput, SourceOutput
 from headgate.source.watermark.clock import Clock, PausableClock
-from headgate.source.watermark.generator import MAX_WATERMARK, MIN_WATERMARK
+from headgate.source.watermark.generator import (
+    MAX_WATERMARK,
+    MIN_WATERMARK,
+    BoundedOutOfOrderness,
+)
 from headgate.source.watermark.partial import IdleTimer, PartialWatermark, combined_watermark
 
 if TYPE_CHECKING:
     from headgate.source.watermark.strategy import WatermarkStrategy
 
 T = TypeVar("T")
+#: Batches whose timestamps are read at once, as long as no watermark is to be emitted; and the rows that one may have. Of
+#: more rows, a call of Arrow for each takes little beside what is done with them.
+_TABLE_BATCHES: Final = 64
+_TABLE_ROWS: Final = 512
 
 
 class WatermarkMark:
@@ -37,7 +45,17 @@ class PartialOutput(SourceOutput[T]):
         clock: the clock of idleness.
     """
 
-    __slots__ = ("_assigner", "_clock", "_events", "_generator", "_queue", "_timer", "partial")
+    __slots__ = (
+        "_assigner",
+        "_clock",
+        "_events",
+        "_generator",
+        "_queue",
+        "_takes_tables",
+        "_timer",
+        "_unread",
+        "partial",
+    )
 
     def __init__(
         self,
@@ -50,6 +68,14 @@ class PartialOutput(SourceOutput[T]):
         self._queue = queue
         self._assigner = strategy.assigner
         self._generator = strategy.create_generator()
+        #: True if the generator only looks at the latest timestamp; a class below it may look at more.
+        self._takes_tables = (
+            self._assigner is not None
+            and isinstance(self._assigner.column, str)
+            and type(self._generator) is BoundedOutOfOrderness
+        )
+        #: Batches of which the generator has not heard.
+        self._unread: list[Any] = []
         self._events = 0
         self._clock = PausableClock(clock)
         timeout = strategy.idle_timeout
@@ -69,10 +95,39 @@ class PartialOutput(SourceOutput[T]):
         partial.is_used = True
         if partial.is_idle:
             partial.mark_active()
+        if self._generator is None:
+            return
+        # The first batch is read at once: it tells whether the column is there.
+        if (
+            self._takes_tables
+            and self._events > 1
+            and 0 < getattr(record, "num_rows", 0) < _TABLE_ROWS
+        ):
+            self._unread.append(record)
+            if len(self._unread) == _TABLE_BATCHES:
+                self._read()
+            return
+        if self._unread:
+            self._read()
+        self._tell(record, timestamp)
+
+    def _tell(self, record: Any, timestamp: int | None) -> None:
+        """Tell the generator of a record."""
         if self._generator is not None:
             if self._assigner is not None:
                 timestamp = self._assigner(record, timestamp)
-            self._generator.on_event(record, timestamp, partial)
+            self._generator.on_event(record, timestamp, self.partial)
+
+    def _read(self) -> None:
+        """Tell the generator of the batches that it has not heard of."""
+        import pyarrow as pa  # noqa: PLC0415 - the batches are pyarrow's
+
+        unread, self._unread = self._unread, []
+        try:
+            self._tell(pa.Table.from_batches(unread), None)
+        except (TypeError, pa.ArrowException):  # of several schemas, or tables among them
+            for record in unread:
+                self._tell(record, None)
 
     def emit_watermark(self, timestamp: int) -> None:
         """Take the source's own watermark, unless the strategy makes the watermarks."""
@@ -89,6 +144,8 @@ class PartialOutput(SourceOutput[T]):
 
     def on_periodic_emit(self) -> None:
         """Emit the generator's watermark, unless the split has become idle."""
+        if self._unread:
+            self._read()
         if self._timer is not None and self._timer.is_idle(self._events):
             self.partial.mark_idle()
         elif self._generator is not None:
@@ -96,6 +153,8 @@ class PartialOutput(SourceOutput[T]):
 
     def last_watermark(self) -> int | None:
         """Return the watermark behind the last record; None if there is none."""
+        if self._unread:
+            self._read()
         if self._generator is not None:
             self._generator.on_periodic_emit(self.partial)
         return self.partial.watermark if self.partial.watermark > MIN_WATERMARK else None
