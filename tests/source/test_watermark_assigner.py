@@ -7,11 +7,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kit.clock import Clock
 from tests.kit.operator import Rig, emit
 
 from headgate.errors import UnknownColumnError, UnsupportedTypeError
 from headgate.source import MAX_WATERMARK, MIN_WATERMARK, WatermarkStrategy
 from headgate.source.watermark.assigner import TimestampAssigner
+from headgate.source.watermark.generator import BoundedOutOfOrderness
+from headgate.source.watermark.output import OperatorOutput
 
 PER_MS = {"s": 0.001, "ms": 1, "us": 1000, "ns": 1_000_000}
 
@@ -123,3 +126,54 @@ def test_a_function_that_returns_no_arrow_array_is_refused():
         UnsupportedTypeError, match="the result of the timestamp function is of type list"
     ):
         TimestampAssigner(lambda batch: [1])(pa.record_batch({"t": [1]}), None)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    batches=st.lists(
+        st.tuples(
+            st.lists(st.none() | st.integers(0, 10_000), max_size=5),
+            st.sampled_from([1, 1, 1, 300]),
+            st.sampled_from(["s", "ms", "ms", "ms"]),
+            st.booleans(),
+        ),
+        max_size=150,
+    )
+)
+def test_small_batches_have_the_watermark_of_their_rows_whenever_it_is_looked_at(batches):
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(7).with_timestamp_assigner("t")
+    output = OperatorOutput(strategy, Clock())
+    split, latest = output.create_output_for_split("a"), None
+    for values, times, unit, looks in batches:
+        column = pa.array(values * times, pa.int64()).cast(pa.timestamp(unit))
+        split.collect(pa.record_batch({"t": column}))
+        latest = max(
+            [*row_by_row(values, unit), *([] if latest is None else [latest])], default=None
+        )
+        if looks:
+            output.on_periodic_emit()
+            assert output.latest == (MIN_WATERMARK if latest is None else latest - 8)
+    output.on_periodic_emit()
+    assert output.latest == (MIN_WATERMARK if latest is None else latest - 8)
+
+
+def test_a_column_that_a_later_batch_lacks_is_named():
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner("t")
+    output = OperatorOutput(strategy, Clock())
+    for name in ("t", "t", "u"):
+        output.collect(pa.record_batch({name: [1]}))
+    with pytest.raises(UnknownColumnError, match="'t'"):
+        output.on_periodic_emit()
+
+
+def test_a_generator_of_ones_own_hears_of_each_batch():
+    class Own(BoundedOutOfOrderness):
+        def on_event(self, record, timestamp, output):
+            events.append((record.num_rows, timestamp))
+
+    events = []
+    strategy = WatermarkStrategy.for_generator(lambda: Own(0)).with_timestamp_assigner("t")
+    output = OperatorOutput(strategy, Clock())
+    for value in (3, 1, 2):
+        output.collect(pa.record_batch({"t": [value]}))
+    assert events == [(1, 3), (1, 1), (1, 2)]
