@@ -50,7 +50,7 @@ def keep_small(
     """Place rows by hash; return each subpartition's number, rows, page bytes, and index with page."""
 
 def rows_by_group(
-    groups: Numbers, numbers: Numbers | None = None, nulls: Any = None
+    groups: _Numbers, numbers: _Numbers | None = None, nulls: Any = None
 ) -> list[pa.Int64Array]:
     """Return the rows in the order of groups, then numbers, nulls (uint8) last; and of each its place in its group."""
 
