@@ -16,6 +16,7 @@ NAMES = (
     "memory",
     "state",
     "state_on_disk",
+    "state_restore",
     "stream",
     "nexmark",
     "metrics",

@@ -77,6 +77,9 @@ class KeyIndex:
     def resolve(self, of: Sequence[Any]) -> list[pa.Int64Array]:
         """Return each row's distinct key, and of these the slots, the first rows and the new ones."""
 
+    def reserve(self, keys: int) -> None:
+        """Make room for more keys at once."""
+
     def find(self, of: Sequence[Any]) -> pa.Int64Array:
         """Return the slot of each row's key, or -1."""
 

@@ -112,6 +112,11 @@ impl KeyIndex {
         Ok([to_arrow(py, rows)?, to_arrow(py, slots)?, to_arrow(py, first)?, to_arrow(py, new)?])
     }
 
+    fn reserve(&self, py: Python<'_>, keys: usize) -> PyResult<()> {
+        let reserved = released(py, || lock(&self.0).reserve(keys));
+        reserved.map_err(|error| of_index(py, &error))
+    }
+
     fn find<'py>(&self, py: Python<'py>, of: Vec<Column>) -> PyResult<Bound<'py, PyAny>> {
         let of = columns(of);
         let slots = released(py, || lock(&self.0).find(&of));

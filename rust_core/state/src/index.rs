@@ -158,6 +158,21 @@ impl KeyIndex {
         Ok(())
     }
 
+    /// Makes room for more keys at once, for those who know how many are to come.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn reserve(&mut self, more: usize) -> Result<(), IndexError> {
+        let room = self.table.len() + more;
+        if room <= self.table.capacity() {
+            return Ok(());
+        }
+        self.seen
+            .try_reserve(more.saturating_sub(self.free.len()))
+            .map_err(|_| IndexError::NoRoom(self.memory.failure()))?;
+        self.rebuild(room)
+    }
+
     /// Number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -222,9 +237,13 @@ impl KeyIndex {
         if self.table.len() < self.table.capacity() {
             return Ok(());
         }
+        self.rebuild((2 * self.table.len()).max(14))
+    }
+
+    fn rebuild(&mut self, room: usize) -> Result<(), IndexError> {
         let mut table = HashTable::new_in(self.memory.clone());
         let hash_of = |slot: &u32| self.hasher.hash_one(self.keys.get(*slot));
-        let reserved = table.try_reserve((2 * self.table.len()).max(14), hash_of);
+        let reserved = table.try_reserve(room, hash_of);
         reserved.map_err(|_| IndexError::NoRoom(self.memory.failure()))?;
         for (seen, slot) in self.seen.iter().zip(0_u32..) {
             if seen.0 != FREE {
@@ -286,7 +305,8 @@ mod tests {
     ) {
         let mut index = KeyIndex::try_new(&types(&of(&[])), &StateMemory::default()).unwrap();
         let mut model: HashMap<Key, i64> = HashMap::new();
-        for (added, removed) in batches {
+        for (more, (added, removed)) in batches.iter().enumerate() {
+            index.reserve(20 * more).unwrap();
             let added: Vec<_> = added.iter().map(&same).collect();
             let removed: Vec<_> = removed.iter().map(&same).collect();
             let found = index.resolve(&of(&added)).unwrap();

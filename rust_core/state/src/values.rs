@@ -49,7 +49,7 @@ pub struct Values {
     arrays: Vec<Held>,
     next: i64,
     limits: Limits,
-    /// Of joined arrays that are [`LARGE`].
+    /// Of arrays that are [`LARGE`].
     memory: StateMemory,
     /// Values that moved.
     #[cfg(test)]
@@ -104,7 +104,7 @@ impl Values {
     /// first, which is at least 1; the others follow it.
     ///
     /// # Errors
-    /// The values are of another type; nothing is stored or dropped then.
+    /// The values are of another type, and nothing is stored or dropped then; or there is no room for them.
     pub fn put(&mut self, values: &ArrayRef, replaced: &[i64]) -> Result<i64, ValuesError> {
         let values = nullable(values);
         if *values.data_type() != self.data_type {
@@ -117,6 +117,7 @@ impl Values {
             self.next = first.saturating_add_unsigned(rows as u64);
             let mut is_alive = BooleanBufferBuilder::new(rows);
             is_alive.append_n(rows, true);
+            let values = self.placed(values)?;
             self.arrays.push(Held::new(values, Places::dense(first, rows), is_alive, rows));
             self.tidy(self.arrays.len() - 1)?;
         }
@@ -247,13 +248,17 @@ impl Values {
         {
             self.moved += values.len();
         }
-        let values = match size_of(&values) {
-            LARGE.. => settled(&values, &self.memory).map_err(ValuesError::NoRoom)?,
-            _ => values,
-        };
-        let joined = Held::new(values, Places::of(&positions), is_alive, alive);
+        let joined = Held::new(self.placed(values)?, Places::of(&positions), is_alive, alive);
         self.arrays.splice(range, [joined]);
         Ok(())
+    }
+
+    /// Returns the values in blocks of the memory if they are [`LARGE`].
+    fn placed(&self, values: ArrayRef) -> Result<ArrayRef, ValuesError> {
+        match size_of(&values) {
+            LARGE.. => settled(&values, &self.memory).map_err(ValuesError::NoRoom),
+            _ => Ok(values),
+        }
     }
 }
 

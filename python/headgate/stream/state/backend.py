@@ -31,7 +31,15 @@ from headgate.stream.state.lists import ListState
 from headgate.stream.state.maps import MAP_KEY, MapState
 from headgate.stream.state.memory import ALL_IN_MEMORY, StateMemory
 from headgate.stream.state.rows import RowState
-from headgate.stream.state.snapshot import Part, Snapshot, are_worn, columns_of, files_in
+from headgate.stream.state.snapshot import (
+    Part,
+    Snapshot,
+    are_worn,
+    columns_of,
+    files_in,
+    oldest,
+    rows_in,
+)
 from headgate.stream.state.states import ReducingState, ValueState
 from headgate.stream.state.timers import NO_WATERMARK, Timers
 from headgate.stream.state.types import no_rows
@@ -390,22 +398,25 @@ class KeyedStateBackend:
                 remedy="restore snapshots of one operator, with the same number",
             )
         groups = state.space.scope.key_groups
-        for file in files_in(stored.files, groups):
+        files = files_in(stored.files, groups)
+        state.space.reserve(sum(rows_in(file, groups) for file in oldest(files)))
+        for file in files:
             rows = folder.read_chunk(file)
-            group = rows["group"]
             if file.first_group < groups.start or file.last_group >= groups.stop:
+                group = rows["group"]
                 mine = pc.and_(pc.greater_equal(group, groups.start), pc.less(group, groups.stop))
                 rows = rows.filter(mine)
-            if rows.num_rows:
-                _load_rows(state, rows.combine_chunks())
+            # One copy, so that no value keeps the whole file in memory.
+            for batch in rows.combine_chunks().to_batches():
+                _load_rows(state, batch)
 
 
-def _load_rows(state: State, rows: pa.Table) -> None:
+def _load_rows(state: State, rows: pa.RecordBatch) -> None:
     columns = state.space.checked(columns_of(rows))
     batch = state.space.resolve(columns)
-    values = rows["value"].combine_chunks() if "value" in rows.column_names else None
-    present = np.asarray(rows["present"].to_numpy())
-    stamps = np.asarray(rows[STAMP].to_numpy()) if STAMP in rows.column_names else None
+    values = rows["value"] if "value" in rows.schema.names else None
+    present = np.asarray(rows["present"].to_numpy(zero_copy_only=False))
+    stamps = np.asarray(rows[STAMP].to_numpy()) if STAMP in rows.schema.names else None
     state.load(batch.row_slots, Rows(present, stamps, values))
 
 

@@ -184,16 +184,16 @@ class Column:
 
     def load(self, slots: Slots, rows: Rows) -> None:
         """Store rows of a snapshot, one per slot."""
-        here = slots[rows.present]
-        values = None
-        if rows.values is not None:
+        here, values, stamps = slots, rows.values, rows.stamps
+        if not rows.present.all():
+            self.drop(slots[~rows.present])
+            here = slots[rows.present]
+            values = None if values is None else values.filter(pa.array(rows.present))
+            stamps = None if stamps is None else stamps[rows.present]
+        if values is not None:
             # A file may be older than the last fields of the type.
-            values = with_fields(rows.values.filter(pa.array(rows.present)), self.type)
-        stamps = None
-        if rows.stamps is not None and rows.stamps.any():
-            stamps = rows.stamps[rows.present]
-        self.put(here, values, stamps)
-        self.drop(slots[~rows.present])
+            values = with_fields(values, self.type)
+        self.put(here, values, stamps if stamps is not None and stamps.any() else None)
 
     def table_rows(self) -> Slots:
         """Return the slots with a value that has not expired."""

@@ -143,6 +143,11 @@ class KeySpace:
             self._held[slots[new]] = True
         return batch
 
+    def reserve(self, keys: int) -> None:
+        """Make room for more keys at once: growing by steps moves all that are there each time."""
+        self._make_room(keys)
+        self._index.reserve(keys)
+
     def find(self, columns: pa.RecordBatch) -> Slots:
         """Return the slot of each row's key, or -1."""
         return _numbers(self._index.find(normalized(columns).columns))

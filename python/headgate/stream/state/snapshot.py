@@ -239,15 +239,26 @@ def _batch(frozen: FrozenRows, slots: Slots) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(arrays)
 
 
-def columns_of(rows: pa.Table) -> list[pa.Array]:
+def columns_of(rows: pa.RecordBatch) -> list[pa.Array]:
     """Return the key columns of rows of a file, with those beside the key."""
-    names = [name for name in ("key", "extra") if name in rows.column_names]
-    return [column for name in names for column in rows[name].combine_chunks().flatten()]
+    names = [name for name in ("key", "extra") if name in rows.schema.names]
+    return [column for name in names for column in rows[name].flatten()]
 
 
 def files_in(files: Sequence[ChunkFile], groups: range) -> list[ChunkFile]:
     """Return the files that may have rows of key groups."""
     return [f for f in files if f.first_group < groups.stop and f.last_group >= groups.start]
+
+
+def oldest(files: Sequence[ChunkFile]) -> list[ChunkFile]:
+    """Return the files of the oldest snapshot: it had each row once."""
+    return [file for file in files if file.name.split("-")[0] == files[0].name.split("-")[0]]
+
+
+def rows_in(file: ChunkFile, groups: range) -> int:
+    """Return about how many rows of a file are of key groups, of which it has some."""
+    common = min(file.last_group + 1, groups.stop) - max(file.first_group, groups.start)
+    return file.rows * common // (file.last_group + 1 - file.first_group)
 
 
 def are_worn(files: Sequence[ChunkFile], present: int) -> bool:
@@ -257,10 +268,10 @@ def are_worn(files: Sequence[ChunkFile], present: int) -> bool:
     """
     if sum(file.rows for file in files) > 2 * present + _FEW_ROWS:
         return True
-    # Few rows may be large. Those of the oldest snapshot say how large: it had each row once.
-    oldest = [file for file in files if file.name.split("-")[0] == files[0].name.split("-")[0]]
-    if len(files) - len(oldest) >= _MOST_FILES:
+    # Few rows may be large. Those of the oldest snapshot say how large.
+    first = oldest(files)
+    if len(files) - len(first) >= _MOST_FILES:
         return True
-    rows, size = sum(file.rows for file in oldest), sum(file.size for file in oldest)
+    rows, size = sum(file.rows for file in first), sum(file.size for file in first)
     live = size * present // max(1, rows)
     return sum(file.size for file in files) > 2 * live + _FEW_BYTES

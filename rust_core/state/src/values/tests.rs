@@ -205,3 +205,16 @@ fn large_arrays_are_in_files_and_leave_none() {
     drop((some, values));
     assert_eq!(memory.usage(), crate::Usage::default());
 }
+
+#[test]
+fn one_large_array_is_in_files_at_once() {
+    let memory = StateMemory::limited(0, vec![]);
+    let mut values = Values::new(&DataType::Utf8, &memory);
+    let texts: ArrayRef =
+        Arc::new(StringArray::from_iter_values((0..4000).map(|n| format!("{n:0100}"))));
+    values.put(&texts, &[]).unwrap();
+    assert!(memory.usage().in_files >= 400_000, "{:?}", memory.usage());
+    assert_eq!(&values.freeze().take(&(1..=4000).collect::<Vec<_>>()).unwrap(), &texts);
+    drop(values);
+    assert_eq!(memory.usage(), crate::Usage::default());
+}
