@@ -12,7 +12,8 @@ from tests.stream.test_updates import SCHEMA, keyed
 from headgate._changes import CHANGE_TYPE
 from headgate.errors import OptionError, StreamError, UnknownColumnError, UnsupportedTypeError
 from headgate.stream import Aggregate
-from headgate.stream.operators.order import numbers_of, places_of
+from headgate.stream.operators.order import numbers_of
+from headgate.stream.state.row_index import by_group
 
 CHANGING = SCHEMA.append(pa.field(CHANGE_TYPE, pa.string()))
 REFUSED = {
@@ -97,7 +98,7 @@ def test_values_of_all_types_are_in_their_order_and_nulls_last(name, descending)
     of, values = ORDERED[name]
     shuffled = pa.array([values[0], None, *values[:0:-1]], of)
     numbers, nulls = numbers_of(shuffled, descending=descending)
-    order, _ = places_of(nulls * 0, numbers, nulls)
+    order, _ = by_group(nulls * 0, numbers, nulls)
     expected = pa.array([*(values[::-1] if descending else values), None], of)
     assert str(shuffled.take(pa.array(order)).to_pylist()) == str(expected.to_pylist())
 

@@ -107,8 +107,7 @@ class PartialOutput(SourceOutput[T]):
             if len(self._unread) == _TABLE_BATCHES:
                 self._read()
             return
-        if self._unread:
-            self._read()
+        self._read()
         self._tell(record, timestamp)
 
     def _tell(self, record: Any, timestamp: int | None) -> None:
@@ -120,9 +119,11 @@ class PartialOutput(SourceOutput[T]):
 
     def _read(self) -> None:
         """Tell the generator of the batches that it has not heard of."""
+        unread, self._unread = self._unread, []
+        if not unread:
+            return
         import pyarrow as pa  # noqa: PLC0415 - the batches are pyarrow's
 
-        unread, self._unread = self._unread, []
         try:
             self._tell(pa.Table.from_batches(unread), None)
         except (TypeError, pa.ArrowException):  # of several schemas, or tables among them
@@ -144,8 +145,7 @@ class PartialOutput(SourceOutput[T]):
 
     def on_periodic_emit(self) -> None:
         """Emit the generator's watermark, unless the split has become idle."""
-        if self._unread:
-            self._read()
+        self._read()
         if self._timer is not None and self._timer.is_idle(self._events):
             self.partial.mark_idle()
         elif self._generator is not None:
@@ -153,8 +153,7 @@ class PartialOutput(SourceOutput[T]):
 
     def last_watermark(self) -> int | None:
         """Return the watermark behind the last record; None if there is none."""
-        if self._unread:
-            self._read()
+        self._read()
         if self._generator is not None:
             self._generator.on_periodic_emit(self.partial)
         return self.partial.watermark if self.partial.watermark > MIN_WATERMARK else None

@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.stream.state.row_index import by_group
 from headgate.stream.state.values import is_valid, storage_type, to_numpy
 
 if TYPE_CHECKING:
@@ -48,8 +47,3 @@ def numbers_of(values: pa.Array, *, descending: bool) -> tuple[Slots, Mask]:
     numbers = ~numbers if descending else numbers
     # All nulls are equal.
     return np.where(nulls, 0, numbers) if values.null_count else numbers, nulls
-
-
-def places_of(groups: Slots, numbers: Slots, nulls: Mask) -> tuple[Slots, Slots]:
-    """See :func:`by_group`."""
-    return by_group(groups, numbers, nulls if nulls.any() else None)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from headgate._changes import change_field, change_signs, is_changing, without_changes
 from headgate.stream.graph.operator import UNKNOWN_DELETES
 from headgate.stream.operators.mini_batches import MiniBatches, MiniBatchOperator
-from headgate.stream.operators.order import has_numbers, numbers_of, places_of
+from headgate.stream.operators.order import has_numbers, numbers_of
 from headgate.stream.operators.updates import change_rows
 from headgate.stream.state.descriptors import (
     ListStateDescriptor,
@@ -21,6 +21,7 @@ from headgate.stream.state.descriptors import (
     ValueStateDescriptor,
 )
 from headgate.stream.state.keys import Batch, numbered
+from headgate.stream.state.row_index import by_group
 from headgate.stream.state.table import are_among
 from headgate.stream.state.values import is_valid
 
@@ -251,10 +252,10 @@ class TopOperator(MiniBatchOperator):
             # The rows in the result are sorted, so they stay before equal ones that have come later.
             groups, first = np.r_[old.groups, groups], 0
         if self._top.latest:
-            order, places = places_of(groups[::-1], numbers[::-1], nulls[::-1])
+            order, places = by_group(groups[::-1], numbers[::-1], nulls[::-1])
             order = len(groups) - 1 - order
         else:
-            order, places = places_of(groups, numbers, nulls)
+            order, places = by_group(groups, numbers, nulls)
         chosen = places < self._top.n
         order, places = order[chosen], places[chosen]
         at = order + first
@@ -382,7 +383,7 @@ def _by_number(numbers: Slots, values: Slots, count: int) -> Slots:
 
 def _occurrences(numbers: Slots) -> Slots:
     """Return for each number how many equal ones are before it."""
-    order, places = places_of(numbers, np.zeros_like(numbers), np.zeros(len(numbers), np.bool_))
+    order, places = by_group(numbers)
     occurrences = np.empty_like(order)
     occurrences[order] = places
     return occurrences

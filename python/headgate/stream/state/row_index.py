@@ -60,6 +60,6 @@ def by_group(
     Returns:
         The order, and for each row in this order its place in its group, from 0.
     """
-    last = None if nulls is None else nulls.view(np.uint8)
+    last = nulls.view(np.uint8) if nulls is not None and nulls.any() else None
     order, places = _native.rows_by_group(groups, numbers, last)
     return order.to_numpy(), places.to_numpy()
