@@ -18,8 +18,11 @@ from headgate.spark.schema import arrow_schema
 
 #: Scans of one table.
 SCANS = 8
-#: The reader's words for values that it refuses, as no footer says that they are there.
-FAR_TIMES = "times of 96 bits outside of the years 1 to 9999"
+#: The reader's words for what it refuses, as no footer says that it is there.
+REFUSED = (
+    "times of 96 bits outside of the years 1 to 9999",
+    "than its footer says",
+)
 
 
 @dataclass
@@ -102,8 +105,9 @@ def _compare(spark, table, df, seed, report):
         wanted = arrow_schema(scan.schema, spark.conf.get("spark.sql.session.timeZone"))
     if not isinstance(rows, str) and rows.schema.types != wanted.types:
         rows = f"types: {rows.schema}"
-    if isinstance(rows, str) and FAR_TIMES in rows:
-        report.left(f"refused by the workers: {FAR_TIMES}")
+    refused = [words for words in REFUSED if isinstance(rows, str) and words in rows]
+    if refused:
+        report.left(f"refused by the workers: {refused[0]}")
         return
     difference = _difference(expected, rows)
     if difference:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from headgate.errors import SourceError
 from headgate.source.files.calendar import DoubtfulTimes
 from headgate.source.files.conform import filter_columns
 from headgate.source.files.footer import INT96, Footer, with_instants
@@ -37,6 +38,8 @@ _TRUE_FOR_NAN: Final = re.compile(r"!=|\w\(")
 #: Most rows that are decoded at once if a value's width varies: a value that repeats takes no space in the
 #: file, so the file's size says nothing about the size of its rows.
 _ROWS_OF_TEXTS: Final = 8192
+#: Words of the error of pyarrow that has read fewer values of a field of structs than of another.
+_SHORT: Final = "has length smaller than expected for struct array"
 #: Bytes of decoded rows above which fewer are decoded at once.
 _TOO_MANY_BYTES: Final = 4 * BATCH_BYTES
 
@@ -96,11 +99,41 @@ class ParquetFormat(FileFormat):
             doubtful = DoubtfulTimes.of(footer)
 
             def decoded(rows: int) -> Iterator[pa.RecordBatch]:
-                for batch in parquet.iter_batches(rows, groups, columns, use_threads=False):
+                batches = parquet.iter_batches(rows, groups, columns, use_threads=False)
+                for batch in _all_rows(batches, footer, groups, split.path):
                     yield doubtful.refuse(with_types(batch, casts), split.path)
 
             batches = _bounded(decoded, min(rows, _ROWS_OF_TEXTS) if varies else rows, skip)
             yield from batches if batch_rows else _joined(batches, rows)
+
+
+def _all_rows(
+    batches: Iterable[pa.RecordBatch], footer: Any, groups: Sequence[int], path: str
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of row groups.
+
+    Raises:
+        SourceError: they have fewer rows than the footer says. pyarrow 26 skips a row group if the first page of booleans in
+            lists is empty, which its own writer begins files with if pages are tiny.
+    """
+    rows = sum(footer.row_group(group).num_rows for group in groups)
+    left, cause = rows, None
+    try:
+        for batch in batches:
+            left -= batch.num_rows
+            yield batch
+    except pa.ArrowInvalid as error:
+        if _SHORT not in str(error):
+            raise
+        cause = error
+    if left or cause is not None:
+        raise SourceError(
+            f"pyarrow reads less from {path} than its footer says",
+            asked=f"{rows:,} rows of the row groups {groups[0]} to {groups[-1]}",
+            have=f"{rows - left:,} rows" if cause is None else str(cause),
+            remedy='read="spark" for a DataFrame · write the file again with data_page_version="1.0"',
+            details={"path": path},
+        ) from cause
 
 
 def _leaves_to_read(
