@@ -1,6 +1,7 @@
 """State beyond state_memory= is in files: the same values, room that is not there, and nothing left."""
 
 import gc
+import json
 import random
 import tracemalloc
 from contextlib import contextmanager
@@ -14,7 +15,9 @@ from tests.kit import stream_jobs
 from tests.kit.windows import SCHEMA, batch_of
 
 from headgate.errors import OptionError, SpillError
-from headgate.sink import FileSink
+from headgate.observe.metrics import samples
+from headgate.observe.state import state_of
+from headgate.sink import FileSink, FunctionSink
 from headgate.stream import (
     Aggregate,
     KeyedStateBackend,
@@ -242,6 +245,34 @@ def test_a_job_whose_state_is_in_files_loses_and_repeats_no_row(tmp_path, fails)
     assert sorted(table["id"].to_pylist()) == list(range(rows))
     assert set(table["count"].to_pylist()) == {1}
     assert not list((tmp_path / "temporary").iterdir()), "files without names"
+
+
+@pytest.mark.parametrize("limit", [None, "64k"])
+def test_the_size_of_state_is_in_status_report_and_series(limit):
+    rows = 20_000
+    job = (
+        stream_jobs.numbers(rows)
+        .key_by("id")
+        .process(stream_jobs.Count, schema=stream_jobs.COUNTED, name="counts")
+        .sink(FunctionSink(len))
+    )
+    query = job.start(parallelism=2, state_memory=limit)
+    assert query.await_termination(60)
+    status = query.status
+    size = status.state_sizes["counts"]
+    assert list(status.state_sizes) == ["counts"]
+    assert size["keys"] == rows
+    assert size["bytes_in_memory"] + size["bytes_in_files"] > 16 * rows
+    assert (size["bytes_in_memory"] <= 1 << 16) is (limit is not None)
+    assert (size["bytes_in_files"] > 0) is (limit is not None)
+    assert "counts: state of 20,000 keys" in str(status)
+    assert ("in files" in str(status)) is (limit is not None)
+    running = json.loads(json.dumps({**status.plain(), "state": "running"}))
+    series = samples(state_of([running]))
+    labels = (status.name, "counts")
+    assert series["headgate_state_keys"] == [(labels, rows)]
+    assert series["headgate_state_memory_bytes"] == [(labels, size["bytes_in_memory"])]
+    assert series["headgate_state_file_bytes"] == [(labels, size["bytes_in_files"])]
 
 
 def test_a_folder_without_room_is_named():
