@@ -58,9 +58,15 @@ def rows_by_group(
 class StateMemory:
     """Memory of keyed state: of the process up to a limit, of mapped files beyond it."""
 
-    def __new__(cls, limit: int, directories: Sequence[str]) -> Self: ...
+    def __new__(cls, limit: int | None, directories: Sequence[str]) -> Self: ...
+    def share(self) -> StateMemory:
+        """Return a memory under the same limit that counts its own blocks."""
+
+    def file(self, size: int) -> int:
+        """Make a file without a name, with its room; return its descriptor, which is the caller's."""
+
     def reserve(self, size: int) -> bool:
-        """Count bytes; True if they may be memory of the process, False if they are to be a file."""
+        """Count bytes, unless they are few; True if they may be memory of the process, False if they are to be a file."""
 
     def release(self, size: int, in_memory: bool) -> None:
         """Count reserved bytes no more."""
@@ -97,6 +103,12 @@ class Chains:
     """Chains of nodes, one per owner."""
 
     def __new__(cls, memory: StateMemory | None = None) -> Self: ...
+    def take(self, count: int) -> pa.Int64Array:
+        """Return nodes that are in no chain: those that were given back last, then new ones."""
+
+    def give_back(self, nodes: _Numbers) -> None:
+        """Take back nodes that are in no chain any more."""
+
     def append(self, owners: _Numbers, nodes: _Numbers) -> None:
         """Append each node to its owner's chain."""
 
@@ -137,22 +149,28 @@ class FrozenValues:
         """Return the values at positions, null for 0."""
 
 @final
-class TimerQueue:
-    """Slots by timestamp."""
+class TimeQueue:
+    """Numbers by time."""
 
-    def __new__(cls) -> Self: ...
-    def push(self, timestamps: _Numbers, slots: _Numbers) -> None:
-        """Add timers."""
+    def __new__(cls, memory: StateMemory | None = None) -> Self: ...
+    def push(self, times: _Numbers, numbers: _Numbers) -> None:
+        """Add a number for each time."""
+
+    def until(self, time: int) -> list[pa.Int64Array]:
+        """Return the times up to one and their numbers, in the order of both, each pair once."""
 
     def pop(self, until: int) -> list[pa.Int64Array]:
-        """Remove the timers up to a time; return timestamps and slots in their order, each pair once."""
+        """Remove what :meth:`until` returns."""
 
     @property
     def first(self) -> int | None:
-        """The first timestamp; None if there is none."""
+        """The first time; None if there is none."""
+
+    def first_after(self, time: int) -> int | None:
+        """Return the first time after one; None if there is none."""
 
     def clear(self) -> None:
-        """Remove all timers."""
+        """Remove all."""
 
     def __len__(self) -> int: ...
 

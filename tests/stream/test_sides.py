@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from headgate.source import MAX_WATERMARK, MIN_WATERMARK
 from headgate.stream.operators.sides import SideOperator, sides_of
 from headgate.stream.runtime.chain import delayed
-from headgate.stream.state.deadlines import Deadlines
 from headgate.stream.state.rows import Matches, _codes, is_sorted
 
 FIRST = pa.schema(
@@ -116,30 +115,3 @@ def test_the_first_and_the_last_watermark_are_never_late():
     assert delayed(100, 30) == 70
     assert delayed(MIN_WATERMARK, 30) == MIN_WATERMARK
     assert delayed(MAX_WATERMARK, 30) == MAX_WATERMARK
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    steps=st.lists(
-        st.one_of(
-            st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9)), max_size=8),
-            st.integers(0, 6),
-        ),
-        max_size=20,
-    )
-)
-def test_deadlines_come_in_order_and_once(steps):
-    deadlines, waiting, now = Deadlines(), [], 0
-    for step in steps:
-        if isinstance(step, list):
-            times = np.array([now + time for time, _ in step], np.int64)
-            deadlines.push(times, np.array([number for _, number in step], np.int64))
-            waiting += [(now + time, number) for time, number in step]
-        else:
-            now += step
-            times, numbers = deadlines.pop(now)
-            assert is_sorted(times)
-            due = sorted(zip(times.tolist(), numbers.tolist(), strict=True))
-            assert due == sorted(entry for entry in waiting if entry[0] <= now)
-            waiting = [entry for entry in waiting if entry[0] > now]
-        assert len(deadlines) == len(waiting)

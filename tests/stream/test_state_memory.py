@@ -1,23 +1,37 @@
 """State beyond state_memory= is in files: the same values, room that is not there, and nothing left."""
 
 import gc
+import json
 import random
+import tracemalloc
+from contextlib import contextmanager
+from datetime import timedelta
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import fs
 from tests.kit import stream_jobs
+from tests.kit.windows import SCHEMA, batch_of
 
 from headgate.errors import OptionError, SpillError
-from headgate.sink import FileSink
+from headgate.observe.metrics import samples
+from headgate.observe.state import state_of
+from headgate.sink import FileSink, FunctionSink
 from headgate.stream import (
+    Aggregate,
     KeyedStateBackend,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    SessionWindow,
+    SessionWindowOperator,
     SnapshotFolder,
+    TumblingWindow,
     ValueStateDescriptor,
+    WindowOperator,
 )
+from headgate.stream.state.descriptors import RowStateDescriptor
 from headgate.stream.state.memory import StateMemory, Usage
 
 #: As many keys as it takes for each column to be a file.
@@ -110,6 +124,103 @@ def test_state_up_to_the_limit_is_in_memory():
     assert state.table()["value"].to_pylist() == [1] * 100_000
 
 
+#: Rows of each kind of state below, of a batch, and bytes that may be in memory.
+MANY, PART, LIMIT = 60_000, 6_000, 1 << 18
+
+
+@contextmanager
+def giving_back(memory, of_each):
+    """Check that so many bytes for each row were in blocks of the memory, and are given back."""
+    before = sum(memory.usage)
+    yield
+    assert sum(memory.usage) <= before - of_each * MANY * 9 // 10
+
+
+def timers(memory):
+    backend = KeyedStateBackend(KEY_SCHEMAS["numbers"], memory=memory)
+    for first in range(0, MANY, PART):
+        numbers = pa.array(range(first, first + PART))
+        backend.set_keys([numbers])
+        backend.event_timers.register(numbers)
+        yield
+    with giving_back(memory, 16):
+        fired = backend.event_timers.advance(MANY)
+    assert fired["timestamp"].to_pylist() == list(range(MANY))
+
+
+def windows_of(memory, kind, window, **options):
+    keys = pa.schema([SCHEMA.field("user")])
+    backend = KeyedStateBackend(keys, namespace=kind.namespace, memory=memory)
+    settings = {"keys": ["user"], "time": "at", "window": window, "backend": backend}
+    operator = kind(SCHEMA, **settings, **options)
+    for first in range(0, MANY, PART):
+        operator.process(batch_of([(f"user {n % 7}", n, n) for n in range(first, first + PART)]))
+        yield
+    return operator
+
+
+def panes(memory):
+    window = TumblingWindow(timedelta(milliseconds=2))
+    aggregates = [Aggregate("count")]
+    operator = yield from windows_of(memory, WindowOperator, window, aggregates=aggregates)
+    # Half of the windows, so that the others must be as before.
+    with giving_back(memory, 16):
+        for until in (MANY // 2, MANY):
+            results = operator.advance_watermark(until).results
+            assert results["count"].to_pylist() == [1] * (MANY // 2)
+
+
+def sessions(memory):
+    window = SessionWindow(timedelta(milliseconds=6))
+    lengths = []
+
+    def function(windows):
+        lengths.extend(map(len, windows["rows"].to_pylist()))
+        return windows.select(["user", "window_start", "window_end"])
+
+    operator = yield from windows_of(memory, SessionWindowOperator, window, function=function)
+    with giving_back(memory, 24):
+        operator.advance_watermark(2 * MANY)
+    assert lengths == [1] * MANY
+
+
+def waiting_rows(memory):
+    backend = KeyedStateBackend(KEY_SCHEMAS["numbers"], memory=memory)
+    state = backend.get_state(RowStateDescriptor("rows", pa.struct([("text", pa.string())])))
+    for first in range(0, MANY, PART):
+        numbers = np.arange(first, first + PART)
+        backend.set_keys([pa.array(numbers % 5000)])
+        values = pa.StructArray.from_arrays([pa.array(map(str, numbers.tolist()))], ["text"])
+        state.keep(backend.current.batch.row_slots, values, until=numbers)
+        # Their places are for the next rows.
+        state.remove(state.due(first // 10))
+        yield
+    with giving_back(memory, 16):
+        due = state.due(MANY)
+    (texts,) = state.rows(due)
+    assert texts.to_pylist() == [str(number) for number in range(first // 10 + 1, MANY)]
+
+
+@pytest.mark.parametrize("fill", [timers, panes, sessions, waiting_rows])
+def test_all_of_state_counts(fill):
+    memory = StateMemory(LIMIT)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes()
+        for _ in fill(memory):
+            assert memory.usage.in_memory <= LIMIT
+            more = tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes() - before
+            usage = memory.usage
+        assert usage.in_files > 1 << 20
+        # Beside the state: its small blocks, and the last batch.
+        assert more - usage.in_memory < 1 << 20
+    finally:
+        tracemalloc.stop()
+    gc.collect()
+    assert memory.usage == Usage(0, 0)
+
+
 @pytest.mark.parametrize("fails", ["raise", "exit"])
 def test_a_job_whose_state_is_in_files_loses_and_repeats_no_row(tmp_path, fails):
     rows = 12_000
@@ -134,6 +245,34 @@ def test_a_job_whose_state_is_in_files_loses_and_repeats_no_row(tmp_path, fails)
     assert sorted(table["id"].to_pylist()) == list(range(rows))
     assert set(table["count"].to_pylist()) == {1}
     assert not list((tmp_path / "temporary").iterdir()), "files without names"
+
+
+@pytest.mark.parametrize("limit", [None, "64k"])
+def test_the_size_of_state_is_in_status_report_and_series(limit):
+    rows = 20_000
+    job = (
+        stream_jobs.numbers(rows)
+        .key_by("id")
+        .process(stream_jobs.Count, schema=stream_jobs.COUNTED, name="counts")
+        .sink(FunctionSink(len))
+    )
+    query = job.start(parallelism=2, state_memory=limit)
+    assert query.await_termination(60)
+    status = query.status
+    size = status.state_sizes["counts"]
+    assert list(status.state_sizes) == ["counts"]
+    assert size["keys"] == rows
+    assert size["bytes_in_memory"] + size["bytes_in_files"] > 16 * rows
+    assert (size["bytes_in_memory"] <= 1 << 16) is (limit is not None)
+    assert (size["bytes_in_files"] > 0) is (limit is not None)
+    assert "counts: state of 20,000 keys" in str(status)
+    assert ("in files" in str(status)) is (limit is not None)
+    running = json.loads(json.dumps({**status.plain(), "state": "running"}))
+    series = samples(state_of([running]))
+    labels = (status.name, "counts")
+    assert series["headgate_state_keys"] == [(labels, rows)]
+    assert series["headgate_state_memory_bytes"] == [(labels, size["bytes_in_memory"])]
+    assert series["headgate_state_file_bytes"] == [(labels, size["bytes_in_files"])]
 
 
 def test_a_folder_without_room_is_named():

@@ -64,6 +64,12 @@ _DROPPED: Final = {
     "numUnreadRecords": "headgate_num_unread_records_total",
     "numDuplicatesDropped": "headgate_num_duplicates_dropped_total",
 }
+#: Number of the state of a streaming job's operator -> its metric.
+_STATE_SIZES: Final = {
+    "keys": "headgate_state_keys",
+    "bytes_in_memory": "headgate_state_memory_bytes",
+    "bytes_in_files": "headgate_state_file_bytes",
+}
 
 
 #: All metrics. Their names and labels are stable; docs/metrics.md has the same table.
@@ -113,6 +119,9 @@ METRICS: Final = (
     ),
     Metric("headgate_num_unread_records_total", _OPERATOR, "rows of outputs that nothing reads"),
     Metric("headgate_num_duplicates_dropped_total", _OPERATOR, "rows that deduplicate() dropped"),
+    Metric("headgate_state_keys", _OPERATOR, "keys of state, over all tasks"),
+    Metric("headgate_state_memory_bytes", _OPERATOR, "bytes of state in memory"),
+    Metric("headgate_state_file_bytes", _OPERATOR, "bytes of state in mapped files"),
     Metric("headgate_user_counter_total", _METRIC, "a counter of a function, over all tasks"),
     Metric("headgate_user_gauge", (*_METRIC, "task"), "a gauge of a function in a task"),
     Metric("headgate_user_histogram_bucket_total", (*_METRIC, "le"), "numbers up to a limit"),
@@ -178,6 +187,9 @@ def _add_job(series: Samples, run: State) -> None:
         for counter, number in counters.items():
             if (metric := _DROPPED.get(counter)) is not None:
                 series[metric].append(((*name, operator), number))
+    for operator, sizes in run["state_sizes"].items():
+        for size, metric in _STATE_SIZES.items():
+            series[metric].append(((*name, operator), sizes[size]))
     for operator, metrics in run["metrics"].items():
         for metric_name, figures in metrics.items():
             _add_metric(series, (*name, operator, metric_name), figures)

@@ -263,6 +263,8 @@ class Run:
         dropped: rows and values that a streaming job dropped since the start of the attempt: operator -> counter -> number.
         metrics: of the functions of a streaming job since the start of the attempt: operator -> name -> ``kind`` and figures,
             as :class:`headgate.stream.Metrics` says.
+        state_sizes: of the keyed state of a streaming job, over all tasks: operator -> ``keys``, ``bytes_in_memory``,
+            ``bytes_in_files``.
         notices: sentences about what the user should know, such as late rows, or partitions that were joined.
         options: name -> ``value`` as text or None, and ``source``: ``"argument"``, ``"conf"``,
             ``"environment"`` or ``"default"``.
@@ -305,6 +307,7 @@ class Run:
     largest_group: GroupSize | None = None
     dropped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     metrics: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict, repr=False)
+    state_sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict, repr=False)
     notices: tuple[str, ...] = ()
     options: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict, repr=False)
     versions: Mapping[str, str] = field(default_factory=dict, repr=False)

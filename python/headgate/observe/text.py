@@ -97,8 +97,13 @@ def verdict_lines(run: State) -> list[str]:
 
 
 def metric_lines(run: State) -> list[str]:
-    """Return a line for each operator whose function has metrics, with the first of them."""
-    return [
+    """Return a line for each operator with state, and for each whose function has metrics, with the first of them."""
+    states = [
+        f"{operator}: state of {sizes['keys']:,} keys, {size(sizes['bytes_in_memory'])} in memory"
+        + (f", {size(sizes['bytes_in_files'])} in files" if sizes["bytes_in_files"] else "")
+        for operator, sizes in run["state_sizes"].items()
+    ]
+    return states + [
         f"{operator}: " + ", ".join(_metric(*metric) for metric in list(metrics.items())[:_METRICS])
         for operator, metrics in run["metrics"].items()
     ]

@@ -62,7 +62,7 @@ mod _native {
     #[pymodule_export]
     use crate::schema::{check_schema, hash_partition_ids, key_groups, key_groups_of_state};
     #[pymodule_export]
-    use crate::state::{Chains, KeyIndex, StateMemory, TimerQueue};
+    use crate::state::{Chains, KeyIndex, StateMemory, TimeQueue};
     #[pymodule_export]
     use crate::tls::{TlsEndpoint, TlsSession, self_signed_certificate};
     #[pymodule_export]

@@ -1,5 +1,6 @@
-//! Keyed state: the index of keys, chains of nodes, timers.
+//! Keyed state: the index of keys, chains of nodes, numbers by time.
 
+use std::os::fd::IntoRawFd;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
@@ -59,8 +60,20 @@ pub(crate) struct StateMemory(headgate_state::StateMemory);
 #[pymethods]
 impl StateMemory {
     #[new]
-    fn new(limit: usize, directories: Vec<PathBuf>) -> Self {
-        Self(headgate_state::StateMemory::limited(limit, directories))
+    fn new(limit: Option<usize>, directories: Vec<PathBuf>) -> Self {
+        Self(headgate_state::StateMemory::new(limit, directories))
+    }
+
+    /// Returns a memory under the same limit that counts its own blocks.
+    fn share(&self) -> Self {
+        Self(self.0.share())
+    }
+
+    /// Makes a file without a name; returns its descriptor, which is the caller's.
+    fn file(&self, py: Python<'_>, size: usize) -> PyResult<i32> {
+        let file = released(py, || self.0.file(size));
+        let text = |error| format!("there is no room for more state: {error}");
+        Ok(file.map_err(|error| no_room(py, text(error)))?.into_raw_fd())
     }
 
     /// Counts bytes; returns true if they may be memory of the process, and false if they are to be a file.
@@ -151,6 +164,17 @@ impl Chains {
         Self(Mutex::new(headgate_state::Chains::new(&memory_of(memory))))
     }
 
+    /// Returns nodes that are in no chain.
+    fn take<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Bound<'py, PyAny>> {
+        let nodes = released(py, || lock(&self.0).take(count));
+        to_arrow(py, nodes.map_err(|error| of_chains(py, &error))?)
+    }
+
+    fn give_back(&self, py: Python<'_>, nodes: Numbers) -> PyResult<()> {
+        let back = released(py, || lock(&self.0).give_back(nodes.values()));
+        back.map_err(|error| of_chains(py, &error))
+    }
+
     fn append(&self, py: Python<'_>, owners: Numbers, nodes: Numbers) -> PyResult<()> {
         let appended = released(py, || lock(&self.0).append(owners.values(), nodes.values()));
         appended.map_err(|error| of_chains(py, &error))
@@ -174,28 +198,38 @@ impl Chains {
 }
 
 #[pyclass(frozen, module = "headgate._native")]
-pub(crate) struct TimerQueue(Mutex<headgate_state::TimerQueue>);
+pub(crate) struct TimeQueue(Mutex<headgate_state::TimeQueue>);
 
 #[pymethods]
-impl TimerQueue {
+impl TimeQueue {
     #[new]
-    fn new() -> Self {
-        Self(Mutex::default())
+    #[pyo3(signature = (memory=None))]
+    fn new(memory: Option<&Bound<'_, StateMemory>>) -> Self {
+        Self(Mutex::new(headgate_state::TimeQueue::new(&memory_of(memory))))
     }
 
-    fn push(&self, py: Python<'_>, timestamps: Numbers, slots: Numbers) -> PyResult<()> {
-        released(py, || lock(&self.0).push(timestamps.values(), slots.values()));
-        Ok(())
+    fn push(&self, py: Python<'_>, times: Numbers, numbers: Numbers) -> PyResult<()> {
+        let pushed = released(py, || lock(&self.0).push(times.values(), numbers.values()));
+        pushed.map_err(|error| no_room(py, error))
+    }
+
+    fn until<'py>(&self, py: Python<'py>, time: i64) -> PyResult<[Bound<'py, PyAny>; 2]> {
+        let (times, numbers) = released(py, || lock(&self.0).until(time));
+        Ok([to_arrow(py, times)?, to_arrow(py, numbers)?])
     }
 
     fn pop<'py>(&self, py: Python<'py>, until: i64) -> PyResult<[Bound<'py, PyAny>; 2]> {
-        let (timestamps, slots) = released(py, || lock(&self.0).pop(until));
-        Ok([to_arrow(py, timestamps)?, to_arrow(py, slots)?])
+        let (times, numbers) = released(py, || lock(&self.0).pop(until));
+        Ok([to_arrow(py, times)?, to_arrow(py, numbers)?])
     }
 
     #[getter]
     fn first(&self, py: Python<'_>) -> Option<i64> {
         released(py, || lock(&self.0).first())
+    }
+
+    fn first_after(&self, py: Python<'_>, time: i64) -> Option<i64> {
+        released(py, || lock(&self.0).first_after(time))
     }
 
     fn clear(&self, py: Python<'_>) {

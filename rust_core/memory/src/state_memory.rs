@@ -4,6 +4,7 @@
 
 use std::alloc::Layout;
 use std::collections::HashSet;
+use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::ptr::{NonNull, null_mut, slice_from_raw_parts_mut};
@@ -18,17 +19,25 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 const LARGE: usize = 1 << 14;
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-/// Gives out blocks of memory. Blocks beyond the limit are nameless files, mapped: the kernel keeps the pages in memory
-/// that are in use, and writes the others to the disk. Clones share the limit.
+/// Gives out blocks of memory, and counts them. Blocks beyond the limit are nameless files, mapped: the kernel keeps the pages
+/// in memory that are in use, and writes the others to the disk. Clones count together; [shares](Self::share) have the
+/// limit together, and each counts its own blocks.
 #[derive(Clone, Debug, Default)]
 pub struct StateMemory {
-    /// `None` without a limit: all memory is that of the process then.
-    limited: Option<Arc<Limited>>,
+    /// `None` for the memory of the process, of which nothing is counted.
+    share: Option<Arc<Share>>,
 }
 
 #[derive(Debug)]
-struct Limited {
-    limit: usize,
+struct Share {
+    whole: Arc<Whole>,
+    usage: Mutex<Usage>,
+}
+
+/// The limit and the books of all shares.
+#[derive(Debug)]
+struct Whole {
+    limit: Option<usize>,
     directories: Vec<PathBuf>,
     books: Mutex<Books>,
 }
@@ -36,8 +45,10 @@ struct Limited {
 #[derive(Debug, Default)]
 struct Books {
     usage: Usage,
-    /// Addresses of the blocks that are files.
+    /// Addresses of the mapped blocks that are files.
     files: HashSet<usize>,
+    /// Number of files that there ever were.
+    opened: usize,
     /// The error for which the last block could not be given.
     failure: Option<io::Error>,
 }
@@ -45,28 +56,50 @@ struct Books {
 /// Bytes of the blocks that are in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Of the process's memory, never above the limit.
+    /// Of the process's memory; those of all shares are never above the limit.
     pub in_memory: usize,
     /// Of mapped files.
     pub in_files: usize,
 }
 
+/// Bytes of the process's memory that count while this is there.
+#[derive(Debug)]
+pub struct Reserved {
+    memory: StateMemory,
+    bytes: usize,
+}
+
 impl StateMemory {
-    /// Keeps up to `limit` bytes in memory, and the others in files of these directories, used in turn; an empty list
-    /// means the system's directory for temporary files.
+    /// Keeps up to `limit` bytes in memory, or all without one, and the others in files of these directories, used in
+    /// turn; an empty list means the system's directory for temporary files.
     #[must_use]
-    pub fn limited(limit: usize, mut directories: Vec<PathBuf>) -> Self {
+    pub fn new(limit: Option<usize>, mut directories: Vec<PathBuf>) -> Self {
         if directories.is_empty() {
             directories.push(std::env::temp_dir());
         }
-        let limited = Limited { limit, directories, books: Mutex::default() };
-        Self { limited: Some(Arc::new(limited)) }
+        Self::of(Arc::new(Whole { limit, directories, books: Mutex::default() }))
     }
 
-    /// Returns the bytes in use; those without a limit are not counted.
+    /// As [`Self::new`], with a limit.
+    #[must_use]
+    pub fn limited(limit: usize, directories: Vec<PathBuf>) -> Self {
+        Self::new(Some(limit), directories)
+    }
+
+    fn of(whole: Arc<Whole>) -> Self {
+        Self { share: Some(Arc::new(Share { whole, usage: Mutex::default() })) }
+    }
+
+    /// Returns a memory under the same limit that counts its own blocks.
+    #[must_use]
+    pub fn share(&self) -> Self {
+        self.share.as_ref().map_or_else(Self::default, |share| Self::of(share.whole.clone()))
+    }
+
+    /// Returns the bytes in use of this share.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.limited.as_ref().map_or_else(Usage::default, |limited| limited.books().usage)
+        self.share.as_ref().map_or_else(Usage::default, |share| *share.usage())
     }
 
     /// Returns a copy of bytes that nobody changes any more.
@@ -80,34 +113,65 @@ impl StateMemory {
         Ok(Bytes::from_owner(Copied(copy)))
     }
 
-    /// True if there is a limit, so that blocks may be files.
-    #[must_use]
-    pub fn is_limited(&self) -> bool {
-        self.limited.is_some()
-    }
-
-    /// Counts bytes that the caller takes for itself. Returns true if the limit lets them be memory of the process, and false
-    /// if they are to be a file.
+    /// Counts bytes that the caller takes for itself, unless they are few. Returns true if the limit lets them be memory of
+    /// the process, and false if they are to be a [file](Self::file).
     pub fn reserve(&self, bytes: usize) -> bool {
-        self.limited.as_ref().is_none_or(|limited| limited.books().reserve(bytes, limited.limit))
+        self.counting(bytes).is_none_or(|share| share.reserve(bytes))
     }
 
     /// Counts reserved bytes no more; `in_memory` is what [`Self::reserve`] returned.
     pub fn release(&self, bytes: usize, in_memory: bool) {
-        if let Some(limited) = &self.limited {
-            limited.books().release(bytes, in_memory);
+        if let Some(share) = self.counting(bytes) {
+            share.release(bytes, in_memory);
         }
+    }
+
+    /// Counts bytes that the caller has already; `None` if the limit does not let them be memory of the process.
+    #[must_use]
+    pub fn hold(&self, bytes: usize) -> Option<Reserved> {
+        if self.reserve(bytes) {
+            return Some(Reserved { memory: self.clone(), bytes });
+        }
+        self.release(bytes, false);
+        None
+    }
+
+    /// Makes a file without a name, which is gone with its last user. Its room is taken: a write to a mapped page for which
+    /// the disk has no room would kill the process.
+    ///
+    /// # Errors
+    /// No file of that size can be made.
+    pub fn file(&self, len: usize) -> io::Result<File> {
+        self.share.as_ref().ok_or_else(|| self.failure())?.whole.file(len)
     }
 
     /// Returns why the last block could not be given.
     #[must_use]
     pub fn failure(&self) -> io::Error {
-        let failure = self.limited.as_ref().and_then(|limited| limited.books().failure.take());
+        let failure = self.share.as_ref().and_then(|share| share.whole.books().failure.take());
         failure.unwrap_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    fn limited_for(&self, layout: Layout) -> Option<&Limited> {
-        self.limited.as_deref().filter(|_| layout.size() >= LARGE && layout.align() <= MAX_ALIGN)
+    /// The share, if it counts blocks of so many bytes.
+    fn counting(&self, bytes: usize) -> Option<&Share> {
+        self.share.as_deref().filter(|_| bytes >= LARGE)
+    }
+
+    /// The share, if it maps blocks of a layout.
+    fn mapping(&self, layout: Layout) -> Option<&Share> {
+        let share = self.counting(layout.size())?;
+        (share.whole.limit.is_some() && layout.align() <= MAX_ALIGN).then_some(share)
+    }
+
+    /// The share, if it counts a block of a layout that is of `Global`: there is no limit then.
+    fn counting_global(&self, layout: Layout) -> Option<&Share> {
+        self.counting(layout.size()).filter(|share| share.whole.limit.is_none())
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.memory.release(self.bytes, true);
     }
 }
 
@@ -122,69 +186,110 @@ impl AsRef<[u8]> for Copied {
     }
 }
 
-impl Books {
-    fn reserve(&mut self, bytes: usize, limit: usize) -> bool {
-        let in_memory = self.usage.in_memory.saturating_add(bytes) <= limit;
-        *self.usage.of(in_memory) += bytes;
+impl Share {
+    fn usage(&self) -> MutexGuard<'_, Usage> {
+        // As for the books.
+        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reserve(&self, bytes: usize) -> bool {
+        let in_memory = self.whole.books().reserve(bytes, self.whole.limit);
+        self.usage().add(bytes, in_memory);
         in_memory
     }
 
-    fn release(&mut self, bytes: usize, in_memory: bool) {
-        let used = self.usage.of(in_memory);
-        *used = used.saturating_sub(bytes);
-    }
-}
-
-impl Usage {
-    fn of(&mut self, in_memory: bool) -> &mut usize {
-        if in_memory { &mut self.in_memory } else { &mut self.in_files }
-    }
-}
-
-impl Limited {
-    fn books(&self) -> MutexGuard<'_, Books> {
-        // Every change of the books is whole before anything can panic.
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn release(&self, bytes: usize, in_memory: bool) {
+        self.whole.books().usage.subtract(bytes, in_memory);
+        self.usage().subtract(bytes, in_memory);
     }
 
     fn map(&self, len: usize) -> io::Result<NonNull<u8>> {
-        let mut books = self.books();
-        let in_memory = books.reserve(len, self.limit);
-        let start = if in_memory { map_memory(len) } else { self.map_file(len, books.files.len()) };
-        match &start {
-            Ok(start) if !in_memory => _ = books.files.insert(start.as_ptr().addr()),
-            Ok(_) => {}
-            Err(_) => books.release(len, in_memory),
+        let in_memory = self.reserve(len);
+        let start = if in_memory { map_memory(len) } else { self.whole.map_file(len) };
+        if start.is_err() {
+            self.release(len, in_memory);
         }
         start
-    }
-
-    fn map_file(&self, len: usize, number: usize) -> io::Result<NonNull<u8>> {
-        let directory = &self.directories[number % self.directories.len()];
-        let file = tempfile::tempfile_in(directory).map_err(|error| {
-            io::Error::new(error.kind(), format!("{}: {error}", directory.display()))
-        })?;
-        // A write to a page for which the disk has no room would kill the process.
-        fallocate(&file, FallocateFlags::empty(), 0, len as u64).map_err(|error| {
-            let error = io::Error::from(error);
-            let text = format!("{len} bytes in {}: {error}", directory.display());
-            io::Error::new(error.kind(), text)
-        })?;
-        // SAFETY: M7, a new mapping at an address that the kernel chooses, of a file that nobody else has.
-        let start = unsafe { mmap(null_mut(), len, READ_WRITE, MapFlags::SHARED, &file, 0)? };
-        Ok(NonNull::new(start.cast()).expect("mmap never returns null on success"))
     }
 
     /// # Safety
     /// `start` and `len` are those of a block that [`map`](Self::map) returned, which is not used any more.
     unsafe fn unmap(&self, start: NonNull<u8>, len: usize) {
+        // SAFETY: the caller's promise.
+        let in_memory = unsafe { self.whole.unmap(start, len) };
+        self.release(len, in_memory);
+    }
+}
+
+impl Books {
+    fn reserve(&mut self, bytes: usize, limit: Option<usize>) -> bool {
+        let after = self.usage.in_memory.saturating_add(bytes);
+        let in_memory = limit.is_none_or(|limit| after <= limit);
+        self.usage.add(bytes, in_memory);
+        in_memory
+    }
+}
+
+impl Usage {
+    fn add(&mut self, bytes: usize, in_memory: bool) {
+        *self.of(in_memory) += bytes;
+    }
+
+    fn subtract(&mut self, bytes: usize, in_memory: bool) {
+        let used = self.of(in_memory);
+        *used = used.saturating_sub(bytes);
+    }
+
+    fn of(&mut self, in_memory: bool) -> &mut usize {
+        if in_memory { &mut self.in_memory } else { &mut self.in_files }
+    }
+}
+
+impl Whole {
+    fn books(&self) -> MutexGuard<'_, Books> {
+        // Every change of the books is whole before anything can panic.
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn file(&self, len: usize) -> io::Result<File> {
+        let number = {
+            let mut books = self.books();
+            books.opened += 1;
+            books.opened
+        };
+        let directory = &self.directories[number % self.directories.len()];
+        let file = tempfile::tempfile_in(directory).map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", directory.display()))
+        })?;
+        fallocate(&file, FallocateFlags::empty(), 0, len as u64).map_err(|error| {
+            let error = io::Error::from(error);
+            let text = format!("{len} bytes in {}: {error}", directory.display());
+            io::Error::new(error.kind(), text)
+        })?;
+        Ok(file)
+    }
+
+    fn map_file(&self, len: usize) -> io::Result<NonNull<u8>> {
+        let file = self.file(len)?;
+        // SAFETY: M7, a new mapping at an address that the kernel chooses, of a file that nobody else has.
+        let start = unsafe { mmap(null_mut(), len, READ_WRITE, MapFlags::SHARED, &file, 0)? };
+        let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null on success");
+        self.books().files.insert(start.as_ptr().addr());
+        Ok(start)
+    }
+
+    /// Returns true if the block was not a file.
+    ///
+    /// # Safety
+    /// `start` and `len` are those of a whole mapping of a share of this, which is not used any more.
+    unsafe fn unmap(&self, start: NonNull<u8>, len: usize) -> bool {
         let mut books = self.books();
         let is_file = books.files.remove(&start.as_ptr().addr());
-        books.release(len, !is_file);
         // SAFETY: M7, the caller gives a whole mapping that nobody uses. The lock is held, so that no other thread gets
         // its address before it has left the books.
         let unmapped = unsafe { munmap(start.as_ptr().cast(), len) };
         debug_assert!(unmapped.is_ok(), "munmap of a whole mapping succeeds");
+        !is_file
     }
 }
 
@@ -195,30 +300,39 @@ fn map_memory(len: usize) -> io::Result<NonNull<u8>> {
 }
 
 // SAFETY: M7. A block stays where it is until it is given back, also if the memory is moved: the books are behind an `Arc`.
-// Clones share the books, so each gives back the blocks of the others. Small blocks are those of `Global`: a layout says
-// which they are, and callers give back the layout that they asked for.
+// Clones have the books together, so each gives back the blocks of the others. Small blocks, and all without a limit, are
+// those of `Global`: a layout says which they are, and callers give back the layout that they asked for.
 unsafe impl Allocator for StateMemory {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        let Some(limited) = self.limited_for(layout) else { return Global.allocate(layout) };
-        match limited.map(layout.size()) {
+        let Some(share) = self.mapping(layout) else {
+            let block = Global.allocate(layout)?;
+            if let Some(share) = self.counting_global(layout) {
+                share.reserve(layout.size());
+            }
+            return Ok(block);
+        };
+        match share.map(layout.size()) {
             Ok(start) => {
                 let block = slice_from_raw_parts_mut(start.as_ptr(), layout.size());
                 NonNull::new(block).ok_or(AllocError)
             }
             Err(error) => {
-                limited.books().failure = Some(error);
+                share.whole.books().failure = Some(error);
                 Err(AllocError)
             }
         }
     }
 
     unsafe fn deallocate(&self, start: NonNull<u8>, layout: Layout) {
-        match self.limited_for(layout) {
+        if let Some(share) = self.mapping(layout) {
             // SAFETY: the caller's promise: a block of this allocator with this layout, so one of `map`.
-            Some(limited) => unsafe { limited.unmap(start, layout.size()) },
-            // SAFETY: as above, and a block of this layout came from `Global`.
-            None => unsafe { Global.deallocate(start, layout) },
+            return unsafe { share.unmap(start, layout.size()) };
         }
+        if let Some(share) = self.counting_global(layout) {
+            share.release(layout.size(), true);
+        }
+        // SAFETY: as above, and a block of this layout came from `Global`.
+        unsafe { Global.deallocate(start, layout) }
     }
 
     unsafe fn grow(
@@ -227,9 +341,16 @@ unsafe impl Allocator for StateMemory {
         before: Layout,
         after: Layout,
     ) -> Result<NonNull<[u8]>, AllocError> {
-        if self.limited_for(before).is_none() && self.limited_for(after).is_none() {
+        if self.mapping(before).is_none() && self.mapping(after).is_none() {
             // SAFETY: the caller's promise, of a block that came from `Global` and stays there.
-            return unsafe { Global.grow(start, before, after) };
+            let block = unsafe { Global.grow(start, before, after)? };
+            if let Some(share) = self.counting_global(before) {
+                share.release(before.size(), true);
+            }
+            if let Some(share) = self.counting_global(after) {
+                share.reserve(after.size());
+            }
+            return Ok(block);
         }
         let block = self.allocate(after)?;
         // SAFETY: M7, the new block is nobody else's, and the caller promises that it is not smaller than the old one,
@@ -287,16 +408,53 @@ mod tests {
     }
 
     #[test]
-    fn reserved_bytes_count() {
-        let memory = StateMemory::limited(100, vec![]);
-        assert!(memory.reserve(60));
-        assert!(!memory.reserve(60));
-        assert!(memory.reserve(40));
-        assert_eq!(memory.usage(), Usage { in_memory: 100, in_files: 60 });
-        memory.release(60, true);
-        memory.release(60, false);
-        assert_eq!(memory.usage(), Usage { in_memory: 40, in_files: 0 });
+    fn reserved_bytes_count_unless_they_are_few() {
+        let memory = StateMemory::limited(3 * LARGE, vec![]);
+        assert!(memory.reserve(2 * LARGE));
+        assert!(!memory.reserve(2 * LARGE));
+        let held = memory.hold(LARGE);
+        assert!(held.is_some() && memory.hold(LARGE).is_none() && memory.reserve(LARGE - 1));
+        assert_eq!(memory.usage(), Usage { in_memory: 3 * LARGE, in_files: 2 * LARGE });
+        memory.release(LARGE - 1, true);
+        memory.release(2 * LARGE, true);
+        memory.release(2 * LARGE, false);
+        drop(held);
+        assert_eq!(memory.usage(), Usage::default());
         assert!(StateMemory::default().reserve(usize::MAX));
+    }
+
+    #[test]
+    fn shares_have_one_limit_and_count_their_own() {
+        let first = StateMemory::limited(2 * LARGE, vec![]);
+        let second = first.share();
+        let (of_first, of_second) = (first.copied(&[1; LARGE]), second.copied(&[2; 2 * LARGE]));
+        assert_eq!(first.usage(), Usage { in_memory: LARGE, in_files: 0 });
+        assert_eq!(second.usage(), Usage { in_memory: 0, in_files: 2 * LARGE });
+        drop((of_first, of_second));
+        assert_eq!((first.usage(), second.usage()), Default::default());
+        let _held = first.hold(2 * LARGE).unwrap();
+        assert!(second.hold(LARGE).is_none());
+        assert_eq!(second.usage(), Usage::default());
+    }
+
+    #[test]
+    fn blocks_count_without_a_limit() {
+        let memory = StateMemory::new(None, vec![]);
+        let mut numbers = Vec::new_in(memory.clone());
+        numbers.extend(0..100_000_u64);
+        let used = memory.usage();
+        assert!(used.in_memory >= 800_000 && used.in_files == 0, "{used:?}");
+        assert!(numbers.iter().copied().eq(0..100_000));
+        numbers.truncate(10);
+        numbers.shrink_to_fit();
+        assert_eq!(memory.usage(), Usage::default());
+        assert!(memory.reserve(1 << 50));
+    }
+
+    #[test]
+    fn a_file_has_its_room() {
+        let file = StateMemory::limited(0, vec![]).file(100_000).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 100_000);
     }
 
     #[test]

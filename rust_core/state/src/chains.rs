@@ -13,6 +13,8 @@ pub struct Chains {
     ends: Ends,
     /// Nodes before and after each node.
     links: Ends,
+    /// The first of the nodes that were given back; each links to the next one.
+    free: u32,
     memory: StateMemory,
 }
 
@@ -36,7 +38,39 @@ impl Chains {
     #[must_use]
     pub fn new(memory: &StateMemory) -> Self {
         let ends = || StateVec::new_in(memory.clone());
-        Self { ends: ends(), links: ends(), memory: memory.clone() }
+        Self { ends: ends(), links: ends(), free: NONE, memory: memory.clone() }
+    }
+
+    /// Returns nodes that are in no chain: those that were given back last, then new ones.
+    ///
+    /// # Errors
+    /// There are no more numbers, or there is no memory; nothing is taken then.
+    pub fn take(&mut self, count: usize) -> Result<Numbers, ChainError> {
+        let (mut nodes, mut free) = (Vec::with_capacity(count), self.free);
+        while nodes.len() < count
+            && let Some(&(_, next)) = self.links.get(free as usize)
+        {
+            nodes.push(i64::from(free));
+            free = next;
+        }
+        let (reused, next) = (nodes.len(), self.links.len());
+        nodes.extend((next..).take(count - reused).map(|node| i64::try_from(node).unwrap_or(-1)));
+        grow(&mut self.links, &nodes[reused..], &self.memory)?;
+        self.free = free;
+        Ok(nodes)
+    }
+
+    /// Takes back nodes that are in no chain any more.
+    ///
+    /// # Errors
+    /// A number was never taken; those behind it are back then.
+    pub fn give_back(&mut self, nodes: &[i64]) -> Result<(), ChainError> {
+        // The first one is taken first.
+        for &node in nodes.iter().rev() {
+            self.links.get_mut(at(node)).ok_or(BadNumber(node))?.1 = self.free;
+            self.free = number(at(node));
+        }
+        Ok(())
     }
 
     /// Appends each node to the chain of the owner at the same position.
@@ -159,9 +193,12 @@ mod tests {
         fn chains_are_lists(steps in steps()) {
             let mut chains = Chains::new(&StateMemory::default());
             let mut model: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
-            for (node, step) in (0..).zip(steps) {
+            for step in steps {
                 match step {
                     Step::Append(owner) => {
+                        let node = chains.take(1).unwrap()[0];
+                        assert!(model.values().flatten().all(|other| *other != node));
+                        assert!(node <= 60, "nodes that were given back are taken first");
                         chains.append(&[owner], &[node]).unwrap();
                         model.entry(owner).or_default().push(node);
                     }
@@ -169,11 +206,14 @@ mod tests {
                         let all: Vec<_> = model.iter().flat_map(|(o, l)| l.iter().map(|n| (*o, *n))).collect();
                         if let Some(&(owner, node)) = all.get(nth % all.len().max(1)) {
                             chains.remove(&[owner], &[node]).unwrap();
+                            chains.give_back(&[node]).unwrap();
                             model.get_mut(&owner).unwrap().retain(|other| *other != node);
                         }
                     }
                     Step::Clear(owner) => {
+                        let (_, nodes) = chains.collect(&[owner]);
                         chains.clear(&[owner]);
+                        chains.give_back(&nodes).unwrap();
                         model.remove(&owner);
                     }
                 }
@@ -183,6 +223,16 @@ mod tests {
                 prop_assert_eq!(chains.collect(&owners), (lengths, lists.concat()));
             }
         }
+    }
+
+    #[test]
+    fn nodes_that_were_given_back_are_taken_in_their_order() {
+        let mut chains = Chains::new(&StateMemory::default());
+        assert_eq!(chains.take(4).unwrap(), [0, 1, 2, 3]);
+        chains.give_back(&[1, 3]).unwrap();
+        chains.give_back(&[2]).unwrap();
+        assert_eq!(chains.take(5).unwrap(), [2, 1, 3, 4, 5]);
+        assert!(matches!(chains.give_back(&[6]), Err(BadNumber(6))));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Structures behind keyed state, each used by one call per batch: slots of keys, chains of values, timers by time,
+//! Structures behind keyed state, each used by one call per batch: slots of keys, chains of values, numbers by time,
 //! Arrow values by position.
 //!
 //! A slot is a small number that stands for a key. Columns of state are indexed by it; they live in Python, as
@@ -16,10 +16,10 @@ mod settle;
 mod values;
 
 pub use chains::{ChainError, Chains};
-pub use headgate_memory::{StateMemory, Usage};
+pub use headgate_memory::{Reserved, StateMemory, Usage};
 pub use index::{IndexError, KeyIndex, Resolved};
 pub use order::{OtherLength, by_group};
-pub use queue::TimerQueue;
+pub use queue::{NoRoom, TimeQueue};
 pub use values::{FrozenValues, Values, ValuesError};
 
 /// Numbers of rows, slots and nodes, as numpy's index type.

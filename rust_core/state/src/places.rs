@@ -1,5 +1,10 @@
 //! The positions of values in an array.
 
+use std::io;
+
+use allocator_api2::vec::Vec as StateVec;
+use headgate_memory::StateMemory;
+
 /// Most words of 64 positions per value for which there is a word each, also without values.
 const SPARSE: usize = 4;
 
@@ -9,7 +14,7 @@ pub(crate) struct Places {
     pub(crate) first: i64,
     len: usize,
     /// None if no position is left out.
-    words: Option<Vec<Word>>,
+    words: Option<StateVec<Word, StateMemory>>,
 }
 
 /// Which of 64 positions have a row.
@@ -29,25 +34,29 @@ impl Places {
     }
 
     /// Increasing positions, at least one.
-    pub(crate) fn of(positions: &[i64]) -> Self {
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub(crate) fn of(positions: &[i64], memory: &StateMemory) -> io::Result<Self> {
         let (first, len) = (positions[0], positions.len());
         let span = offset(positions[len - 1], first) + 1;
         if span == len {
-            return Self::dense(first, len);
+            return Ok(Self::dense(first, len));
         }
         let all = span / 64 <= SPARSE * len;
-        let mut words: Vec<Word> = Vec::new();
+        let mut words: StateVec<Word, _> = StateVec::new_in(memory.clone());
         for (row, &position) in positions.iter().enumerate() {
             let at = offset(position, first);
             while words.last().is_none_or(|word| word.number < at / 64) {
                 let number = if all { words.len() } else { at / 64 };
+                words.try_reserve(1).map_err(|_| memory.failure())?;
                 words.push(Word { number, bits: 0, before: row });
             }
             if let Some(word) = words.last_mut() {
                 word.bits |= 1 << (at % 64);
             }
         }
-        Self { first, len, words: Some(words) }
+        Ok(Self { first, len, words: Some(words) })
     }
 
     /// The row of a position that is not before the first.
@@ -101,7 +110,7 @@ mod tests {
             (1..99_i64, 1..200_i64).prop_map(|(first, rows)| (first..first + rows).collect::<BTreeSet<_>>()),
         ]) {
             let positions: Vec<_> = of.into_iter().collect();
-            let places = Places::of(&positions);
+            let places = Places::of(&positions, &StateMemory::default()).unwrap();
             let mut written = Vec::new();
             places.write(&mut written);
             prop_assert_eq!(&written, &positions);

@@ -7,14 +7,11 @@ use arrow_buffer::Buffer;
 use arrow_data::ArrayData;
 use headgate_memory::StateMemory;
 
-/// Returns the same values in blocks of a memory, if it has a limit.
+/// Returns the same values in blocks of a memory.
 ///
 /// # Errors
 /// There is no room for a block.
 pub(crate) fn settled(values: &ArrayRef, memory: &StateMemory) -> io::Result<ArrayRef> {
-    if !memory.is_limited() {
-        return Ok(values.clone());
-    }
     Ok(make_array(copied(&values.to_data(), memory)?))
 }
 

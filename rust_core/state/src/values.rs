@@ -13,17 +13,14 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
 use arrow_select::concat::concat;
 use arrow_select::interleave::interleave;
 
-use crate::StateMemory;
 use crate::places::Places;
 use crate::settle::settled;
+use crate::{Reserved, StateMemory};
 
 /// Arrays are joined into one this many times as long as the longest of them, or longer.
 const FAN: usize = 8;
 /// Of this many values one may be dropped, and move with the others: choosing costs more than it does.
 const FEW: usize = 16;
-
-/// Bytes of an array from which on it is worth blocks of their own.
-const LARGE: usize = 1 << 18;
 
 /// Failures of values.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +46,6 @@ pub struct Values {
     arrays: Vec<Held>,
     next: i64,
     limits: Limits,
-    /// Of arrays that are [`LARGE`].
     memory: StateMemory,
     /// Values that moved.
     #[cfg(test)]
@@ -67,6 +63,8 @@ pub struct FrozenValues {
 struct Part {
     values: ArrayRef,
     places: Places,
+    /// The bytes of values that are not in blocks of the memory of state.
+    _reserved: Option<Reserved>,
 }
 
 /// A part of the values, and which of them are not dropped.
@@ -104,7 +102,7 @@ impl Values {
     /// first, which is at least 1; the others follow it.
     ///
     /// # Errors
-    /// The values are of another type, and nothing is stored or dropped then; or there is no room for them.
+    /// The values are of another type, and nothing is stored or dropped; or there is no memory.
     pub fn put(&mut self, values: &ArrayRef, replaced: &[i64]) -> Result<i64, ValuesError> {
         let values = nullable(values);
         if *values.data_type() != self.data_type {
@@ -117,8 +115,8 @@ impl Values {
             self.next = first.saturating_add_unsigned(rows as u64);
             let mut is_alive = BooleanBufferBuilder::new(rows);
             is_alive.append_n(rows, true);
-            let values = self.placed(values)?;
-            self.arrays.push(Held::new(values, Places::dense(first, rows), is_alive, rows));
+            let places = Places::dense(first, rows);
+            self.arrays.push(Held::new(&values, places, is_alive, rows, &self.memory)?);
             self.tidy(self.arrays.len() - 1)?;
         }
         self.clean(1 + rows / self.limits.rows)?;
@@ -152,7 +150,7 @@ impl Values {
         };
         let arrays = self.arrays.iter().map(|held| {
             let values: ArrayRef = Arc::new(with_fields(&held.part.values, fields)?);
-            Ok(held.with(values))
+            held.with(&values, &self.memory)
         });
         evolved.arrays = arrays.collect::<Result<_, ValuesError>>()?;
         evolved.next = self.next;
@@ -248,17 +246,10 @@ impl Values {
         {
             self.moved += values.len();
         }
-        let joined = Held::new(self.placed(values)?, Places::of(&positions), is_alive, alive);
+        let places = Places::of(&positions, &self.memory).map_err(ValuesError::NoRoom)?;
+        let joined = Held::new(&values, places, is_alive, alive, &self.memory)?;
         self.arrays.splice(range, [joined]);
         Ok(())
-    }
-
-    /// Returns the values in blocks of the memory if they are [`LARGE`].
-    fn placed(&self, values: ArrayRef) -> Result<ArrayRef, ValuesError> {
-        match size_of(&values) {
-            LARGE.. => settled(&values, &self.memory).map_err(ValuesError::NoRoom),
-            _ => Ok(values),
-        }
     }
 }
 
@@ -295,18 +286,32 @@ impl FrozenValues {
 }
 
 impl Held {
-    fn new(values: ArrayRef, places: Places, is_alive: BooleanBufferBuilder, alive: usize) -> Self {
-        let bytes = size_of(&values);
-        Self { part: Arc::new(Part { values, places }), is_alive, alive, bytes }
+    /// Keeps values, in blocks of the memory of state if it has no room for them as they are.
+    fn new(
+        values: &ArrayRef,
+        places: Places,
+        is_alive: BooleanBufferBuilder,
+        alive: usize,
+        memory: &StateMemory,
+    ) -> Result<Self, ValuesError> {
+        let bytes = size_of(values);
+        let reserved = memory.hold(bytes);
+        let values = match reserved {
+            Some(_) => values.clone(),
+            None => settled(values, memory).map_err(ValuesError::NoRoom)?,
+        };
+        let part = Arc::new(Part { values, places, _reserved: reserved });
+        Ok(Self { part, is_alive, alive, bytes })
     }
 
     /// The same with other values at the same positions.
-    fn with(&self, values: ArrayRef) -> Self {
+    fn with(&self, values: &ArrayRef, memory: &StateMemory) -> Result<Self, ValuesError> {
         let mut is_alive = BooleanBufferBuilder::new(self.len());
         is_alive.append_packed_range(0..self.len(), self.is_alive.as_slice());
         let mut positions = Vec::with_capacity(self.len());
         self.part.places.write(&mut positions);
-        Self::new(values, Places::of(&positions), is_alive, self.alive)
+        let places = Places::of(&positions, memory).map_err(ValuesError::NoRoom)?;
+        Self::new(values, places, is_alive, self.alive, memory)
     }
 
     fn len(&self) -> usize {

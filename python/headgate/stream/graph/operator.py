@@ -151,6 +151,11 @@ class Operator(ABC):
         return {}
 
     @property
+    def state_size(self) -> Mapping[str, int]:
+        """The size of the state: ``keys``, and ``bytes_in_memory`` and ``bytes_in_files``. Any thread may ask."""
+        return {}
+
+    @property
     def files_in_flight(self) -> set[str]:
         """Files of earlier snapshots that those which are being written build on. Any thread may ask."""
         return set()

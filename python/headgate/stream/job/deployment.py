@@ -92,7 +92,7 @@ class Deployment:
         self._outputs: dict[TaskId, list[TaskOutput]] = {}
         resolved = _options.resolve("environment", options)
         self._batch_bytes = min(_BATCH_BYTES, int(resolved["segment_size"]))
-        #: Of all tasks together.
+        #: Of all tasks together; each operator of a task has its share.
         self._state_memory = StateMemory(graph.state_memory, resolved["temp_directories"] or ())
         self._started = time.monotonic()
         #: Snapshots that are not acknowledged, which keep the state that they are of.
@@ -220,7 +220,7 @@ class Deployment:
             restored_checkpoint=self._restored,
             allow_dropped_state=deployed["allow_dropped_state"],
             restored_watermark=deployed["watermarks"].get(uid),
-            state_memory=self._state_memory,
+            state_memory=self._state_memory.share(),
             restored=[
                 (SnapshotFolder(folder), number)
                 for folder, number in deployed["state"].get(uid, ())
@@ -324,6 +324,7 @@ class Deployment:
                 "blocked_ms": task.back_pressured_ns() // 1_000_000,
                 "dropped": task.dropped,
                 "metrics": task.user_metrics,
+                "state_sizes": task.state_sizes,
             }
             for key, task in self.tasks.items()
         ]

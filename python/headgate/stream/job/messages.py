@@ -65,6 +65,7 @@ _FIGURES: Final = shapes.fields(
     {
         "dropped": shapes.by_name(shapes.by_name(shapes.count)),
         "metrics": shapes.by_name(shapes.by_name(_METRIC)),
+        "state_sizes": shapes.by_name(shapes.by_name(shapes.count)),
     },
 )
 _MEMORY_GROUP: Final = shapes.fields(

@@ -64,15 +64,15 @@ def remedy_after_restarts(restarts: int) -> str:
     )
 
 
-def total_drops(tasks: Iterable[Drops]) -> dict[str, dict[str, int]]:
-    """Return the sums of what tasks have dropped."""
-    totals: dict[str, dict[str, int]] = {}
+def totals(tasks: Iterable[Drops]) -> dict[str, dict[str, int]]:
+    """Return the sums of numbers of tasks, by operator and name."""
+    of_job: dict[str, dict[str, int]] = {}
     for task in tasks:
-        for operator, counters in task.items():
-            sums = totals.setdefault(operator, {})
-            for name, number in counters.items():
+        for operator, numbers in task.items():
+            sums = of_job.setdefault(operator, {})
+            for name, number in numbers.items():
                 sums[name] = sums.get(name, 0) + number
-    return totals
+    return of_job
 
 
 class Notices:

@@ -11,7 +11,7 @@ from headgate.observe.record import Run, Task
 from headgate.observe.stages import stage_of
 from headgate.observe.verdict import verdict_of_job
 from headgate.stream.graph.metrics import merged
-from headgate.stream.job.notices import total_drops
+from headgate.stream.job.notices import totals
 
 if TYPE_CHECKING:
     from headgate.stream.job.master import JobMaster
@@ -31,7 +31,7 @@ def record_of(master: JobMaster) -> Run:
     hosts, peaks = {worker.number: worker.host for worker in workers}, master.peaks()
     tasks: list[Task] = []
     recent: list[Task] = []
-    drops, metrics = [], []
+    drops, metrics, sizes = [], [], []
     worker_of = {} if attempt is None else attempt.worker_of
     figures = {} if attempt is None else attempt.figures
     earlier = {} if attempt is None else attempt.earlier
@@ -46,6 +46,7 @@ def record_of(master: JobMaster) -> Run:
         tasks.append(replace(task, host=host, peak_resident_bytes=peak))
         drops.append(newest.get("dropped", {}))
         metrics.append((index, newest.get("metrics", {})))
+        sizes.append(newest.get("state_sizes", {}))
         if before is not None:
             recent.append(_task(names[stage], index, _since(before, newest)))
     times: dict[str, list[tuple[int, tuple[int, int, int]]]] = {}
@@ -53,7 +54,7 @@ def record_of(master: JobMaster) -> Run:
         parts = (task.idle_ms, task.busy_ms, task.back_pressured_ms)
         times.setdefault(task.role, []).append((task.task, parts))
     stages = tuple(stage_of(name, times[name], inputs[name]) for name in times)
-    dropped = total_drops(drops)
+    dropped = totals(drops)
     last_stages = {stage.name for stage in graph.stages if not stage.edges}
     return Run(
         mode="stream",
@@ -76,6 +77,7 @@ def record_of(master: JobMaster) -> Run:
         workers=workers,
         dropped=dropped,
         metrics=merged(metrics),
+        state_sizes=totals(sizes),
         notices=tuple(master.notices.all(dropped)),
     )
 

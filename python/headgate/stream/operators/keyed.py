@@ -113,6 +113,11 @@ class KeyedOperator(Operator):
         return {} if self._backend is None else {EXPIRED: self._backend.num_expired_values}
 
     @property
+    def state_size(self) -> Mapping[str, int]:
+        """The keys, and the bytes of their state; nothing if no state is declared."""
+        return self._backend.size if self._backend is not None and self._backend.states else {}
+
+    @property
     def files_in_flight(self) -> set[str]:
         """Files that snapshots in flight build on."""
         return set() if self._backend is None else self._backend.files_in_flight

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import InternalError
@@ -21,6 +22,21 @@ if TYPE_CHECKING:
 
 #: Takes one batch.
 Consumer = Callable[["pa.RecordBatch"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """The last of operators that are closed, by operator.
+
+    Attributes:
+        in_flight: files that snapshots in flight build on.
+        dropped: rows and values, by counter.
+        state_sizes: when they were closed.
+    """
+
+    in_flight: Mapping[str, set[str]]
+    dropped: dict[str, dict[str, int]]
+    state_sizes: dict[str, dict[str, int]]
 
 
 class OperatorChain:
@@ -46,8 +62,8 @@ class OperatorChain:
         self._consumers: dict[tuple[str, str | None], list[Consumer]] = {}
         #: Rows of each output that nothing reads.
         self._unread: dict[tuple[str, str | None], int] = {}
-        #: Files in flight by operator, and what each has dropped; None until the operators are closed.
-        self._left: tuple[dict[str, set[str]], dict[str, dict[str, int]]] | None = None
+        #: None until the operators are closed.
+        self._left: _Left | None = None
         #: Of the functions of users.
         self._metrics: dict[str, Metrics] = {}
         #: The checkpoint that has no state; None before it.
@@ -139,7 +155,7 @@ class OperatorChain:
         """Rows and values that each operator has dropped, by counter. Any thread may ask."""
         operators, left = self.operators, self._left
         if left is not None:
-            return left[1]
+            return left.dropped
         dropped = {uid: dict(operator.dropped) for uid, operator in tuple(operators.items())}
         for (uid, output), rows in tuple(self._unread.items()):
             counter = operators[uid].unread_counter(output)
@@ -149,6 +165,15 @@ class OperatorChain:
             for uid, counters in dropped.items()
         }
         return {uid: counters for uid, counters in positive.items() if counters}
+
+    @property
+    def state_sizes(self) -> dict[str, dict[str, int]]:
+        """The size of the state of each operator that has some. Any thread may ask."""
+        operators, left = self.operators, self._left
+        if left is not None:
+            return left.state_sizes
+        sizes = {uid: dict(operator.state_size) for uid, operator in tuple(operators.items())}
+        return {uid: size for uid, size in sizes.items() if size}
 
     @property
     def metrics(self) -> dict[str, dict[str, dict[str, Any]]]:
@@ -223,7 +248,7 @@ class OperatorChain:
     def close(self) -> None:
         """Close and forget all operators; raise the first error when all are closed."""
         in_flight = {uid: operator.files_in_flight for uid, operator in self.operators.items()}
-        self._left = in_flight, self.dropped
+        self._left = _Left(in_flight, self.dropped, self.state_sizes)
         errors = []
         for operator in self.operators.values():
             try:
@@ -242,7 +267,7 @@ class OperatorChain:
         operator = self.operators.get(uid)
         files = set() if operator is None else operator.files_in_flight
         left = self._left
-        return files if left is None else left[0].get(uid, set())
+        return files if left is None else left.in_flight.get(uid, set())
 
     @staticmethod
     def _not_open(batch: pa.RecordBatch) -> None:

@@ -206,6 +206,11 @@ class StreamTask:
         """Metrics of the functions of users, by operator and name."""
         return self._chain.metrics
 
+    @property
+    def state_sizes(self) -> dict[str, dict[str, int]]:
+        """Size of the state of each operator that has some."""
+        return self._chain.state_sizes
+
     def back_pressured_ns(self) -> int:
         """Return for how long the outputs were waited for, in ns."""
         return sum(output.writer.back_pressured_ns() for output in self._outputs)

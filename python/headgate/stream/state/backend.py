@@ -151,6 +151,20 @@ class KeyedStateBackend:
         """Number of values, elements and entries that are gone since their time to live was over."""
         return sum(state.expired for state in self.states.values())
 
+    @property
+    def size(self) -> dict[str, int]:
+        """The number of ``keys``, and the bytes of their state in large blocks. Any thread may ask.
+
+        A key counts once for each namespace, also if its state is gone and its place is not free yet. The bytes are those of
+        all that has the same memory.
+        """
+        usage = self.scope.memory.usage
+        return {
+            "keys": self.space.num_keys,
+            "bytes_in_memory": usage.in_memory,
+            "bytes_in_files": usage.in_files,
+        }
+
     @overload
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState: ...
     @overload

@@ -53,8 +53,6 @@ class ListState:
         for number in (STAMP, *self._numbers):
             self._elements.add(number, np.int64)
         self._values = values_of(self._elements, data_type)
-        self._used = 0
-        self._free: list[Slots] = []
         space.attach(self)
 
     @classmethod
@@ -125,6 +123,7 @@ class ListState:
         self._elements = SlotTable()
         self._values = values_of(self._elements, self._values.type)
         self._chains = _native.Chains()
+        self._counts, self.changes = self._counts[:0].copy(), Changes()
 
     @property
     def types(self) -> pa.Schema:
@@ -268,26 +267,16 @@ class ListState:
         return pa.ListArray.from_arrays(_offsets(lengths), values)
 
     def _allocate(self, count: int) -> Slots:
-        parts: list[Slots] = []
-        while count and self._free:
-            free = self._free.pop()
-            if len(free) > count:
-                self._free.append(free[count:])
-                free = free[:count]
-            parts.append(free)
-            count -= len(free)
-        if count:
-            parts.append(np.arange(self._used, self._used + count))
-            self._used += count
-            self._elements.grow(self._used)
-        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        elements: Slots = self._chains.take(count).to_numpy()
+        self._elements.grow(int(elements.max(initial=-1)) + 1)
+        return elements
 
     def _release(self, elements: Slots) -> None:
         if len(elements):
             self._elements.touch(elements)
             self._elements["owner"][elements] = 0
             self._values.drop(elements)
-            self._free.append(elements)
+            self._chains.give_back(elements)
 
 
 class FrozenList:

@@ -149,6 +149,13 @@ class MapState(ColumnState):
         """The types, as a manifest has them."""
         return pa.schema([self.space.schema.field(MAP_KEY), ("value", self.column.type)])
 
+    def close(self) -> None:
+        """Free the entries."""
+        super().close()
+        self._chains = _native.Chains()
+        self._counts = self._counts[:0].copy()
+        self._owners.slots = self._counts
+
     def grow(self, capacity: int) -> None:
         """Make room for slots below a number."""
         self._counts = self._keys.scope.memory.wider(self._counts, capacity)

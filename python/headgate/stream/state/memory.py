@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import mmap
 import os
 import tempfile
 import weakref
-from itertools import cycle
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -15,15 +15,11 @@ from headgate import _native
 from headgate._arguments import refuse, size
 from headgate._directories import local_directories
 from headgate._values import parse_directories
-from headgate.errors import SpillError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
-
-#: Bytes from which on a block counts, in Rust as here.
-_LARGE: Final = 1 << 14
 
 
 class Usage(NamedTuple):
@@ -58,10 +54,14 @@ class StateMemory:
     ) -> None:
         limit = None if limit is None else size("limit", limit, 0)
         chosen = _paths(directories) if directories else local_directories()
-        directories = list(chosen or [tempfile.gettempdir()])
-        self._directories = cycle(directories)
-        #: The native structures of state take their memory of it; None without a limit.
-        self.native = None if limit is None else _native.StateMemory(limit, directories)
+        #: The native structures of state take their memory of it.
+        self.native = _native.StateMemory(limit, list(chosen or [tempfile.gettempdir()]))
+
+    def share(self) -> Self:
+        """Return a memory under the same limit whose :attr:`usage` has its own blocks alone."""
+        share = copy.copy(self)
+        share.native = self.native.share()
+        return share
 
     def zeros(self, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return an array of zeros.
@@ -71,8 +71,6 @@ class StateMemory:
         """
         dtype = np.dtype(dtype)
         needed = length * dtype.itemsize
-        if self.native is None or needed < _LARGE:
-            return np.zeros(length, dtype)
         in_memory = self.native.reserve(needed)
         try:
             block: Any = np.zeros(length, dtype) if in_memory else self._file(needed)
@@ -83,17 +81,12 @@ class StateMemory:
         return block if in_memory else np.frombuffer(block, dtype)
 
     def _file(self, length: int) -> mmap.mmap:
-        """Return a mapped file without a name. Its room is taken, so that no write can fail for a full disk."""
-        directory = next(self._directories)
+        """Return a mapped file."""
+        descriptor = self.native.file(length)
         try:
-            with tempfile.TemporaryFile(dir=directory) as file:
-                os.posix_fallocate(file.fileno(), 0, length)
-                return mmap.mmap(file.fileno(), length)
-        except OSError as error:
-            raise SpillError(
-                f"there is no room for {length:,} bytes of state in {directory}: {error}",
-                remedy="temp_directories on a disk with room · a larger state_memory",
-            ) from error
+            return mmap.mmap(descriptor, length)
+        finally:
+            os.close(descriptor)
 
     def wider(self, values: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:
         """Return a copy with zeros at its end.
@@ -107,8 +100,8 @@ class StateMemory:
 
     @property
     def usage(self) -> Usage:
-        """The bytes in use; none are counted without a limit."""
-        return Usage(0, 0) if self.native is None else Usage(*self.native.usage)
+        """The bytes in use."""
+        return Usage(*self.native.usage)
 
 
 def _paths(directories: str | Sequence[str]) -> tuple[str, ...]:

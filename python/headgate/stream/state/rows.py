@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
-from headgate.stream.state.deadlines import Deadlines
+from headgate import _native
 from headgate.stream.state.lists import ListState
 from headgate.stream.state.table import Slots, ranges
 
@@ -69,7 +69,7 @@ class RowState(ListState):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         #: Elements by the time up to which they wait.
-        self._deadlines: Final = Deadlines()
+        self._deadlines: Final = _native.TimeQueue(self.space.scope.memory.native)
         #: True while the deadlines lack what was restored.
         self._is_restored = False
 
@@ -125,7 +125,7 @@ class RowState(ListState):
             self._is_restored = False
             self._deadlines.clear()
             self._wait(np.flatnonzero(self._elements["owner"]))
-        times, elements = self._deadlines.pop(until)
+        times, elements = (np.asarray(n.to_numpy()) for n in self._deadlines.pop(until))
         # An element that was removed may be in use again.
         waits = (self._elements["owner"][elements] > 0) & (self._elements[UNTIL][elements] == times)
         return elements if waits.all() else elements[waits]
@@ -163,6 +163,11 @@ class RowState(ListState):
         return Matches(at, np.maximum(np.searchsorted(codes, ends) - at, 0), elements)
 
     # --- in snapshots ---
+
+    def close(self) -> None:
+        """Free the rows; snapshots that are being written have what they need."""
+        super().close()
+        self._deadlines.clear()
 
     def load(self, slots: Slots, rows: Rows) -> None:
         """Store rows of a snapshot."""

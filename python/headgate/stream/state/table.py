@@ -149,7 +149,7 @@ class Changes:
             present: True for slots with a value, one per slot.
             full: True if the snapshot has all slots, so that nothing is to be deleted.
         """
-        mask = self.dirty.copy()
+        mask: Mask = self._memory.wider(self.dirty, len(self.dirty))
         for earlier, _ in self._snapshots.values():
             mask[: len(earlier)] |= earlier
         gone = self.saved & ~present
@@ -159,7 +159,7 @@ class Changes:
             gone &= mask
         self._snapshots[snapshot] = mask, np.flatnonzero(gone)
         self.dirty = self._memory.zeros(len(self.dirty), np.bool_)
-        self.saved = self.saved | (mask & present)
+        self.saved |= mask & present
         return np.flatnonzero(mask & present if full else (mask & present) | gone)
 
     def complete(self, snapshot: int, present: Mask) -> None:

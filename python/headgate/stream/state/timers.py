@@ -42,7 +42,7 @@ class Timers(ColumnState):
 
     def __init__(self, name: str, column: Column, current: CurrentBatch) -> None:
         super().__init__(name, column, current)
-        self._queue: Final = _native.TimerQueue()
+        self._queue: Final = _native.TimeQueue(column.space.scope.memory.native)
         #: Length of the queue from which on it is worth looking for deleted timers.
         self._tidy_at = _FEW
 
@@ -116,6 +116,11 @@ class Timers(ColumnState):
     def next_timestamp(self) -> int | None:
         """Time of the first timer in milliseconds; None if there is none. It may be that of a deleted timer."""
         return self._queue.first
+
+    def close(self) -> None:
+        """Free the timers."""
+        super().close()
+        self._queue.clear()
 
     def load(self, slots: Slots, rows: Rows) -> None:
         """Store timers of a snapshot, one per slot."""

@@ -35,7 +35,7 @@ class EmittedResults:
         self._type = pa.struct(list(columns))
         self._state = backend.get_state(ValueStateDescriptor(_NAME, self._type))
         #: Slots of windows by the watermark after which they do not change any more.
-        self._ends = _native.TimerQueue()
+        self._ends = _native.TimeQueue(backend.scope.memory.native)
         slots = np.flatnonzero(self._state.column.present)
         self._push(backend.space.keys(slots)[WINDOW_END].to_numpy(), slots)
 

@@ -168,7 +168,7 @@ class WindowOperator(PaneWindows[TumblingWindow | SlidingWindow]):
         numbers = self._panes.numbers(slots)
         ends, which = np.unique(ends, return_inverse=True)
         wanted = distinct(which * self._panes.most_keys + numbers[pairs])
-        all_starts, all_slots = self._panes.ordered()
+        all_starts, all_slots = self._panes.until(int(ends[-1]) - 1)
         mine = are_among(self._panes.numbers(all_slots), numbers)
         yield from self._results_of(all_starts[mine], all_slots[mine], ends, wanted=wanted)
 
@@ -176,7 +176,8 @@ class WindowOperator(PaneWindows[TumblingWindow | SlidingWindow]):
         until, after = self.watermark, self._closed_until
         self._closed_until, nothing, is_empty = until, self._no_late, True
         if until >= self._wake:
-            starts, slots = self._panes.ordered()
+            # Windows that close now have no later panes.
+            starts, slots = self._panes.until(until)
             due = self._times.due(starts, after, until)
             for results in self._results_of(starts, slots, due, after=after):
                 yield WindowOutput(results, nothing)
@@ -193,8 +194,10 @@ class WindowOperator(PaneWindows[TumblingWindow | SlidingWindow]):
         count = int(np.count_nonzero(is_over))
         self._forget(slots[:count])
         self._present.clear()
-        self._panes.remove_first(count)
-        self._wake = self._times.wakes(starts[count:], self.watermark, self._lateness)
+        self._panes.remove(starts[:count], slots[:count])
+        # Of the later panes, the first wakes first.
+        left = np.r_[starts[count:], self._panes.first_after(self.watermark)]
+        self._wake = self._times.wakes(left, self.watermark, self._lateness)
 
     def _results_of(
         self,

@@ -94,7 +94,7 @@ class PaneTimes:
 
 
 class OpenPanes:
-    """The panes that have state, in order of their starts, with the number of each one's key.
+    """The panes that have state, by their starts, with the number of each one's key.
 
     Args:
         key_schema: the key columns.
@@ -107,9 +107,8 @@ class OpenPanes:
         self._numbers: Slots = np.zeros(0, np.int64)
         #: Panes of each key, by its number.
         self._counts: Slots = np.zeros(0, np.int64)
-        self._starts: Slots = np.zeros(0, np.int64)
-        self._slots: Slots = np.zeros(0, np.int64)
-        self._is_ordered = True
+        #: Slots of panes by their starts.
+        self._queue = _native.TimeQueue(memory.native)
 
     def add(self, slots: Slots, starts: Slots, keys: pa.RecordBatch) -> None:
         """Add panes that are not there.
@@ -125,8 +124,7 @@ class OpenPanes:
         np.add.at(self._counts, numbers, 1)
         self._numbers = self._reaching(self._numbers, slots)
         self._numbers[slots] = numbers
-        self._starts, self._slots = np.r_[self._starts, starts], np.r_[self._slots, slots]
-        self._is_ordered = False
+        self._queue.push(starts, slots)
 
     @property
     def most_keys(self) -> int:
@@ -137,22 +135,25 @@ class OpenPanes:
         """Return the numbers of the keys of panes."""
         return self._numbers[slots]
 
-    def ordered(self) -> tuple[Slots, Slots]:
-        """Return the starts and the slots of all panes, in order of the starts."""
-        if not self._is_ordered:
-            order = np.argsort(self._starts, kind="stable")
-            self._starts, self._slots = self._starts[order], self._slots[order]
-            self._is_ordered = True
-        return self._starts, self._slots
+    def until(self, time: int) -> tuple[Slots, Slots]:
+        """Return the starts and the slots of the panes that start up to and including a time, in order of the starts."""
+        starts, slots = (numbers.to_numpy() for numbers in self._queue.until(time))
+        return starts, slots
 
-    def remove_first(self, count: int) -> None:
-        """Remove the panes that start first."""
-        _, slots = self.ordered()
-        numbers = self._numbers[slots[:count]]
+    def first_after(self, time: int) -> Slots:
+        """Return the first start after a time; none if there is no pane."""
+        first = self._queue.first_after(time)
+        return np.array([] if first is None else [first], np.int64)
+
+    def remove(self, starts: Slots, slots: Slots) -> None:
+        """Remove panes, which are all that start up to the last of their starts."""
+        if not len(starts):
+            return
+        self._queue.pop(int(starts[-1]))
+        numbers = self._numbers[slots]
         np.subtract.at(self._counts, numbers, 1)
         numbers = distinct(numbers)
         self._index.remove(pa.array(numbers[self._counts[numbers] == 0]))
-        self._starts, self._slots = self._starts[count:], self._slots[count:]
 
     def _reaching(self, values: Slots, numbers: Slots) -> Slots:
         """Return an array with a place for each number."""
