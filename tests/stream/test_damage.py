@@ -1,5 +1,7 @@
 """Snapshots that are damaged, incomplete, or could not be written: an error, and never other state."""
 
+import threading
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -43,6 +45,27 @@ def test_every_changed_byte_of_every_file_is_an_error(tmp_path):
     (tmp_path / "0000000002.manifest").write_bytes((tmp_path / "0000000001.manifest").read_bytes())
     with pytest.raises(SnapshotError, match="of snapshot 1"):
         KeyedStateBackend.restore([(store, 2)])
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 7])
+def test_a_damaged_file_among_several_ends_the_threads_that_read(tmp_path, monkeypatch, damaged):
+    monkeypatch.setattr("headgate.stream.state.files.FILE_BYTES", 1)
+    backend = KeyedStateBackend(LONGS)
+    store = folder(str(tmp_path), fs.LocalFileSystem())
+    for number in range(1, 9):
+        backend.set_keys(keyed(number, 50 + number))
+        backend.get_state(TOTAL).add(np.arange(50) * number)
+        backend.snapshot(number).write(store)
+        backend.complete(number)
+    expected = contents(backend, [TOTAL])
+    assert contents(KeyedStateBackend.restore([(store, 8)]), [TOTAL]) == expected
+    (files,) = (state.files for state in store.read_manifest(8).states)
+    assert len(files) > 8
+    file = tmp_path / files[damaged].name
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(SnapshotError, match=file.name):
+        KeyedStateBackend.restore([(store, 8)])
+    assert not [t.name for t in threading.enumerate() if t.name.startswith("headgate-restore")]
 
 
 def test_a_write_that_fails_leaves_no_snapshot_and_the_next_one_has_its_changes(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, overload
 
 import numpy as np
@@ -414,15 +415,21 @@ class KeyedStateBackend:
         groups = state.space.scope.key_groups
         files = files_in(stored.files, groups)
         state.space.reserve(sum(rows_in(file, groups) for file in oldest(files)))
-        for file in files:
-            rows = folder.read_chunk(file)
-            if file.first_group < groups.start or file.last_group >= groups.stop:
-                group = rows["group"]
-                mine = pc.and_(pc.greater_equal(group, groups.start), pc.less(group, groups.stop))
-                rows = rows.filter(mine)
-            # One copy, so that no value keeps the whole file in memory.
-            for batch in rows.combine_chunks().to_batches():
-                _load_rows(state, batch)
+        # A failure ends the threads that read.
+        with closing(folder.read_chunks(files)) as chunks:
+            for file, chunk in zip(files, chunks, strict=True):
+                # One copy, so that no value keeps the whole file in memory.
+                rows = _rows_of(chunk, file, groups).combine_chunks()
+                for batch in rows.to_batches():
+                    _load_rows(state, batch)
+
+
+def _rows_of(rows: pa.Table, file: ChunkFile, groups: range) -> pa.Table:
+    """Return the rows of a file that are of key groups."""
+    if file.first_group >= groups.start and file.last_group < groups.stop:
+        return rows
+    group = rows["group"]
+    return rows.filter(pc.and_(pc.greater_equal(group, groups.start), pc.less(group, groups.stop)))
 
 
 def _load_rows(state: State, rows: pa.RecordBatch) -> None:

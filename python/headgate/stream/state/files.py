@@ -6,7 +6,9 @@ import base64
 import re
 import secrets
 import zlib
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -21,6 +23,8 @@ from headgate.stream.state.locations import below, storage_of
 MANIFEST: Final = ".manifest"
 #: Bytes of batches after which a file ends.
 FILE_BYTES: Final = 1 << 26
+#: Files that are read while the rows of one are stored.
+_READ_AHEAD: Final = 2
 #: Names of files that a snapshot may consist of, and that are deleted with it.
 _MANIFEST_NAME: Final = re.compile(r"(\d{10})\.manifest", re.ASCII)
 _CHUNK_NAME: Final = re.compile(r"\d{10}-\d+-[0-9a-f]{16}\.arrow", re.ASCII)
@@ -179,6 +183,24 @@ class SnapshotFolder:
             SnapshotError: the file is missing, or its bytes are not those that were written.
         """
         return pa.ipc.open_file(self.read_whole(file.name, file.size, file.crc32)).read_all()
+
+    def read_chunks(self, files: Sequence[ChunkFile]) -> Generator[pa.Table]:
+        """Yield the rows of files in turn; other threads read the next ones meanwhile.
+
+        Raises:
+            SnapshotError: see :meth:`read_chunk`.
+        """
+        if len(files) < 2:
+            yield from map(self.read_chunk, files)
+            return
+        with ThreadPoolExecutor(_READ_AHEAD, "headgate-restore") as pool:
+            reads: deque[Future[pa.Table]] = deque()
+            for file in files:
+                reads.append(pool.submit(self.read_chunk, file))
+                if len(reads) > _READ_AHEAD:
+                    yield reads.popleft().result()
+            while reads:
+                yield reads.popleft().result()
 
     def read_whole(self, name: str, size: int, crc32: int) -> pa.Buffer:
         """Return the content of a file that was written with this size and checksum.
