@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.types as pt
 
+from headgate._expressions import evaluated
 from headgate._matches import close_matches
 from headgate.errors import OptionError, SchemaMismatchError, UnknownColumnError
 from headgate.schema_cast import cast, is_lossless
@@ -206,22 +207,6 @@ class ComputedColumns:
             for name in self.schema.names
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-
-def evaluated(expressions: Sequence[pc.Expression], table: pa.Table) -> pa.Table:
-    """Return a table with the values of expressions, in their order."""
-    if not expressions:
-        return pa.table({})
-    from pyarrow import acero  # noqa: PLC0415 - slow to import, and only expressions need it
-
-    names = [str(number) for number in range(len(expressions))]
-    plan = acero.Declaration.from_sequence(
-        [
-            acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
-            acero.Declaration("project", acero.ProjectNodeOptions(list(expressions), names)),
-        ]
-    )
-    return plan.to_table(use_threads=False)
 
 
 def filter_columns(expression: pc.Expression, schema: pa.Schema) -> list[str]:

@@ -84,7 +84,7 @@ def _filtered(batch: pa.RecordBatch, condition: pc.Expression) -> pa.RecordBatch
     """Return the rows of a batch for which a condition is true, in their order."""
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
-    from headgate.source.files.conform import evaluated  # noqa: PLC0415 - imports pyarrow
+    from headgate._expressions import evaluated  # noqa: PLC0415 - imports pyarrow
 
     mask = evaluated([condition], pa.Table.from_batches([batch])).column(0)
     return batch.filter(mask.combine_chunks())

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._arguments import refuse, text
+from headgate._expressions import evaluated
 from headgate._kinds import kind_of
 from headgate.errors import StateError
 from headgate.stream.state.column import cast_to
 from headgate.stream.state.groups import check_keys
-from headgate.stream.state.types import check_reduce, column_index, no_rows
+from headgate.stream.state.types import check_reduce, column_index
 from headgate.stream.windows.distinct import lists_of
-from headgate.stream.windows.expressions import values_of
 from headgate.stream.windows.hyperloglog import SKETCH, check_hashable, estimates, sketches_of
 from headgate.stream.windows.top import Top, TopRows
 
@@ -159,9 +159,11 @@ class Aggregates:
         """Return what each accumulator takes of each row; null for nothing."""
         if self._are_partial:
             return {name: batch[name] for name in self.accumulators}
-        masks = dict(
-            zip(self._filters, values_of(batch, list(self._filters.values())), strict=True)
-        )
+        values = evaluated(list(self._filters.values()), pa.Table.from_batches([batch]))
+        masks = {
+            name: column.combine_chunks()
+            for name, column in zip(self._filters, values.columns, strict=True)
+        }
         return {
             name: _input(batch, item, None if item.where is None else masks[str(item.where)])
             for name, item in self.accumulators.items()
@@ -174,8 +176,8 @@ class Aggregates:
 
 def _check_filter(name: str, where: pc.Expression, schema: pa.Schema) -> None:
     try:
-        (mask,) = values_of(no_rows(schema), [where])
-        reason = None if pa.types.is_boolean(mask.type) else f"it has values of type {mask.type}"
+        kind = evaluated([where], schema.empty_table()).schema.types[0]
+        reason = None if pa.types.is_boolean(kind) else f"it has values of type {kind}"
     except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
         reason = next(iter(str(error).splitlines()), "")
     if reason is not None:
