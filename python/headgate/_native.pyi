@@ -49,6 +49,9 @@ def keep_small(
 ) -> list[tuple[int, int, int, bytes]] | None:
     """Place rows by hash; return each subpartition's number, rows, page bytes, and index with page."""
 
+def join_intervals(keys: _Numbers, starts: _Numbers, ends: _Numbers) -> list[pa.Int64Array]:
+    """Join a key's intervals that overlap or touch; return each one's joint one, and of these the first one and the end."""
+
 def rows_by_group(
     groups: _Numbers, numbers: _Numbers | None = None, nulls: Any = None
 ) -> list[pa.Int64Array]:

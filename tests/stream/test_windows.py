@@ -24,6 +24,7 @@ from tests.kit.windows import (
     steps,
 )
 
+from headgate import _native
 from headgate.errors import (
     OptionError,
     SchemaMismatchError,
@@ -40,7 +41,7 @@ from headgate.stream import (
     TumblingWindow,
     WindowOperator,
 )
-from headgate.stream.windows.kinds import merge_intervals
+from headgate.stream.windows.kinds import coded
 
 
 def check_order(batch, kind):
@@ -280,11 +281,25 @@ def test_intervals_of_a_key_that_overlap_or_touch_are_one(most):
         keys = random.integers(0, 4, number)
         starts = random.integers(-most, most, number)
         ends = starts + random.integers(1, 9, number) * max(1, most // 9)
-        order, joint = merge_intervals(keys, starts, ends)
-        assert order.tolist() == sorted(range(number), key=lambda at: (keys[at], starts[at], at))
-        reached, expected = {}, -1
-        for at, actual in zip(order, joint, strict=True):
-            key = keys[at]
-            expected += starts[at] > reached.get(key, -(1 << 62))
-            reached[key] = max(reached.get(key, -(1 << 62)), ends[at])
-            assert actual == expected
+        numbers, first, joint_ends = (
+            of.to_pylist() for of in _native.join_intervals(keys, starts, ends)
+        )
+        expected = []
+        for at in sorted(range(number), key=lambda at: (keys[at], starts[at], at)):
+            if not expected or keys[expected[-1][0]] != keys[at] or starts[at] > expected[-1][1]:
+                expected.append((at, ends[at]))
+            expected[-1] = expected[-1][0], max(expected[-1][1], ends[at])
+            assert numbers[at] == len(expected) - 1
+        assert list(zip(first, joint_ends, strict=True)) == expected
+
+
+@pytest.mark.parametrize("most", [20, 1 << 40, 1 << 60])
+def test_codes_are_in_the_order_of_keys_and_times(most):
+    random = np.random.default_rng(most)
+    for _ in range(100):
+        number = random.integers(0, 12)
+        keys, times = random.integers(0, 4, number), random.integers(-most, most, number)
+        pairs = list(zip(keys.tolist(), times.tolist(), strict=True))
+        ranks = {code: rank for rank, code in enumerate(sorted(set(coded(keys, times).tolist())))}
+        places = {pair: rank for rank, pair in enumerate(sorted(set(pairs)))}
+        assert [ranks[c] for c in coded(keys, times).tolist()] == [places[pair] for pair in pairs]

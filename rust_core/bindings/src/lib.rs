@@ -52,7 +52,7 @@ mod _native {
     #[pymodule_export]
     use crate::kept::{keep_small, read_kept_index, write_kept_indexes};
     #[pymodule_export]
-    use crate::numbers::rows_by_group;
+    use crate::numbers::{join_intervals, rows_by_group};
     #[pymodule_export]
     use crate::own_frames::OwnFrames;
     #[pymodule_export]

@@ -63,3 +63,17 @@ pub(crate) fn rows_by_group(
     let (order, places) = sorted.map_err(|error| PyValueError::new_err(error.to_string()))?;
     Ok([to_arrow(py, order)?, to_arrow(py, places)?])
 }
+
+/// Returns the number of each interval's joint one, and of these the first interval and the end: see `JointIntervals`.
+#[pyfunction]
+pub(crate) fn join_intervals(
+    py: Python<'_>,
+    keys: Numbers,
+    starts: Numbers,
+    ends: Numbers,
+) -> PyResult<[Bound<'_, PyAny>; 3]> {
+    let (keys, starts, ends) = (keys.values(), starts.values(), ends.values());
+    let joint = released(py, || headgate_state::join_intervals(keys, starts, ends));
+    let joint = joint.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok([to_arrow(py, joint.numbers)?, to_arrow(py, joint.first)?, to_arrow(py, joint.ends)?])
+}

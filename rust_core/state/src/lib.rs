@@ -8,6 +8,7 @@
 
 mod chains;
 mod index;
+mod intervals;
 mod keys;
 mod order;
 mod places;
@@ -18,6 +19,7 @@ mod values;
 pub use chains::{ChainError, Chains};
 pub use headgate_memory::{Reserved, StateMemory, Usage};
 pub use index::{IndexError, KeyIndex, Resolved};
+pub use intervals::{JointIntervals, join_intervals};
 pub use order::{OtherLength, by_group};
 pub use queue::{NoRoom, TimeQueue};
 pub use values::{FrozenValues, Values, ValuesError};

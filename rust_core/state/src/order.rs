@@ -8,7 +8,7 @@ const SPREAD: u64 = 4;
 /// Numbers or nulls that are not one per row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} values for {1} rows")]
-pub struct OtherLength(usize, usize);
+pub struct OtherLength(pub(crate) usize, pub(crate) usize);
 
 /// Returns the rows in the order of their groups, and within one of their numbers; equal ones stay as they are. For each
 /// of these, also its place in its group, from 0.

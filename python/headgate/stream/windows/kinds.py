@@ -182,38 +182,18 @@ def times_of(column: pa.Array) -> Slots:
     return times
 
 
-def coded(keys: Slots, *times: Slots) -> list[Slots]:
+def coded(keys: Slots, times: Slots) -> Slots:
     """Return numbers that are in the order of their keys, and of one key in the order of the times.
 
     Args:
         keys: small numbers, not negative.
-        times: several arrays that are compared with each other, each as long as ``keys``.
+        times: as many.
     """
-    least = min(int(of.min(initial=0)) for of in times)
-    most = max(int(of.max(initial=0)) for of in times)
+    least, most = int(times.min(initial=0)), int(times.max(initial=0))
     span = most - least + 1
     if span * (int(keys.max(initial=0)) + 1) < 1 << 62:
-        return [keys * span + (of - least) for of in times]
+        return keys * span + (times - least)
     # Times far apart: their ranks.
-    values, ranks = np.unique(np.concatenate(times), return_inverse=True)
-    return [
-        keys * len(values) + ranks[at * len(keys) : (at + 1) * len(keys)]
-        for at in range(len(times))
-    ]
-
-
-def merge_intervals(keys: Slots, starts: Slots, ends: Slots) -> tuple[Slots, Slots]:
-    """Join the intervals of a key that overlap or touch.
-
-    Returns:
-        The order of the intervals by key and start, and for each in this order the number of its joint
-        interval, which increases.
-    """
-    begins, stops = coded(keys, starts, ends)
-    order = np.argsort(begins, kind="stable")
-    keys, begins = keys[order], begins[order]
-    # Of one key the largest end so far; of a later key all are larger.
-    reached = np.maximum.accumulate(stops[order])
-    new = np.ones(len(keys), np.bool_)
-    new[1:] = (keys[1:] != keys[:-1]) | (begins[1:] > reached[:-1])
-    return order, np.cumsum(new) - 1
+    values, ranks = np.unique(times, return_inverse=True)
+    codes: Slots = keys * len(values) + ranks
+    return codes

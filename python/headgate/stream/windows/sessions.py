@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
+from headgate import _native
 from headgate.stream.state.descriptors import MapStateDescriptor
 from headgate.stream.state.keys import Batch
 from headgate.stream.state.table import are_among
@@ -19,7 +20,6 @@ from headgate.stream.windows.kinds import (
     SessionWindow,
     WindowOutput,
     coded,
-    merge_intervals,
     millis,
 )
 
@@ -92,25 +92,23 @@ class SessionWindowOperator(Windows[SessionWindow]):
         old = self._of_current_keys()
         all_keys, all_starts = np.r_[old.keys, rows], np.r_[old.starts, times]
         all_ends = np.r_[old.ends, times + self._gap]
-        order, joint = merge_intervals(all_keys, all_starts, all_ends)
-        first = np.flatnonzero(np.diff(joint, prepend=-1))
-        ends = np.maximum.reduceat(all_ends[order], first) if len(first) else all_ends
-        numbers = np.empty(len(order), np.int64)
-        numbers[order] = joint
+        joint = _native.join_intervals(all_keys, all_starts, all_ends)
+        numbers, first, ends = (of.to_numpy() for of in joint)
+        of_rows = numbers[len(old.keys) :]
         in_time = ends - 1 + self._lateness > self.watermark
         changed = np.zeros(len(first), np.bool_)
-        changed[numbers[len(old.keys) :]] = True
+        changed[of_rows] = True
         changed &= in_time
         # Members of sessions that change, by the number of the session among these.
-        member = changed[numbers] if len(numbers) else np.zeros(0, np.bool_)
-        numbers_of_changed = (np.cumsum(changed) - 1)[numbers] if len(numbers) else numbers
+        member = changed[numbers]
+        numbers_of_changed = (np.cumsum(changed) - 1)[numbers]
         values = self._joined(batch, old, numbers_of_changed, member, ends[changed])
-        begin = order[first[changed]]
+        begin = first[changed]
         new = _Sessions(all_keys[begin], all_starts[begin], values)
         self._replace(keys, old.filter(member[: len(old.keys)]), new)
         closed = self._register(new.ends)
-        late = ~in_time[numbers[len(old.keys) :]] if len(numbers) else np.zeros(0, np.bool_)
-        return WindowOutput(self._emit(keys, new.filter(closed)), batch.filter(pa.array(late)))
+        late = batch.filter(pa.array(~in_time[of_rows]))
+        return WindowOutput(self._emit(keys, new.filter(closed)), late)
 
     def _close(self) -> Iterator[WindowOutput]:
         for fired in self._timers.advance_in_parts(self.watermark, MOST_WINDOWS):
@@ -203,5 +201,5 @@ class SessionWindowOperator(Windows[SessionWindow]):
 
 def _pairs_in(keys: Slots, times: Slots, of_keys: Slots, of_times: Slots) -> Mask:
     """Return True for each pair of a key and a time that is among others."""
-    (codes,) = coded(np.r_[keys, of_keys], np.r_[times, of_times])
+    codes = coded(np.r_[keys, of_keys], np.r_[times, of_times])
     return are_among(codes[: len(keys)], codes[len(keys) :])
