@@ -32,7 +32,7 @@ GOALS = {
     "nexmark_spark_sql": 5.0,
     "nexmark_bytewax": 10.0,
 }
-#: Queries whose work is by key, so that a second worker should halve their time.
+#: Queries whose work is by key, so that a second worker with a core of its own should halve their time.
 KEYED = ("q4", "q5", "q9", "q11", "q16", "q17", "q18", "q19", "q20", "q23")
 
 
@@ -96,7 +96,7 @@ def lines_of(ratios: dict[str, dict[str, float]]) -> dict[str, float]:
     if by_query := ratios.get("flink"):
         lines["nexmark_least"] = min(by_query.values())
         lines["nexmark_median"] = statistics.median(by_query.values())
-    scale = [ratio for query, ratio in ratios.get("one worker", {}).items() if query in KEYED]
+    scale = [ratio for query, ratio in ratios.get("one core", {}).items() if query in KEYED]
     if scale:
         lines["nexmark_scale"] = statistics.median(scale)
     if by_query := ratios.get("spark"):

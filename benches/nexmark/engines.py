@@ -16,7 +16,7 @@ from benches.nexmark import flink, oracle, spark
 from benches.nexmark.bytewax_peer import Bytewax
 from benches.nexmark.events import KINDS, written
 from benches.nexmark.oracle import WrongAnswerError
-from benches.nexmark.ours import Headgate
+from benches.nexmark.ours import Headgate, OneCore
 
 #: Events of the jobs whose time is taken for that of a start, and of the answers that are compared.
 FEW, CHECKED = 5000, 200_000
@@ -31,10 +31,11 @@ WAYS = {
 WITHOUT_START: dict[str, Callable[[], Engine]] = {
     "headgate": lambda: Headgate(2),
     "one worker": lambda: Headgate(1, parallelism=1),
+    "one core": OneCore,
     "bytewax": lambda: Bytewax("rows"),
     "bytewax batches": lambda: Bytewax("batches"),
 }
-PEERS = ("one worker", *WAYS, "bytewax", "bytewax batches")
+PEERS = ("one worker", "one core", *WAYS, "bytewax", "bytewax batches")
 
 
 class Engine(Protocol):
