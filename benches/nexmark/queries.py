@@ -156,14 +156,15 @@ def q14(nexmark: Nexmark) -> DataStream:
     """Dear bids, with the part of the day and a count of letters by a function."""
 
     def computed(batch: pa.RecordBatch) -> pa.RecordBatch:
-        price, hour = euros(batch["price"]), pc.hour(batch["dateTime"])
+        price = euros(batch["price"])
+        dear = pc.and_(pc.greater(price, Decimal(1_000_000)), pc.less(price, Decimal(50_000_000)))
+        rows = batch.set_column(2, "price", price).filter(dear)
+        hour = pc.hour(rows["dateTime"])
         is_day = pc.and_(pc.greater_equal(hour, 8), pc.less_equal(hour, 18))
         is_night = pc.or_(pc.less_equal(hour, 6), pc.greater_equal(hour, 20))
         part = pc.if_else(is_day, "dayTime", pc.if_else(is_night, "nightTime", "otherTime"))
-        rows = batch.set_column(2, "price", price).append_column("bidTimeType", part)
-        rows = rows.append_column("c_counts", pc.count_substring(batch["extra"], "c"))
-        dear = pc.greater(price, Decimal("1000000.000"))
-        return rows.filter(pc.and_(dear, pc.less(price, Decimal("50000000.000"))))
+        rows = rows.append_column("bidTimeType", part)
+        return rows.append_column("c_counts", pc.count_substring(rows["extra"], "c"))
 
     return nexmark.bids("auction", "bidder", "price", "dateTime", "extra").map(computed)
 
