@@ -61,6 +61,7 @@ LEAVES = {
     },
     "headgate._changes": {"headgate.errors"},
     "headgate._closing": set(),
+    "headgate._expressions": set(),
     "headgate._unpicklable": {"headgate._kinds"},
     "headgate._process": set(),
     "headgate._sealed": set(),
@@ -88,6 +89,7 @@ LEAVES = {
     },
     "headgate.stream.windows": {
         "headgate._arguments",
+        "headgate._expressions",
         "headgate._kinds",
         "headgate._native",
         "headgate._changes",
