@@ -219,3 +219,51 @@ def test_an_ended_job_goes_on_with_more_rows(tmp_path):
         )
     assert sorted(stream_jobs.rows_of(tmp_path / "out")["id"].to_pylist()) == list(range(20))
     assert len(ledger.calls()) == 20
+
+
+class Fails:
+    """A map that fails once for each of some rows; the files say for which it has."""
+
+    def __init__(self, folder, rows):
+        self.folder, self.rows = folder, rows
+
+    def __call__(self, batch):
+        for row in self.rows.intersection(batch["id"].to_pylist()):
+            file = self.folder / f"failed at {row}"
+            if not file.exists():
+                file.touch()
+                raise ValueError("planned")
+        return batch
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_failures_repeat_calls_and_lose_no_row(tmp_path, seed):
+    draw = random.Random(seed)
+    ledger = Ledger(tmp_path, longest=draw.choice([0.002, 0.02]))
+    ledger.open.touch()
+    rows = stream_jobs.numbers(ROWS, rate=3000).map(Fails(tmp_path, {draw.randrange(ROWS)}))
+    if draw.random() < 0.7:
+        rows = rows.key_by("id") if draw.random() < 0.5 else rows.rebalance()
+    called = rows.map_async(
+        ledger,
+        schema=KEYED,
+        in_flight=draw.choice([1, IN_FLIGHT, 100]) if ledger.longest < 0.01 else 100,
+        ordered=draw.choice([True, False]),
+        call_id=draw.choice([None, "id"]),
+        name="calls",
+    )
+    called = called.map(Fails(tmp_path, {draw.randrange(ROWS) for _ in range(2)}), name="fails")
+    with counts(tmp_path, called).start(
+        checkpoint=str(tmp_path / "checkpoints"),
+        interval=0.05,
+        parallelism=draw.randint(1, 3),
+        alignment=draw.choice(["aligned", "unaligned", "timeoutable"]),
+        restart_delay=0.01,
+        restarts=5,
+    ) as query:
+        assert query.await_termination(60)
+    assert query.status.restarts >= 1
+    stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
+    names = {}
+    for row, call in ledger.calls():
+        assert names.setdefault(call, row) == row, "a name has one row"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import pyarrow as pa
 
 from headgate._arguments import (
     arrow_schema,
@@ -13,6 +15,7 @@ from headgate._arguments import (
     refuse,
     size,
     takes,
+    text,
     whole,
 )
 from headgate._changes import is_changing
@@ -30,10 +33,7 @@ from headgate.stream.operators.call_rows import (
     error_schema,
     is_same_column,
 )
-from headgate.stream.state.types import check_columns
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from headgate.stream.state.types import check_columns, column_index
 
 #: Rows of a batch that only has a limit of bytes.
 _ANY_ROWS = 1 << 40
@@ -60,6 +60,7 @@ class AsyncCalls(StreamCalls[StreamT]):
         batch_rows: int | None = None,
         batch_bytes: int | str | None = None,
         batch_wait: float | str = 0,
+        call_id: str | None = None,
         parallelism: int | None = None,
         name: str | None = None,
     ) -> StreamT:
@@ -92,6 +93,9 @@ class AsyncCalls(StreamCalls[StreamT]):
             batch_rows: most rows of a call, which then gets a batch.
             batch_bytes: most bytes of a call's batch, about.
             batch_wait: how long rows wait for others to fill a batch.
+            call_id: column of texts or whole numbers that names the calls, which have a row each. A service that takes it as
+                an idempotency key then knows also a call that is made again for a row behind the last checkpoint. A row
+                with null, and all rows without ``call_id=``, have names that are made.
             parallelism: number of tasks.
             name: of the operator.
 
@@ -100,6 +104,7 @@ class AsyncCalls(StreamCalls[StreamT]):
             StreamError: ``ordered="by_key"`` without keys; ``ordered=False`` for rows that change; columns of the stream that have
                 a name of those of the side output.
             UnsupportedTypeError: a column of a type whose rows pyarrow cannot choose.
+            UnknownColumnError: no column is named as ``call_id`` says.
         """
         check_columns(self.schema)
         check_columns(schema)
@@ -112,6 +117,8 @@ class AsyncCalls(StreamCalls[StreamT]):
             raise refuse("batch_wait", batch_wait, "without batches", "0", "batch_rows=64")
         _check_order(ordered, self._keys, self.schema, is_batch=is_batch)
         _check_on_error(on_error, self.schema, schema)
+        if call_id is not None:
+            _check_call_id(call_id, self.schema, is_batch=is_batch)
         policy = CallPolicy(
             None if timeout is None else duration("timeout", timeout, 0.001),
             retries,
@@ -128,6 +135,7 @@ class AsyncCalls(StreamCalls[StreamT]):
             limits.bytes,
             wait,
             takes_context,
+            call_id,
         )
         make = partial(AsyncCallOperator, function, self.schema, self._keys, schema, options)
         outputs = {ERRORS: error_schema(self.schema)} if on_error == "side_output" else {}
@@ -179,6 +187,16 @@ def _check_order(ordered: Any, keys: tuple[str, ...], rows: pa.Schema, *, is_bat
         )
     if ordered is False and is_changing(rows):
         refuse_changes("map_async(ordered=False)", rows, 'ordered=True · ordered="by_key"')
+
+
+def _check_call_id(call_id: Any, rows: pa.Schema, *, is_batch: bool) -> None:
+    of = rows.field(column_index(rows, text("call_id", call_id), "call_id={}")).type
+    if is_batch:
+        remedy = "a call per row · no call_id="
+        raise refuse("call_id", call_id, "with batches of rows", "a column, of one row", remedy)
+    if not (pa.types.is_string(of) or pa.types.is_large_string(of) or pa.types.is_integer(of)):
+        takes = "a column of texts or whole numbers"
+        raise refuse("call_id", call_id, f"is a column of type {of}", takes, "a map() before it")
 
 
 def _check_on_error(on_error: Any, rows: pa.Schema, schema: pa.Schema) -> None:

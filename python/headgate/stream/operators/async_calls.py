@@ -1,4 +1,4 @@
-"""The operator of ``map_async()``: many calls at a time, in checkpoints as far as they are."""
+"""The operator of ``map_async()``: many calls at a time, in checkpoints as far as they are. Decision: ADR 0060."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ class CallOptions:
         bytes: of a batch that waits for no more rows; None for any.
         wait: ms for which a batch waits for rows.
         takes_context: True if a plain function takes the call's context.
+        call_id: column that names the calls, which have a row each; None for names that are made.
     """
 
     policy: CallPolicy
@@ -66,6 +67,7 @@ class CallOptions:
     bytes: int | None
     wait: int
     takes_context: bool
+    call_id: str | None
 
 
 @dataclass(slots=True)
@@ -169,7 +171,7 @@ class AsyncCallOperator(KeyedOperator):
 
     def _load(self) -> None:
         """Take what the checkpoint has: calls are made again, under their names, and results are sent."""
-        calls, rows = self._call_state.load()
+        calls, rows = self._call_state.load(has_batches=self._options.rows is not None)
         for call in calls:
             call.first = self._next
             self._next += max(1, call.length)
@@ -241,16 +243,20 @@ class AsyncCallOperator(KeyedOperator):
 
     def _calls_of_rows(self, most: int) -> list[tuple[Call, Any]]:
         """Return calls of the first rows that wait, as dicts."""
-        part = self._waiting[0]
+        part, options = self._waiting[0], self._options
         rows = part.rows
         per_row = rows.nbytes / rows.num_rows
-        left = self._options.in_flight_bytes - self._size
+        left = options.in_flight_bytes - self._size
         number = int(min(most, rows.num_rows, max(1, left // max(per_row, 1))))
         chosen, orders = rows.slice(0, number), part.orders
         begun = []
         for at, row in enumerate(chosen.to_pylist()):
-            order = 0 if orders is None else int(orders[at])
-            begun.append((self._call(part.first + at, chosen, at, 1, per_row, order), row))
+            call = self._call(part.first + at, chosen, at, 1, per_row)
+            call.order = 0 if orders is None else int(orders[at])
+            name = None if options.call_id is None else row[options.call_id]
+            call.call_id = call.call_id if name is None else str(name)
+            self._add(call)
+            begun.append((call, row))
         self._take(number)
         return begun
 
@@ -272,7 +278,9 @@ class AsyncCallOperator(KeyedOperator):
             if number:
                 self._take(number)
         batch = pa.concat_batches(parts) if len(parts) > 1 else parts[0]
-        return self._call(first, batch, 0, batch.num_rows, batch.nbytes, 0), batch
+        call = self._call(first, batch, 0, batch.num_rows, batch.nbytes)
+        self._add(call)
+        return call, batch
 
     def _take(self, number: int) -> None:
         """Remove the first rows that wait; they are of one part."""
@@ -285,12 +293,10 @@ class AsyncCallOperator(KeyedOperator):
         self._is_due = False
 
     def _call(
-        self, first: int, batch: pa.RecordBatch, start: int, length: int, size: float, order: int
+        self, first: int, batch: pa.RecordBatch, start: int, length: int, size: float
     ) -> Call:
-        call = Call(first, f"{self._ids}-{first}", batch, start, length, size, order)
-        self._add(call)
         self._running += 1
-        return call
+        return Call(first, f"{self._ids}-{first}", batch, start, length, size)
 
     def _add(self, call: Call) -> None:
         self._calls.append(call)
@@ -322,9 +328,8 @@ class AsyncCallOperator(KeyedOperator):
 
     def _collect(self) -> None:
         """Take the calls that have ended."""
-        ended = self._loop.ended if self._loop is not None else deque()
-        while ended:
-            self._settle(ended.popleft())
+        for call in () if self._loop is None else self._loop.take_ended():
+            self._settle(call)
         while self._options.order is True and self._calls and self._calls[0].outcome is not None:
             self._ready.append(self._calls.popleft())
 

@@ -1,4 +1,4 @@
-"""The threads in which calls wait: one with an event loop, and those of plain functions."""
+"""The threads in which calls wait: one with an event loop, and those of plain functions. Decision: ADR 0060."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class CallLoop:
         metrics: Metrics,
     ) -> None:
         #: Calls that have ended and were not taken; the loop's thread adds them.
-        self.ended: deque[Call] = deque()
+        self._ended: deque[Call] = deque()
         self._function = function
         self._converted = converted
         self._policy = policy
@@ -135,7 +135,9 @@ class CallLoop:
         self._calls = metrics.counter("calls")
         self._retries = metrics.counter("call_retries")
         self._errors = metrics.counter("call_errors")
-        self._seconds = metrics.histogram("call_seconds")
+        self._histogram = metrics.histogram("call_seconds")
+        #: Of attempts that are not in the histogram, which takes many at once.
+        self._seconds: deque[float] = deque()
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = None if is_coroutine_function(function) else _Threads(name, most)
@@ -154,6 +156,13 @@ class CallLoop:
             TimeoutError: the time in seconds is over.
         """
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout)
+
+    def take_ended(self) -> list[Call]:
+        """Return the calls that have ended since the last call of this."""
+        seconds = [self._seconds.popleft() for _ in range(len(self._seconds))]
+        if seconds:
+            self._histogram.observe(seconds)
+        return [self._ended.popleft() for _ in range(len(self._ended))]
 
     def begin(self, calls: Sequence[tuple[Call, Any]]) -> None:
         """Begin calls, each with what it is about."""
@@ -210,7 +219,7 @@ class CallLoop:
             else:
                 self._retries.add()
                 await asyncio.sleep(self._policy.delay(error, call.failed))
-        self.ended.append(call)
+        self._ended.append(call)
         self._wake_up()
 
     async def _attempt(self, call: Call, about: Any) -> BaseException | None:
@@ -233,7 +242,7 @@ class CallLoop:
         except BaseException as error:  # noqa: BLE001 - of the call, and not of the loop
             return error
         finally:
-            self._seconds.observe(self._loop.time() - started)
+            self._seconds.append(self._loop.time() - started)
         return None
 
 

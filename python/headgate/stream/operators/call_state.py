@@ -1,7 +1,7 @@
 """Calls in checkpoints: rows that wait or are called, and results that are not sent, by key groups.
 
 Rows of a keyed stream are in the group of their key, others in the groups of the task in turn. The rows of a call are in one
-group, so that a rescale divides no call.
+group, so that a rescale divides no call. Decision: ADR 0060.
 """
 
 from __future__ import annotations
@@ -82,28 +82,32 @@ class CallState:
         self._add(self._waiting, rows)
         self._add(self._results, results)
 
-    def load(self) -> tuple[list[Call], pa.RecordBatch]:
+    def load(self, *, has_batches: bool) -> tuple[list[Call], pa.RecordBatch]:
         """Return the calls in the order of their rows, and the rows without a call; the state is empty behind that.
 
         The numbers of tasks that are one now are independent of each other.
+
+        Args:
+            has_batches: True if a call may have several rows. Else the rows of one that has are without a call.
         """
         self._set_all_keys()
         calls: list[Call] = []
         _, elements = self._read(self._waiting)
         rows = as_rows(elements.field("row"), self._rows)
         firsts = elements.field("first").to_numpy()
-        by_call: dict[str | None, list[int]] = {}
+        by_call: dict[tuple[int, str | None], list[int]] = {}
         for at, call_id in enumerate(elements.field("call_id").to_pylist()):
-            by_call.setdefault(call_id, []).append(at)
-        alone = by_call.pop(None, [])
+            by_call.setdefault((int(firsts[at]), call_id), []).append(at)
         failed = elements.field("failed").to_pylist()
-        for call_id, places in by_call.items():
+        alone: list[int] = []
+        for (first, call_id), places in by_call.items():
+            if call_id is None or (len(places) > 1 and not has_batches):
+                alone += places
+                continue
             batch = rows.take(pa.array(places))
-            number, size = batch.num_rows, batch.nbytes
-            first = int(firsts[places[0]])
-            calls.append(
-                Call(first, str(call_id), batch, 0, number, size, failed=failed[places[0]])
-            )
+            call = Call(first, call_id, batch, 0, batch.num_rows, batch.nbytes)
+            call.failed = failed[places[0]]
+            calls.append(call)
         calls += self._loaded_results()
         self._waiting.clear()
         self._results.clear()
@@ -164,8 +168,10 @@ class CallState:
     ) -> tuple[Any, pa.StructArray]:
         number = rows.num_rows
         groups = self._groups(rows, first)
+        # Rows of a call have its number, and are in their order.
+        numbers = first + np.arange(number) * (call_id is None)
         columns = [
-            pa.array(np.arange(first, first + number)),
+            pa.array(numbers),
             pa.array([call_id] * number, pa.string()),
             pa.array([failed] * number, pa.int32()),
             as_structs(rows),

@@ -324,6 +324,7 @@ class StreamTask:
         if full is not None:
             self._wait_for_room(full, source, timer, now)
             return True
+        # Calls that wait end here, ADR 0060: never inside of an operator's other work.
         moved = chain.poll(is_end=ending is not None)
         if ending is not None:
             return self._advance_end(ending, source) or moved
