@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable
@@ -117,11 +117,11 @@ class AsyncCallOperator(KeyedOperator):
         self._num_waiting = 0
         #: Number of the next row that arrives.
         self._next = 0
-        #: Calls whose result is not sent, in the order of their rows; and those that were sent before others.
-        self._calls: deque[Call] = deque()
+        #: Calls whose result is not next, in the order of their rows, by the number of the first one.
+        self._calls: OrderedDict[int, Call] = OrderedDict()
         #: By class of the key.
         self._queues: dict[int, deque[Call]] = {}
-        #: Calls whose result is next.
+        #: Calls whose result is next, which are sent in this order.
         self._ready: list[Call] = []
         #: Calls of the checkpoint that are not begun again.
         self._restored: deque[Call] = deque()
@@ -234,7 +234,8 @@ class AsyncCallOperator(KeyedOperator):
             self._running += 1
         while not self._restored and self._is_formed():
             room = options.in_flight - self._running
-            if room <= 0 or (self._size >= options.in_flight_bytes and self._calls):
+            is_heavy = self._size >= options.in_flight_bytes
+            if room <= 0 or (is_heavy and (self._calls or self._ready)):
                 break
             begun += self._calls_of_rows(room) if options.rows is None else [self._call_of_batch()]
         if begun and self._loop is not None:
@@ -299,7 +300,7 @@ class AsyncCallOperator(KeyedOperator):
         return Call(first, f"{self._ids}-{first}", batch, start, length, size)
 
     def _add(self, call: Call) -> None:
-        self._calls.append(call)
+        self._calls[call.first] = call
         self._size += call.size
         if self._options.order == "by_key":
             self._queues.setdefault(call.order, deque()).append(call)
@@ -314,7 +315,7 @@ class AsyncCallOperator(KeyedOperator):
     @property
     def is_quiet(self) -> bool:
         """True if no row waits, and no call."""
-        return not self._waiting and not self._calls and not self._marks
+        return not (self._waiting or self._calls or self._ready or self._marks)
 
     def poll(self, *, is_end: bool) -> bool:
         """Send the results that are next, and begin further calls."""
@@ -330,8 +331,11 @@ class AsyncCallOperator(KeyedOperator):
         """Take the calls that have ended."""
         for call in () if self._loop is None else self._loop.take_ended():
             self._settle(call)
-        while self._options.order is True and self._calls and self._calls[0].outcome is not None:
-            self._ready.append(self._calls.popleft())
+        while self._options.order is True and self._calls:
+            first = next(iter(self._calls.values()))
+            if first.outcome is None:
+                break
+            self._put_next(first)
 
     def _settle(self, call: Call) -> None:
         """Say what becomes of a call that has ended."""
@@ -357,13 +361,17 @@ class AsyncCallOperator(KeyedOperator):
     def _line_up(self, call: Call) -> None:
         """Let a call that has ended be sent, in its turn."""
         if self._options.order is False:
-            self._ready.append(call)
+            self._put_next(call)
         elif self._options.order == "by_key":
             of_key = self._queues.get(call.order, deque())
             while of_key and of_key[0].outcome is not None:
-                self._ready.append(of_key.popleft())
+                self._put_next(of_key.popleft())
             if not of_key:
                 self._queues.pop(call.order, None)
+
+    def _put_next(self, call: Call) -> None:
+        del self._calls[call.first]
+        self._ready.append(call)
 
     def _failure(self, call: Call, error: BaseException) -> Exception:
         return UserFunctionError(
@@ -383,11 +391,6 @@ class AsyncCallOperator(KeyedOperator):
             if call.refused is not None:
                 errors.append(call.refused)
             self._size -= call.size
-            call.is_sent = True
-            # Those that are not next keep their place in the queue, and no rows.
-            call.batch, call.outcome, call.refused = call.batch.slice(0, 0), [], None
-        while self._calls and self._calls[0].is_sent:
-            self._calls.popleft()
         if rows:
             self._context.emit(_joined(rows), None)
         if errors:
@@ -399,7 +402,7 @@ class AsyncCallOperator(KeyedOperator):
             return  # those are sent first
         first = self._next - self._num_waiting
         if self._calls:
-            first = self._calls[0].first
+            first = next(iter(self._calls))
         passed: list[int | None] = []
         while self._marks and self._marks[0][0] <= first:
             passed.append(self._marks.popleft()[1])
@@ -446,9 +449,8 @@ class AsyncCallOperator(KeyedOperator):
         if not (self._is_durable or savepoint):
             return None
         self._collect()
-        calls = [*self._ready, *self._calls, *self._restored]
-        unsent = dict.fromkeys(call for call in calls if not call.is_sent)
-        self._call_state.store(unsent, [(part.rows, part.first) for part in self._waiting])
+        waiting = [(part.rows, part.first) for part in self._waiting]
+        self._call_state.store([*self._ready, *self._calls.values()], waiting)
         return super().snapshot(checkpoint, savepoint=savepoint)
 
     def close(self) -> None:

@@ -80,7 +80,6 @@ class Call:
         error: that ended it.
         refused: its rows with the error, for the side output.
         group: its key group in the checkpoint that it comes from, if it had ended there; else that of its rows.
-        is_sent: True once the result is sent.
     """
 
     first: int
@@ -95,7 +94,6 @@ class Call:
     error: BaseException | None = None
     refused: pa.RecordBatch | None = None
     group: int | None = None
-    is_sent: bool = False
 
     @property
     def rows(self) -> pa.RecordBatch:
