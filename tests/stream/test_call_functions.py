@@ -84,7 +84,7 @@ def test_an_attempt_ends_after_its_time():
 
 def test_a_service_that_never_answers_ends_the_job():
     never = threading.Event()
-    with pytest.raises(HeadgateError, match="failed 2 times: TimeoutError") as caught:
+    with pytest.raises(HeadgateError, match="failed in attempt 2: TimeoutError") as caught:
         results_of(
             numbers(3).map_async(
                 lambda _: never.wait(), schema=NUMBER, timeout=0.02, retries=1, backoff=0

@@ -375,7 +375,7 @@ class AsyncCallOperator(KeyedOperator):
 
     def _failure(self, call: Call, error: BaseException) -> Exception:
         return UserFunctionError(
-            f"a call of {self._uid} failed {call.failed} times: {type(error).__name__}: {error}",
+            f"a call of {self._uid} failed in attempt {call.failed}: {type(error).__name__}: {error}",
             asked=f"call_id {call.call_id}",
             have=f"retries={self._options.policy.retries}, on_error='fail'",
             remedy='retries=3 · on_error="side_output" · Retry(after=) for errors that pass',
