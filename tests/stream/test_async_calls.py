@@ -376,3 +376,39 @@ def test_batches_wait_for_rows_and_their_time():
     wait_until(lambda: len(sizes) == 3)
     assert sorted(sizes) == [2, 2, 5]
     task.close()
+
+
+def test_rows_of_any_types_come_back_from_a_checkpoint():
+    fields = [
+        pa.field("id", pa.int64(), nullable=False),
+        ("kind", pa.dictionary(pa.int8(), pa.string())),
+        ("at", pa.timestamp("us", "UTC")),
+        ("parts", pa.list_(pa.struct([("size", pa.decimal128(9, 2)), ("raw", pa.binary())]))),
+        ("nothing", pa.null()),
+    ]
+    schema = pa.schema(fields)
+    parts = [[{"size": 1, "raw": b"\xff"}, None], None, []]
+    batches = [
+        pa.record_batch([[at], [kind], [at], [parts[at]], [None]], schema=schema)
+        for at, kind in enumerate(["a", None, "b"])
+    ]
+    opened = threading.Event()
+
+    async def wait(batch):
+        while not opened.is_set():  # noqa: ASYNC110 - set by another thread
+            await asyncio.sleep(0.001)
+        return batch
+
+    rows = stream(NumberSequenceSource(0, 1)).map(lambda _: batches[0], schema=schema)
+    called = rows.map_async(wait, schema=schema, batch_rows=1, in_flight=2)
+    tasks = OperatorTasks(called._edges[0].node.make, [])
+    for batch in batches:
+        tasks.tasks[0].process(batch)
+    tasks.checkpoint(1)
+    opened.set()
+    wait_until(lambda: len(tasks.tasks[0]._loop._ended) == 2)
+    tasks.checkpoint(1)  # with results
+    polled = lambda: tasks.tasks[0].poll(is_end=False) or tasks.tasks[0].is_quiet  # noqa: E731
+    wait_until(lambda: polled() and tasks.tasks[0].is_quiet)
+    assert tasks.take() == [row for batch in batches for row in batch.to_pylist()]
+    tasks.tasks[0].close()
