@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any, Literal
 
@@ -21,12 +22,14 @@ from headgate._arguments import (
 from headgate._changes import is_changing
 from headgate._kinds import kind_of, parameters_taken
 from headgate.errors import OptionError, StreamError
+from headgate.stream.api.call_memos import check_memo, check_memo_ttl, edge_of_digests
 from headgate.stream.api.checks import OPERATOR, refuse_changes
 from headgate.stream.api.stream_calls import StreamCalls, StreamT
 from headgate.stream.graph.call_functions import CallFunction
 from headgate.stream.graph.limits import batch_limits
 from headgate.stream.operators.async_calls import AsyncCallOperator, CallOptions
 from headgate.stream.operators.call_loop import CallPolicy
+from headgate.stream.operators.call_memo import MemoCallOperator
 from headgate.stream.operators.call_rows import (
     ERROR_COLUMNS,
     ERRORS,
@@ -61,6 +64,9 @@ class AsyncCalls(StreamCalls[StreamT]):
         batch_bytes: int | str | None = None,
         batch_wait: float | str = 0,
         call_id: str | None = None,
+        memo: Literal[True] | str | Callable[[dict[str, Any]], Any] | None = None,
+        memo_ttl: timedelta | str | None = None,
+        breaker: float | None = None,
         parallelism: int | None = None,
         name: str | None = None,
     ) -> StreamT:
@@ -96,15 +102,23 @@ class AsyncCalls(StreamCalls[StreamT]):
             call_id: column of texts or whole numbers that names the calls, which have a row each. A service that takes it as
                 an idempotency key then knows also a call that is made again for a row behind the last checkpoint. A row
                 with null, and all rows without ``call_id=``, have names that are made.
+            memo: what makes rows equal: a column, or a function of a row as a dict that returns a text, a number, or a tuple of
+                such values; True for all columns. The result of a call is remembered, in keyed state, and sent for equal rows
+                without a call; those that come while it is under way wait for it. Errors are not remembered. On a stream without
+                keys equal rows are sent to one task; on a keyed one only rows of the same key are equal.
+            memo_ttl: how long a result is remembered, from its call on; None for ever.
+            breaker: share of attempts, such as 0.5: if more of a task's last 20 to 100 ones have failed, its calls pause, first for
+                a second, and twice as long each time up to a minute. Then single calls are made: the first error begins the next
+                pause, and after three results all calls go on. ``query.status`` has a notice. None for no pause.
             parallelism: number of tasks.
             name: of the operator.
 
         Raises:
             OptionError: an argument has a value that it does not take.
             StreamError: ``ordered="by_key"`` without keys; ``ordered=False`` for rows that change; columns of the stream that have
-                a name of those of the side output.
+                a name of those of the side output; ``memo=`` of rows that change.
             UnsupportedTypeError: a column of a type whose rows pyarrow cannot choose.
-            UnknownColumnError: no column is named as ``call_id`` says.
+            UnknownColumnError: no column is named as ``call_id`` or ``memo`` says.
         """
         check_columns(self.schema)
         check_columns(schema)
@@ -124,6 +138,7 @@ class AsyncCalls(StreamCalls[StreamT]):
             retries,
             duration("backoff", backoff, 0),
             _classes(retry_on),
+            _share(breaker),
         )
         options = CallOptions(
             policy,
@@ -137,9 +152,17 @@ class AsyncCalls(StreamCalls[StreamT]):
             takes_context,
             call_id,
         )
-        make = partial(AsyncCallOperator, function, self.schema, self._keys, schema, options)
+        digests = check_memo(memo, self.schema, self._keys, is_batch=is_batch)
+        ttl = check_memo_ttl(memo_ttl, memo)
         outputs = {ERRORS: error_schema(self.schema)} if on_error == "side_output" else {}
-        return self._then("map_async", name, make, schema, parallelism, outputs)
+        make: Callable[[], Any]
+        if digests is None:
+            make = partial(AsyncCallOperator, function, self.schema, self._keys, schema, options)
+            return self._then("map_async", name, make, schema, parallelism, outputs)
+        edge = edge_of_digests(self, digests, self._keys, name, parallelism)
+        keys = self._keys or edge.keys
+        make = partial(MemoCallOperator, function, edge.schema, keys, schema, options, ttl)
+        return self._then("map_async", name, make, schema, parallelism, outputs, inputs=[edge])
 
 
 def _check_function(function: Any) -> bool:
@@ -218,6 +241,17 @@ def _check_on_error(on_error: Any, rows: pa.Schema, schema: pa.Schema) -> None:
             have=", ".join(rows.names),
             remedy='a nullable column in schema= · on_error="side_output"',
         )
+
+
+def _share(breaker: Any) -> float | None:
+    takes = "a share above 0 and below 1, or None"
+    if breaker is None:
+        return None
+    if not isinstance(breaker, float):
+        raise refuse("breaker", breaker, f"is {kind_of(breaker)}", takes, "breaker=0.5")
+    if not 0 < breaker < 1:
+        raise refuse("breaker", breaker, "is no part of the calls", takes, "breaker=0.5")
+    return breaker
 
 
 def _classes(retry_on: Any) -> tuple[type[Exception], ...]:

@@ -59,6 +59,7 @@ class OperatorContext:
         state_memory: where keyed state is.
         wake_up: lets the task call :meth:`Operator.poll` soon; from any thread.
         pass_on: sends on a watermark that the operator held, or None for idleness.
+        folder: path or URI for files of this operator's task in this attempt; None if the job keeps no checkpoints.
     """
 
     uid: str
@@ -78,6 +79,7 @@ class OperatorContext:
     state_memory: StateMemory = ALL_IN_MEMORY
     wake_up: Callable[[], None] = _nothing
     pass_on: Callable[[int | None], None] = _nothing
+    folder: str | None = None
 
     @property
     def key_groups(self) -> range:

@@ -222,6 +222,7 @@ class Deployment:
             allow_dropped_state=deployed["allow_dropped_state"],
             restored_watermark=deployed["watermarks"].get(uid),
             state_memory=self._state_memory,
+            folder=deployed["folders"].get(uid),
             restored=[
                 (SnapshotFolder(folder), number)
                 for folder, number in deployed["state"].get(uid, ())

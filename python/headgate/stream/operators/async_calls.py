@@ -19,6 +19,7 @@ from headgate.stream.operators.call_loop import (
     Call,
     CallLoop,
     CallPolicy,
+    callable_of,
     is_coroutine_function,
 )
 from headgate.stream.operators.call_rows import ERRORS, CallResults, error_rows, null_rows
@@ -150,7 +151,7 @@ class AsyncCallOperator(KeyedOperator):
             function = instance_of(function)
         self._loop = CallLoop(
             f"headgate-{context.uid}-calls",
-            self._callable(function),
+            callable_of(function, takes_context=self._options.takes_context),
             CallResults(context.uid, self._schema).batches,
             self._options.policy,
             self._options.in_flight,
@@ -178,7 +179,7 @@ class AsyncCallOperator(KeyedOperator):
             if self._options.order == "by_key" and call.outcome is None:
                 call.order = int(key_groups_of(call.rows.select(self._keys), _CLASSES)[0])
             self._add(call)
-        self._restored = deque(call for call in calls if call.outcome is None)
+        self._restored = deque(self._to_begin(calls))
         self._repeated.add(len(self._restored))
         for call in calls:
             if call.outcome is not None:
@@ -186,18 +187,9 @@ class AsyncCallOperator(KeyedOperator):
         if rows.num_rows:
             self.process(rows)
 
-    def _callable(self, function: Any) -> Any:
-        if isinstance(function, CallFunction):
-            return function.call
-        if self._options.takes_context:
-            return function
-        if is_coroutine_function(function):
-
-            async def call(about: Any, _: Any) -> Any:
-                return await function(about)
-
-            return call
-        return lambda about, _: function(about)
+    def _to_begin(self, calls: list[Call]) -> list[Call]:
+        """Return the calls of a checkpoint that are made again."""
+        return [call for call in calls if call.outcome is None]
 
     # --- rows ---
 
@@ -230,17 +222,23 @@ class AsyncCallOperator(KeyedOperator):
         begun: list[tuple[Call, Any]] = []
         while self._restored and self._running < options.in_flight:
             call = self._restored.popleft()
-            begun.append((call, call.rows if options.rows else call.rows.to_pylist()[0]))
+            begun.append((call, self._about(call)))
             self._running += 1
         while not self._restored and self._is_formed():
             room = options.in_flight - self._running
             is_heavy = self._size >= options.in_flight_bytes
             if room <= 0 or (is_heavy and (self._calls or self._ready)):
                 break
-            begun += self._calls_of_rows(room) if options.rows is None else [self._call_of_batch()]
+            new = self._calls_of_rows(room) if options.rows is None else [self._call_of_batch()]
+            self._running += len(new)
+            begun += new
         if begun and self._loop is not None:
             self._loop.begin(begun)
         self._gauge.set(self._running)
+
+    def _about(self, call: Call) -> Any:
+        """Return what the function gets."""
+        return call.rows if self._options.rows else call.rows.to_pylist()[0]
 
     def _calls_of_rows(self, most: int) -> list[tuple[Call, Any]]:
         """Return calls of the first rows that wait, as dicts."""
@@ -296,7 +294,6 @@ class AsyncCallOperator(KeyedOperator):
     def _call(
         self, first: int, batch: pa.RecordBatch, start: int, length: int, size: float
     ) -> Call:
-        self._running += 1
         return Call(first, f"{self._ids}-{first}", batch, start, length, size)
 
     def _add(self, call: Call) -> None:

@@ -13,7 +13,8 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import SchemaMismatchError
-from headgate.stream.graph.call_functions import CallContext, Retry
+from headgate.stream.graph.call_functions import CallContext, CallFunction, Retry
+from headgate.stream.operators.call_pauses import CallPauses
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,12 +36,14 @@ class CallPolicy:
         retries: most attempts after the first.
         backoff: seconds before the second attempt; twice as many before each further one.
         retry_on: classes of errors after which it is called again, beside Retry.
+        breaker: calls pause if more than this share of attempts fails; None if they never do.
     """
 
     timeout: float | None
     retries: int
     backoff: float
     retry_on: tuple[type[Exception], ...]
+    breaker: float | None = None
 
     def is_retried(self, error: BaseException, failed: int) -> bool:
         """Return True if a call goes on after an error.
@@ -80,6 +83,7 @@ class Call:
         error: that ended it.
         refused: its rows with the error, for the side output.
         group: its key group in the checkpoint that it comes from, if it had ended there; else that of its rows.
+        digest: of its row, if results are remembered.
     """
 
     first: int
@@ -94,6 +98,7 @@ class Call:
     error: BaseException | None = None
     refused: pa.RecordBatch | None = None
     group: int | None = None
+    digest: bytes = b""
 
     @property
     def rows(self) -> pa.RecordBatch:
@@ -137,6 +142,9 @@ class CallLoop:
         #: Of attempts that are not in the histogram, which takes many at once.
         self._seconds: deque[float] = deque()
         self._loop = asyncio.new_event_loop()
+        self._pauses = None
+        if policy.breaker is not None:
+            self._pauses = CallPauses(name, policy.breaker, metrics, self._loop)
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = None if is_coroutine_function(function) else _Threads(name, most)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -206,7 +214,12 @@ class CallLoop:
     async def _attempts(self, call: Call, about: Any) -> None:
         is_over = False
         while not is_over:
-            error = await self._attempt(call, about)
+            if self._pauses is None:
+                error = await self._attempt(call, about)
+            else:
+                period = await self._pauses.begin()
+                error = await self._attempt(call, about)
+                self._pauses.end(period, error)
             if error is None:
                 break
             call.failed += 1
@@ -302,6 +315,26 @@ class _Threads:
     def _work(self) -> None:
         while (call := self._queue.get()) is not None:
             call()
+
+
+def callable_of(function: Any, *, takes_context: bool) -> Callable[[Any, CallContext], Any]:
+    """Return what is called with what a call is about, and its context.
+
+    Args:
+        function: of a user.
+        takes_context: True if it takes the context.
+    """
+    if isinstance(function, CallFunction):
+        return function.call
+    if takes_context:
+        return function  # type: ignore[no-any-return]
+    if is_coroutine_function(function):
+
+        async def call(about: Any, _: CallContext) -> Any:
+            return await function(about)
+
+        return call
+    return lambda about, _: function(about)
 
 
 def is_coroutine_function(function: Any) -> bool:

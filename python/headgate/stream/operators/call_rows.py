@@ -13,6 +13,8 @@ from headgate.stream.operators.results import Results
 if TYPE_CHECKING:
     from headgate.stream.operators.call_loop import Call
 
+#: Column of rows whose results are remembered: the same bytes for equal rows. No function sees it.
+DIGEST: Final = "__digest__"
 #: The side output of calls that have failed, and its columns behind those of the rows.
 ERRORS: Final = "errors"
 ERROR_COLUMNS: Final = pa.schema(
@@ -22,18 +24,24 @@ ERROR_COLUMNS: Final = pa.schema(
 
 def error_schema(rows: pa.Schema) -> pa.Schema:
     """Return the schema of the side output of calls that have failed."""
-    return pa.schema([*rows, *ERROR_COLUMNS])
+    return pa.schema([*(field for field in rows if field.name != DIGEST), *ERROR_COLUMNS])
 
 
 def error_rows(call: Call, text: str) -> pa.RecordBatch:
     """Return the rows of a call that has failed, with its error."""
-    rows = call.rows
+    rows = without_digest(call.rows)
     columns = [[text], [call.failed], [call.call_id]]
     of_error = [
         pa.array(column * rows.num_rows, field.type)
         for column, field in zip(columns, ERROR_COLUMNS, strict=True)
     ]
     return pa.RecordBatch.from_arrays([*rows.columns, *of_error], schema=error_schema(rows.schema))
+
+
+def without_digest(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows as functions and side outputs have them."""
+    names = rows.schema.names
+    return rows.select([at for at, name in enumerate(names) if name != DIGEST])
 
 
 def null_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

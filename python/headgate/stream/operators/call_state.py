@@ -54,9 +54,9 @@ class CallState:
         self._keys_of_groups = keys_of_groups(self._key_groups, self._most)
         self._rows, self._keys, self._schema = rows, keys, schema
         waiting = [("first", pa.int64()), ("call_id", pa.string()), ("failed", pa.int32())]
-        result = [("first", pa.int64()), ("order", pa.int32()), ("row", _struct(schema))]
-        self._waiting_type = pa.struct([*waiting, ("row", _struct(rows))])
-        self._result_type = pa.struct([*result, ("refused", _struct(error_schema(rows)))])
+        result = [("first", pa.int64()), ("order", pa.int32()), ("row", struct_of(schema))]
+        self._waiting_type = pa.struct([*waiting, ("row", struct_of(rows))])
+        self._result_type = pa.struct([*result, ("refused", struct_of(error_schema(rows)))])
         states = (("waiting", self._waiting_type), ("results", self._result_type))
         self._waiting, self._results = (
             backend.get_state(ListStateDescriptor(name, of)) for name, of in states
@@ -135,6 +135,10 @@ class CallState:
             call.refused = refused if refused.num_rows else None
             yield call
 
+    def set_groups(self, groups: npt.NDArray[np.int64]) -> None:
+        """Let states be about key groups of this task."""
+        self._backend.set_keys([pa.array(self._keys_of_groups[groups])])
+
     def _set_all_keys(self) -> None:
         groups = self._key_groups
         keys = self._keys_of_groups[groups.start : groups.stop]
@@ -153,11 +157,16 @@ class CallState:
         """Add elements to the lists of their key groups."""
         if parts:
             groups = np.concatenate([of for of, _ in parts])
-            self._backend.set_keys([pa.array(self._keys_of_groups[groups])])
+            self.set_groups(groups)
             state.add(pa.concat_arrays([elements for _, elements in parts]))
 
-    def _groups(self, rows: pa.RecordBatch, first: int) -> npt.NDArray[np.int64]:
-        """Return the key group of each row."""
+    def groups(self, rows: pa.RecordBatch, first: int = 0) -> npt.NDArray[np.int64]:
+        """Return the key group of each row.
+
+        Args:
+            rows: of the stream.
+            first: number of the first one, by which rows without keys are in the groups in turn.
+        """
         if self._keys:
             return key_groups_of(rows.select(self._keys), self._most).astype(np.int64)
         groups = self._key_groups.start + (first + np.arange(rows.num_rows)) % len(self._key_groups)
@@ -167,7 +176,7 @@ class CallState:
         self, rows: pa.RecordBatch, first: int, call_id: str | None = None, failed: int = 0
     ) -> tuple[Any, pa.StructArray]:
         number = rows.num_rows
-        groups = self._groups(rows, first)
+        groups = self.groups(rows, first)
         # Rows of a call have its number, and are in their order.
         numbers = first + np.arange(number) * (call_id is None)
         columns = [
@@ -182,7 +191,7 @@ class CallState:
     def _result_elements(self, call: Call) -> Iterator[tuple[Any, pa.StructArray]]:
         group = call.group
         if group is None:
-            group = int(self._groups(call.rows.slice(0, 1), call.first)[0])
+            group = int(self.groups(call.rows.slice(0, 1), call.first)[0])
         fields = list(self._result_type)
         parts = [(batch, 0) for batch in call.outcome or ()]
         if call.refused is not None:
@@ -196,13 +205,14 @@ class CallState:
             yield np.full(number, group), pa.StructArray.from_arrays(columns, fields=fields)
 
 
-def _struct(schema: pa.Schema) -> pa.DataType:
+def struct_of(schema: pa.Schema) -> pa.DataType:
+    """Return the type of rows in lists."""
     return pa.struct([field.with_nullable(True) for field in schema])
 
 
 def as_structs(rows: pa.RecordBatch) -> pa.StructArray:
     """Return rows as an array."""
-    return pa.StructArray.from_arrays(rows.columns, fields=list(_struct(rows.schema)))
+    return pa.StructArray.from_arrays(rows.columns, fields=list(struct_of(rows.schema)))
 
 
 def as_rows(structs: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
