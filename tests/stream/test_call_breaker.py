@@ -188,7 +188,9 @@ def test_a_pause_ends_and_is_a_notice(short_pauses, caplog):
     )
     batches = []
     with called.sink(FunctionSink(batches.append)).start(parallelism=1) as query:
-        wait_until(lambda: query.status.metrics.get("calls", {}).get("call_pauses", {}).get("value"))
+        wait_until(
+            lambda: query.status.metrics.get("calls", {}).get("call_pauses", {}).get("value")
+        )
         service.is_up = True
         assert query.await_termination(60)
         notices = query.status.notices

@@ -72,7 +72,9 @@ def test_what_was_paid_for_is_not_paid_again(tmp_path, seed):
     )
     tasks = JournalTasks(called, tmp_path)
     rows, position, results = [], 0, []
-    for action in draw.choices(["rows", "checkpoint", "abort", "lose", "finish"], [6, 2, 1, 2, 4], k=40):
+    for action in draw.choices(
+        ["rows", "checkpoint", "abort", "lose", "finish"], [6, 2, 1, 2, 4], k=40
+    ):
         if action == "rows":
             new = [(len(rows) + at, 0, f"text {draw.randrange(60)}") for at in range(8)]
             rows += new

@@ -71,7 +71,28 @@ class Service:
         self.requests, self.active, self.sent = Counter(), defaultdict(int), set()
         self.refused = {text: self._random.choice([0, 0, 0, 1, 2]) for text in range(TEXTS)}
 
-    async def __call__(self, row):
+    async def row(self, row):
+        return [{"answer": f"to {row['text']}"}] * (await self._answers([row]))[0]
+
+    async def batch(self, batch):
+        rows = batch.to_pylist()
+        await self._answers(rows)
+        return [{"answer": f"to {row['text']}"} for row in rows]
+
+    async def _answers(self, rows):
+        """Wait, and return the number of results of each row, if it is called by itself."""
+        parts = [self._begin(row) for row in rows]
+        try:
+            await asyncio.sleep(max(wait for _, wait, _, _ in parts))
+        finally:
+            with self._lock:
+                for place, _, _, _ in parts:
+                    self.active[place] -= 1
+        if any(is_refused for _, _, _, is_refused in parts):
+            raise ValueError("refused")
+        return [number % 3 for _, _, number, _ in parts]
+
+    def _begin(self, row):
         assert row.keys() == set(ROWS.names)
         # Each task has a loop, and a restart ends them.
         content, loop = self._by(row), asyncio.get_running_loop()
@@ -84,33 +105,31 @@ class Service:
             is_refused = self.refused[number] > 0
             self.refused[number] -= 1
             wait = self._random.choice([0, 0, 0.001, 0.002, 0.01])
-        try:
-            await asyncio.sleep(wait)
-        finally:
-            with self._lock:
-                self.active[loop, content] -= 1
-        if is_refused:
-            raise ValueError(f"refused {number}")
-        return [{"answer": f"to {row['text']}"}] * (number % 3)
+        return (loop, content), wait, number, is_refused
 
 
-@pytest.mark.parametrize("ordered", [True, False, "by_key"])
+@pytest.mark.parametrize(
+    ("kind", "ordered"),
+    [("row", True), ("row", False), ("row", "by_key"), ("batch", True), ("batch", False)],
+)
 @pytest.mark.parametrize("seed", range(5))
-def test_equal_rows_are_called_once(ordered, seed):
-    draw = random.Random(f"{seed} {ordered}")
+def test_equal_rows_are_called_once(kind, ordered, seed):
+    draw = random.Random(f"{seed} {kind} {ordered}")
     is_keyed = ordered == "by_key" or draw.random() < 0.4
     rows = rows_stream().key_by("user") if is_keyed else rows_stream()
     by_text = [lambda row: row["text"], lambda row: (row["user"], row["text"])][is_keyed]
     service = Service(seed, by_text)
     called = rows.map_async(
-        service,
+        getattr(service, kind),
         schema=RESULT,
         memo=draw.choice(["text", lambda row: ("v1", row["text"])]),
         in_flight=draw.choice([1, 3, 20]),
         in_flight_bytes=draw.choice([1, 4000, "1m"]),
         ordered=ordered,
         on_error="side_output",
-        call_id=draw.choice([None, "id"]),
+        call_id=draw.choice([None, "id"]) if kind == "row" else None,
+        batch_rows=5 if kind == "batch" else None,
+        batch_bytes=draw.choice([None, 100]) if kind == "batch" else None,
     )
     tasks = MemoTasks(called, ["user"] if is_keyed else [DIGEST])
     sent, results, has_restarted = [], [], False
@@ -144,7 +163,12 @@ def test_equal_rows_are_called_once(ordered, seed):
     errors = tasks.take("errors")
     tasks.close()
     refused = {row["id"] for row in errors}
-    answered = [text for at, _, text in sent if at not in refused for _ in range(int(text[5:]) % 3)]
+    answered = [
+        text
+        for at, _, text in sent
+        if at not in refused
+        for _ in range(int(text[5:]) % 3 if kind == "row" else 1)
+    ]
     assert Counter(results) == Counter(f"to {text}" for text in answered)
     assert len(refused) == len(errors), "a row has one error"
     if not has_restarted:
@@ -153,6 +177,7 @@ def test_equal_rows_are_called_once(ordered, seed):
         assert sum(service.requests.values()) <= len(contents) + len(errors)
     for row in errors:
         assert list(row) == [*ROWS.names, "_error", "_attempts", "_call_id"]
+        assert row["_error"] == "ValueError: refused"
 
 
 class Gate:
@@ -225,6 +250,44 @@ def test_a_result_is_forgotten_after_its_time():
     tasks.close()
 
 
+def test_a_batch_has_the_rows_that_need_a_call():
+    batches = []
+
+    async def answer(batch, context):
+        batches.append((batch["id"].to_pylist(), context.call_id))
+        return [{"answer": text} for text in batch["text"].to_pylist()]
+
+    called = rows_stream().map_async(answer, schema=RESULT, memo="text", batch_rows=3, in_flight=1)
+    tasks = MemoTasks(called)
+    texts = ["a", "b", "a", "c", "d", "b", "e"]
+    tasks.send(*((at, 0, text) for at, text in enumerate(texts)))
+    tasks.finish()
+    tasks.send(*((at, 0, text) for at, text in enumerate(["e", "f", "a"], 7)))
+    tasks.finish()
+    assert [ids for ids, _ in batches] == [[0, 1, 3], [4, 6], [8]]
+    assert len({call_id for _, call_id in batches}) == 3
+    assert [row["answer"] for row in tasks.take()] == [*texts, "e", "f", "a"]
+    assert (tasks.count("calls"), tasks.count("memo_hits")) == (3, 4)
+    tasks.close()
+
+
+def test_a_batch_returns_a_row_for_each():
+    async def answer(batch):
+        return [{"answer": "a"}] * (batch.num_rows + 1)
+
+    called = rows_stream().map_async(
+        answer, schema=RESULT, memo="text", batch_rows=9, on_error="side_output", retries=3
+    )
+    tasks = MemoTasks(called)
+    tasks.send((0, 0, "a"), (1, 0, "b"))
+    tasks.finish()
+    errors = tasks.take("errors")
+    assert [row["_attempts"] for row in errors] == [1, 1]
+    assert "returned 3 rows for 2" in errors[0]["_error"]
+    assert errors[0]["_call_id"] == errors[1]["_call_id"]
+    tasks.close()
+
+
 def test_rows_of_other_keys_are_not_equal():
     gate = Gate()
     gate.open.set()
@@ -264,7 +327,7 @@ def test_equal_values_of_any_types_have_one_digest():
 
 
 def test_a_function_without_content_is_refused():
-    digests = DigestColumn(ROWS, (), (), lambda row: object())  # noqa: ARG005 - of a row
+    digests = DigestColumn(ROWS, (), (), lambda row: object())
     with pytest.raises(UserFunctionError, match="has no content"):
         digests(rows_of([(1, 1, "tea")]))
 
@@ -276,7 +339,6 @@ def test_a_function_without_content_is_refused():
         ({"memo": False}, OptionError, "memo=False"),
         ({"memo": "txet"}, UnknownColumnError, "txet"),
         ({"memo": lambda: 1}, OptionError, "cannot be called"),
-        ({"memo": "text", "batch_rows": 3}, OptionError, "batches"),
         ({"memo": "text", "memo_ttl": 5}, OptionError, "memo_ttl=5"),
         ({"memo_ttl": "1 day"}, OptionError, "without memo="),
         ({"memo": "text", "ordered": "by_key"}, StreamError, "without keys"),

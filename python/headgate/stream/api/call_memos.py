@@ -1,4 +1,4 @@
-"""What makes rows equal for calls whose results are remembered."""
+"""The columns and functions by which rows are equal, for calls whose results are remembered."""
 
 from __future__ import annotations
 
@@ -24,19 +24,16 @@ if TYPE_CHECKING:
 _REMEDY = 'memo="text" · memo=lambda row: (row["model"], row["text"]) · memo=True'
 
 
-def check_memo(
-    memo: Any, rows: pa.Schema, keys: tuple[str, ...], *, is_batch: bool
-) -> DigestColumn | None:
+def check_memo(memo: Any, rows: pa.Schema, keys: tuple[str, ...]) -> DigestColumn | None:
     """Return what adds the column by which rows are equal; None without ``memo=``.
 
     Args:
         memo: as of ``map_async()``.
         rows: schema of the stream.
         keys: its key columns.
-        is_batch: True if calls have several rows.
 
     Raises:
-        OptionError: it is no column and no function of a row, or calls have several rows.
+        OptionError: it is no column and no function of a row.
         StreamError: rows that change, or with a column of this name.
         UnknownColumnError: no column has the name.
     """
@@ -45,9 +42,6 @@ def check_memo(
     takes = "a column, a function of a row, or True"
     if memo is not True and not isinstance(memo, str) and not callable(memo):
         raise refuse("memo", memo, f"is {kind_of(memo)}", takes, _REMEDY)
-    if is_batch:
-        remedy = "a call per row · no memo="
-        raise refuse("memo", memo, "with batches of rows, whose results are not by row", takes, remedy)
     refuse_changes("map_async(memo=)", rows, "no memo=")
     if DIGEST in rows.names:
         raise StreamError(
@@ -72,7 +66,9 @@ def check_memo_ttl(memo_ttl: Any, memo: Any) -> StateTtlConfig | None:
         return None
     ttl = span("memo_ttl", memo_ttl, 1)
     if memo is None:
-        raise refuse("memo_ttl", memo_ttl, "without memo=", "a time for what is remembered", _REMEDY)
+        raise refuse(
+            "memo_ttl", memo_ttl, "without memo=", "a time for what is remembered", _REMEDY
+        )
     return StateTtlConfig(ttl)
 
 

@@ -104,7 +104,8 @@ class AsyncCalls(StreamCalls[StreamT]):
                 with null, and all rows without ``call_id=``, have names that are made.
             memo: what makes rows equal: a column, or a function of a row as a dict that returns a text, a number, or a tuple of
                 such values; True for all columns. The result of a call is remembered, in keyed state, and sent for equal rows
-                without a call; those that come while it is under way wait for it. Errors are not remembered. On a stream without
+                without a call; those that come while it is under way wait for it. Errors are not remembered. A call with several
+                rows has those that need one, and returns a row for each, in their order. On a stream without
                 keys equal rows are sent to one task; on a keyed one only rows of the same key are equal.
             memo_ttl: how long a result is remembered, from its call on; None for ever.
             breaker: share of attempts, such as 0.5: if more of a task's last 20 to 100 ones have failed, its calls pause, first for
@@ -139,6 +140,7 @@ class AsyncCalls(StreamCalls[StreamT]):
             duration("backoff", backoff, 0),
             _classes(retry_on),
             _share(breaker),
+            is_by_row=memo is not None and is_batch,
         )
         options = CallOptions(
             policy,
@@ -152,7 +154,7 @@ class AsyncCalls(StreamCalls[StreamT]):
             takes_context,
             call_id,
         )
-        digests = check_memo(memo, self.schema, self._keys, is_batch=is_batch)
+        digests = check_memo(memo, self.schema, self._keys)
         ttl = check_memo_ttl(memo_ttl, memo)
         outputs = {ERRORS: error_schema(self.schema)} if on_error == "side_output" else {}
         make: Callable[[], Any]

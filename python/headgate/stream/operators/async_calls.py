@@ -229,12 +229,16 @@ class AsyncCallOperator(KeyedOperator):
             is_heavy = self._size >= options.in_flight_bytes
             if room <= 0 or (is_heavy and (self._calls or self._ready)):
                 break
-            new = self._calls_of_rows(room) if options.rows is None else [self._call_of_batch()]
+            new = self._next_calls(room)
             self._running += len(new)
             begun += new
         if begun and self._loop is not None:
             self._loop.begin(begun)
         self._gauge.set(self._running)
+
+    def _next_calls(self, room: int) -> list[tuple[Call, Any]]:
+        """Return calls of the first rows that wait, at most so many, each with what it is about."""
+        return self._calls_of_rows(room) if self._options.rows is None else [self._call_of_batch()]
 
     def _about(self, call: Call) -> Any:
         """Return what the function gets."""
@@ -338,6 +342,7 @@ class AsyncCallOperator(KeyedOperator):
         """Say what becomes of a call that has ended."""
         error, on_error = call.error, self._options.on_error
         self._running -= 1
+        call.outcome, call.result = call.result, None
         size = 0
         if error is not None:
             if isinstance(error, HeadgateError) and on_error == "fail":

@@ -9,15 +9,18 @@ from __future__ import annotations
 import logging
 import re
 import zlib
-from collections.abc import Iterator
 from contextlib import suppress
 from struct import Struct
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from headgate.errors import SnapshotError
-from headgate.stream.state.files import SnapshotFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headgate.stream.state.files import SnapshotFolder
 
 _LOG: Final = logging.getLogger("headgate.stream")
 #: Bytes of the rows, and their crc32.
@@ -59,9 +62,7 @@ class CallJournal:
                 self._folder.storage.make_folder(self._folder.path, parents=True)
                 self._file = self._folder.storage.open_output(self._path(self._checkpoint))
             # In one write, so that the file has no record without its rows.
-            self._file.write(
-                _HEAD.pack(content.size, zlib.crc32(content)) + content.to_pybytes()
-            )
+            self._file.write(_HEAD.pack(content.size, zlib.crc32(content)) + content.to_pybytes())
             self._file.flush()
         except OSError as error:
             self._has_failed = True
@@ -97,7 +98,9 @@ class CallJournal:
                 if is_ours and match and int(match[1]) >= self._restored:
                     yield from _records(storage.read(entry.path) or b"")
         except OSError as error:
-            raise SnapshotError(f"the journals of calls in {root} cannot be read: {error}") from error
+            raise SnapshotError(
+                f"the journals of calls in {root} cannot be read: {error}"
+            ) from error
 
     def close(self) -> None:
         """Close the file."""

@@ -37,6 +37,7 @@ class CallPolicy:
         backoff: seconds before the second attempt; twice as many before each further one.
         retry_on: classes of errors after which it is called again, beside Retry.
         breaker: calls pause if more than this share of attempts fails; None if they never do.
+        is_by_row: True if the result of a call has a row for each of its rows.
     """
 
     timeout: float | None
@@ -44,6 +45,7 @@ class CallPolicy:
     backoff: float
     retry_on: tuple[type[Exception], ...]
     breaker: float | None = None
+    is_by_row: bool = False
 
     def is_retried(self, error: BaseException, failed: int) -> bool:
         """Return True if a call goes on after an error.
@@ -79,7 +81,8 @@ class Call:
         size: bytes of its rows, then of its result, about.
         order: class of its key, where the order by key counts.
         failed: number of attempts that have failed.
-        outcome: the rows of its result; None before it has ended.
+        result: what the function returned, before the task has taken it.
+        outcome: the rows of its result; None before it has ended. Only the task's thread sets it.
         error: that ended it.
         refused: its rows with the error, for the side output.
         group: its key group in the checkpoint that it comes from, if it had ended there; else that of its rows.
@@ -94,6 +97,7 @@ class Call:
     size: float
     order: int = 0
     failed: int = 0
+    result: list[pa.RecordBatch] | None = None
     outcome: list[pa.RecordBatch] | None = None
     error: BaseException | None = None
     refused: pa.RecordBatch | None = None
@@ -244,7 +248,9 @@ class CallLoop:
                     result = await self._function(about, context)
                 else:
                     result = await self._threads.call(self._function, about, context)
-            call.outcome = self._converted(result)
+            call.result = self._converted(result)
+            if self._policy.is_by_row:
+                _check_by_row(call.result, call.length)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -315,6 +321,20 @@ class _Threads:
     def _work(self) -> None:
         while (call := self._queue.get()) is not None:
             call()
+
+
+def _check_by_row(results: Sequence[pa.RecordBatch], rows: int) -> None:
+    """Check that there is a result for each row.
+
+    Raises:
+        SchemaMismatchError: there are more or less.
+    """
+    number = sum(batch.num_rows for batch in results)
+    if number != rows:
+        raise SchemaMismatchError(
+            f"a call with memo= returned {number} rows for {rows}",
+            remedy="a row for each row of the batch, in their order · a call per row",
+        )
 
 
 def callable_of(function: Any, *, takes_context: bool) -> Callable[[Any, CallContext], Any]:

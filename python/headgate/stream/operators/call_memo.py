@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
@@ -37,7 +38,7 @@ _LOOKED_UP: Final = 1024
 _BYTES: Final = 512
 #: Columns of the journal.
 _RECORD: Final = ["group", "at", "digest", "result"]
-#: What a function of a row may return: of others the text differs from run to run.
+#: Values that a function of a row may return: of others the text differs from run to run.
 _PLAIN: Final = (str, bytes, int, float, Decimal, date, datetime, time, timedelta, type(None))
 
 
@@ -103,7 +104,7 @@ def _digest(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Remembered:
-    """What is remembered for rows that follow each other.
+    """Results of rows that follow each other, as far as they are remembered.
 
     Attributes:
         first: number of the first row.
@@ -128,6 +129,11 @@ class _Remembered:
         return [self.rows.slice(int(self.ends[at]) - length, length)] if length else []
 
 
+def _rows_of(calls: Sequence[Call]) -> pa.RecordBatch:
+    """Return the rows of calls, as functions have them."""
+    return without_digest(pa.concat_batches([call.rows for call in calls]))
+
+
 class MemoCallOperator(AsyncCallOperator):
     """Calls a function for rows whose result is not remembered; equal rows wait for one call.
 
@@ -139,7 +145,7 @@ class MemoCallOperator(AsyncCallOperator):
         rows: schema of the rows, with their digests.
         keys: the key columns, by which equal rows come to one task.
         schema: of the result.
-        options: of the base; calls have a row each.
+        options: of the base; a call of several rows returns a row for each.
         ttl: time to live of a result; None if it is remembered for ever.
     """
 
@@ -162,6 +168,8 @@ class MemoCallOperator(AsyncCallOperator):
         #: Of the first rows that wait, and what calls have returned since it was looked up.
         self._remembered: _Remembered | None = None
         self._recent: dict[bytes, list[pa.RecordBatch]] = {}
+        #: By call of several rows: the calls of these rows, which it stands for.
+        self._members: dict[Call, list[Call]] = {}
         #: Calls whose result is to be remembered.
         self._new: list[Call] = []
 
@@ -201,7 +209,9 @@ class MemoCallOperator(AsyncCallOperator):
             rows = pa.concat_batches([call.rows for call in waiting])
             # The journal has those that ended behind the checkpoint.
             remembered = self._read(0, rows)
-            for at, (call, digest) in enumerate(zip(waiting, rows[DIGEST].to_pylist(), strict=True)):
+            for at, (call, digest) in enumerate(
+                zip(waiting, rows[DIGEST].to_pylist(), strict=True)
+            ):
                 call.digest = digest
                 outcome = remembered.outcome(at)
                 if outcome is not None:
@@ -220,10 +230,42 @@ class MemoCallOperator(AsyncCallOperator):
     # --- rows ---
 
     def _about(self, call: Call) -> Any:
-        return without_digest(call.rows).to_pylist()[0]
+        rows = without_digest(call.rows)
+        return rows if self._options.rows else rows.to_pylist()[0]
 
-    def _calls_of_rows(self, most: int) -> list[tuple[Call, Any]]:
-        """Return calls of the first rows that wait for no other one, and end those whose result is remembered."""
+    def _next_calls(self, room: int) -> list[tuple[Call, Any]]:
+        if self._options.rows is None:
+            calls = self._calls_of_first_rows(room)
+            rows = [] if not calls else _rows_of(calls).to_pylist()
+            return list(zip(calls, rows, strict=True))
+        calls = self._calls_of_one_batch(self._options.rows, self._options.bytes)
+        if not calls:
+            return []
+        batch = _rows_of(calls)
+        first = calls[0].first
+        call = self._call(first, batch, 0, batch.num_rows, 0)
+        call.call_id += "-batch"  # of its own, since a service sees it
+        self._members[call] = calls
+        return [(call, batch)]
+
+    def _calls_of_one_batch(self, most: int, size: int | None) -> list[Call]:
+        """Return the calls of rows that share one, at most so many, with about so many bytes."""
+        calls: list[Call] = []
+        left = math.inf if size is None else size
+        while self._waiting and len(calls) < most:
+            if self._size >= self._options.in_flight_bytes and (self._calls or self._ready):
+                break
+            rows = self._waiting[0].rows
+            per_row = max(1, rows.nbytes / rows.num_rows)
+            if calls and left < per_row:
+                break
+            new = self._calls_of_first_rows(max(1, int(min(most - len(calls), left / per_row))))
+            left -= len(new) * per_row
+            calls += new
+        return calls
+
+    def _calls_of_first_rows(self, most: int) -> list[Call]:
+        """Return at most so many calls of the first rows that wait, and give the rows before them results that are there."""
         part, options = self._waiting[0], self._options
         per_row = part.rows.nbytes / part.rows.num_rows + _BYTES
         left = options.in_flight_bytes - self._size
@@ -255,8 +297,7 @@ class MemoCallOperator(AsyncCallOperator):
             elif not self._follow(call):
                 calls.append(call)
         self._take(number)
-        places = pa.array([call.start for call in calls], pa.int64())
-        return list(zip(calls, without_digest(chosen).take(places).to_pylist(), strict=True))
+        return calls
 
     def _look_up(self, first: int, rows: pa.RecordBatch) -> _Remembered:
         """Return what is remembered for the first rows that wait."""
@@ -310,6 +351,19 @@ class MemoCallOperator(AsyncCallOperator):
                 self._journal.append(pa.RecordBatch.from_arrays(columns, names=_RECORD))
 
     def _settle(self, call: Call) -> None:
+        members = self._members.pop(call, None)
+        if members is None:
+            self._settle_row(call)
+            return
+        # As many as one call are under way less.
+        self._running += len(members) - 1
+        rows = None if call.error is not None else pa.concat_batches(call.result or [])
+        for at, member in enumerate(members):
+            member.call_id, member.failed, member.error = call.call_id, call.failed, call.error
+            member.result = None if rows is None else [rows.slice(at, 1)]
+            self._settle_row(member)
+
+    def _settle_row(self, call: Call) -> None:
         has_failed = call.error is not None
         super()._settle(call)
         followers = self._followers.pop(call.digest)
@@ -334,6 +388,9 @@ class MemoCallOperator(AsyncCallOperator):
 
     def snapshot(self, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot | None:
         """Freeze rows that wait, calls and results, with those that are remembered."""
+        for call, members in self._members.items():
+            for member in members:
+                member.failed = call.failed
         snapshot = super().snapshot(checkpoint, savepoint=savepoint)
         if self._journal is not None:
             self._journal.begin(checkpoint)
