@@ -36,10 +36,11 @@ class OperatorTasks:
         make: creates the operator of one task.
         keys: names of the key columns in its input.
         clock: the processing time in ms.
+        more: returns further attributes of the context of a task, by its number.
     """
 
-    def __init__(self, make, keys, clock=lambda: 0):
-        self._make, self._keys, self._clock = make, keys, clock
+    def __init__(self, make, keys, clock=lambda: 0, more=lambda _: {}):
+        self._make, self._keys, self._clock, self._more = make, keys, clock, more
         #: Batches that the operator has emitted, by output.
         self.emitted = {}
         self.tasks, self._checkpoint = [], 0
@@ -59,12 +60,15 @@ class OperatorTasks:
             ]
             task.open(
                 task_context(
-                    self._emit,
-                    index=at,
-                    parallelism=parallelism,
-                    clock=self._clock,
-                    restored=mine,
-                    restored_watermark=watermark,
+                    **{
+                        "emit": self._emit,
+                        "index": at,
+                        "parallelism": parallelism,
+                        "clock": self._clock,
+                        "restored": mine,
+                        "restored_watermark": watermark,
+                        **self._more(at),
+                    }
                 )
             )
 

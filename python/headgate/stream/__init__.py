@@ -26,6 +26,7 @@ from headgate.stream.api.datastream import (
 )
 from headgate.stream.api.job import StreamingJob
 from headgate.stream.api.state_tables import read_state, write_state
+from headgate.stream.graph.call_functions import CallContext, CallFunction, Retry
 from headgate.stream.graph.context import KeyedContext, RuntimeContext
 from headgate.stream.graph.functions import (
     BroadcastProcessFunction,
@@ -74,6 +75,8 @@ __all__ = [
     "BroadcastState",
     "BroadcastStateDescriptor",
     "BroadcastStream",
+    "CallContext",
+    "CallFunction",
     "CheckpointStats",
     "CoProcessFunction",
     "ConnectedStreams",
@@ -95,6 +98,7 @@ __all__ = [
     "ProcessFunction",
     "ReducingState",
     "ReducingStateDescriptor",
+    "Retry",
     "Run",
     "RuntimeContext",
     "SessionWindow",

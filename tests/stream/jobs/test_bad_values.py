@@ -25,6 +25,7 @@ from headgate.stream import (
     MapStateDescriptor,
     ProcessFunction,
     ReducingStateDescriptor,
+    Retry,
     SessionWindow,
     SlidingWindow,
     StateTtlConfig,
@@ -133,6 +134,10 @@ def keep(batch):
     return batch
 
 
+async def answer(row):
+    return row
+
+
 CALLS = [
     Call("stream", stream, lambda: {"source": source()}, run),
     Call("DataStream.map", bound(rows, "map"), lambda: {"function": keep}, run),
@@ -187,6 +192,13 @@ CALLS = [
         lambda: {"table": pa.table({"id": [1], "name": ["a"]}), "on": "id"},
         run,
     ),
+    Call(
+        "DataStream.map_async",
+        bound(rows, "map_async"),
+        lambda: {"function": answer, "schema": SCHEMA},
+        run,
+    ),
+    Call("Retry", Retry, lambda: {"after": 1}),
     Call("DataStream.connect", bound(rows, "connect"), lambda: {"other": rows().broadcast()}),
     Call(
         "BroadcastConnectedStream.process",
@@ -266,6 +278,8 @@ OTHERS = {
         [
             "ProcessFunction",
             "CoProcessFunction",
+            "CallFunction",
+            "CallContext",
             "RuntimeContext",
             "KeyedContext",
             "Metrics",

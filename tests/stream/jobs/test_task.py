@@ -54,6 +54,10 @@ class Operators:
 
     process = head
     limits = UNLIMITED
+    is_full = False
+
+    def poll(self, *, is_end):
+        return False
 
     def take(self, uid, batch):
         self.operators[uid].process(batch)

@@ -4,6 +4,7 @@ import bisect
 import json
 import math
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -124,3 +125,18 @@ def test_what_is_no_metric_is_refused():
         metrics.counter(f"n{number}")
     with pytest.raises(StateError, match="one too many"):
         metrics.counter("rows of user 17")
+
+
+def test_any_thread_may_count():
+    metrics = Metrics()
+    counter, histogram = metrics.counter("rows"), metrics.histogram("sizes", [1])
+
+    def count(_):
+        for _ in range(2000):
+            counter.add()
+            histogram.observe(1)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(count, range(8)))
+    assert counter.value == 16_000
+    assert histogram.plain()["counts"] == [16_000, 0]

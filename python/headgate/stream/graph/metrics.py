@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, TypeAlias, TypeVar
@@ -25,6 +26,8 @@ PlainMetrics: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Any]]]
 class Counter:
     """A number that only grows. The one of a job is the sum over its tasks, since the start of the attempt.
 
+    Any thread may add to it.
+
     Attributes:
         value: of this task.
     """
@@ -33,6 +36,7 @@ class Counter:
 
     def __init__(self) -> None:
         self.value = 0
+        self._adding = threading.Lock()
 
     def add(self, number: int = 1) -> None:
         """Add to it.
@@ -44,7 +48,8 @@ class Counter:
             raise StateError(
                 f"a counter cannot take back {number}", remedy="a gauge for what falls"
             )
-        self.value += int(number)
+        with self._adding:
+            self.value += int(number)
 
     def plain(self) -> dict[str, Any]:
         """Return its figures."""
@@ -80,7 +85,7 @@ class Gauge:
 
 
 class Histogram:
-    """Counts of numbers by their size. The one of a job is the sum over its tasks.
+    """Counts of numbers by their size. The one of a job is the sum over its tasks. Any thread may add to it.
 
     Args:
         bounds: the upper limits of its buckets, which belong to them; the last bucket has no limit.
@@ -92,6 +97,7 @@ class Histogram:
         self._bounds = np.array(bounds, np.float64)
         self._counts = np.zeros(len(bounds) + 1, np.int64)
         self._sum = 0.0
+        self._adding = threading.Lock()
 
     def observe(self, values: Any) -> None:
         """Count numbers; nulls, NaN and infinite ones do not count.
@@ -104,8 +110,9 @@ class Histogram:
         numbers = np.atleast_1d(np.asarray(values, np.float64))
         numbers = numbers[np.isfinite(numbers)]
         places = np.searchsorted(self._bounds, numbers)
-        self._counts += np.bincount(places, minlength=len(self._counts))
-        self._sum += float(numbers.sum())
+        with self._adding:
+            self._counts += np.bincount(places, minlength=len(self._counts))
+            self._sum += float(numbers.sum())
 
     def plain(self) -> dict[str, Any]:
         """Return its figures."""

@@ -33,6 +33,10 @@ UNKNOWN_DELETES: Final = "numUnknownDeletes"
 Emit = Callable[["pa.RecordBatch", "str | None"], None]
 
 
+def _nothing(_: int | None = None) -> None:
+    """Do nothing, where no task runs the operator."""
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
     """The task in which an operator is opened.
@@ -53,6 +57,9 @@ class OperatorContext:
         restored_watermark: the lowest of the operator's tasks at the checkpoint; None if one had none.
         metrics: of the user's function.
         state_memory: where keyed state is.
+        wake_up: lets the task call :meth:`Operator.poll` soon; from any thread.
+        pass_on: sends on a watermark that the operator held, or None for idleness.
+        folder: path or URI for files of this operator's task in this attempt; None if the job keeps no checkpoints.
     """
 
     uid: str
@@ -70,6 +77,9 @@ class OperatorContext:
     allow_dropped_state: bool = False
     metrics: Metrics = field(default_factory=Metrics)
     state_memory: StateMemory = ALL_IN_MEMORY
+    wake_up: Callable[[], None] = _nothing
+    pass_on: Callable[[int | None], None] = _nothing
+    folder: str | None = None
 
     @property
     def key_groups(self) -> range:
@@ -97,6 +107,9 @@ class OperatorSnapshot:
 class Operator(ABC):
     """An operator of one task. The task's thread calls all methods: :meth:`open` first, :meth:`close` last."""
 
+    #: True if the operator waits for other threads, and watermarks for it: it passes them on by its context.
+    holds_watermarks = False
+
     def open(self, context: OperatorContext) -> None:
         """Get ready, and restore state."""
         self._context = context
@@ -115,6 +128,27 @@ class Operator(ABC):
 
     def advance_processing_time(self, now: int) -> None:  # noqa: B027 - optional
         """Fire the timers of processing time up to a time in ms."""
+
+    def set_idle(self) -> None:  # noqa: B027 - optional
+        """Handle that nobody should wait for this task's watermark."""
+
+    @property
+    def is_full(self) -> bool:
+        """True if the task should read no rows before :meth:`poll` has changed that."""
+        return False
+
+    @property
+    def is_quiet(self) -> bool:
+        """True if :meth:`poll` has nothing to emit, and will have nothing."""
+        return True
+
+    def poll(self, *, is_end: bool) -> bool:  # noqa: ARG002 - for overrides
+        """Emit what other threads have finished; return False if that was nothing.
+
+        Args:
+            is_end: True if no further row follows.
+        """
+        return False
 
     @property
     def watermark_delay(self) -> int:

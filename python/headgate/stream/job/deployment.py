@@ -25,7 +25,7 @@ from headgate.stream.runtime.chain import OperatorChain
 from headgate.stream.runtime.channel_state import InFlight
 from headgate.stream.runtime.inputs import GateInput, SourceInput, TaskInput
 from headgate.stream.runtime.outputs import TaskOutput
-from headgate.stream.runtime.task import StreamTask, TaskSnapshot
+from headgate.stream.runtime.task import StreamTask
 from headgate.stream.state.backend import wall_clock
 from headgate.stream.state.files import SnapshotFolder
 from headgate.stream.state.memory import StateMemory
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from headgate.control.address import CoordinatorAddress
     from headgate.control.messages import Message
     from headgate.stream.graph.stages import JobGraph, Stage, TaskId
+    from headgate.stream.runtime.task_snapshot import TaskSnapshot
 
 _LOG: Final = logging.getLogger("headgate.stream")
 #: Bytes up to which small batches become one. The result of a batch that is larger than a segment may have to wait for room
@@ -184,7 +185,7 @@ class Deployment:
             )
             version, splits = self._deployed[key]["splits"]
             restored = version, [(name, from_base64(body)) for name, body in splits]
-            schema, waited = stage.head.schema, task.back_pressured_ns
+            schema, waited = stage.head.schema, task.held_back_ns
             most = self._batch_bytes
             return SourceInput(operator, schema, task, task.mailbox, restored, waited, most)
         schema = stage.head.inputs[0].schema
@@ -221,6 +222,7 @@ class Deployment:
             allow_dropped_state=deployed["allow_dropped_state"],
             restored_watermark=deployed["watermarks"].get(uid),
             state_memory=self._state_memory.share(),
+            folder=deployed["folders"].get(uid),
             restored=[
                 (SnapshotFolder(folder), number)
                 for folder, number in deployed["state"].get(uid, ())

@@ -261,6 +261,7 @@ class JobMaster:
         for figures in message["tasks"]:
             attempt.note(tuple(figures["task"]), figures)
             self.notices.note(figures.get("dropped", {}))
+            self.notices.note_pauses(figures.get("metrics", {}))
         self._lock_waits.note(attempt, worker, message)
 
     def _failed(self, attempt: Attempt, _: int, message: Message) -> None:

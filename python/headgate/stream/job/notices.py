@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from headgate.stream.graph.operator import (
     DUPLICATES,
@@ -109,6 +109,22 @@ class Notices:
                         remedy,
                         extra={"job": self._job, "operator": operator, "counter": name},
                     )
+
+    def note_pauses(self, metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
+        """Add a notice of the first pause of an operator's calls.
+
+        Args:
+            metrics: of a task, by operator and name.
+        """
+        for operator, figures in metrics.items():
+            has_paused = figures.get("call_pauses", {}).get("value", 0) > 0
+            if has_paused and (operator, "call_pauses") not in self._logged:
+                self._logged.add((operator, "call_pauses"))
+                self.add(
+                    f"{operator} has paused its calls, since more of them failed than breaker= allows. "
+                    f"query.status.metrics[{operator!r}] has call_pauses, and calls_paused: 1 for each task that waits now",
+                    logging.WARNING,
+                )
 
     def all(self, dropped: Drops) -> list[str]:
         """Return all sentences, with one for each counter of an operator."""

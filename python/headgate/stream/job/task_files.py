@@ -14,7 +14,7 @@ from headgate.stream.state.locations import TASKS, below, safe_name
 from headgate.stream.state.retention import SnapshotRetention
 
 if TYPE_CHECKING:
-    from headgate.stream.runtime.task import TaskSnapshot
+    from headgate.stream.runtime.task_snapshot import TaskSnapshot
 
 
 class TaskFiles:

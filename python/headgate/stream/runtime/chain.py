@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import InternalError
@@ -68,8 +69,10 @@ class OperatorChain:
         self._metrics: dict[str, Metrics] = {}
         #: The checkpoint that has no state; None before it.
         self._commit_only: int | None = None
-        #: Delay in ms of the watermarks behind each operator where there is one.
-        self._delays: dict[str, int] = {}
+        #: Operators that wait for other threads.
+        self._waiting: list[Operator] = []
+        #: Lets the task poll soon; the task sets it.
+        self.wake_up: Callable[[], None] = _nothing
         #: Takes the rows of the task's input.
         self.head: Consumer = self._not_open
 
@@ -83,7 +86,7 @@ class OperatorChain:
                 created.append((node, operator))
         for node in self._stage.operators:
             self._connect(node)
-        self._delays = self._delays_behind()
+        self._waiting = [operator for _, operator in created if operator.holds_watermarks]
         head = self._stage.head
         if head.make is not None:
             self.head = self.consumer(head)
@@ -92,18 +95,8 @@ class OperatorChain:
         for node, operator in reversed(created):
             context = self._context(node.uid, self._emit_of(node.uid))
             self._metrics[node.uid] = context.metrics
-            operator.open(context)
-
-    def _delays_behind(self) -> dict[str, int]:
-        """Return how far the watermark is behind that of the task, after each operator where it is."""
-        delays: dict[str, int] = {}
-        for node in self._stage.operators:
-            if node.uid in self.operators:
-                before = delays.get(node.inputs[0].node.uid, 0)
-                delay = before + self.operators[node.uid].watermark_delay
-                if delay:
-                    delays[node.uid] = delay
-        return delays
+            pass_on = partial(self.advance_watermark, after=node.uid)
+            operator.open(replace(context, wake_up=self.wake_up, pass_on=pass_on))
 
     @property
     def limits(self) -> BatchLimits:
@@ -181,21 +174,64 @@ class OperatorChain:
         figures = {uid: metrics.plain() for uid, metrics in tuple(self._metrics.items())}
         return {uid: plain for uid, plain in figures.items() if plain}
 
-    def advance_watermark(self, watermark: int) -> None:
-        """Let all operators handle a watermark, then send it on."""
-        behind = self._delays
-        if not behind:
-            for operator in self.operators.values():
-                operator.advance_watermark(watermark)
-            for output in self._outputs:
-                output.emit_watermark(watermark)
-            return
+    def advance_watermark(self, watermark: int | None, after: str | None = None) -> None:
+        """Let operators handle a watermark, and send it on behind them.
+
+        Args:
+            watermark: in ms; None if the task is idle.
+            after: an operator that has held the watermark: it goes to those behind it. None for that of the input.
+        """
+        #: By operator whose rows come with the watermark: what it is behind the operator.
+        reached: dict[str, int | None] = {} if after is None else {after: watermark}
         for node in self._stage.operators:
-            if node.uid in self.operators:
-                before = behind.get(node.inputs[0].node.uid, 0)
-                self.operators[node.uid].advance_watermark(delayed(watermark, before))
+            uid = node.uid
+            if after is None and node is self._stage.head:
+                mark = watermark
+            elif node.inputs and node.inputs[0].node.uid in reached:
+                mark = reached[node.inputs[0].node.uid]
+            else:
+                continue
+            operator = self.operators.get(uid)
+            is_held = operator is not None and operator.holds_watermarks
+            if operator is not None:
+                mark = _handled(operator, mark)
+            if not is_held:
+                reached[uid] = mark
         for output in self._outputs:
-            output.emit_watermark(delayed(watermark, behind.get(output.edge.operator, 0)))
+            if output.edge.operator in reached:
+                mark = reached[output.edge.operator]
+                if mark is None:
+                    output.emit_idle()
+                else:
+                    output.emit_watermark(mark)
+
+    @property
+    def is_full(self) -> bool:
+        """True while an operator should get no rows."""
+        return any(operator.is_full for operator in self._waiting)
+
+    def poll(self, *, is_end: bool = False) -> bool:
+        """Emit what other threads have finished, the last operators first; return False if that was nothing.
+
+        An operator whose rows would go to one that is full waits.
+        """
+        has_moved = False
+        for operator in reversed(self._waiting):
+            has_moved = operator.poll(is_end=is_end) or has_moved
+            if operator.is_full:
+                break
+        return has_moved
+
+    def end(self) -> Iterator[None]:
+        """Tell all operators that no row follows, and that they emit what waits: each when those before it are quiet."""
+        for operator in self.operators.values():
+            yield
+            operator.end_input()
+
+    @property
+    def is_quiet(self) -> bool:
+        """True if :meth:`poll` has nothing to emit, and will have nothing."""
+        return all(operator.is_quiet for operator in self._waiting)
 
     @property
     def next_processing_timer(self) -> int | None:
@@ -212,11 +248,6 @@ class OperatorChain:
         """Let all operators emit the rows that wait, inputs first."""
         for operator in self.operators.values():
             operator.flush()
-
-    def end_input(self) -> None:
-        """Tell all operators that no row follows."""
-        for operator in self.operators.values():
-            operator.end_input()
 
     def snapshot(
         self, checkpoint: int, *, savepoint: bool, has_state: bool = True
@@ -256,7 +287,7 @@ class OperatorChain:
             except Exception as error:  # noqa: BLE001 - raised below
                 errors.append(error)
         # They refer to each other in a circle, by what takes their rows, and to the maker of this chain.
-        self.operators, self.head = {}, self._not_open
+        self.operators, self.head, self._waiting = {}, self._not_open, []
         self._consumers.clear()
         del self._context
         if errors:
@@ -277,6 +308,19 @@ class OperatorChain:
 def delayed(watermark: int, delay: int) -> int:
     """Return a watermark that is so many ms behind; that of the end is not."""
     return watermark if watermark in {MIN_WATERMARK, MAX_WATERMARK} else watermark - delay
+
+
+def _handled(operator: Operator, mark: int | None) -> int | None:
+    """Let an operator handle a watermark, or None for idleness; return what it is behind the operator."""
+    if mark is None:
+        operator.set_idle()
+        return None
+    operator.advance_watermark(mark)
+    return delayed(mark, operator.watermark_delay)
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _to_all(consumers: Iterable[Consumer]) -> Consumer:

@@ -7,8 +7,8 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -18,66 +18,25 @@ from headgate.source.runtime.mailbox import Mailbox
 from headgate.source.watermark.generator import MAX_WATERMARK, MIN_WATERMARK
 from headgate.stream.runtime.channel_state import ChannelState, encoded
 from headgate.stream.runtime.inputs import GateInput, SourceInput, TaskInput
+from headgate.stream.runtime.task_metrics import TaskMetrics
+from headgate.stream.runtime.task_snapshot import TaskSnapshot
 from headgate.stream.state.backend import wall_clock
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.checkpoints import CheckpointAborted, CheckpointBarrier, CheckpointComplete
-    from headgate.stream.graph.operator import OperatorSnapshot
     from headgate.stream.graph.stages import TaskId
     from headgate.stream.runtime.chain import Consumer, OperatorChain
     from headgate.stream.runtime.outputs import TaskOutput
 
 _LOG: Final = logging.getLogger("headgate.stream")
-#: Seconds after which the outputs are asked again for what a barrier has overtaken.
+#: Seconds after which is asked again what nothing tells: what a barrier has overtaken, and barriers of an input not read.
 _PATIENCE: Final = 0.01
 #: Body of the barriers of a last checkpoint from which nothing continues: it commits output, and has no state.
 COMMIT_ONLY: Final = b"\0"
 #: Longest wait in seconds for a full output: others read from ``busy_ns`` that the task is not idle.
 _LONGEST_WAIT: Final = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSnapshot:
-    """A task's part of a checkpoint, whose keyed state is not written yet.
-
-    Attributes:
-        checkpoint: its id.
-        savepoint: folder of a savepoint; empty for a checkpoint.
-        operators: by uid.
-        splits: version of the serializer, and ids and bytes of the reader's splits; None without a source.
-        start_delay: ms from the trigger to the first barrier.
-        sync_ms: ms for which the task stood still.
-        channels: rows in flight.
-    """
-
-    checkpoint: int
-    savepoint: str
-    operators: dict[str, OperatorSnapshot]
-    splits: tuple[int, list[tuple[str, bytes]]] | None
-    start_delay: int
-    sync_ms: int
-    channels: ChannelState = field(default_factory=ChannelState)
-
-
-@dataclass(slots=True)
-class TaskMetrics:
-    """Counts of a task, read by other threads.
-
-    Attributes:
-        rows_in: rows of the input.
-        batches_in: batches of the input.
-        watermark: in ms.
-        busy_ns: time in operators and outputs, waits for room included.
-        alignment_ms: duration of the last alignment.
-    """
-
-    rows_in: int = 0
-    batches_in: int = 0
-    watermark: int | None = None
-    busy_ns: int = 0
-    alignment_ms: int = 0
 
 
 class TaskListener(Protocol):
@@ -127,6 +86,7 @@ class StreamTask:
         self.mailbox = Mailbox()
         self.metrics = TaskMetrics()
         self._chain = chain
+        chain.wake_up = self.mailbox.signal
         self._outputs = outputs
         self._listener = listener
         self._make_input = make_input
@@ -134,6 +94,8 @@ class StreamTask:
         self._input: TaskInput | None = None
         #: True once all rows were handled and the outputs know it.
         self._has_ended = False
+        #: The steps between the input's end and that; None before.
+        self._ending: Iterator[None] | None = None
         self._is_finishing = False
         self._is_cancelled = False
         #: Newest checkpoint that was given up or taken, and those that were given up before they came here.
@@ -215,6 +177,10 @@ class StreamTask:
         """Return for how long the outputs were waited for, in ns."""
         return sum(output.writer.back_pressured_ns() for output in self._outputs)
 
+    def held_back_ns(self) -> int:
+        """Return for how long no input was read although there may have been some, in ns."""
+        return self.back_pressured_ns() + self.metrics.full_ns
+
     # The input's handler, on the task's thread.
 
     def handle_batch(self, batch: pa.RecordBatch) -> None:
@@ -258,7 +224,7 @@ class StreamTask:
 
     def handle_watermark(self, watermark: int) -> None:
         """Pass a watermark to the operators and the outputs."""
-        if watermark == MAX_WATERMARK and not self._has_ended:
+        if watermark == MAX_WATERMARK and self._ending is None:
             # It follows with the end of data, when all channels have ended.
             return
         self._handle_rest()
@@ -269,8 +235,7 @@ class StreamTask:
     def handle_idle(self) -> None:
         """Tell the outputs that this task is idle."""
         self._handle_rest()
-        for output in self._outputs:
-            output.emit_idle()
+        self._chain.advance_watermark(None)
 
     def handle_barrier(self, barrier: CheckpointBarrier) -> None:
         """Take a checkpoint whose barriers have arrived."""
@@ -351,20 +316,43 @@ class StreamTask:
                 started = time.perf_counter_ns()
                 chain.advance_processing_time(now)
                 self.metrics.busy_ns += time.perf_counter_ns() - started
-                continue
-            if self._has_ended:
-                # Barriers still pass, for the last checkpoint.
-                moved = source.advance() if isinstance(source, GateInput) else False
-            elif (full := self._full_output()) is not None:
-                self._wait_for_room(full, source, timer, now)
-                moved = True
-            else:
-                moved = source.advance()
-                if source.end is not EndOfDataStatus.NOT_END_OF_DATA:
-                    self._end(drain=source.end is EndOfDataStatus.DRAINED)
-                    moved = True
-            if not moved:
+            elif not self._turn(source, timer, now):
                 source.wait(self._patience(timer, now))
+
+    def _turn(self, source: TaskInput, timer: int | None, now: int) -> bool:
+        """Do what is next, and wait if that is for room; return False if there was nothing."""
+        chain, ending = self._chain, self._ending
+        if self._has_ended:
+            # Barriers still pass, for the last checkpoint.
+            return isinstance(source, GateInput) and source.advance()
+        full = self._full_output()
+        if full is not None:
+            self._wait_for_room(full, source, timer, now)
+            return True
+        # Calls that wait end here, ADR 0060: never inside of an operator's other work.
+        moved = chain.poll(is_end=ending is not None)
+        if ending is not None:
+            return self._advance_end(ending, source) or moved
+        if not chain.is_full:
+            return self._advance(source) or moved
+        if not source.advance_events() and not moved:
+            self._wait_for_calls(source, self._patience(timer, now))
+        return True
+
+    def _advance(self, source: TaskInput) -> bool:
+        moved = source.advance()
+        if source.end is EndOfDataStatus.NOT_END_OF_DATA:
+            return moved
+        self._ending = self._steps_to_end(drain=source.end is EndOfDataStatus.DRAINED)
+        return True
+
+    def _wait_for_calls(self, source: TaskInput, timeout: float | None) -> None:
+        """Wait until a full operator has something to do, without a look at the rows that are there."""
+        if isinstance(source, GateInput):
+            timeout = _PATIENCE if timeout is None else min(timeout, _PATIENCE)
+        started = time.perf_counter_ns()
+        self.mailbox.wait(timeout)
+        self.metrics.full_ns += time.perf_counter_ns() - started
 
     def _patience(self, timer: int | None, now: int) -> float | None:
         """Return the seconds after which the task has something to do although nothing arrives."""
@@ -409,12 +397,23 @@ class StreamTask:
         if waiting is not None and waiting.checkpoint <= checkpoint:
             self._waiting = None
 
-    def _end(self, *, drain: bool) -> None:
-        self._has_ended = True
+    def _advance_end(self, ending: Iterator[None], source: TaskInput) -> bool:
+        """Take the steps of the end, as long as nothing waits for other threads; return False if nothing was done."""
+        has_moved = isinstance(source, GateInput) and source.advance()
+        while self._chain.is_quiet and not self._has_ended:
+            has_moved = True
+            next(ending, None)
+        return has_moved
+
+    def _steps_to_end(self, *, drain: bool) -> Iterator[None]:
+        """Handle the end of all rows; what follows a step waits until the operators are quiet."""
         if drain:
             self.handle_watermark(MAX_WATERMARK)
-            self._chain.end_input()
+            yield from self._chain.end()
+            yield
         self._chain.flush()
+        yield
+        self._has_ended = True
         for output in self._outputs:
             output.writer.end_of_data("drain" if drain else "no_drain")
         self._listener.on_end(self)

@@ -1,0 +1,104 @@
+"""The rows of calls: what functions return, rows that failed, and the form of both in checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from headgate.errors import SchemaMismatchError
+from headgate.stream.operators.results import Results
+
+if TYPE_CHECKING:
+    from headgate.stream.operators.call_loop import Call
+
+#: Column of rows whose results are remembered: the same bytes for equal rows. No function sees it.
+DIGEST: Final = "__digest__"
+#: The side output of calls that have failed, and its columns behind those of the rows.
+ERRORS: Final = "errors"
+ERROR_COLUMNS: Final = pa.schema(
+    [("_error", pa.string()), ("_attempts", pa.int32()), ("_call_id", pa.string())]
+)
+
+
+def error_schema(rows: pa.Schema) -> pa.Schema:
+    """Return the schema of the side output of calls that have failed."""
+    return pa.schema([*(field for field in rows if field.name != DIGEST), *ERROR_COLUMNS])
+
+
+def error_rows(call: Call, text: str) -> pa.RecordBatch:
+    """Return the rows of a call that has failed, with its error."""
+    rows = without_digest(call.rows)
+    columns = [[text], [call.failed], [call.call_id]]
+    of_error = [
+        pa.array(column * rows.num_rows, field.type)
+        for column, field in zip(columns, ERROR_COLUMNS, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays([*rows.columns, *of_error], schema=error_schema(rows.schema))
+
+
+def without_digest(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows as functions and side outputs have them."""
+    names = rows.schema.names
+    return rows.select([at for at, name in enumerate(names) if name != DIGEST])
+
+
+def null_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows of a schema with the columns that they have, and nulls."""
+    columns = [
+        rows[field.name] if is_same_column(rows.schema, field) else pa.nulls(len(rows), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def is_same_column(rows: pa.Schema, field: pa.Field) -> bool:
+    """Return True if rows have one column of the name, with the same type."""
+    places = rows.get_all_field_indices(field.name)
+    return len(places) == 1 and rows.field(places[0]).type == field.type
+
+
+class CallResults:
+    """Makes batches of what calls return: dicts, or rows of any library.
+
+    Args:
+        uid: of the operator.
+        schema: of the batches.
+    """
+
+    def __init__(self, uid: str, schema: pa.Schema) -> None:
+        self._uid, self._schema, self._names = uid, schema, frozenset(schema.names)
+        self._results = Results(uid, schema)
+
+    def batches(self, result: Any) -> list[pa.RecordBatch]:
+        """Return the batches that have rows.
+
+        Raises:
+            SchemaMismatchError: no rows, or rows of another schema.
+            UserFunctionError: the function failed, as a generator.
+        """
+        rows = [result] if isinstance(result, Mapping) else result
+        if isinstance(rows, Sequence) and rows and all(isinstance(row, Mapping) for row in rows):
+            result = self._of_dicts(rows)
+        return list(self._results.batches("the call", result))
+
+    def _of_dicts(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+        unknown = [name for row in rows for name in row if name not in self._names]
+        if unknown:
+            raise SchemaMismatchError(
+                f"the call of {self._uid} returned a dict with {unknown[0]!r}, which is no column of schema=",
+                have=", ".join(self._schema.names),
+                remedy="the names of schema= · schema= with this column",
+            )
+        try:
+            columns = [
+                pa.array([row.get(field.name) for row in rows], field.type)
+                for field in self._schema
+            ]
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise SchemaMismatchError(
+                f"the call of {self._uid} returned a dict that does not fit schema=: {error}",
+                have=", ".join(f"{field.name} {field.type}" for field in self._schema),
+            ) from error
+        return pa.RecordBatch.from_arrays(columns, names=self._schema.names)
