@@ -17,6 +17,7 @@ NAMES = (
     "state",
     "state_on_disk",
     "stream",
+    "calls",
     "nexmark",
     "metrics",
     "fork",
