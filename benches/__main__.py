@@ -18,6 +18,7 @@ NAMES = (
     "state_on_disk",
     "state_restore",
     "stream",
+    "calls",
     "nexmark",
     "metrics",
     "fork",

@@ -378,6 +378,7 @@ CALLS = [
         lambda: {"rows": TABLE, "by": "k", "reduce": same, "schema": SCHEMA, "tries": 1},
         works={**A_CLASS, "tries": ("huge",)},
     ),
+    new(headgate.testing.Service, use=lambda service: service.close()),
 ]
 
 
@@ -395,7 +396,7 @@ OTHERS = {
     "is given to users, who do not make it": (
         "Buffer ChannelAddress CheckpointAborted CheckpointBarrier CheckpointComplete Event EventAnnouncement "
         "InputGate ResultPartition TaskEvent HybridSource HybridSourceBuilder LocalRead Planned ReaderInfo "
-        "Recovered WriteResult WatermarkAlignment WatermarkStrategy"
+        "Recovered Request WriteResult WatermarkAlignment WatermarkStrategy"
     ),
     "is an enumeration or an exception": (
         "DataType EndOfDataStatus HeadgateError HeadgateWarning Boundedness InputStatus OperatingMode"

@@ -15,7 +15,7 @@ CLASSES = [
     if isinstance(value, type) and not issubclass(value, (Exception, Warning))
 ]
 FUNCTIONS = {"headgate.flink.emitting", key_groups.__name__}
-TESTING = {"headgate.testing.check", "headgate.testing.run"}
+TESTING = {f"headgate.testing.{name}" for name in ("check", "run", "service")}
 STREAM = {
     f"headgate.stream.{name}"
     for name in ("state.descriptors", "windows.aggregates", "windows.kinds")

@@ -198,6 +198,12 @@ CALLS = [
         lambda: {"function": answer, "schema": SCHEMA},
         run,
     ),
+    Call(
+        "DataStream.sink_async",
+        bound(rows, "sink_async"),
+        lambda: {"function": lambda batch: None, "retries": 1, "backoff": 0},
+        run,
+    ),
     Call("Retry", Retry, lambda: {"after": 1}),
     Call("DataStream.connect", bound(rows, "connect"), lambda: {"other": rows().broadcast()}),
     Call(

@@ -11,7 +11,7 @@ import pyarrow as pa
 from headgate._arguments import arrow_schema, calls, takes, text
 from headgate.errors import StreamError
 from headgate.sink.api import chosen_name
-from headgate.stream.api.calls import AsyncCalls
+from headgate.stream.api.async_sinks import AsyncSinkCalls
 from headgate.stream.api.checks import (
     OPERATOR,
     SOURCE,
@@ -97,7 +97,9 @@ def stream(
     return DataStream(graph, Edge(node))
 
 
-class DataStream(WindowCalls["DataStream"], LookupCalls["DataStream"], AsyncCalls["DataStream"]):
+class DataStream(
+    WindowCalls["DataStream"], LookupCalls["DataStream"], AsyncSinkCalls["DataStream"]
+):
     """A stream of rows. Each method returns a new stream, and leaves this one as it is.
 
     Returned by :func:`stream` and its methods.
