@@ -12,7 +12,7 @@ from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from headgate._kinds import kind_of, parameters_taken
 from headgate._matches import close_matches
-from headgate._units import parse_duration, parse_size
+from headgate._units import parse_duration, parse_rate, parse_size
 from headgate._values import parse_path
 from headgate.errors import OptionError
 
@@ -25,6 +25,9 @@ Check: TypeAlias = Callable[[str, Any], object]
 _LARGEST: Final = 2**63 - 1
 #: The longest ``timedelta``, in seconds.
 _LONGEST: Final = timedelta.max.total_seconds()
+#: In times a second.
+_LOWEST_RATE: Final = 1 / 86_400
+_HIGHEST_RATE: Final = 1e6
 
 
 def refuse(name: str, value: object, wrong: str, takes: str, remedy: str = "") -> OptionError:
@@ -95,6 +98,19 @@ def _seconds(name: str, value: object, minimum: float, takes: str) -> float:
     if parsed >= _LONGEST:
         raise refuse(name, value, "is longer than all time", takes)
     return parsed
+
+
+def rate(name: str, value: object) -> float:
+    """Return a rate in times a second, given as ``"500/s"``, ``"30/min"`` or ``"1000/h"``.
+
+    Raises:
+        OptionError: the value is not a rate, or is outside its limits.
+    """
+    takes = 'a number in a time, written as "500/s", "30/min" or "1000/h"'
+    per_second = _parsed(parse_rate, name, value, 0.0, takes)
+    if not _LOWEST_RATE <= per_second <= _HIGHEST_RATE:
+        raise refuse(name, value, 'is outside "1/day" to "1000000/s"', takes)
+    return per_second
 
 
 def milliseconds(name: str, value: object, minimum: int = 1) -> int:

@@ -1,4 +1,4 @@
-"""Sizes and durations as Spark writes them: ``64m``, ``256k``, ``100ms``, ``10s``, ``1 minute``."""
+"""Sizes and durations as Spark writes them: ``64m``, ``256k``, ``100ms``, ``10s``, ``1 minute``; and rates: ``500/s``."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ _DURATIONS: Final[dict[str, float]] = {
 _SHORTEST_TIMEOUT: Final = 0.001
 
 _NUMBER: Final = re.compile(r"([0-9]+)\s*([a-z]*)", re.ASCII)
+_RATE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*/\s*([a-z]+)", re.ASCII)
 
 
 def parse_size(raw: Any) -> int:
@@ -87,6 +88,30 @@ def parse_timeout(raw: Any) -> float:
     if seconds in {-1.0, 0.0} or seconds >= _SHORTEST_TIMEOUT:
         return seconds
     raise ValueError("below the limit of 1ms, and neither 0 nor -1")
+
+
+def parse_rate(raw: Any) -> float:
+    """Return a number per second, from text such as ``500/s``, ``30/min`` or ``0.5/h``.
+
+    Raises:
+        TypeError: not a string.
+        ValueError: the text is not a rate.
+    """
+    if not isinstance(raw, str):
+        raise TypeError("not a rate")
+    match = _RATE.fullmatch(raw.strip().lower())
+    if match is None or match[2] not in _DURATIONS:
+        raise ValueError("not a rate")
+    return float(match[1]) / _DURATIONS[match[2]]
+
+
+def rate_text(per_second: float) -> str:
+    """Return a number per second as ``500/s``, or per minute, hour or day if it is less than one."""
+    for unit in ("s", "min", "h"):
+        number = per_second * _DURATIONS[unit]
+        if number >= 1:
+            return f"{number:.6g}/{unit}"
+    return f"{per_second * _DURATIONS['day']:.6g}/day"
 
 
 def size_text(size: int) -> str:

@@ -23,6 +23,7 @@ from headgate._changes import is_changing
 from headgate._kinds import kind_of, parameters_taken
 from headgate.errors import OptionError, StreamError
 from headgate.stream.api.call_memos import check_memo, check_memo_ttl, edge_of_digests
+from headgate.stream.api.call_rates import check_rate
 from headgate.stream.api.checks import OPERATOR, refuse_changes
 from headgate.stream.api.stream_calls import StreamCalls, StreamT
 from headgate.stream.graph.call_functions import CallFunction
@@ -67,6 +68,10 @@ class AsyncCalls(StreamCalls[StreamT]):
         memo: Literal[True] | str | Callable[[dict[str, Any]], Any] | None = None,
         memo_ttl: timedelta | str | None = None,
         breaker: float | None = None,
+        rate: str | None = None,
+        rate_by: str | None = None,
+        rate_min: str | None = None,
+        rate_name: str | None = None,
         parallelism: int | None = None,
         name: str | None = None,
     ) -> StreamT:
@@ -111,6 +116,14 @@ class AsyncCalls(StreamCalls[StreamT]):
             breaker: share of attempts, such as 0.5: if more of a task's last 20 to 100 ones have failed, its calls pause, first for
                 a second, and twice as long each time up to a minute. Then single calls are made: the first error begins the next
                 pause, and after three results all calls go on. ``query.status`` has a notice. None for no pause.
+            rate: most attempts in a time, of all tasks together, such as ``"500/s"``, ``"30/min"`` or ``"1000/h"``; any, if not given.
+                Rows wait for it without a call. Each answer of 429, that is a :class:`Retry` with ``after=`` or an exception
+                whose ``status``, ``status_code`` or ``code`` it is, lowers the rate; it grows again.
+            rate_by: column of texts or whole numbers: each value of it has the rate for itself. Null is a value too. Rows of a
+                value that waits do not stop others, up to 4,096 of them.
+            rate_min: lowest rate to which such answers lead; a hundredth of ``rate`` if not given, and none is lowered if it equals
+                ``rate``.
+            rate_name: operators of all jobs of this driver that have the same name share one rate.
             parallelism: number of tasks.
             name: of the operator.
 
@@ -119,7 +132,7 @@ class AsyncCalls(StreamCalls[StreamT]):
             StreamError: ``ordered="by_key"`` without keys; ``ordered=False`` for rows that change; columns of the stream that have
                 a name of those of the side output; ``memo=`` of rows that change.
             UnsupportedTypeError: a column of a type whose rows pyarrow cannot choose.
-            UnknownColumnError: no column is named as ``call_id`` or ``memo`` says.
+            UnknownColumnError: no column is named as ``call_id``, ``memo`` or ``rate_by`` says.
         """
         check_columns(self.schema)
         check_columns(schema)
@@ -134,6 +147,7 @@ class AsyncCalls(StreamCalls[StreamT]):
         _check_on_error(on_error, self.schema, schema)
         if call_id is not None:
             _check_call_id(call_id, self.schema, is_batch=is_batch)
+        rates = check_rate(rate, rate_by, rate_min, rate_name, self.schema, is_batch=is_batch)
         policy = CallPolicy(
             None if timeout is None else duration("timeout", timeout, 0.001),
             retries,
@@ -141,6 +155,7 @@ class AsyncCalls(StreamCalls[StreamT]):
             _classes(retry_on),
             _share(breaker),
             is_by_row=memo is not None and is_batch,
+            rate=rates,
         )
         options = CallOptions(
             policy,
@@ -160,11 +175,14 @@ class AsyncCalls(StreamCalls[StreamT]):
         make: Callable[[], Any]
         if digests is None:
             make = partial(AsyncCallOperator, function, self.schema, self._keys, schema, options)
-            return self._then("map_async", name, make, schema, parallelism, outputs)
+            return self._then("map_async", name, make, schema, parallelism, outputs, rate=rates)
         edge = edge_of_digests(self, digests, self._keys, name, parallelism)
         keys = self._keys or edge.keys
         make = partial(MemoCallOperator, function, edge.schema, keys, schema, options, ttl)
-        return self._then("map_async", name, make, schema, parallelism, outputs, inputs=[edge])
+        inputs = [edge]
+        return self._then(
+            "map_async", name, make, schema, parallelism, outputs, inputs=inputs, rate=rates
+        )
 
 
 def _check_function(function: Any) -> bool:

@@ -12,6 +12,8 @@ from headgate.stream.graph.nodes import Edge, Node, StreamGraph
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headgate.stream.graph.call_rates import CallRate
+
 #: The class of the streams that calls return.
 StreamT = TypeVar("StreamT", bound="StreamCalls[Any]")
 
@@ -53,6 +55,7 @@ class StreamCalls(ABC, Generic[StreamT]):
         inputs: Sequence[Edge] | None = None,
         is_sink: bool = False,
         limits: BatchLimits = UNLIMITED,
+        rate: CallRate | None = None,
     ) -> Node:
         """Add an operator behind this stream, or behind other outputs."""
         return self._graph.add(
@@ -65,6 +68,7 @@ class StreamCalls(ABC, Generic[StreamT]):
             side_outputs=dict(side_outputs or {}),
             is_sink=is_sink,
             limits=limits,
+            rate=rate,
         )
 
     def _then(self, *arguments: Any, **options: Any) -> StreamT:

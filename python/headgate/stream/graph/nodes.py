@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.source import Source, WatermarkStrategy
+    from headgate.stream.graph.call_rates import CallRate
     from headgate.stream.graph.operator import Operator
 
 
@@ -69,6 +70,7 @@ class Node:
         limits: of the batches that it gets.
         job: the same object for all sinks of a job; of no meaning for other operators.
         has_windows: True if watermarks close its windows.
+        rate: of its calls.
     """
 
     uid: str
@@ -83,6 +85,7 @@ class Node:
     limits: BatchLimits = UNLIMITED
     job: object = None
     has_windows: bool = False
+    rate: CallRate | None = None
 
 
 class StreamGraph:

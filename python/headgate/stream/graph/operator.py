@@ -15,6 +15,7 @@ from headgate.stream.state.memory import ALL_IN_MEMORY, StateMemory
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headgate.stream.graph.call_rates import TokenLink
     from headgate.stream.state.files import SnapshotFolder
     from headgate.stream.state.snapshot import Snapshot
 
@@ -59,6 +60,7 @@ class OperatorContext:
         state_memory: where keyed state is.
         wake_up: lets the task call :meth:`Operator.poll` soon; from any thread.
         pass_on: sends on a watermark that the operator held, or None for idleness.
+        tokens: of the rate of its calls; None if they have none.
         folder: path or URI for files of this operator's task in this attempt; None if the job keeps no checkpoints.
     """
 
@@ -80,6 +82,7 @@ class OperatorContext:
     wake_up: Callable[[], None] = _nothing
     pass_on: Callable[[int | None], None] = _nothing
     folder: str | None = None
+    tokens: TokenLink | None = None
 
     @property
     def key_groups(self) -> range:

@@ -17,6 +17,7 @@ from headgate.environment import ShuffleEnvironment
 from headgate.errors import CancelledError
 from headgate.key_groups import key_group_range
 from headgate.source.runtime import LocalReaderContext, SourceOperator
+from headgate.stream.graph.call_rates import TokenLink
 from headgate.stream.graph.limits import UNLIMITED
 from headgate.stream.graph.operator import OperatorContext
 from headgate.stream.job.messages import from_base64, to_base64
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from headgate.control.address import CoordinatorAddress
     from headgate.control.messages import Message
+    from headgate.stream.graph.call_rates import TokenReport
     from headgate.stream.graph.stages import JobGraph, Stage, TaskId
     from headgate.stream.runtime.task_snapshot import TaskSnapshot
 
@@ -95,6 +97,8 @@ class Deployment:
         self._batch_bytes = min(_BATCH_BYTES, int(resolved["segment_size"]))
         #: Of all tasks together; each operator of a task has its share.
         self._state_memory = StateMemory(graph.state_memory, resolved["temp_directories"] or ())
+        #: By task and operator.
+        self._links: dict[tuple[TaskId, str], TokenLink] = {}
         self._started = time.monotonic()
         #: Snapshots that are not acknowledged, which keep the state that they are of.
         self._being_written: list[TaskSnapshot] = []
@@ -223,11 +227,29 @@ class Deployment:
             restored_watermark=deployed["watermarks"].get(uid),
             state_memory=self._state_memory.share(),
             folder=deployed["folders"].get(uid),
+            tokens=self._link(key, stage, uid),
             restored=[
                 (SnapshotFolder(folder), number)
                 for folder, number in deployed["state"].get(uid, ())
             ],
         )
+
+    def _link(self, key: TaskId, stage: Stage, uid: str) -> TokenLink | None:
+        """Return the way of tokens to an operator of a task, if its calls have a rate."""
+        if all(node.uid != uid or node.rate is None for node in stage.operators):
+            return None
+
+        def report(values: Sequence[TokenReport]) -> None:
+            rows = [list(value) for value in values]
+            self._tell("TOKENS_WANTED", task=list(key), operator=uid, values=rows)
+
+        link = self._links[key, uid] = TokenLink(report)
+        return link
+
+    def take_tokens(self, message: Message) -> None:
+        """Pass on the tokens of an operator of a task."""
+        link = self._links[tuple(message["task"]), message["operator"]]
+        link.on_tokens([(value, number) for value, number in message["values"]], message["rate"])
 
     def tasks_of(self, stage: int) -> list[StreamTask]:
         """Return the tasks of a stage that run here."""

@@ -22,6 +22,7 @@ from headgate.stream.job.attempt import Attempt
 from headgate.stream.job.checkpointing import Checkpointing
 from headgate.stream.job.lock_waits import LockWaits
 from headgate.stream.job.notices import FAILED, Notices, remedy_after_restarts
+from headgate.stream.job.rates import JobRates
 from headgate.stream.job.reports import READER_MESSAGES, check_report
 from headgate.stream.job.restoring import restored_tasks
 from headgate.stream.job.sources import JobSources
@@ -99,6 +100,7 @@ class JobMaster:
         self._stop = Stop()
         self._loop = asyncio.new_event_loop()
         self._checkpointing = Checkpointing(graph, config, store, self._stop, self._loop, proxy)
+        self._rates = JobRates(graph, self._loop, proxy)
         self._attempts = 0
         #: Failures since the last complete checkpoint.
         self._failures = 0
@@ -119,8 +121,10 @@ class JobMaster:
             CheckpointError: the checkpoints cannot be used.
         """
         try:
+            self._rates.claim()
             self._checkpointing.completed.claim()
         except BaseException:
+            self._rates.close()
             self._loop.close()
             self._checkpointing.close()
             raise
@@ -189,6 +193,7 @@ class JobMaster:
             self.state = JobState.FAILED
         finally:
             self._pool.stop()
+            self._rates.close()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             # Its thread calls this loop, which drops the calls once it is closed.
             self._loop.close()
@@ -328,10 +333,11 @@ class JobMaster:
         sources = JobSources(
             self.graph,
             fields,
-            lambda kind, task, more: self.call(lambda: self._to_task(attempt, kind, task, more)),
+            lambda kind, task, more: self.call(lambda: self.to_task(attempt, kind, task, more)),
             lambda error: self.call(lambda: self.fail(Cause.of(error), attempt)),
         )
         attempt = self.attempt = Attempt(self._attempts, name, restored, worker_of, sources)
+        self._rates.begin(attempt)
         tasks: dict[int, list[Any]] = {worker: [] for worker in range(size)}
         for stage in self.graph.stages:
             for at, task in enumerate(restored_tasks(self.graph, stage, fields, base)):
@@ -358,7 +364,8 @@ class JobMaster:
         if self._stop.goal is not None:
             self._begin_stop(attempt)
 
-    def _to_task(self, attempt: Attempt, kind: str, task: TaskId, fields: dict[str, Any]) -> None:
+    def to_task(self, attempt: Attempt, kind: str, task: TaskId, fields: dict[str, Any]) -> None:
+        """Send a message to a task of an attempt, while that runs; on the coordinator's thread."""
         if attempt is self.attempt and not attempt.is_over:
             worker = attempt.worker_of[task]
             self._workers.send(worker, kind, attempt=attempt.number, task=list(task), **fields)
@@ -408,6 +415,7 @@ class JobMaster:
         if attempt is None or attempt.is_over:
             return
         attempt.is_over = True
+        self._rates.end_attempt()
         self._checkpointing.end_attempt(attempt, reason)
         attempt.cancelling = self._workers.connected
         self.tell(attempt, "CANCEL")
@@ -478,6 +486,7 @@ _HANDLERS: Final[dict[str, Callable[[JobMaster, Attempt, int, Message], object]]
     "FINISHED": JobMaster._finished,  # noqa: SLF001
     "ACKNOWLEDGED": JobMaster._acknowledged,  # noqa: SLF001
     "DECLINED": JobMaster._declined,  # noqa: SLF001
+    "TOKENS_WANTED": lambda self, attempt, _, message: self._rates.report(attempt, message),
     **dict.fromkeys(
         READER_MESSAGES, lambda _, attempt, __, message: attempt.sources.handle(message)
     ),

@@ -38,6 +38,10 @@ def check_report(
         _check_deployed(graph, attempt, worker, message)
     if message.kind == "ACKNOWLEDGED":
         _check_acknowledged(graph, worker, message)
+    if message.kind == "TOKENS_WANTED":
+        nodes = graph.stages[fields["task"][0]].operators
+        if all(node.uid != fields["operator"] or node.rate is None for node in nodes):
+            raise _odd(worker, message, "of an operator without a rate")
     if message.kind == "FINISHED" and state is not JobState.FINISHING:
         raise _odd(worker, message, f"of task {fields['task']} before the last checkpoint")
 

@@ -234,6 +234,9 @@ class StreamWorker:
         limit = message["ms"]
         self._source(deployment, message).for_source(lambda source: source.align(limit))
 
+    def _tokens(self, deployment: Deployment, message: Message) -> None:
+        deployment.take_tokens(message)
+
     def _drain(self, deployment: Deployment, message: Message) -> None:  # noqa: ARG002 - as others
         for stage in self._graph.stages:
             if stage.head.source is not None:
@@ -276,6 +279,7 @@ _HANDLERS: Final[dict[str, Callable[[StreamWorker, Deployment, Message], None]]]
     "NO_MORE_SPLITS": StreamWorker._no_more_splits,  # noqa: SLF001
     "EVENT": StreamWorker._event,  # noqa: SLF001
     "ALIGN": StreamWorker._align,  # noqa: SLF001
+    "TOKENS": StreamWorker._tokens,  # noqa: SLF001
     "DRAIN": StreamWorker._drain,  # noqa: SLF001
     "FINISH": StreamWorker._finish,  # noqa: SLF001
 }

@@ -157,6 +157,7 @@ class AsyncCallOperator(KeyedOperator):
             self._options.in_flight,
             context.wake_up,
             metrics,
+            context.tokens,
         )
         if isinstance(function, CallFunction):
             # From here on close() calls its close(), also if open() fails.
@@ -219,13 +220,14 @@ class AsyncCallOperator(KeyedOperator):
     def _begin(self) -> None:
         """Begin the calls for which there is room."""
         options = self._options
+        most = options.in_flight + options.policy.num_waiting
         begun: list[tuple[Call, Any]] = []
-        while self._restored and self._running < options.in_flight:
+        while self._restored and self._running < most:
             call = self._restored.popleft()
             begun.append((call, self._about(call)))
             self._running += 1
         while not self._restored and self._is_formed():
-            room = options.in_flight - self._running
+            room = most - self._running
             is_heavy = self._size >= options.in_flight_bytes
             if room <= 0 or (is_heavy and (self._calls or self._ready)):
                 break

@@ -40,6 +40,10 @@ class CallBreaker:
         self._pauses = self._successes = 0
         self._is_single = False
 
+    def is_current(self, period: int) -> bool:
+        """Return True if no pause has begun or ended since the begin of a period."""
+        return period == self._period
+
     def begin(self, now: float) -> int | None:
         """Return the period in which a call begins, for :meth:`end`; None if it may not begin now."""
         if self.resumes_at is not None:

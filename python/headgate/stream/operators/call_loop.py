@@ -12,19 +12,23 @@ from dataclasses import dataclass
 from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.errors import SchemaMismatchError
+from headgate.errors import InternalError, SchemaMismatchError
 from headgate.stream.graph.call_functions import CallContext, CallFunction, Retry
+from headgate.stream.operators.call_pace import CallPace
 from headgate.stream.operators.call_pauses import CallPauses
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headgate.stream.graph.call_rates import CallRate, TokenLink
     from headgate.stream.graph.metrics import Metrics
 
 #: Most seconds between two attempts, unless the service asks for more.
 _LONGEST_BACKOFF: Final = 60.0
 #: Seconds in which calls that are cancelled have to end.
 _CANCEL: Final = 5.0
+#: So many rows may wait for the rate of a slow value while others are called.
+_WAITING: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class CallPolicy:
         retry_on: classes of errors after which it is called again, beside Retry.
         breaker: calls pause if more than this share of attempts fails; None if they never do.
         is_by_row: True if the result of a call has a row for each of its rows.
+        rate: of attempts in all tasks; None for any.
     """
 
     timeout: float | None
@@ -46,6 +51,12 @@ class CallPolicy:
     retry_on: tuple[type[Exception], ...]
     breaker: float | None = None
     is_by_row: bool = False
+    rate: CallRate | None = None
+
+    @property
+    def num_waiting(self) -> int:
+        """Most calls of a task that wait for the tokens of their values, beside those under way."""
+        return 0 if self.rate is None or self.rate.column is None else _WAITING
 
     def is_retried(self, error: BaseException, failed: int) -> bool:
         """Return True if a call goes on after an error.
@@ -121,6 +132,7 @@ class CallLoop:
         most: calls at a time, and threads of a plain function.
         wake_up: called when calls have ended.
         metrics: counts them.
+        tokens: of the rate, if the policy has one.
     """
 
     def __init__(
@@ -132,6 +144,7 @@ class CallLoop:
         most: int,
         wake_up: Callable[[], None],
         metrics: Metrics,
+        tokens: TokenLink | None = None,
     ) -> None:
         #: Calls that have ended and were not taken; the loop's thread adds them.
         self._ended: deque[Call] = deque()
@@ -145,10 +158,15 @@ class CallLoop:
         self._histogram = metrics.histogram("call_seconds")
         #: Of attempts that are not in the histogram, which takes many at once.
         self._seconds: deque[float] = deque()
+        if policy.rate is not None and tokens is None:
+            raise InternalError(f"{name} have a rate, and nothing deals tokens")
         self._loop = asyncio.new_event_loop()
         self._pauses = None
         if policy.breaker is not None:
             self._pauses = CallPauses(name, policy.breaker, metrics, self._loop)
+        self._pace = None
+        if policy.rate is not None and tokens is not None:
+            self._pace = CallPace(policy.rate, tokens, most, metrics, self._loop)
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = None if is_coroutine_function(function) else _Threads(name, most)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -172,6 +190,8 @@ class CallLoop:
         seconds = [self._seconds.popleft() for _ in range(len(self._seconds))]
         if seconds:
             self._histogram.observe(seconds)
+        if self._pace is not None:
+            self._pace.observe()
         return [self._ended.popleft() for _ in range(len(self._ended))]
 
     def begin(self, calls: Sequence[tuple[Call, Any]]) -> None:
@@ -216,14 +236,16 @@ class CallLoop:
             task.add_done_callback(self._tasks.discard)
 
     async def _attempts(self, call: Call, about: Any) -> None:
-        is_over = False
+        value = "" if self._pace is None else self._pace.value_of(about)
+        is_over = is_under_way = False
         while not is_over:
-            if self._pauses is None:
-                error = await self._attempt(call, about)
-            else:
-                period = await self._pauses.begin()
-                error = await self._attempt(call, about)
+            period = await self._permission(value, is_under_way=is_under_way)
+            is_under_way = True
+            error = await self._attempt(call, about)
+            if self._pauses is not None:
                 self._pauses.end(period, error)
+            if self._pace is not None:
+                self._pace.end(value, error)
             if error is None:
                 break
             call.failed += 1
@@ -234,8 +256,23 @@ class CallLoop:
             else:
                 self._retries.add()
                 await asyncio.sleep(self._policy.delay(error, call.failed))
+        if self._pace is not None:
+            self._pace.leave()
         self._ended.append(call)
         self._wake_up()
+
+    async def _permission(self, value: str, *, is_under_way: bool) -> int:
+        """Wait until an attempt may begin; return its period of the pauses."""
+        while True:
+            period = 0 if self._pauses is None else await self._pauses.begin()
+            if self._pace is None:
+                return period
+            await self._pace.begin(value, has_place=is_under_way)
+            if self._pauses is None or self._pauses.is_current(period):
+                return period
+            # A pause began while it waited for its token.
+            self._pace.put_back(value)
+            is_under_way = True
 
     async def _attempt(self, call: Call, about: Any) -> BaseException | None:
         """Call the function once; return its error."""

@@ -49,6 +49,10 @@ class CallPauses:
         self._go_on()
         return await future
 
+    def is_current(self, period: int) -> bool:
+        """Return True if a call that :meth:`begin` has let pass may still begin."""
+        return self._breaker.is_current(period)
+
     def end(self, period: int, error: BaseException | None) -> None:
         """Note how a call has ended, and let others begin.
 
