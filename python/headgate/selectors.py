@@ -241,6 +241,18 @@ class KeyedStateSelector:
 
 
 @dataclass(frozen=True, slots=True)
+class LeastLoadedSelector:
+    """Sends each batch to the subpartition with the least load, and of equal ones to the next in turn.
+
+    The load is the number of buffers that the consumer has not read: open, queued, or sent without that their credit came
+    back. The writer waits only while all subpartitions are full. Source: Flink's adaptive partition selection.
+
+    >>> LeastLoadedSelector()
+    LeastLoadedSelector()
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class BroadcastSelector:
     """Sends every record to every subpartition; in memory there is one copy of it.
 
@@ -262,7 +274,7 @@ BuiltIn: TypeAlias = (
 )
 Selector: TypeAlias = BuiltIn | Callable[[Any], Any]
 #: Selectors that the native writer computes.
-NativeSelector: TypeAlias = BuiltIn | KeyedStateSelector
+NativeSelector: TypeAlias = BuiltIn | KeyedStateSelector | LeastLoadedSelector
 
 #: Selectors whose choice depends on the records before.
 PLACED_BY_ORDER: Final = (RoundRobinSelector, RebalanceSelector, RescaleSelector, ShuffleSelector)
@@ -276,10 +288,13 @@ def native_choice(selector: NativeSelector, num_subpartitions: int) -> tuple[str
     n = num_subpartitions
     values: tuple[Any, ...]
     match selector:
-        case RoundRobinSelector():
-            kind, values = "round_robin", (selector.start % n, 0, n, selector.by_rows)
-        case RebalanceSelector():
-            kind, values = "round_robin", (secrets.randbelow(n), 0, n, selector.by_rows)
+        case RoundRobinSelector() | RebalanceSelector():
+            start = (
+                selector.start % n
+                if isinstance(selector, RoundRobinSelector)
+                else secrets.randbelow(n)
+            )
+            kind, values = "round_robin", (start, 0, n, selector.by_rows)
         case RescaleSelector():
             group = selector.group(n)
             kind, values = "round_robin", (0, group.start, group.stop, selector.by_rows)
@@ -296,6 +311,9 @@ def native_choice(selector: NativeSelector, num_subpartitions: int) -> tuple[str
         case KeyedStateSelector():
             groups = check_max_parallelism(selector.max_parallelism, n)
             kind, values = "key_group_of_state", (list(selector.columns), groups)
+        case LeastLoadedSelector():
+            # Writers that all start with the same consumer would give it the most.
+            kind, values = "least_loaded", (secrets.randbelow(n),)
         case BroadcastSelector():
             kind, values = "broadcast", ()
     return kind, values

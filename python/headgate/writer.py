@@ -101,7 +101,7 @@ class RecordWriter:
         partition: ResultPartition,
         schema: pa.Schema | None = None,
         *,
-        selector: Selector | KeyedStateSelector | None = None,
+        selector: Selector | NativeSelector | None = None,
         serializer: Serializer = "arrow",
         buffer_timeout: str | float | None = None,
     ) -> None:
@@ -399,7 +399,7 @@ class RecordWriter:
             self.fail(f"{type(exc).__name__}: {exc}")
 
 
-def _custom(selector: Selector | KeyedStateSelector) -> Callable[[Any], Any] | None:
+def _custom(selector: Selector | NativeSelector) -> Callable[[Any], Any] | None:
     if isinstance(selector, NativeSelector):
         return None
     if callable(selector):

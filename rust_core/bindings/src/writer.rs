@@ -354,6 +354,7 @@ fn selector(py: Python<'_>, schema: Option<&PySchema>, choice: &Choice<'_>) -> P
             let key = Key::of_state_by_name(schema()?, &columns).map_err(of_hash)?;
             Selector::KeyGroup { key, max_parallelism }
         }
+        "least_loaded" => Selector::LeastLoaded { next: values.extract::<(u32,)>()?.0 },
         "one" => Selector::One(values.extract::<(u32,)>()?.0),
         "round_robin" => {
             let (next, first, last, by_rows) = values.extract::<(u32, u32, u32, bool)>()?;

@@ -95,6 +95,10 @@ impl View for Served {
         self.0.set_buffer_size(size);
     }
 
+    fn set_unread(&self, buffers: u32) {
+        self.0.set_unread(buffers);
+    }
+
     fn acknowledge(&self) {
         self.0.acknowledge();
     }

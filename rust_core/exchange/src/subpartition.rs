@@ -34,6 +34,8 @@ pub(crate) struct Subpartition {
     released: AtomicBool,
     /// Bytes that a new buffer should hold, 0 for as many as fit. Changes under the lock only.
     buffer_size: AtomicU32,
+    /// Data buffers that a reader in another process has received and not read.
+    unread: AtomicU32,
 }
 
 impl Subpartition {
@@ -348,6 +350,16 @@ impl Subpartition {
             0 => usize::MAX,
             size => size as usize,
         }
+    }
+
+    /// Sets the number of data buffers that a reader in another process has and has not read.
+    pub(crate) fn set_unread(&self, buffers: u32) {
+        self.unread.store(buffers, Ordering::Relaxed);
+    }
+
+    /// Data buffers that a reader in another process has and has not read. Takes no lock.
+    pub(crate) fn unread(&self) -> usize {
+        self.unread.load(Ordering::Relaxed) as usize
     }
 
     /// Returns all that its reader needs to know. If `waits`, and nothing can be taken, the

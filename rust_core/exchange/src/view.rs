@@ -139,6 +139,10 @@ pub(crate) trait SubpartitionView: Send + Sync {
     /// (ADR 0018).
     fn set_buffer_size(&self, _size: u32) {}
 
+    /// Tells how many data buffers the consumer has and has not read. Ignored where data may be
+    /// stored: its consumer need not read at the pace of the writer.
+    fn set_unread(&self, _buffers: u32) {}
+
     /// Reports that the consumer processed every record up to the end of data.
     fn acknowledge(&self) {}
 

@@ -10,10 +10,12 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Env, RECORD_LIMIT, batch, config, drain, nothing, page_schema, writer};
+use common::{
+    Env, RECORD_LIMIT, batch, config, drain, keys, nothing, page_schema, wait_until, writer,
+};
 use headgate_exchange::{
     ArrowWriter, AvailabilityListener, BufferOptions, BytesWriter, DataInput, DataType,
-    ExchangeError, ResultPartition,
+    ExchangeError, Record, ResultPartition,
 };
 use headgate_record::{Event, Selector};
 
@@ -119,6 +121,97 @@ fn a_batch_is_not_begun_while_one_subpartition_has_too_many_queued() {
     assert_eq!(drain(&mut reader).unwrap().len(), 20);
     // The interrupted batch was not begun, so none of it was emitted.
     assert_eq!(drain(&mut env.reader(&gates[1])).unwrap().len(), 10);
+}
+
+/// Buffers of which a channel may have one, and queue one beside the open one.
+const TIGHT: BufferOptions = BufferOptions {
+    buffers_per_channel: 1,
+    floating_buffers_per_gate: 1,
+    max_buffers_per_channel: 1,
+    max_overdraft_buffers: 0,
+};
+
+fn writer_by_load(partition: &Arc<ResultPartition>) -> ArrowWriter {
+    let selector = Selector::LeastLoaded { next: 0 };
+    ArrowWriter::new(Arc::clone(partition), page_schema(), selector, RECORD_LIMIT).unwrap()
+}
+
+#[test]
+fn a_writer_by_load_passes_over_a_consumer_that_does_not_read() {
+    // In another process a floating buffer takes the place of one that is not read, and its credit
+    // comes back at once.
+    for (is_remote, hidden) in [(false, 0_usize), (true, 1)] {
+        let (producer, other) = (env(32, TIGHT), env(32, TIGHT));
+        let consumer = if is_remote { &other } else { &producer };
+        let partition = producer.partition(3);
+        let mut writer = writer_by_load(&partition);
+        let gates = [0, 1, 2].map(|index| consumer.gate(&[producer.address(&partition, index)]));
+        let mut readers = gates.each_ref().map(|gate| consumer.reader(gate));
+        let (mut unread, mut turn) = (0_usize, 0);
+        for number in 0..30 {
+            let index = if turn == 0 && unread > hidden { 1 } else { turn };
+            turn = (index + 1) % 3;
+            writer.emit(&batch(10 * number, 10 * number + 10, 8), &nothing).unwrap();
+            writer.flush().unwrap();
+            if index == 0 {
+                unread += 1;
+            } else {
+                let Some(Record::Batch(rows)) = readers[index].next(&nothing).unwrap() else {
+                    panic!("a batch was written")
+                };
+                assert_eq!(keys(&rows)[0], 10 * number);
+            }
+            let loads = [unread.saturating_sub(hidden), 0, 0];
+            wait_until("the credit is back", || partition.loads() == loads);
+        }
+        assert_eq!(unread, hidden + 1);
+        writer.finish().unwrap();
+        let left = readers.map(|mut reader| drain(&mut reader).unwrap().len());
+        assert_eq!(left, [10 * unread, 0, 0]);
+    }
+}
+
+#[test]
+fn a_writer_by_load_waits_only_while_no_consumer_reads() {
+    let env = env(32, TIGHT);
+    let partition = env.partition(2);
+    let gates = [0, 1].map(|index| env.gate(&[env.address(&partition, index)]));
+    let mut writer = writer_by_load(&partition);
+    let mut emit = |number: i64| {
+        let rows = batch(10 * number, 10 * number + 10, 8);
+        writer.emit(&rows, &stop).and_then(|()| writer.flush())
+    };
+    for number in 0..4 {
+        emit(number).unwrap();
+    }
+    assert!(!partition.is_available(), "each subpartition has two");
+    assert!(matches!(emit(4).unwrap_err(), ExchangeError::Interrupted(_)));
+    let mut reader = env.reader(&gates[1]);
+    for number in 4..20 {
+        assert!(reader.next(&nothing).unwrap().is_some());
+        assert!(partition.is_available(), "the first subpartition has two, the second one");
+        emit(number).unwrap();
+    }
+    writer.finish().unwrap();
+    assert_eq!(drain(&mut env.reader(&gates[0])).unwrap().len(), 20);
+    assert_eq!(drain(&mut reader).unwrap().len(), 20);
+}
+
+#[test]
+fn a_writer_by_load_writes_to_those_that_read_once_a_consumer_is_gone() {
+    let env = env(32, TIGHT);
+    let partition = env.partition(2);
+    let gates = [0, 1].map(|index| env.gate(&[env.address(&partition, index)]));
+    gates[0].close();
+    let mut writer = writer_by_load(&partition);
+    let mut reader = env.reader(&gates[1]);
+    for number in 0..5 {
+        writer.emit(&batch(number, number + 1, 8), &stop).unwrap();
+        writer.flush().unwrap();
+        assert!(reader.next(&nothing).unwrap().is_some());
+    }
+    writer.finish().unwrap();
+    assert!(drain(&mut reader).unwrap().is_empty());
 }
 
 #[test]

@@ -60,6 +60,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Clone, Debug)]
 enum Rule {
     Broadcast,
+    ByLoad,
     First,
     Hash,
     InTurn { start: u32, by_rows: bool },
@@ -71,6 +72,7 @@ enum Rule {
 fn rules() -> impl Strategy<Value = Rule> {
     prop_oneof![
         Just(Rule::Broadcast),
+        Just(Rule::ByLoad),
         Just(Rule::First),
         Just(Rule::Hash),
         (0..9_u32, any::<bool>()).prop_map(|(start, by_rows)| Rule::InTurn { start, by_rows }),
@@ -133,6 +135,7 @@ impl Model {
     fn selector(&self) -> Selector {
         match self.rule {
             Rule::Broadcast => Selector::Broadcast,
+            Rule::ByLoad => Selector::LeastLoaded { next: 1 },
             Rule::First => Selector::One(0),
             Rule::Hash => Selector::Hash { columns: vec![0.into()] },
             Rule::InTurn { start, by_rows } => {
@@ -168,7 +171,7 @@ impl Model {
                 }
                 return;
             }
-            (Rule::Shuffle { .. }, _) => self.any(),
+            (Rule::ByLoad | Rule::Shuffle { .. }, _) => self.any(),
             (Rule::Hash, rows) => {
                 partition_ids(rows.unwrap(), &[0.into()], self.n, &mut ids).unwrap();
                 self.sent.extend(numbers.zip(ids).map(|(number, id)| (number, Target::One(id))));

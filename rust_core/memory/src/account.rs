@@ -12,7 +12,7 @@ use crate::sync::Condvar;
 pub(crate) enum Want {
     /// The pool may take a segment without overdraft.
     Segment,
-    /// As `Segment`, and no subpartition has reached its soft maximum.
+    /// As `Segment`, and the subpartitions are not saturated.
     Availability,
     /// A segment is free, to be reserved.
     Reserve,
@@ -74,11 +74,11 @@ impl Account {
         !self.closed && self.share.held < self.share.size && (free || self.unused_reservation() > 0)
     }
 
-    /// Returns true if the pool may take a segment without overdraft and no subpartition is
+    /// Returns true if the pool may take a segment without overdraft and its subpartitions are not
     /// saturated. A closed pool is available too: a request fails at once, so there is nothing to
     /// wait for.
     pub(crate) fn is_available(&self, free: bool) -> bool {
-        self.closed || (self.can_take(free) && !self.subpartitions.any_saturated())
+        self.closed || (self.can_take(free) && !self.subpartitions.is_saturated())
     }
 
     /// Wakes the threads whose condition may hold now; returns the listeners to call.

@@ -136,6 +136,22 @@ impl LocalPool {
             || state.accounts.get(&self.id).is_none_or(|account| account.is_available(free))
     }
 
+    /// Lets the pool be available until all subpartitions have reached their soft maximum: for a
+    /// writer that chooses one that has not.
+    pub fn need_one_subpartition(&self) {
+        let mut state = self.inner.lock();
+        if let Some(account) = state.accounts.get_mut(&self.id) {
+            account.subpartitions.need_one();
+        }
+    }
+
+    /// Returns the segments that each subpartition holds. Pinned ones do not count.
+    pub fn held_by_subpartitions(&self) -> Vec<usize> {
+        let state = self.inner.lock();
+        let account = state.accounts.get(&self.id);
+        account.map_or_else(Vec::new, |account| account.subpartitions.out().to_vec())
+    }
+
     /// Waits up to `timeout` until the pool [is available](Self::is_available); returns false on
     /// timeout.
     ///

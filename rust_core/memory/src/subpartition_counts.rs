@@ -9,11 +9,13 @@ pub(crate) struct SubpartitionCounts {
     max: usize,
     /// Invariant: the number of entries of `out` that are at least `max`.
     saturated: usize,
+    /// True if one subpartition that is not saturated is enough.
+    needs_one: bool,
 }
 
 impl SubpartitionCounts {
     pub(crate) fn new(count: usize, max: usize) -> Self {
-        Self { out: vec![0; count], max: max.max(1), saturated: 0 }
+        Self { out: vec![0; count], max: max.max(1), ..Self::default() }
     }
 
     pub(crate) fn taken(&mut self, subpartition: Option<usize>) {
@@ -30,7 +32,16 @@ impl SubpartitionCounts {
         }
     }
 
-    pub(crate) fn any_saturated(&self) -> bool {
-        self.saturated > 0
+    pub(crate) fn need_one(&mut self) {
+        self.needs_one = true;
+    }
+
+    pub(crate) fn is_saturated(&self) -> bool {
+        self.saturated > 0 && (!self.needs_one || self.saturated == self.out.len())
+    }
+
+    /// Segments in use by each subpartition.
+    pub(crate) fn out(&self) -> &[usize] {
+        &self.out
     }
 }

@@ -49,6 +49,9 @@ pub trait View: Send + Sync {
     /// Asks for buffers of at most this many bytes from now on.
     fn set_buffer_size(&self, size: u32);
 
+    /// Tells how many data buffers the consumer has and has not read, as far as its credit shows.
+    fn set_unread(&self, buffers: u32);
+
     /// Reports that the consumer processed every record up to the end of data.
     fn acknowledge(&self);
 

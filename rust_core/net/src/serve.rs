@@ -24,6 +24,7 @@ const MAX_OPEN: usize = 16_384;
 struct Reader {
     view: Arc<dyn View>,
     generation: Generation,
+    initial_credit: u32,
 }
 
 pub(crate) struct Serve {
@@ -107,6 +108,7 @@ impl Serve {
                 fail_point!("credit.granted", text => return Err(text));
                 let Available { next, .. } = reader.view.look().unwrap_or(Available::NOTHING);
                 self.queue.grant(channel, credit, next).map_err(|error| error.to_string())?;
+                self.on_credit(channel);
             }
             Frame::CancelPartitionRequest { channel } => {
                 fail_point!("end.acknowledged", text => return Err(text));
@@ -151,6 +153,15 @@ impl Serve {
             }
         }
         Ok(())
+    }
+
+    /// Tells a view how many buffers its consumer has not read: each gives its credit back when it is
+    /// read. Credit for floating buffers hides as many.
+    fn on_credit(&self, channel: ChannelId) {
+        if let (Some(reader), Some(credit)) = (self.queue.view(channel), self.queue.credit(channel))
+        {
+            reader.view.set_unread(reader.initial_credit.saturating_sub(credit));
+        }
     }
 
     /// Sets the buffer size of a channel, unless the channel has ended.
@@ -219,8 +230,9 @@ impl Serve {
     fn open(&mut self, request: &PartitionRequest, view: Arc<dyn View>) -> Result<(), Frame> {
         let channel = request.channel;
         let Available { next, .. } = view.look().unwrap_or(Available::NOTHING);
-        let reader = Reader { view, generation: request.generation };
-        if self.queue.open(channel, request.initial_credit, reader).is_err() {
+        let (generation, initial_credit) = (request.generation, request.initial_credit);
+        let reader = Reader { view, generation, initial_credit };
+        if self.queue.open(channel, initial_credit, reader).is_err() {
             return Err(not_found(channel, format!("channel {channel} is open already")));
         }
         self.queue.notify(channel, next);
@@ -319,6 +331,7 @@ impl Serve {
                     self.queue
                         .sent(channel, is_event, next)
                         .expect("the queue offers channels with credit or an event only");
+                    self.on_credit(channel);
                 }
                 Ok(None) => {
                     self.queue

@@ -40,6 +40,8 @@ impl View for Arc<Consumer> {
 
     fn set_buffer_size(&self, _size: u32) {}
 
+    fn set_unread(&self, _buffers: u32) {}
+
     fn acknowledge(&self) {}
 
     fn task_event(&self, _event: &[u8]) -> Result<(), Refusal> {

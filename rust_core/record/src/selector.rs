@@ -68,6 +68,11 @@ pub enum Selector {
         /// Number of key groups, at least the number of subpartitions.
         max_parallelism: u32,
     },
+    /// Each record to the subpartition with the least load; of equal ones to the next in turn.
+    LeastLoaded {
+        /// The first in turn for the next record, modulo the number of subpartitions.
+        next: u32,
+    },
     /// Every record to this subpartition.
     One(u32),
     /// Records to the subpartitions in turn, starting with `next`.
@@ -165,7 +170,21 @@ impl Selector {
         }
     }
 
-    /// Returns the subpartition of the next record.
+    /// Selects for one record by the loads of the subpartitions, if the selector goes by them.
+    pub fn select_by_load(&mut self, loads: impl FnOnce() -> Vec<usize>) -> Option<u32> {
+        let Self::LeastLoaded { next } = self else {
+            return None;
+        };
+        let loads = loads();
+        let n = u32::try_from(loads.len()).expect("there are at most u32::MAX subpartitions");
+        let in_turn = (0..n).map(|step| (*next % n + step) % n);
+        // Of equal ones it is the first.
+        let index = in_turn.min_by_key(|index| loads[*index as usize])?;
+        *next = index + 1;
+        Some(index)
+    }
+
+    /// Returns the subpartition of the next record. Without loads all of them are equal.
     fn next(&mut self, n: u32) -> Result<u32, SelectError> {
         match self {
             Self::Broadcast | Self::Hash { .. } | Self::KeyGroup { .. } => {
@@ -173,6 +192,10 @@ impl Selector {
             }
             Self::One(index) if *index < n => Ok(*index),
             Self::One(index) => Err(SelectError::OutOfRange { index: *index, n }),
+            Self::LeastLoaded { .. } => {
+                let index = self.select_by_load(|| vec![0; n as usize]);
+                index.ok_or(SelectError::NoSubpartitions)
+            }
             Self::RoundRobin { next, group, .. } => {
                 let group = group.clone().unwrap_or(0..n);
                 if group.is_empty() || group.end > n {
@@ -198,6 +221,9 @@ mod tests {
     use std::sync::Arc;
 
     use arrow_array::{ArrayRef, Int32Array, RecordBatch};
+    use proptest::collection::vec;
+    use proptest::strategy::Strategy;
+    use proptest::{prop_assert_eq, proptest};
 
     use super::*;
 
@@ -256,6 +282,41 @@ mod tests {
         assert!((0..5).all(|index| first.contains(&Selection::One(index))));
     }
 
+    /// The least loaded subpartitions, in turn from `next`: what a selector may choose, best first.
+    fn candidates(loads: &[usize], next: usize) -> Vec<usize> {
+        let least = loads.iter().copied().fold(usize::MAX, usize::min);
+        let mut all: Vec<_> = (0..loads.len()).filter(|index| loads[*index] == least).collect();
+        all.sort_by_key(|index| (index + loads.len() - next % loads.len()) % loads.len());
+        all
+    }
+
+    proptest! {
+        #[test]
+        fn the_least_loaded_is_selected_and_equal_ones_in_turn(
+            start in 0_u32..9,
+            all_loads in (1_usize..6).prop_flat_map(|n| {
+                vec(vec(0_usize..4, n), 1..40)
+            }),
+        ) {
+            let mut selector = Selector::LeastLoaded { next: start };
+            let mut next = start as usize;
+            for loads in all_loads {
+                let selected = selector.select_by_load(|| loads.clone()).unwrap() as usize;
+                prop_assert_eq!(selected, candidates(&loads, next)[0], "{:?} from {}", loads, next);
+                next = selected + 1;
+            }
+        }
+    }
+
+    #[test]
+    fn equal_loads_are_selected_in_turn_and_other_selectors_ask_for_none() {
+        let least_loaded = Selector::LeastLoaded { next: 2 };
+        assert_eq!(selected(least_loaded, 3, 4), [2, 0, 1, 2].map(Selection::One));
+        for mut selector in [round_robin(0, None), Selector::One(0), Selector::shuffle(1, true)] {
+            assert_eq!(selector.select_by_load(|| unreachable!("it goes by no load")), None);
+        }
+    }
+
     #[test]
     fn by_rows_each_row_is_a_record() {
         let mut ids = vec![7];
@@ -307,6 +368,7 @@ mod tests {
             Selector::Broadcast,
             Selector::Hash { columns: vec![0.into()] },
             Selector::KeyGroup { key: Key::Hash(vec![0.into()]), max_parallelism: 128 },
+            Selector::LeastLoaded { next: 0 },
             Selector::One(0),
             round_robin(0, None),
             Selector::shuffle(0, false),

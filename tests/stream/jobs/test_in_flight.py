@@ -74,10 +74,13 @@ def test_rows_by_key(tmp_path, before, after):
     stream_jobs.check_counts(stream_jobs.rows_of(tmp_path / "out"), ROWS)
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 2), (3, 5), (5, 2)])
-def test_rows_in_turn(tmp_path, before, after):
+@pytest.mark.parametrize(
+    ("by", "before", "after"),
+    [("turn", 2, 2), ("turn", 3, 5), ("turn", 5, 2), ("load", 2, 3), ("load", 5, 2)],
+)
+def test_rows_in_turn_or_by_load(tmp_path, by, before, after):
     def make():
-        return counts().rebalance().map(Slow(tmp_path), name="slow")
+        return counts().rebalance(by=by).map(Slow(tmp_path), name="slow")
 
     stop_with_rows_on_their_way(make, tmp_path, "slow", parallelism=before)
     finish(make(), tmp_path, parallelism=after)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 
-from headgate._arguments import arrow_schema, calls, takes, text
+from headgate._arguments import arrow_schema, calls, one_of, takes, text
 from headgate.errors import StreamError
 from headgate.sink.api import chosen_name
 from headgate.stream.api.async_sinks import AsyncSinkCalls
@@ -234,9 +234,18 @@ class DataStream(
         edges = [Edge(e.node, e.output, Shipping.HASH, keys) for e in self._edges]
         return KeyedStream(self._graph, keys, *edges)
 
-    def rebalance(self) -> DataStream:
-        """Send batches in turn to all tasks of the next operator."""
-        return self._shipped(Shipping.REBALANCE)
+    @takes(by=one_of("turn", "load"))
+    def rebalance(self, *, by: Literal["turn", "load"] = "turn") -> DataStream:
+        """Send each batch to one task of the next operator.
+
+        Args:
+            by: ``"turn"`` for all tasks in turn: a slow one stops the others once its queue is full. ``"load"`` for the
+                task that has read the most of what it was sent, so that others get the batches that a slow one would get.
+
+        Raises:
+            OptionError: another ``by``.
+        """
+        return self._shipped(Shipping.LOAD if by == "load" else Shipping.REBALANCE)
 
     def broadcast(self) -> BroadcastStream:
         """Send every row to all tasks of the next operator."""

@@ -27,6 +27,8 @@ class Shipping(Enum):
     """By the key group of each row's key."""
     REBALANCE = auto()
     """In turn to all tasks."""
+    LOAD = auto()
+    """To the task with the least queued work."""
     BROADCAST = auto()
     """To all tasks."""
 

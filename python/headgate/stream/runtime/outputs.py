@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.selectors import (
     BroadcastSelector,
     KeyedStateSelector,
+    LeastLoadedSelector,
     NativeSelector,
     RoundRobinSelector,
 )
@@ -59,6 +60,8 @@ class TaskOutput:
             selector = BroadcastSelector()
         elif edge.shipping is Shipping.HASH and tasks > 1:
             selector = KeyedStateSelector(edge.keys, max_parallelism)
+        elif edge.shipping is Shipping.LOAD:
+            selector = LeastLoadedSelector()
         self.writer = RecordWriter(partition, edge.schema, selector=selector)
 
     def emit(self, batch: pa.RecordBatch) -> None:

@@ -58,6 +58,10 @@ impl SubpartitionView for PipelinedView {
         self.subpartition.set_buffer_size(size);
     }
 
+    fn set_unread(&self, buffers: u32) {
+        self.subpartition.set_unread(buffers);
+    }
+
     fn acknowledge(&self) {
         self.partition.acknowledged(self.index);
     }

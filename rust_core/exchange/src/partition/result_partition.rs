@@ -132,6 +132,22 @@ impl ResultPartition {
         self.output.release(index);
     }
 
+    /// Lets a record begin while any subpartition is below its limit of queued buffers: its writer
+    /// chooses by their [loads](Self::loads).
+    pub(crate) fn balance_loads(&self) {
+        self.segments.need_one_subpartition();
+    }
+
+    /// Returns the load of each subpartition: the buffers that are written, queued, or, as far as its
+    /// credit shows, with its consumer and not read. One that nobody will read has the largest.
+    pub fn loads(&self) -> Vec<usize> {
+        let held = self.segments.held_by_subpartitions().into_iter();
+        let loads = held.zip(self.subpartitions()).map(|(held, subpartition)| {
+            if subpartition.is_released() { usize::MAX } else { held + subpartition.unread() }
+        });
+        loads.collect()
+    }
+
     /// True if a record can be begun without waiting, see [`Segments::is_available`].
     pub fn is_available(&self) -> bool {
         self.segments.is_available()

@@ -149,9 +149,20 @@ impl Segments {
         }
     }
 
+    /// Lets a record begin while any subpartition is below its limit of queued buffers: its writer
+    /// chooses one that is.
+    pub(super) fn need_one_subpartition(&self) {
+        self.pool.need_one_subpartition();
+    }
+
+    /// Segments of each subpartition that are written or queued.
+    pub(super) fn held_by_subpartitions(&self) -> Vec<usize> {
+        self.pool.held_by_subpartitions()
+    }
+
     /// True if a record can be begun without waiting: a segment is free without overdraft, and no
-    /// subpartition has reached its limit of queued buffers. True also once the partition is
-    /// closed, and while queued buffers can go to disk.
+    /// subpartition has reached its limit of queued buffers, or, if its writer chooses by loads, not
+    /// all have. True also once the partition is closed, and while queued buffers can go to disk.
     pub(crate) fn is_available(&self) -> bool {
         self.output.has_room_on_disk() || self.pool.is_available()
     }

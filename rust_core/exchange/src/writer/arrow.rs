@@ -212,7 +212,7 @@ impl Records for ArrowRecords {
     ) -> Result<()> {
         let source = self.begin(to, batch, interrupt)?;
         let count = to.num_subpartitions();
-        let lane = match lane {
+        let lane = match lane.or_else(|| to.lane_by_load()) {
             Some(lane) => Some(lane),
             None => Lane::of(to.selector.select(batch, count, &mut self.ids)?),
         };

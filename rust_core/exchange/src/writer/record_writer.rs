@@ -122,6 +122,9 @@ impl<R: Records> RecordWriter<R> {
         selector: Selector,
         counters: Arc<Counters>,
     ) -> Result<Self> {
+        if matches!(selector, Selector::LeastLoaded { .. }) {
+            partition.balance_loads();
+        }
         // Seeded by the operating system: fastrand's own seeds repeat in forked processes.
         let choices = Rng::with_seed(u64::from_le_bytes(random()?));
         Ok(Self {

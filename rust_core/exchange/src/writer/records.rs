@@ -25,6 +25,12 @@ impl Destination {
     pub(super) fn num_subpartitions(&self) -> u32 {
         u32::try_from(self.partition.num_subpartitions()).expect("checked when it was made")
     }
+
+    /// The lane of the next record, if the selector goes by the loads of the subpartitions.
+    pub(super) fn lane_by_load(&mut self) -> Option<Lane> {
+        let index = self.selector.select_by_load(|| self.partition.loads())?;
+        Some(Lane::One(index as usize))
+    }
 }
 
 /// A kind of records, with the open buffers that they are written into.

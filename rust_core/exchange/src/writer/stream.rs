@@ -163,7 +163,7 @@ impl Records for StreamWriter {
         record: &Bytes,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        let lane = match lane {
+        let lane = match lane.or_else(|| to.lane_by_load()) {
             Some(lane) => lane,
             None => {
                 let selection = to.selector.select_record(to.num_subpartitions())?;

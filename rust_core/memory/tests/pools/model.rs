@@ -13,7 +13,7 @@ const CHANNELS: usize = 2;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Create { min: usize, more: usize, overdraft: usize, per_channel: usize },
+    Create { min: usize, more: usize, overdraft: usize, per_channel: usize, needs_one: bool },
     Request { pool: usize, channel: Option<usize> },
     Recycle(usize),
     Pin(usize),
@@ -25,8 +25,10 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        2 => (0_usize..5, 0_usize..9, 0_usize..4, 1_usize..4).prop_map(
-            |(min, more, overdraft, per_channel)| Step::Create { min, more, overdraft, per_channel }
+        2 => (0_usize..5, 0_usize..9, 0_usize..4, 1_usize..4, any::<bool>()).prop_map(
+            |(min, more, overdraft, per_channel, needs_one)| {
+                Step::Create { min, more, overdraft, per_channel, needs_one }
+            }
         ),
         12 => (any::<usize>(), prop::option::of(0..CHANNELS))
             .prop_map(|(pool, channel)| Step::Request { pool, channel }),
@@ -45,6 +47,7 @@ struct Pool {
     options: LocalPoolOptions,
     reserved: usize,
     open: bool,
+    needs_one: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -107,13 +110,18 @@ impl World {
 
     fn saturated(&self, index: usize) -> bool {
         let limit = self.pools[index].options.max_buffers_per_channel;
-        (0..CHANNELS).any(|c| self.count(|owner| owner == Owner::Pool(index, Some(c))) >= limit)
+        let is_full = |c: usize| self.count(|owner| owner == Owner::Pool(index, Some(c))) >= limit;
+        if self.pools[index].needs_one {
+            (0..CHANNELS).all(is_full)
+        } else {
+            (0..CHANNELS).any(is_full)
+        }
     }
 
     fn step(&mut self, step: Step) {
         let pools = self.pools.len();
         match step {
-            Step::Create { min, more, overdraft, per_channel } => {
+            Step::Create { min, more, overdraft, per_channel, needs_one } => {
                 let options = LocalPoolOptions {
                     max_overdraft: overdraft,
                     num_subpartitions: CHANNELS,
@@ -124,7 +132,10 @@ impl World {
                 let created = self.global.create_local_pool_with(&options);
                 assert_eq!(created.is_ok(), fits);
                 if let Ok(pool) = created {
-                    self.pools.push(Pool { pool, options, reserved: 0, open: true });
+                    if needs_one {
+                        pool.need_one_subpartition();
+                    }
+                    self.pools.push(Pool { pool, options, reserved: 0, open: true, needs_one });
                 }
             }
             Step::Request { pool, channel } if pools > 0 => {
@@ -221,6 +232,9 @@ impl World {
             (sizes, wanted) = (sizes + size, wanted + pool.options.max);
             let available = self.may_take(index, false) && !self.saturated(index);
             assert_eq!(pool.pool.is_available(), available, "pool {index}");
+            let of = |c| self.count(|owner| owner == Owner::Pool(index, Some(c)));
+            let of_channels: Vec<_> = (0..CHANNELS).map(of).collect();
+            assert_eq!(pool.pool.held_by_subpartitions(), of_channels);
         }
         let for_pools = TOTAL - self.pinned() - self.count(|owner| owner == Owner::Nobody);
         assert_eq!(sizes, wanted.min(for_pools), "every usable segment is assigned");
