@@ -13,8 +13,8 @@ from headgate.errors import OptionError
 from headgate.sink import FunctionSink
 from headgate.source import NumberSequenceSource
 from headgate.stream import stream
-from headgate.stream.operators import call_breaker
-from headgate.stream.operators.call_breaker import AGE, FIRST, LEAST, LONGEST, MOST, CallBreaker
+from headgate.stream.operators.calls import breaker as call_breaker
+from headgate.stream.operators.calls.breaker import AGE, FIRST, LEAST, LONGEST, MOST, CallBreaker
 
 NUMBER = pa.schema([("id", pa.int64())])
 

@@ -9,7 +9,7 @@ import pytest
 from tests.stream.test_call_memo import RESULT, MemoTasks, rows_stream
 
 from headgate.stream import SnapshotFolder
-from headgate.stream.operators.call_journal import CallJournal
+from headgate.stream.operators.calls.journal import CallJournal
 
 
 class Counting:

@@ -15,8 +15,8 @@ from headgate._changes import CHANGE_TYPE
 from headgate.errors import OptionError, StreamError, UnknownColumnError, UserFunctionError
 from headgate.source import NumberSequenceSource
 from headgate.stream import stream
-from headgate.stream.operators.call_memo import DigestColumn
-from headgate.stream.operators.call_rows import DIGEST
+from headgate.stream.operators.calls.memo import DigestColumn
+from headgate.stream.operators.calls.rows import DIGEST
 
 ROWS = pa.schema([("id", pa.int64()), ("user", pa.int64()), ("text", pa.string())])
 RESULT = pa.schema([("answer", pa.string())])

@@ -19,8 +19,8 @@ from headgate.stream import Retry, stream
 from headgate.stream.graph.call_rates import PERIOD, TokenLink
 from headgate.stream.job import tokens
 from headgate.stream.job.tokens import ADJUST, LEASE, STEP, RateLimits, TokenPool, Tokens
-from headgate.stream.operators.call_pace import asks_for_less
-from headgate.stream.operators.call_tokens import EXPIRY, CallTokens
+from headgate.stream.operators.calls.pace import asks_for_less
+from headgate.stream.operators.calls.tokens import EXPIRY, CallTokens
 
 NUMBER = pa.schema([("id", pa.int64())])
 RATES = st.sampled_from([0.01, 0.5, 1, 3, 10, 250, 5000])

@@ -16,8 +16,8 @@ from headgate.stream.api.checks import OPERATOR, check_sink, refuse_changes
 from headgate.stream.api.job import StreamingJob
 from headgate.stream.api.stream_calls import StreamT
 from headgate.stream.graph.call_functions import CallFunction
-from headgate.stream.operators.async_writes import WritePolicy, writes_of
-from headgate.stream.operators.call_rows import ERRORS, error_schema
+from headgate.stream.operators.calls.rows import ERRORS, error_schema
+from headgate.stream.operators.calls.writes import WritePolicy, writes_of
 from headgate.stream.operators.sinks import SinkOperator
 
 _REMEDY = (

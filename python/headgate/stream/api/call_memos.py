@@ -10,8 +10,8 @@ from headgate._kinds import kind_of
 from headgate.errors import StreamError
 from headgate.stream.api.checks import refuse_changes
 from headgate.stream.graph.nodes import Edge, Shipping
-from headgate.stream.operators.call_memo import DigestColumn
-from headgate.stream.operators.call_rows import DIGEST
+from headgate.stream.operators.calls.memo import DigestColumn
+from headgate.stream.operators.calls.rows import DIGEST
 from headgate.stream.operators.stateless import MapOperator
 from headgate.stream.state.descriptors import StateTtlConfig
 from headgate.stream.state.types import column_index

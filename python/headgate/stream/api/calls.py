@@ -28,10 +28,10 @@ from headgate.stream.api.checks import OPERATOR, refuse_changes
 from headgate.stream.api.stream_calls import StreamCalls, StreamT
 from headgate.stream.graph.call_functions import CallFunction
 from headgate.stream.graph.limits import batch_limits
-from headgate.stream.operators.async_calls import AsyncCallOperator, CallOptions
-from headgate.stream.operators.call_loop import CallPolicy
-from headgate.stream.operators.call_memo import MemoCallOperator
-from headgate.stream.operators.call_rows import (
+from headgate.stream.operators.calls.loop import CallPolicy
+from headgate.stream.operators.calls.memo import MemoCallOperator
+from headgate.stream.operators.calls.operator import AsyncCallOperator, CallOptions
+from headgate.stream.operators.calls.rows import (
     ERROR_COLUMNS,
     ERRORS,
     error_schema,

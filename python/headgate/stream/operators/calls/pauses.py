@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import SchemaMismatchError
-from headgate.stream.operators.call_breaker import CallBreaker
+from headgate.stream.operators.calls.breaker import CallBreaker
 
 if TYPE_CHECKING:
     import asyncio

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from headgate._kinds import kind_of
 from headgate.errors import UserFunctionError
-from headgate.stream.operators.async_calls import AsyncCallOperator, CallOptions
-from headgate.stream.operators.call_journal import CallJournal
-from headgate.stream.operators.call_rows import DIGEST, without_digest
-from headgate.stream.operators.call_state import as_rows, as_structs, struct_of
+from headgate.stream.operators.calls.journal import CallJournal
+from headgate.stream.operators.calls.operator import AsyncCallOperator, CallOptions
+from headgate.stream.operators.calls.rows import DIGEST, without_digest
+from headgate.stream.operators.calls.state import as_rows, as_structs, struct_of
 from headgate.stream.state.descriptors import MapStateDescriptor
 from headgate.stream.state.files import SnapshotFolder
 from headgate.stream.state.values import is_valid, storage_type
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from headgate.stream.graph.operator import OperatorContext, OperatorSnapshot
-    from headgate.stream.operators.call_loop import Call
+    from headgate.stream.operators.calls.loop import Call
     from headgate.stream.state.descriptors import StateTtlConfig
 
 #: Rows whose results are looked up at once: so many may be in memory beside ``in_flight_bytes``.

@@ -15,15 +15,15 @@ from headgate.errors import HeadgateError, StateError, UserFunctionError
 from headgate.stream.graph.call_functions import CallFunction
 from headgate.stream.graph.context import RuntimeContext
 from headgate.stream.graph.operator import OperatorContext, OperatorSnapshot, instance_of
-from headgate.stream.operators.call_loop import (
+from headgate.stream.operators.calls.loop import (
     Call,
     CallLoop,
     CallPolicy,
     callable_of,
     is_coroutine_function,
 )
-from headgate.stream.operators.call_rows import ERRORS, CallResults, error_rows, null_rows
-from headgate.stream.operators.call_state import KEY, CallState
+from headgate.stream.operators.calls.rows import ERRORS, CallResults, error_rows, null_rows
+from headgate.stream.operators.calls.state import KEY, CallState
 from headgate.stream.operators.keyed import KeyedOperator
 from headgate.stream.operators.results import calling
 from headgate.stream.state.groups import key_groups_of

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import InternalError, SchemaMismatchError
 from headgate.stream.graph.call_functions import CallContext, CallFunction, Retry
-from headgate.stream.operators.call_pace import CallPace
-from headgate.stream.operators.call_pauses import CallPauses
+from headgate.stream.operators.calls.pace import CallPace
+from headgate.stream.operators.calls.pauses import CallPauses
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,8 +15,8 @@ import pyarrow as pa
 from headgate.errors import SchemaMismatchError
 from headgate.stream.graph.call_functions import CallContext, CallFunction, Retry
 from headgate.stream.graph.operator import instance_of
-from headgate.stream.operators.call_loop import Call, is_coroutine_function
-from headgate.stream.operators.call_rows import error_rows
+from headgate.stream.operators.calls.loop import Call, is_coroutine_function
+from headgate.stream.operators.calls.rows import error_rows
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.stream.graph.call_functions import Retry
 from headgate.stream.graph.call_rates import PERIOD
-from headgate.stream.operators.call_tokens import CallTokens
+from headgate.stream.operators.calls.tokens import CallTokens
 
 if TYPE_CHECKING:
     import asyncio

@@ -11,7 +11,7 @@ from headgate.errors import SchemaMismatchError
 from headgate.stream.operators.results import Results
 
 if TYPE_CHECKING:
-    from headgate.stream.operators.call_loop import Call
+    from headgate.stream.operators.calls.loop import Call
 
 #: Column of rows whose results are remembered: the same bytes for equal rows. No function sees it.
 DIGEST: Final = "__digest__"

@@ -1,0 +1,1 @@
+"""Calls that wait: the operator of `map_async()` and its parts."""
