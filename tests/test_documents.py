@@ -223,6 +223,7 @@ def test_the_command_docs_offers_close_pages(capsys):
     assert said.err.splitlines() == [
         "there is no page 'cokbook'",
         "  close   cookbook",
+        "  close   calls-cookbook",
         "  close   notebooks",
         "  more    python -m headgate docs",
     ]

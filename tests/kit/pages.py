@@ -15,6 +15,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 #: Pages whose blocks a test of their own runs, as they need more than a session, or more time than `make test` has.
 RUN_BY = {
     "README.md": "tests/test_documents.py",
+    "docs/calls-cookbook.md": "tests/soak/programs/test_calls_cookbook.py",
     "docs/cookbook.md": "tests/soak/programs/test_cookbook.py",
     "docs/iterate.md": "tests/soak/programs/test_long_pages.py",
     "docs/streams-readme.md": "tests/test_documents.py",
