@@ -27,7 +27,8 @@ from headgate.stream.api.call_rates import check_rate
 from headgate.stream.api.checks import OPERATOR, refuse_changes
 from headgate.stream.api.stream_calls import StreamCalls, StreamT
 from headgate.stream.graph.call_functions import CallFunction
-from headgate.stream.graph.limits import batch_limits
+from headgate.stream.graph.limits import UNLIMITED, BatchLimits, batch_limits
+from headgate.stream.graph.nodes import Shipping
 from headgate.stream.operators.calls.loop import CallPolicy
 from headgate.stream.operators.calls.memo import MemoCallOperator
 from headgate.stream.operators.calls.operator import AsyncCallOperator, CallOptions
@@ -175,7 +176,12 @@ class AsyncCalls(StreamCalls[StreamT]):
         make: Callable[[], Any]
         if digests is None:
             make = partial(AsyncCallOperator, function, self.schema, self._keys, schema, options)
-            return self._then("map_async", name, make, schema, parallelism, outputs, rate=rates)
+            # A buffer is the least that load decides about.
+            is_by_load = any(edge.shipping is Shipping.LOAD for edge in self._edges)
+            most = BatchLimits(options.rows or in_flight) if is_by_load else UNLIMITED
+            return self._then(
+                "map_async", name, make, schema, parallelism, outputs, rate=rates, limits=most
+            )
         edge = edge_of_digests(self, digests, self._keys, name, parallelism)
         keys = self._keys or edge.keys
         make = partial(MemoCallOperator, function, edge.schema, keys, schema, options, ttl)
