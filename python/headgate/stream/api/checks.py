@@ -64,12 +64,22 @@ class _NoSuchCall(StreamError, AttributeError):
 
 #: Checks of what each operator takes.
 OPERATOR: Final[dict[str, Check]] = {"name": text, "parallelism": whole(1, MAX_KEY_GROUPS)}
+
+
+def _source(name: str, value: Any) -> None:
+    """Check a source, or a DataFrame of Spark.
+
+    Raises:
+        OptionError: the value is neither.
+    """
+    if not isinstance(value, Source) and not hasattr(value, "mapInArrow"):
+        remedy = 'stream(FileSource("clicks/*.parquet")) · stream(RateSource(1000)) · stream(df)'
+        takes = "a Source of record batches, or a DataFrame of Spark"
+        raise refuse(name, value, f"is {kind_of(value)}", takes, remedy)
+
+
 SOURCE: Final[dict[str, Check]] = {
-    "source": instance(
-        "a Source of record batches",
-        Source,
-        remedy='stream(FileSource("clicks/*.parquet")) · stream(RateSource(1000))',
-    ),
+    "source": _source,
     "watermarks": instance(
         "a WatermarkStrategy",
         WatermarkStrategy,

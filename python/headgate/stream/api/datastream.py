@@ -11,6 +11,7 @@ import pyarrow as pa
 from headgate._arguments import arrow_schema, calls, one_of, takes, text
 from headgate.errors import StreamError
 from headgate.sink.api import chosen_name
+from headgate.source import Source
 from headgate.stream.api.async_sinks import AsyncSinkCalls
 from headgate.stream.api.checks import (
     OPERATOR,
@@ -23,6 +24,7 @@ from headgate.stream.api.checks import (
     no_such_call,
     wrong_stream,
 )
+from headgate.stream.api.frames import FrameCalls
 from headgate.stream.api.job import StreamingJob
 from headgate.stream.api.joins import JoinCalls
 from headgate.stream.api.lookups import LookupCalls
@@ -46,14 +48,16 @@ from headgate.stream.state.types import check_columns as check_types
 from headgate.stream.state.types import column_index, no_rows
 
 if TYPE_CHECKING:
-    from headgate.source import Source, WatermarkStrategy
+    from pyspark.sql import DataFrame
+
+    from headgate.source import WatermarkStrategy
     from headgate.stream.graph.context import FunctionRows
     from headgate.stream.graph.operator import Operator
 
 
 @takes(**SOURCE)
 def stream(
-    source: Source[Any, Any, Any],
+    source: Source[Any, Any, Any] | DataFrame,
     *,
     watermarks: WatermarkStrategy | None = None,
     parallelism: int | None = None,
@@ -62,7 +66,8 @@ def stream(
     """Return the stream of a source's rows.
 
     Args:
-        source: emits record batches, and has a schema.
+        source: emits record batches, and has a schema. Or a DataFrame of a classic session of Spark, with rows that end: the
+            workers read its files, if they are sure to get Spark's rows; else it is written once, below the checkpoint.
         watermarks: makes the watermarks; None for those that the source emits itself.
         parallelism: number of readers; None for the job's.
         name: of the source in checkpoints and reports.
@@ -70,6 +75,8 @@ def stream(
     Raises:
         OptionError: an argument has a value that it does not take.
         StreamError: the source has no schema.
+        NotBuiltError: the DataFrame belongs to Spark Connect.
+        UnsupportedTypeError: the DataFrame has a column of a type that cannot be sent.
 
     Example:
         >>> import pyarrow as pa
@@ -79,6 +86,11 @@ def stream(
         >>> numbers.schema.names
         ['id']
     """
+    if not isinstance(source, Source):
+        # Spark's layer, for a DataFrame of Spark.
+        from headgate.spark.streams import DataFrameSource  # noqa: PLC0415
+
+        source = DataFrameSource(source)
     schema = source.schema
     if schema is None:
         raise StreamError(
@@ -98,7 +110,10 @@ def stream(
 
 
 class DataStream(
-    WindowCalls["DataStream"], LookupCalls["DataStream"], AsyncSinkCalls["DataStream"]
+    WindowCalls["DataStream"],
+    LookupCalls["DataStream"],
+    AsyncSinkCalls["DataStream"],
+    FrameCalls["DataStream"],
 ):
     """A stream of rows. Each method returns a new stream, and leaves this one as it is.
 
