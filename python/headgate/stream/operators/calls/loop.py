@@ -133,6 +133,7 @@ class CallLoop:
         wake_up: called when calls have ended.
         metrics: counts them.
         tokens: of the rate, if the policy has one.
+        shared: what the context of each call has.
     """
 
     def __init__(
@@ -145,12 +146,14 @@ class CallLoop:
         wake_up: Callable[[], None],
         metrics: Metrics,
         tokens: TokenLink | None = None,
+        shared: Any = None,
     ) -> None:
         #: Calls that have ended and were not taken; the loop's thread adds them.
         self._ended: deque[Call] = deque()
         self._function = function
         self._converted = converted
         self._policy = policy
+        self._shared = shared
         self._wake_up = wake_up
         self._calls = metrics.counter("calls")
         self._retries = metrics.counter("call_retries")
@@ -276,7 +279,7 @@ class CallLoop:
 
     async def _attempt(self, call: Call, about: Any) -> BaseException | None:
         """Call the function once; return its error."""
-        context = CallContext(call.call_id, call.failed + 1)
+        context = CallContext(call.call_id, call.failed + 1, self._shared)
         started = self._loop.time()
         self._calls.add()
         try:

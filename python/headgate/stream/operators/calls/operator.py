@@ -158,6 +158,7 @@ class AsyncCallOperator(KeyedOperator):
             context.wake_up,
             metrics,
             context.tokens,
+            context.shared,
         )
         if isinstance(function, CallFunction):
             # From here on close() calls its close(), also if open() fails.
