@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import iscoroutinefunction
 from typing import Any, Final
 
 import pyarrow as pa
@@ -87,6 +88,23 @@ SOURCE: Final[dict[str, Check]] = {
     ),
     **OPERATOR,
 }
+
+
+def _check_shared(name: str, load: Any) -> None:
+    """Check what loads an object for the tasks of a process.
+
+    Raises:
+        OptionError: it is no function without arguments, or its calls have to be awaited.
+    """
+    function(name, load, 0, "def load(): return Model(...)")
+    if iscoroutinefunction(load) or iscoroutinefunction(getattr(load, "__call__", None)):  # noqa: B004 - of an object
+        takes = "a function that returns the object"
+        remedy = "def load(): ... · open() of a CallFunction, for what belongs to an event loop"
+        raise refuse(name, load, "is a coroutine function", takes, remedy)
+
+
+#: The check of what tasks share.
+SHARED: Final[dict[str, Check]] = {"shared": _check_shared}
 
 
 def check_side_outputs(schemas: Any) -> dict[str, pa.Schema]:

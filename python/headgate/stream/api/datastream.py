@@ -15,6 +15,7 @@ from headgate.source import Source
 from headgate.stream.api.async_sinks import AsyncSinkCalls
 from headgate.stream.api.checks import (
     OPERATOR,
+    SHARED,
     SOURCE,
     check_keys,
     check_predicate,
@@ -177,13 +178,14 @@ class DataStream(
         make = partial(FilterOperator, predicate)
         return self._then("filter", name, make, self.schema, parallelism)
 
-    @takes(schema=arrow_schema, **OPERATOR)
+    @takes(schema=arrow_schema, **SHARED, **OPERATOR)
     def process(
         self,
         function: Callable[[], ProcessFunction] | ProcessFunction,
         *,
         schema: pa.Schema,
         side_outputs: Mapping[str, pa.Schema] | None = None,
+        shared: Callable[[], Any] | None = None,
         parallelism: int | None = None,
         name: str | None = None,
         batch_rows: int | None = None,
@@ -195,6 +197,7 @@ class DataStream(
             function: each task pickles a copy of it; or a class or function that makes one.
             schema: of the result.
             side_outputs: schemas of further outputs; see :meth:`side_output`.
+            shared: loads ``context.shared`` once for all tasks of a process; see :meth:`map_async`.
             parallelism: number of tasks.
             name: of the operator.
             batch_rows: most rows of a batch, for a function that is slow: barriers may pass between batches.
@@ -208,7 +211,8 @@ class DataStream(
         key_schema = pa.schema([self.schema.field(key) for key in self._keys])
         make = partial(ProcessOperator, function, key_schema, schema, outputs)
         limits = batch_limits(batch_rows, batch_bytes)
-        return self._then("process", name, make, schema, parallelism, outputs, limits=limits)
+        more: dict[str, Any] = {"limits": limits, "shared": shared}
+        return self._then("process", name, make, schema, parallelism, outputs, **more)
 
     @takes(name=text)
     def side_output(self, name: str) -> DataStream:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headgate.stream.graph.call_rates import CallRate, TokenLink
     from headgate.stream.graph.metrics import Metrics
-    from headgate.stream.operators.calls.rows import CallResults, SharedResults, SharedRows
+    from headgate.stream.operators.calls.rows import CallResults, JointResults, JointRows
 
 #: Most seconds between two attempts, unless the service asks for more.
 _LONGEST_BACKOFF: Final = 60.0
@@ -100,7 +100,7 @@ class Call:
         refused: its rows with the error, for the side output.
         group: its key group in the checkpoint that it comes from, if it had ended there; else that of its rows.
         digest: of its row, if results are remembered.
-        shared: rows of which its result is one; None if its result is its own.
+        joint: rows of which its result is one; None if its result is its own.
         place: of its row among these.
     """
 
@@ -119,7 +119,7 @@ class Call:
     refused: pa.RecordBatch | None = None
     group: int | None = None
     digest: bytes = b""
-    shared: SharedRows | None = None
+    joint: JointRows | None = None
     place: int = 0
 
     @property
@@ -135,12 +135,13 @@ class CallLoop:
         name: of the threads.
         function: gets what a call is about, and its context.
         results: makes batches of what the function returned; errors are those of the call.
-        shared: makes those of several calls together.
+        joint: makes those of several calls together.
         policy: of all calls.
         most: calls at a time, and threads of a plain function.
         wake_up: called when calls have ended.
         metrics: counts them.
         tokens: of the rate, if the policy has one.
+        shared: what the context of each call has.
     """
 
     def __init__(
@@ -148,18 +149,20 @@ class CallLoop:
         name: str,
         function: Callable[[Any, CallContext], Any],
         results: CallResults,
-        shared: SharedResults,
+        joint: JointResults,
         policy: CallPolicy,
         most: int,
         wake_up: Callable[[], None],
         metrics: Metrics,
         tokens: TokenLink | None = None,
+        shared: Any = None,
     ) -> None:
         #: Calls that have ended and were not taken; the loop's thread adds them.
         self._ended: deque[Call] = deque()
         self._function = function
-        self._results, self._shared = results, shared
+        self._results, self._joint = results, joint
         self._policy = policy
+        self._shared = shared
         self._wake_up = wake_up
         self._calls = metrics.counter("calls")
         self._retries = metrics.counter("call_retries")
@@ -205,7 +208,7 @@ class CallLoop:
         ended = [self._ended.popleft() for _ in range(len(self._ended))]
         calls = [call for call in ended if call.values is not None]
         if calls:
-            self._shared.convert(calls)
+            self._joint.convert(calls)
         for call in calls:
             if call.error is not None:
                 call.failed += 1
@@ -304,7 +307,7 @@ class CallLoop:
 
     async def _attempt(self, call: Call, about: Any) -> BaseException | None:
         """Call the function once; return its error."""
-        context = CallContext(call.call_id, call.failed + 1)
+        context = CallContext(call.call_id, call.failed + 1, self._shared)
         started = self._loop.time()
         self._calls.add()
         try:
@@ -313,7 +316,7 @@ class CallLoop:
                     result = await self._function(about, context)
                 else:
                     result = await self._threads.call(self._function, about, context)
-            call.values = None if self._policy.is_by_row else self._shared.constants(result)
+            call.values = None if self._policy.is_by_row else self._joint.constants(result)
             if call.values is None:
                 call.result = self._results.batches(result)
             if self._policy.is_by_row:

@@ -23,7 +23,7 @@ from headgate.stream.operators.calls.loop import (
 from headgate.stream.operators.calls.rows import (
     ERRORS,
     CallResults,
-    SharedResults,
+    JointResults,
     error_rows,
     joined,
     null_rows,
@@ -160,12 +160,13 @@ class AsyncCallOperator(KeyedOperator):
             f"headgate-{context.uid}-calls",
             callable_of(function, takes_context=self._options.takes_context),
             CallResults(context.uid, self._schema),
-            SharedResults(context.uid, self._schema),
+            JointResults(context.uid, self._schema),
             self._options.policy,
             self._options.in_flight,
             context.wake_up,
             metrics,
             context.tokens,
+            context.shared,
         )
         if isinstance(function, CallFunction):
             # From here on close() calls its close(), also if open() fails.
@@ -365,8 +366,8 @@ class AsyncCallOperator(KeyedOperator):
                 call.refused = error_rows(call, f"{type(error).__name__}: {error}")
                 size = call.refused.nbytes
             call.error = None
-        if call.shared is not None:
-            size += call.shared.size
+        if call.joint is not None:
+            size += call.joint.size
         else:
             size += sum(batch.nbytes for batch in call.outcome or ())
         self._size += size - call.size

@@ -28,7 +28,7 @@ _CONSTANT: Final = frozenset(
     (int, float, str, bytes, bool, type(None), date, datetime, time, timedelta, Decimal)
 )
 #: Most bytes of results that share memory: one that waits holds all of them.
-_SHARED_BYTES: Final = 1 << 16
+_JOINT_BYTES: Final = 1 << 16
 
 
 def error_schema(rows: pa.Schema) -> pa.Schema:
@@ -119,7 +119,7 @@ class CallResults:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedRows:
+class JointRows:
     """Rows of several calls, one of each, which were converted together.
 
     Attributes:
@@ -131,7 +131,7 @@ class SharedRows:
     size: float
 
 
-class SharedResults:
+class JointResults:
     """Makes one batch of the results of several calls that returned a dict each: some values cost as much as one.
 
     Args:
@@ -156,13 +156,13 @@ class SharedResults:
             (rows,) = self._batches(zip(*(call.values or () for call in calls), strict=True))
         except Exception:  # noqa: BLE001 - each call has the error of its own values
             rows = None
-        if rows is None or rows.nbytes > _SHARED_BYTES:
+        if rows is None or rows.nbytes > _JOINT_BYTES:
             for call in calls:
                 self._convert_alone(call)
             return
-        shared = SharedRows(rows, rows.nbytes / rows.num_rows)
+        joint = JointRows(rows, rows.nbytes / rows.num_rows)
         for at, call in enumerate(calls):
-            call.values, call.shared, call.place = None, shared, at
+            call.values, call.joint, call.place = None, joint, at
             call.result = [rows.slice(at, 1)]
 
     def _batches(self, columns: Iterable[Sequence[Any]]) -> Sequence[pa.RecordBatch]:
@@ -183,16 +183,16 @@ class SharedResults:
 def rows_to_send(calls: Sequence[Call]) -> list[pa.RecordBatch]:
     """Return the results of calls in their order: those that share memory and follow each other as one batch."""
     batches: list[pa.RecordBatch] = []
-    shared, start, stop = None, 0, 0
+    joint, start, stop = None, 0, 0
     for call in calls:
-        if call.shared is not None and call.shared is shared and call.place == stop:
+        if call.joint is not None and call.joint is joint and call.place == stop:
             stop += 1
             continue
-        if shared is not None:
-            batches.append(shared.rows.slice(start, stop - start))
-        shared, start, stop = call.shared, call.place, call.place + 1
-        if shared is None:
+        if joint is not None:
+            batches.append(joint.rows.slice(start, stop - start))
+        joint, start, stop = call.joint, call.place, call.place + 1
+        if joint is None:
             batches += call.outcome or ()
-    if shared is not None:
-        batches.append(shared.rows.slice(start, stop - start))
+    if joint is not None:
+        batches.append(joint.rows.slice(start, stop - start))
     return batches
