@@ -1,10 +1,12 @@
 """Control groups: real ones of version 1, and folders like those of Linux for tests that cannot have them."""
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 
 import pytest
+from tests.kit.waiting import wait_until
 
 from headgate._process import host_id, memory_group
 
@@ -26,10 +28,21 @@ def limited(limit):
     except OSError as error:
         pytest.skip(f"cannot create a memory group here: {error}")
     yield folder
+    wait_until(lambda: _is_removed(folder), f"the end of all processes of {folder}")
+
+
+def _is_removed(folder):
+    """Move the processes out of a group, and remove it; return False if one that was killed still ends."""
     for pid in (folder / "cgroup.procs").read_text().split():
         with contextlib.suppress(OSError):  # the process has ended
             (CONTROLLER / "cgroup.procs").write_text(pid)
-    folder.rmdir()
+    try:
+        folder.rmdir()
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True
 
 
 class Machine:

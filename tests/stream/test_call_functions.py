@@ -116,6 +116,65 @@ def test_a_result_of_another_schema_is_refused_once(result, expected):
     assert requests == [0]
 
 
+def test_of_results_that_come_together_each_has_its_own_error():
+    values = [*range(300)]
+    for at in (3, 4, 100, 299):
+        values[at] = ["three", 1 << 70, 2.5, b"bytes"][at % 4]
+
+    async def call(row):
+        return {"id": values[row["id"]]}
+
+    def is_right(value):
+        try:
+            return len(pa.array([value], pa.int64())) == 1
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return False
+
+    called = numbers(300).map_async(
+        call, schema=NUMBER, retries=3, on_error="side_output", name="calls"
+    )
+    errors = []
+    called.side_output("errors").sink(FunctionSink(errors.append))
+    rows, query = results_of(called)
+    assert [row["id"] for row in rows] == [value for value in values if is_right(value)]
+    refused = [row for batch in errors for row in batch.to_pylist()]
+    assert [row["id"] for row in refused] == [
+        at for at, value in enumerate(values) if not is_right(value)
+    ]
+    assert {row["_attempts"] for row in refused} == {1}
+    assert all("does not fit schema=" in row["_error"] for row in refused)
+    assert query.status.metrics["calls"]["call_errors"]["value"] == len(refused) > 0
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_result_is_what_it_was_when_its_call_returned(ordered):
+    """A function may use one dict, and lists in it, again and again."""
+    answer, values = {}, []
+
+    async def call(row):
+        values[:] = [row["id"]] * (row["id"] % 3)
+        answer.update(id=row["id"], text=str(row["id"]) * (1 << row["id"] % 12))
+        if row["id"] % 2:
+            answer["list"] = values
+        else:
+            answer.pop("list", None)
+        return answer
+
+    schema = pa.schema([*NUMBER, ("text", pa.string()), ("list", pa.list_(pa.int64()))])
+    rows, _ = results_of(numbers(300).map_async(call, schema=schema, ordered=ordered))
+    if not ordered:
+        rows.sort(key=lambda row: row["id"])
+    expected = [
+        {
+            "id": at,
+            "text": str(at) * (1 << at % 12),
+            "list": [at] * (at % 3) if at % 2 else None,
+        }
+        for at in range(300)
+    ]
+    assert rows == expected
+
+
 class Unpicklable(Exception):
     def __reduce__(self):
         raise TypeError("no")

@@ -6,6 +6,7 @@ Importing it does not import pyspark, so it also works with the client of Spark 
 from __future__ import annotations
 
 from headgate.observe.record import Run, Stage, Task, Verdict
+from headgate.spark.calls import calls
 from headgate.spark.datasource.register import register
 from headgate.spark.doctor import doctor
 from headgate.spark.exchange import exchange, last_stats
@@ -25,6 +26,7 @@ __all__ = [
     "Stage",
     "Task",
     "Verdict",
+    "calls",
     "doctor",
     "exchange",
     "explain",

@@ -41,6 +41,17 @@ pytestmark = pytest.mark.timeout(400)
         ),
         ("nexmark --parts latency --queries q5", ["nexmark_p99_q5"]),
         ("nexmark --parts recovery", ["nexmark_recovery"]),
+        (
+            "calls --parts limit rate memory overhead",
+            [
+                "calls_limit",
+                "calls_rate",
+                "calls_memory",
+                "calls_overhead_batches",
+                "calls_overhead_rows",
+            ],
+        ),
+        ("calls --parts paid", ["calls_paid", "calls_paid_exchanges"]),
         ("skew", ["skew"]),
         ("broadcast_join", ["broadcast_join", "broadcast_measured", "broadcast_join_jvm"]),
         ("spark_kept --only wide_auto", ["wide_auto"]),

@@ -41,6 +41,24 @@ KINDS_WITHOUT_RESTART = {
     "stop the driver": 3,
     "savepoint": 3,
 }
+#: The same for jobs that call a service. A disk that takes no results makes them be called again.
+KINDS_OF_CALLS = {
+    "point of a worker": 20,
+    "point of the driver": 10,
+    "point of a function": 12,
+    "kill a worker": 20,
+    "stop a worker": 6,
+    "cut a control connection": 6,
+    "cut data connections": 6,
+    "kill the driver": 10,
+    "stop the driver": 3,
+    "outage of the service": 10,
+    "kill the service": 8,
+    "stop the service": 5,
+    "savepoint": 3,
+    "stop": 4,
+    "cancel": 4,
+}
 OF_WORKERS = (
     "barrier",
     "snapshot file",

@@ -1,4 +1,4 @@
-"""Runs streaming jobs with faults: ``run_streams [--seed N] [--count M] [--faults F] [--spark | --nexmark]``.
+"""Runs streaming jobs with faults: ``run_streams [--seed N] [--count M] [--faults F] [--spark | --nexmark | --calls]``.
 
 ``--count`` jobs with the seeds from ``--seed`` on, or as many jobs as it takes for ``--faults`` faults. Prints a line per
 job, and a table of the faults and outcomes at the end. A job's folder is kept if it fails.
@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from tests.soak.streams.calls_job import CallsJob
 from tests.soak.streams.job import Job
 from tests.soak.streams.nexmark_job import NexmarkJob
 
@@ -101,13 +102,15 @@ def main():
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--spark", action="store_true", help="jobs on a cluster of two executors")
     kinds.add_argument("--nexmark", action="store_true", help="the queries of Nexmark")
+    kinds.add_argument("--calls", action="store_true", help="jobs that call a service")
     parser.add_argument("--folder", help="for the jobs; a temporary one by default")
     given = parser.parse_args()
     base = given.folder or tempfile.mkdtemp(prefix="streams-")
     Path(base).mkdir(exist_ok=True)
     started = time.monotonic()
     size = (given.seed, given.count, given.faults, given.jobs)
-    make = NexmarkJob if given.nexmark else partial(Job, on_spark=given.spark)
+    make = partial(Job, on_spark=given.spark)
+    make = NexmarkJob if given.nexmark else CallsJob if given.calls else make
     outcomes = run(*size, base, make=make)
     print(table(outcomes))
     print(f"{time.monotonic() - started:.0f} s")

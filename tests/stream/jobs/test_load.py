@@ -1,5 +1,7 @@
 """Batches by load: a slow task gets few of them and stops no other, and each row is handled once."""
 
+import asyncio
+
 import pyarrow as pa
 import pytest
 from tests.kit import stream_jobs
@@ -8,7 +10,7 @@ from tests.stream.jobs.test_unaligned import start
 
 from headgate import errors
 from headgate.sink import FileSink
-from headgate.stream import ProcessFunction
+from headgate.stream import CallFunction, ProcessFunction
 from headgate.stream.graph.nodes import Shipping
 
 BATCH = 5
@@ -56,6 +58,36 @@ def test_a_slow_task_stops_no_other(tmp_path, workers):
     rows_of_tasks = table.group_by("task").aggregate([("id", "count")]).to_pylist()
     counts = {row["task"]: row["id_count"] for row in rows_of_tasks}
     assert 0 < counts[0] <= BATCH * (BATCHES - ENOUGH)
+
+
+class SlowCalls(CallFunction):
+    """Calls whose first task waits until the others have made enough of them, each a byte of the file."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def open(self, context):
+        self.task = context.index
+
+    async def call(self, row, context):
+        while self.task == 0 and self.file.stat().st_size < BATCH * ENOUGH:  # noqa: ASYNC110 - by other tasks
+            await asyncio.sleep(0.01)
+        if self.task:
+            with self.file.open("ab") as file:
+                file.write(b".")
+        return {"task": self.task, "id": row["id"]}
+
+
+def test_a_task_with_slow_calls_gets_few_rows(tmp_path):
+    file = tmp_path / "called"
+    file.touch()
+    rows = stream_jobs.numbers(BATCH * BATCHES).rebalance(by="load")
+    placed = rows.map_async(SlowCalls(file), schema=PLACED, in_flight=BATCH, parallelism=3)
+    job = placed.sink(FileSink(str(tmp_path / "out")))
+    assert job.start(parallelism=2).await_termination(100)
+    tasks = stream_jobs.rows_of(tmp_path / "out")["task"].to_pylist()
+    assert len(tasks) == BATCH * BATCHES
+    assert 0 < tasks.count(0) <= BATCH * (BATCHES - ENOUGH)
 
 
 @pytest.mark.parametrize("alignment", ["aligned", "unaligned"])

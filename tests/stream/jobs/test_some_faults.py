@@ -1,6 +1,7 @@
 """A few of the soak's jobs with random faults; see tests/soak/streams."""
 
 import pytest
+from tests.soak.streams.calls_job import CallsJob
 from tests.soak.streams.job import Job
 
 
@@ -8,5 +9,11 @@ from tests.soak.streams.job import Job
 @pytest.mark.parametrize("seed", [1001, 1002, 1003])
 def test_some_faults_cost_no_row_and_repeat_none_against_the_guarantee(tmp_path, seed):
     outcome = Job(seed, tmp_path / "job", 10, has_disk=False).run()
+    assert not outcome.error, outcome.error
+    assert outcome.faults
+
+
+def test_some_faults_cost_no_row_behind_calls_and_pay_for_few_twice(tmp_path):
+    outcome = CallsJob(1004, tmp_path / "job", 4, has_disk=False).run()
     assert not outcome.error, outcome.error
     assert outcome.faults

@@ -60,7 +60,7 @@ def test_a_sink_in_the_folder_of_a_source_is_refused(files, reads, writes, is_lo
         return
     query = made.start()
     assert query.await_termination(60)
-    assert all("part-" not in file.path for file in source._list())
+    assert all("part-" not in file.path for file in source.files())
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         self, context: SplitEnumeratorContext[FileSplit], checkpoint: FileCheckpoint
     ) -> SplitEnumerator[FileSplit, FileCheckpoint]:
         """Return an enumerator that continues with the files of a checkpoint."""
-        work = FileWork(self._list, self._plan, self._interval, self._order, self._until_now)
+        work = FileWork(self.files, self._plan, self._interval, self._order, self._until_now)
         return FileEnumerator(context, checkpoint, work)
 
     def create_reader(
@@ -353,7 +353,12 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             raise refuse("partitioning", partitioning, "has columns without a type", takes)
         return GivenPartitions(partitioning, self._declared)
 
-    def _list(self) -> list[ListedFile]:
+    def files(self) -> list[ListedFile]:
+        """Return the files, sorted by path; blocks.
+
+        Raises:
+            SourceError: a path is missing or cannot be listed, or the order needs a time that a file does not have.
+        """
         files = self._files.listed(missing_ok=self._interval is not None or self._until_now)
         undated = next((file.path for file in files if file.modified is None), None)
         if self._order == "modified" and undated is not None:

@@ -24,10 +24,11 @@ from headgate._kinds import kind_of, parameters_taken
 from headgate.errors import OptionError, StreamError
 from headgate.stream.api.call_memos import check_memo, check_memo_ttl, edge_of_digests
 from headgate.stream.api.call_rates import check_rate
-from headgate.stream.api.checks import OPERATOR, refuse_changes
+from headgate.stream.api.checks import OPERATOR, SHARED, refuse_changes
 from headgate.stream.api.stream_calls import StreamCalls, StreamT
 from headgate.stream.graph.call_functions import CallFunction
-from headgate.stream.graph.limits import batch_limits
+from headgate.stream.graph.limits import UNLIMITED, BatchLimits, batch_limits
+from headgate.stream.graph.nodes import Shipping
 from headgate.stream.operators.calls.loop import CallPolicy
 from headgate.stream.operators.calls.memo import MemoCallOperator
 from headgate.stream.operators.calls.operator import AsyncCallOperator, CallOptions
@@ -47,7 +48,7 @@ _REMEDY = "async def f(row): ... · def f(row, context): ... · class Embed(Call
 class AsyncCalls(StreamCalls[StreamT]):
     """A stream, as far as it calls functions that wait."""
 
-    @takes(schema=arrow_schema, in_flight=whole(1, 1 << 20), retries=whole(), **OPERATOR)
+    @takes(schema=arrow_schema, in_flight=whole(1, 1 << 20), retries=whole(), **SHARED, **OPERATOR)
     def map_async(
         self,
         function: Callable[..., Any] | CallFunction | type[CallFunction],
@@ -72,6 +73,7 @@ class AsyncCalls(StreamCalls[StreamT]):
         rate_by: str | None = None,
         rate_min: str | None = None,
         rate_name: str | None = None,
+        shared: Callable[[], Any] | None = None,
         parallelism: int | None = None,
         name: str | None = None,
     ) -> StreamT:
@@ -124,6 +126,9 @@ class AsyncCalls(StreamCalls[StreamT]):
             rate_min: lowest rate to which such answers lead; a hundredth of ``rate`` if not given, and none is lowered if it equals
                 ``rate``.
             rate_name: operators of all jobs of this driver that have the same name share one rate.
+            shared: loads what all calls share, such as a model: a function without arguments. Each process of the job calls it once, also
+                for several operators that have the same function, and over restarts. ``context.shared`` is what it returns, which must
+                be safe for threads; it is closed at the end of the job, if it has ``close()`` or is a context manager.
             parallelism: number of tasks.
             name: of the operator.
 
@@ -172,16 +177,22 @@ class AsyncCalls(StreamCalls[StreamT]):
         digests = check_memo(memo, self.schema, self._keys)
         ttl = check_memo_ttl(memo_ttl, memo)
         outputs = {ERRORS: error_schema(self.schema)} if on_error == "side_output" else {}
+        more: dict[str, Any] = {"rate": rates, "shared": shared}
         make: Callable[[], Any]
         if digests is None:
             make = partial(AsyncCallOperator, function, self.schema, self._keys, schema, options)
-            return self._then("map_async", name, make, schema, parallelism, outputs, rate=rates)
+            # A buffer is the least that load decides about.
+            is_by_load = any(edge.shipping is Shipping.LOAD for edge in self._edges)
+            most = BatchLimits(options.rows or in_flight) if is_by_load else UNLIMITED
+            return self._then(
+                "map_async", name, make, schema, parallelism, outputs, limits=most, **more
+            )
         edge = edge_of_digests(self, digests, self._keys, name, parallelism)
         keys = self._keys or edge.keys
         make = partial(MemoCallOperator, function, edge.schema, keys, schema, options, ttl)
         inputs = [edge]
         return self._then(
-            "map_async", name, make, schema, parallelism, outputs, inputs=inputs, rate=rates
+            "map_async", name, make, schema, parallelism, outputs, inputs=inputs, **more
         )
 
 

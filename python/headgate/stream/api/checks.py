@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import iscoroutinefunction
 from typing import Any, Final
 
 import pyarrow as pa
@@ -64,12 +65,22 @@ class _NoSuchCall(StreamError, AttributeError):
 
 #: Checks of what each operator takes.
 OPERATOR: Final[dict[str, Check]] = {"name": text, "parallelism": whole(1, MAX_KEY_GROUPS)}
+
+
+def _source(name: str, value: Any) -> None:
+    """Check a source, or a DataFrame of Spark.
+
+    Raises:
+        OptionError: the value is neither.
+    """
+    if not isinstance(value, Source) and not hasattr(value, "mapInArrow"):
+        remedy = 'stream(FileSource("clicks/*.parquet")) · stream(RateSource(1000)) · stream(df)'
+        takes = "a Source of record batches, or a DataFrame of Spark"
+        raise refuse(name, value, f"is {kind_of(value)}", takes, remedy)
+
+
 SOURCE: Final[dict[str, Check]] = {
-    "source": instance(
-        "a Source of record batches",
-        Source,
-        remedy='stream(FileSource("clicks/*.parquet")) · stream(RateSource(1000))',
-    ),
+    "source": _source,
     "watermarks": instance(
         "a WatermarkStrategy",
         WatermarkStrategy,
@@ -77,6 +88,23 @@ SOURCE: Final[dict[str, Check]] = {
     ),
     **OPERATOR,
 }
+
+
+def _check_shared(name: str, load: Any) -> None:
+    """Check what loads an object for the tasks of a process.
+
+    Raises:
+        OptionError: it is no function without arguments, or its calls have to be awaited.
+    """
+    function(name, load, 0, "def load(): return Model(...)")
+    if iscoroutinefunction(load) or iscoroutinefunction(getattr(load, "__call__", None)):  # noqa: B004 - of an object
+        takes = "a function that returns the object"
+        remedy = "def load(): ... · open() of a CallFunction, for what belongs to an event loop"
+        raise refuse(name, load, "is a coroutine function", takes, remedy)
+
+
+#: The check of what tasks share.
+SHARED: Final[dict[str, Check]] = {"shared": _check_shared}
 
 
 def check_side_outputs(schemas: Any) -> dict[str, pa.Schema]:

@@ -11,9 +11,11 @@ import pyarrow as pa
 from headgate._arguments import arrow_schema, calls, one_of, takes, text
 from headgate.errors import StreamError
 from headgate.sink.api import chosen_name
+from headgate.source import Source
 from headgate.stream.api.async_sinks import AsyncSinkCalls
 from headgate.stream.api.checks import (
     OPERATOR,
+    SHARED,
     SOURCE,
     check_keys,
     check_predicate,
@@ -23,6 +25,7 @@ from headgate.stream.api.checks import (
     no_such_call,
     wrong_stream,
 )
+from headgate.stream.api.frames import FrameCalls
 from headgate.stream.api.job import StreamingJob
 from headgate.stream.api.joins import JoinCalls
 from headgate.stream.api.lookups import LookupCalls
@@ -46,14 +49,16 @@ from headgate.stream.state.types import check_columns as check_types
 from headgate.stream.state.types import column_index, no_rows
 
 if TYPE_CHECKING:
-    from headgate.source import Source, WatermarkStrategy
+    from pyspark.sql import DataFrame
+
+    from headgate.source import WatermarkStrategy
     from headgate.stream.graph.context import FunctionRows
     from headgate.stream.graph.operator import Operator
 
 
 @takes(**SOURCE)
 def stream(
-    source: Source[Any, Any, Any],
+    source: Source[Any, Any, Any] | DataFrame,
     *,
     watermarks: WatermarkStrategy | None = None,
     parallelism: int | None = None,
@@ -62,7 +67,8 @@ def stream(
     """Return the stream of a source's rows.
 
     Args:
-        source: emits record batches, and has a schema.
+        source: emits record batches, and has a schema. Or a DataFrame of a classic session of Spark, with rows that end: the
+            workers read its files, if they are sure to get Spark's rows; else it is written once, below the checkpoint.
         watermarks: makes the watermarks; None for those that the source emits itself.
         parallelism: number of readers; None for the job's.
         name: of the source in checkpoints and reports.
@@ -70,6 +76,8 @@ def stream(
     Raises:
         OptionError: an argument has a value that it does not take.
         StreamError: the source has no schema.
+        NotBuiltError: the DataFrame belongs to Spark Connect.
+        UnsupportedTypeError: the DataFrame has a column of a type that cannot be sent.
 
     Example:
         >>> import pyarrow as pa
@@ -79,6 +87,11 @@ def stream(
         >>> numbers.schema.names
         ['id']
     """
+    if not isinstance(source, Source):
+        # Spark's layer, for a DataFrame of Spark.
+        from headgate.spark.streams import DataFrameSource  # noqa: PLC0415
+
+        source = DataFrameSource(source)
     schema = source.schema
     if schema is None:
         raise StreamError(
@@ -98,7 +111,10 @@ def stream(
 
 
 class DataStream(
-    WindowCalls["DataStream"], LookupCalls["DataStream"], AsyncSinkCalls["DataStream"]
+    WindowCalls["DataStream"],
+    LookupCalls["DataStream"],
+    AsyncSinkCalls["DataStream"],
+    FrameCalls["DataStream"],
 ):
     """A stream of rows. Each method returns a new stream, and leaves this one as it is.
 
@@ -162,13 +178,14 @@ class DataStream(
         make = partial(FilterOperator, predicate)
         return self._then("filter", name, make, self.schema, parallelism)
 
-    @takes(schema=arrow_schema, **OPERATOR)
+    @takes(schema=arrow_schema, **SHARED, **OPERATOR)
     def process(
         self,
         function: Callable[[], ProcessFunction] | ProcessFunction,
         *,
         schema: pa.Schema,
         side_outputs: Mapping[str, pa.Schema] | None = None,
+        shared: Callable[[], Any] | None = None,
         parallelism: int | None = None,
         name: str | None = None,
         batch_rows: int | None = None,
@@ -180,6 +197,7 @@ class DataStream(
             function: each task pickles a copy of it; or a class or function that makes one.
             schema: of the result.
             side_outputs: schemas of further outputs; see :meth:`side_output`.
+            shared: loads ``context.shared`` once for all tasks of a process; see :meth:`map_async`.
             parallelism: number of tasks.
             name: of the operator.
             batch_rows: most rows of a batch, for a function that is slow: barriers may pass between batches.
@@ -193,7 +211,8 @@ class DataStream(
         key_schema = pa.schema([self.schema.field(key) for key in self._keys])
         make = partial(ProcessOperator, function, key_schema, schema, outputs)
         limits = batch_limits(batch_rows, batch_bytes)
-        return self._then("process", name, make, schema, parallelism, outputs, limits=limits)
+        more: dict[str, Any] = {"limits": limits, "shared": shared}
+        return self._then("process", name, make, schema, parallelism, outputs, **more)
 
     @takes(name=text)
     def side_output(self, name: str) -> DataStream:

@@ -89,9 +89,5 @@ def until_now(graph: JobGraph, until: Until, checkpoint: str | None) -> JobGraph
         for node in stage.operators:
             if node.has_windows:
                 check_watermarks(node.uid, node.inputs, stays_open=True)
-        if stage.head.source is not None:
-            # The graph of the streams, which may be started again, keeps its source.
-            head = replace(stage.head, source=stage.head.source.until_now())
-            stage.operators[stage.operators.index(stage.head)] = head
-            stage.head = head
+    graph.replace_sources(lambda _uid, source: source.until_now())
     return replace(graph, ends_open=True)

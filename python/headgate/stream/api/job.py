@@ -7,6 +7,7 @@ import secrets
 import weakref
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
     from headgate.observe.record import Run
     from headgate.observe.runs import RunKey
+    from headgate.source import Source
     from headgate.stream.graph.nodes import Node, StreamGraph
     from headgate.stream.job.pool import WorkerPool
 
@@ -205,6 +207,7 @@ class StreamingJob:
             watermark_interval=milliseconds("watermark_interval", watermark_interval),
             state_memory=None if state_memory is None else size("state_memory", state_memory, 0),
         )
+        graph.replace_sources(partial(_started, checkpoint=checkpoint, restore=restore))
         if until is not None:
             graph = until_now(graph, until, checkpoint)
         if alignment in {"unaligned", "timeoutable"}:
@@ -265,6 +268,16 @@ class _Restart:
         if workers is not None:
             changed["workers"] = workers
         return self._job.start(**{**self._options, "name": self._name, **changed})
+
+
+def _started(
+    uid: str, source: Source[Any, Any, Any], *, checkpoint: str | None, restore: Restore | None
+) -> Source[Any, Any, Any]:
+    """Return what a job reads: a DataFrame becomes a source when it is known where its rows may be written."""
+    source_for = getattr(source, "source_for", None)
+    if source_for is None:
+        return source
+    return source_for(uid, checkpoint, restore=restore)  # type: ignore[no-any-return]
 
 
 def _local_workers(

@@ -56,6 +56,7 @@ class StreamCalls(ABC, Generic[StreamT]):
         is_sink: bool = False,
         limits: BatchLimits = UNLIMITED,
         rate: CallRate | None = None,
+        shared: Callable[[], Any] | None = None,
     ) -> Node:
         """Add an operator behind this stream, or behind other outputs."""
         return self._graph.add(
@@ -69,6 +70,7 @@ class StreamCalls(ABC, Generic[StreamT]):
             is_sink=is_sink,
             limits=limits,
             rate=rate,
+            shared=shared,
         )
 
     def _then(self, *arguments: Any, **options: Any) -> StreamT:

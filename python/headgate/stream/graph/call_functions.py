@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headgate._arguments import duration
@@ -23,10 +23,12 @@ class CallContext:
         call_id: names the call for the service, as its idempotency key: the same for all attempts, those after a restart
             from a checkpoint included. No other call has it.
         attempt: number of the attempt, from 1.
+        shared: what ``shared=`` has loaded for all tasks of this process; None without ``shared=``.
     """
 
     call_id: str
     attempt: int
+    shared: Any = field(default=None, repr=False, compare=False)
 
 
 class Retry(Exception):

@@ -75,6 +75,11 @@ class RuntimeContext:
         """Counters, gauges and histograms of this operator, which ``query.status.metrics`` and Prometheus show."""
         return self._operator.metrics
 
+    @property
+    def shared(self) -> Any:
+        """The object that ``shared=`` has loaded for all tasks of this process; None without ``shared=``."""
+        return self._operator.shared
+
     def emit(self, rows: FunctionRows, output: str | None = None) -> None:
         """Emit rows.
 

@@ -73,6 +73,7 @@ class Node:
         job: the same object for all sinks of a job; of no meaning for other operators.
         has_windows: True if watermarks close its windows.
         rate: of its calls.
+        shared: loads what its tasks in a process share; None for nothing.
     """
 
     uid: str
@@ -88,6 +89,7 @@ class Node:
     job: object = None
     has_windows: bool = False
     rate: CallRate | None = None
+    shared: Callable[[], Any] | None = None
 
 
 class StreamGraph:

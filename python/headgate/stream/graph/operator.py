@@ -38,6 +38,10 @@ def _nothing(_: int | None = None) -> None:
     """Do nothing, where no task runs the operator."""
 
 
+def _no_object(_: Metrics) -> None:
+    """Return nothing, where no task runs the operator."""
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
     """The task in which an operator is opened.
@@ -62,6 +66,8 @@ class OperatorContext:
         pass_on: sends on a watermark that the operator held, or None for idleness.
         tokens: of the rate of its calls; None if they have none.
         folder: path or URI for files of this operator's task in this attempt; None if the job keeps no checkpoints.
+        load_shared: loads what the tasks of the operator share, for the metrics of one of them.
+        shared: what it returned.
     """
 
     uid: str
@@ -83,6 +89,8 @@ class OperatorContext:
     pass_on: Callable[[int | None], None] = _nothing
     folder: str | None = None
     tokens: TokenLink | None = None
+    load_shared: Callable[[Metrics], Any] = _no_object
+    shared: Any = None
 
     @property
     def key_groups(self) -> range:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headgate._arguments import whole_number
@@ -110,6 +110,20 @@ class JobGraph:
         """True if all sources end by themselves, and a later run has nothing new of them."""
         all_end = all(source.boundedness is Boundedness.BOUNDED for source in self.sources.values())
         return all_end and not self.ends_open
+
+    def replace_sources(
+        self, change: Callable[[str, Source[Any, Any, Any]], Source[Any, Any, Any]]
+    ) -> None:
+        """Let the job read other sources. The graph of the streams, which may be started again, keeps its own.
+
+        Args:
+            change: returns what is read in place of a source, which it gets with its uid.
+        """
+        for stage in self.stages:
+            if stage.head.source is not None:
+                head = replace(stage.head, source=change(stage.head.uid, stage.head.source))
+                stage.operators[stage.operators.index(stage.head)] = head
+                stage.head = head
 
     def inputs_of(self, stage: int) -> list[tuple[Stage, int]]:
         """Return the stages that send to a stage, each with the position of the edge among its edges."""

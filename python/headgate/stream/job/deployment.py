@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from headgate.control.address import CoordinatorAddress
     from headgate.control.messages import Message
     from headgate.stream.graph.call_rates import TokenReport
+    from headgate.stream.graph.metrics import Metrics
     from headgate.stream.graph.stages import JobGraph, Stage, TaskId
+    from headgate.stream.job.shared import SharedObjects
     from headgate.stream.runtime.task_snapshot import TaskSnapshot
 
 _LOG: Final = logging.getLogger("headgate.stream")
@@ -63,6 +65,7 @@ class Deployment:
         message: the DEPLOY message: the tasks, and what they continue from.
         send: sends a message to the coordinator, from any thread.
         writers: write snapshots.
+        shared: loads what tasks share.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Deployment:
         message: Message,
         send: Send,
         writers: ThreadPoolExecutor,
+        shared: SharedObjects,
     ) -> None:
         self.attempt = attempt
         #: The last measurement, in us.
@@ -84,6 +88,7 @@ class Deployment:
         self._name = name
         self._send = send
         self._writers = writers
+        self._shared = shared
         self._reporting = threading.Lock()
         #: True once the tasks were told to end: what they say counts no more.
         self._is_cancelled = False
@@ -228,11 +233,19 @@ class Deployment:
             state_memory=self._state_memory.share(),
             folder=deployed["folders"].get(uid),
             tokens=self._link(key, stage, uid),
+            load_shared=partial(self._load_shared, stage, uid),
             restored=[
                 (SnapshotFolder(folder), number)
                 for folder, number in deployed["state"].get(uid, ())
             ],
         )
+
+    def _load_shared(self, stage: Stage, uid: str, metrics: Metrics) -> Any:
+        """Return what the tasks of an operator share; None if that is nothing."""
+        (load,) = (node.shared for node in stage.operators if node.uid == uid)
+        if load is None:
+            return None
+        return self._shared.get(uid, load, metrics, lambda: self._is_cancelled)
 
     def _link(self, key: TaskId, stage: Stage, uid: str) -> TokenLink | None:
         """Return the way of tokens to an operator of a task, if its calls have a rate."""
@@ -358,6 +371,7 @@ class Deployment:
         self._is_cancelled = True
         for task in self.tasks.values():
             task.cancel()
+        self._shared.wake_up()
         self.environment.abort(CancelledError("the task was cancelled"))
         late = [task.name for task in self.tasks.values() if not task.join(timeout)]
         for snapshot in list(self._being_written):

@@ -192,7 +192,10 @@ def _objects(graph: JobGraph) -> Iterator[tuple[str, Any]]:
     """Yield what users gave to the operators of a job, with the operator's name."""
     for stage in graph.stages:
         for node in stage.operators:
-            yield from ((node.uid, value) for value in (node.make, node.source, node.watermarks))
+            yield from (
+                (node.uid, value)
+                for value in (node.make, node.shared, node.source, node.watermarks)
+            )
 
 
 def _write(pipe: IO[bytes] | None, data: bytes) -> None:

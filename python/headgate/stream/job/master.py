@@ -267,6 +267,7 @@ class JobMaster:
             attempt.note(tuple(figures["task"]), figures)
             self.notices.note(figures.get("dropped", {}))
             self.notices.note_pauses(figures.get("metrics", {}))
+            self.notices.note_loads(figures.get("metrics", {}))
         self._lock_waits.note(attempt, worker, message)
 
     def _failed(self, attempt: Attempt, _: int, message: Message) -> None:

@@ -126,6 +126,21 @@ class Notices:
                     logging.WARNING,
                 )
 
+    def note_loads(self, metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
+        """Add a notice if a task waits for what ``shared=`` loads, once for each operator.
+
+        Args:
+            metrics: of the task, by operator and name.
+        """
+        for operator, figures in metrics.items():
+            is_loading = figures.get("shared_loading", {}).get("value", 0) > 0
+            if is_loading and (operator, "shared_loading") not in self._logged:
+                self._logged.add((operator, "shared_loading"))
+                self.add(
+                    f"{operator} loads what shared= gives, and its rows wait. query.status.metrics[{operator!r}] has "
+                    "shared_loading: 1 for each task that waits now, then shared_load_seconds"
+                )
+
     def all(self, dropped: Drops) -> list[str]:
         """Return all sentences, with one for each counter of an operator."""
         notices = list(self._notices)

@@ -23,6 +23,7 @@ from headgate.source.api.event import SourceEvent
 from headgate.stream.job.deployment import Deployment
 from headgate.stream.job.lock_waits import lock_wait_us
 from headgate.stream.job.messages import CODEC, from_base64
+from headgate.stream.job.shared import SharedObjects
 from headgate.stream.runtime.task import COMMIT_ONLY
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class StreamWorker:
         self._connection: WorkerConnection | None = None
         self._sending = threading.Lock()
         self._deployment: Deployment | None = None
+        self._shared = SharedObjects()
         self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="headgate-snapshots")
         self._ended = threading.Event()
         self._is_stopped = False
@@ -109,6 +111,8 @@ class StreamWorker:
             self._ended.set()
             self._cancel()
             self._writers.shutdown()
+            # The coordinator waits for the end of the connection.
+            self._shared.close()
             connection.sock.close()
             if heartbeats is not None:
                 heartbeats.close()
@@ -163,6 +167,7 @@ class StreamWorker:
             message,
             self._tell,
             self._writers,
+            self._shared,
         )
         self._deployment = deployment
         host, port = deployment.environment.address

@@ -96,7 +96,8 @@ class OperatorChain:
             context = self._context(node.uid, self._emit_of(node.uid))
             self._metrics[node.uid] = context.metrics
             pass_on = partial(self.advance_watermark, after=node.uid)
-            operator.open(replace(context, wake_up=self.wake_up, pass_on=pass_on))
+            shared = context.load_shared(context.metrics)
+            operator.open(replace(context, wake_up=self.wake_up, pass_on=pass_on, shared=shared))
 
     @property
     def limits(self) -> BatchLimits:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from headgate.stream.graph.call_rates import CallRate, TokenLink
     from headgate.stream.graph.metrics import Metrics
+    from headgate.stream.operators.calls.rows import CallResults, JointResults, JointRows
 
 #: Most seconds between two attempts, unless the service asks for more.
 _LONGEST_BACKOFF: Final = 60.0
@@ -92,12 +93,15 @@ class Call:
         size: bytes of its rows, then of its result, about.
         order: class of its key, where the order by key counts.
         failed: number of attempts that have failed.
+        values: what the function returned, before they are converted with those of other calls.
         result: what the function returned, before the task has taken it.
         outcome: the rows of its result; None before it has ended. Only the task's thread sets it.
         error: that ended it.
         refused: its rows with the error, for the side output.
         group: its key group in the checkpoint that it comes from, if it had ended there; else that of its rows.
         digest: of its row, if results are remembered.
+        joint: rows of which its result is one; None if its result is its own.
+        place: of its row among these.
     """
 
     first: int
@@ -108,12 +112,15 @@ class Call:
     size: float
     order: int = 0
     failed: int = 0
+    values: tuple[Any, ...] | None = None
     result: list[pa.RecordBatch] | None = None
     outcome: list[pa.RecordBatch] | None = None
     error: BaseException | None = None
     refused: pa.RecordBatch | None = None
     group: int | None = None
     digest: bytes = b""
+    joint: JointRows | None = None
+    place: int = 0
 
     @property
     def rows(self) -> pa.RecordBatch:
@@ -127,30 +134,35 @@ class CallLoop:
     Args:
         name: of the threads.
         function: gets what a call is about, and its context.
-        converted: returns what the function returned as batches; errors are those of the call.
+        results: makes batches of what the function returned; errors are those of the call.
+        joint: makes those of several calls together.
         policy: of all calls.
         most: calls at a time, and threads of a plain function.
         wake_up: called when calls have ended.
         metrics: counts them.
         tokens: of the rate, if the policy has one.
+        shared: what the context of each call has.
     """
 
     def __init__(
         self,
         name: str,
         function: Callable[[Any, CallContext], Any],
-        converted: Callable[[Any], list[pa.RecordBatch]],
+        results: CallResults,
+        joint: JointResults,
         policy: CallPolicy,
         most: int,
         wake_up: Callable[[], None],
         metrics: Metrics,
         tokens: TokenLink | None = None,
+        shared: Any = None,
     ) -> None:
         #: Calls that have ended and were not taken; the loop's thread adds them.
         self._ended: deque[Call] = deque()
         self._function = function
-        self._converted = converted
+        self._results, self._joint = results, joint
         self._policy = policy
+        self._shared = shared
         self._wake_up = wake_up
         self._calls = metrics.counter("calls")
         self._retries = metrics.counter("call_retries")
@@ -167,6 +179,7 @@ class CallLoop:
         self._pace = None
         if policy.rate is not None and tokens is not None:
             self._pace = CallPace(policy.rate, tokens, most, metrics, self._loop)
+        self._is_soon = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = None if is_coroutine_function(function) else _Threads(name, most)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -192,7 +205,15 @@ class CallLoop:
             self._histogram.observe(seconds)
         if self._pace is not None:
             self._pace.observe()
-        return [self._ended.popleft() for _ in range(len(self._ended))]
+        ended = [self._ended.popleft() for _ in range(len(self._ended))]
+        calls = [call for call in ended if call.values is not None]
+        if calls:
+            self._joint.convert(calls)
+        for call in calls:
+            if call.error is not None:
+                call.failed += 1
+                self._errors.add()
+        return ended
 
     def begin(self, calls: Sequence[tuple[Call, Any]]) -> None:
         """Begin calls, each with what it is about."""
@@ -239,7 +260,9 @@ class CallLoop:
         value = "" if self._pace is None else self._pace.value_of(about)
         is_over = is_under_way = False
         while not is_over:
-            period = await self._permission(value, is_under_way=is_under_way)
+            period = 0
+            if self._pauses is not None or self._pace is not None:
+                period = await self._permission(value, is_under_way=is_under_way)
             is_under_way = True
             error = await self._attempt(call, about)
             if self._pauses is not None:
@@ -248,7 +271,7 @@ class CallLoop:
                 self._pace.end(value, error)
             if error is None:
                 break
-            call.failed += 1
+            call.failed, call.values = call.failed + 1, None
             is_over = not self._policy.is_retried(error, call.failed)
             if is_over:
                 self._errors.add()
@@ -259,6 +282,14 @@ class CallLoop:
         if self._pace is not None:
             self._pace.leave()
         self._ended.append(call)
+        if not self._is_soon:
+            # Once all that end now have ended, so that the task takes them together.
+            self._is_soon = True
+            self._loop.call_soon(self._tell)
+
+    def _tell(self) -> None:
+        """Tell the task that calls have ended."""
+        self._is_soon = False
         self._wake_up()
 
     async def _permission(self, value: str, *, is_under_way: bool) -> int:
@@ -276,7 +307,7 @@ class CallLoop:
 
     async def _attempt(self, call: Call, about: Any) -> BaseException | None:
         """Call the function once; return its error."""
-        context = CallContext(call.call_id, call.failed + 1)
+        context = CallContext(call.call_id, call.failed + 1, self._shared)
         started = self._loop.time()
         self._calls.add()
         try:
@@ -285,9 +316,11 @@ class CallLoop:
                     result = await self._function(about, context)
                 else:
                     result = await self._threads.call(self._function, about, context)
-            call.result = self._converted(result)
+            call.values = None if self._policy.is_by_row else self._joint.constants(result)
+            if call.values is None:
+                call.result = self._results.batches(result)
             if self._policy.is_by_row:
-                _check_by_row(call.result, call.length)
+                _check_by_row(call.result or (), call.length)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():

@@ -9,8 +9,6 @@ from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-import pyarrow as pa
-
 from headgate.errors import HeadgateError, StateError, UserFunctionError
 from headgate.stream.graph.call_functions import CallFunction
 from headgate.stream.graph.context import RuntimeContext
@@ -22,7 +20,15 @@ from headgate.stream.operators.calls.loop import (
     callable_of,
     is_coroutine_function,
 )
-from headgate.stream.operators.calls.rows import ERRORS, CallResults, error_rows, null_rows
+from headgate.stream.operators.calls.rows import (
+    ERRORS,
+    CallResults,
+    JointResults,
+    error_rows,
+    joined,
+    null_rows,
+    rows_to_send,
+)
 from headgate.stream.operators.calls.state import KEY, CallState
 from headgate.stream.operators.keyed import KeyedOperator
 from headgate.stream.operators.results import calling
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
 
     import numpy as np
     import numpy.typing as npt
+    import pyarrow as pa
 
     from headgate.stream.graph.context import FunctionRows
 
@@ -152,12 +159,14 @@ class AsyncCallOperator(KeyedOperator):
         self._loop = CallLoop(
             f"headgate-{context.uid}-calls",
             callable_of(function, takes_context=self._options.takes_context),
-            CallResults(context.uid, self._schema).batches,
+            CallResults(context.uid, self._schema),
+            JointResults(context.uid, self._schema),
             self._options.policy,
             self._options.in_flight,
             context.wake_up,
             metrics,
             context.tokens,
+            context.shared,
         )
         if isinstance(function, CallFunction):
             # From here on close() calls its close(), also if open() fails.
@@ -282,7 +291,7 @@ class AsyncCallOperator(KeyedOperator):
             most -= min(most, number)
             if number:
                 self._take(number)
-        batch = pa.concat_batches(parts) if len(parts) > 1 else parts[0]
+        batch = joined(parts)
         call = self._call(first, batch, 0, batch.num_rows, batch.nbytes)
         self._add(call)
         return call, batch
@@ -345,7 +354,7 @@ class AsyncCallOperator(KeyedOperator):
         error, on_error = call.error, self._options.on_error
         self._running -= 1
         call.outcome, call.result = call.result, None
-        size = 0
+        size = 0.0
         if error is not None:
             if isinstance(error, HeadgateError) and on_error == "fail":
                 raise error
@@ -357,7 +366,10 @@ class AsyncCallOperator(KeyedOperator):
                 call.refused = error_rows(call, f"{type(error).__name__}: {error}")
                 size = call.refused.nbytes
             call.error = None
-        size += sum(batch.nbytes for batch in call.outcome or ())
+        if call.joint is not None:
+            size += call.joint.size
+        else:
+            size += sum(batch.nbytes for batch in call.outcome or ())
         self._size += size - call.size
         call.size = size
         self._line_up(call)
@@ -388,17 +400,13 @@ class AsyncCallOperator(KeyedOperator):
     def _send(self) -> None:
         """Emit the results that are next, then the watermarks before which there is no row left."""
         ready, self._ready = self._ready, []
-        rows: list[pa.RecordBatch] = []
-        errors: list[pa.RecordBatch] = []
-        for call in ready:
-            rows += call.outcome or ()
-            if call.refused is not None:
-                errors.append(call.refused)
-            self._size -= call.size
+        rows = rows_to_send(ready)
+        errors = [call.refused for call in ready if call.refused is not None]
+        self._size -= sum(call.size for call in ready)
         if rows:
-            self._context.emit(_joined(rows), None)
+            self._context.emit(joined(rows), None)
         if errors:
-            self._context.emit(_joined(errors), ERRORS)
+            self._context.emit(joined(errors), ERRORS)
         self._pass_on()
 
     def _pass_on(self) -> None:
@@ -491,7 +499,3 @@ def _emit_nothing(uid: str, rows: FunctionRows, output: str | None) -> None:  # 
         f"open() of {uid} emits rows",
         remedy="rows that call() returns, since others are in no checkpoint",
     )
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -20,6 +23,12 @@ ERRORS: Final = "errors"
 ERROR_COLUMNS: Final = pa.schema(
     [("_error", pa.string()), ("_attempts", pa.int32()), ("_call_id", pa.string())]
 )
+#: Types of values that nobody can change once a call has returned them.
+_CONSTANT: Final = frozenset(
+    (int, float, str, bytes, bool, type(None), date, datetime, time, timedelta, Decimal)
+)
+#: Most bytes of results that share memory: one that waits holds all of them.
+_JOINT_BYTES: Final = 1 << 16
 
 
 def error_schema(rows: pa.Schema) -> pa.Schema:
@@ -57,6 +66,11 @@ def is_same_column(rows: pa.Schema, field: pa.Field) -> bool:
     """Return True if rows have one column of the name, with the same type."""
     places = rows.get_all_field_indices(field.name)
     return len(places) == 1 and rows.field(places[0]).type == field.type
+
+
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return batches as one."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 class CallResults:
@@ -102,3 +116,83 @@ class CallResults:
                 have=", ".join(f"{field.name} {field.type}" for field in self._schema),
             ) from error
         return pa.RecordBatch.from_arrays(columns, names=self._schema.names)
+
+
+@dataclass(frozen=True, slots=True)
+class JointRows:
+    """Rows of several calls, one of each, which were converted together.
+
+    Attributes:
+        rows: of all calls.
+        size: bytes of a row, about.
+    """
+
+    rows: pa.RecordBatch
+    size: float
+
+
+class JointResults:
+    """Makes one batch of the results of several calls that returned a dict each: some values cost as much as one.
+
+    Args:
+        uid: of the operator.
+        schema: of the batches.
+    """
+
+    def __init__(self, uid: str, schema: pa.Schema) -> None:
+        self._schema, self._names, self._known = schema, schema.names, frozenset(schema.names)
+        self._results = CallResults(uid, schema)
+
+    def constants(self, result: Any) -> tuple[Any, ...] | None:
+        """Return the values of a dict that can be converted later; None if it is none, or not sure to stay as it is."""
+        if type(result) is not dict or not result.keys() <= self._known:
+            return None
+        values = tuple(map(result.get, self._names))
+        return values if values and _CONSTANT.issuperset(map(type, values)) else None
+
+    def convert(self, calls: Sequence[Call]) -> None:
+        """Give calls their result instead of its values, or the error of a value that does not fit."""
+        try:
+            (rows,) = self._batches(zip(*(call.values or () for call in calls), strict=True))
+        except Exception:  # noqa: BLE001 - each call has the error of its own values
+            rows = None
+        if rows is None or rows.nbytes > _JOINT_BYTES:
+            for call in calls:
+                self._convert_alone(call)
+            return
+        joint = JointRows(rows, rows.nbytes / rows.num_rows)
+        for at, call in enumerate(calls):
+            call.values, call.joint, call.place = None, joint, at
+            call.result = [rows.slice(at, 1)]
+
+    def _batches(self, columns: Iterable[Sequence[Any]]) -> Sequence[pa.RecordBatch]:
+        arrays = [
+            pa.array(values, field.type)
+            for values, field in zip(columns, self._schema, strict=True)
+        ]
+        return self._results.batches(pa.RecordBatch.from_arrays(arrays, names=self._names))
+
+    def _convert_alone(self, call: Call) -> None:
+        values, call.values = call.values or (), None
+        try:
+            call.result = self._results.batches(dict(zip(self._names, values, strict=True)))
+        except Exception as error:  # noqa: BLE001 - of the call
+            call.error = error
+
+
+def rows_to_send(calls: Sequence[Call]) -> list[pa.RecordBatch]:
+    """Return the results of calls in their order: those that share memory and follow each other as one batch."""
+    batches: list[pa.RecordBatch] = []
+    joint, start, stop = None, 0, 0
+    for call in calls:
+        if call.joint is not None and call.joint is joint and call.place == stop:
+            stop += 1
+            continue
+        if joint is not None:
+            batches.append(joint.rows.slice(start, stop - start))
+        joint, start, stop = call.joint, call.place, call.place + 1
+        if joint is None:
+            batches += call.outcome or ()
+    if joint is not None:
+        batches.append(joint.rows.slice(start, stop - start))
+    return batches
