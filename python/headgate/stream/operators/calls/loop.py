@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.errors import InternalError, SchemaMismatchError
+from headgate.errors import InternalError
 from headgate.stream.graph.call_functions import CallContext, CallFunction, Retry
+from headgate.stream.operators.calls.breaker import ANSWERS, CallPauses
 from headgate.stream.operators.calls.pace import CallPace
-from headgate.stream.operators.calls.pauses import CallPauses
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +41,6 @@ class CallPolicy:
         backoff: seconds before the second attempt; twice as many before each further one.
         retry_on: classes of errors after which it is called again, beside Retry.
         breaker: calls pause if more than this share of attempts fails; None if they never do.
-        is_by_row: True if the result of a call has a row for each of its rows.
         rate: of attempts in all tasks; None for any.
     """
 
@@ -50,7 +49,6 @@ class CallPolicy:
     backoff: float
     retry_on: tuple[type[Exception], ...]
     breaker: float | None = None
-    is_by_row: bool = False
     rate: CallRate | None = None
 
     @property
@@ -66,10 +64,8 @@ class CallPolicy:
             failed: number of attempts so far.
         """
         # Rows of a wrong schema are the function's mistake, which it would make again.
-        is_for_retry = isinstance(error, (Retry, *self.retry_on))
-        return (
-            failed <= self.retries and is_for_retry and not isinstance(error, SchemaMismatchError)
-        )
+        is_for_retry = isinstance(error, (Retry, *self.retry_on)) and not isinstance(error, ANSWERS)
+        return failed <= self.retries and is_for_retry
 
     def delay(self, error: BaseException, failed: int) -> float:
         """Return the seconds before the next attempt: what the service asks for, or a random part of the back-off."""
@@ -92,7 +88,7 @@ class Call:
         size: bytes of its rows, then of its result, about.
         order: class of its key, where the order by key counts.
         failed: number of attempts that have failed.
-        result: what the function returned, before the task has taken it.
+        result: what the function returned, as the operator converts it, before the task has taken it.
         outcome: the rows of its result; None before it has ended. Only the task's thread sets it.
         error: that ended it.
         refused: its rows with the error, for the side output.
@@ -108,7 +104,7 @@ class Call:
     size: float
     order: int = 0
     failed: int = 0
-    result: list[pa.RecordBatch] | None = None
+    result: Any = None
     outcome: list[pa.RecordBatch] | None = None
     error: BaseException | None = None
     refused: pa.RecordBatch | None = None
@@ -127,7 +123,7 @@ class CallLoop:
     Args:
         name: of the threads.
         function: gets what a call is about, and its context.
-        converted: returns what the function returned as batches; errors are those of the call.
+        converted: gets what the function returned, and the number of rows of the call; errors are those of the call.
         policy: of all calls.
         most: calls at a time, and threads of a plain function.
         wake_up: called when calls have ended.
@@ -139,7 +135,7 @@ class CallLoop:
         self,
         name: str,
         function: Callable[[Any, CallContext], Any],
-        converted: Callable[[Any], list[pa.RecordBatch]],
+        converted: Callable[[Any, int], Any],
         policy: CallPolicy,
         most: int,
         wake_up: Callable[[], None],
@@ -264,15 +260,17 @@ class CallLoop:
     async def _permission(self, value: str, *, is_under_way: bool) -> int:
         """Wait until an attempt may begin; return its period of the pauses."""
         while True:
-            period = 0 if self._pauses is None else await self._pauses.begin()
-            if self._pace is None:
+            if self._pauses is not None:
+                await self._pauses.wait()
+            if self._pace is not None:
+                await self._pace.begin(value, has_place=is_under_way)
+                is_under_way = True
+            # Only a call with a token is the single one that tries a service: a token may take an hour.
+            period = 0 if self._pauses is None else self._pauses.begin()
+            if period is not None:
                 return period
-            await self._pace.begin(value, has_place=is_under_way)
-            if self._pauses is None or self._pauses.is_current(period):
-                return period
-            # A pause began while it waited for its token.
-            self._pace.put_back(value)
-            is_under_way = True
+            if self._pace is not None:
+                self._pace.put_back(value)
 
     async def _attempt(self, call: Call, about: Any) -> BaseException | None:
         """Call the function once; return its error."""
@@ -285,9 +283,7 @@ class CallLoop:
                     result = await self._function(about, context)
                 else:
                     result = await self._threads.call(self._function, about, context)
-            call.result = self._converted(result)
-            if self._policy.is_by_row:
-                _check_by_row(call.result, call.length)
+            call.result = self._converted(result, call.length)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -358,20 +354,6 @@ class _Threads:
     def _work(self) -> None:
         while (call := self._queue.get()) is not None:
             call()
-
-
-def _check_by_row(results: Sequence[pa.RecordBatch], rows: int) -> None:
-    """Check that there is a result for each row.
-
-    Raises:
-        SchemaMismatchError: there are more or less.
-    """
-    number = sum(batch.num_rows for batch in results)
-    if number != rows:
-        raise SchemaMismatchError(
-            f"a call with memo= returned {number} rows for {rows}",
-            remedy="a row for each row of the batch, in their order · a call per row",
-        )
 
 
 def callable_of(function: Any, *, takes_context: bool) -> Callable[[Any, CallContext], Any]:

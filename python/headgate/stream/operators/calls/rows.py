@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from headgate.errors import SchemaMismatchError
 from headgate.stream.operators.results import Results
 
-if TYPE_CHECKING:
-    from headgate.stream.operators.calls.loop import Call
-
-#: Column of rows whose results are remembered: the same bytes for equal rows. No function sees it.
+#: Columns that no function sees: the same bytes for equal rows, whose results are remembered, and how often a row was written.
 DIGEST: Final = "__digest__"
+WRITES: Final = "__writes__"
+_HIDDEN: Final = frozenset({DIGEST, WRITES})
 #: The side output of calls that have failed, and its columns behind those of the rows.
 ERRORS: Final = "errors"
 ERROR_COLUMNS: Final = pa.schema(
@@ -24,13 +23,15 @@ ERROR_COLUMNS: Final = pa.schema(
 
 def error_schema(rows: pa.Schema) -> pa.Schema:
     """Return the schema of the side output of calls that have failed."""
-    return pa.schema([*(field for field in rows if field.name != DIGEST), *ERROR_COLUMNS])
+    return pa.schema([*(field for field in rows if field.name not in _HIDDEN), *ERROR_COLUMNS])
 
 
-def error_rows(call: Call, text: str) -> pa.RecordBatch:
+def error_rows(
+    rows: pa.RecordBatch, error: BaseException, attempts: int, call_id: str
+) -> pa.RecordBatch:
     """Return the rows of a call that has failed, with its error."""
-    rows = without_digest(call.rows)
-    columns = [[text], [call.failed], [call.call_id]]
+    rows = as_seen(rows)
+    columns = [[f"{type(error).__name__}: {error}"], [attempts], [call_id]]
     of_error = [
         pa.array(column * rows.num_rows, field.type)
         for column, field in zip(columns, ERROR_COLUMNS, strict=True)
@@ -38,10 +39,10 @@ def error_rows(call: Call, text: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*rows.columns, *of_error], schema=error_schema(rows.schema))
 
 
-def without_digest(rows: pa.RecordBatch) -> pa.RecordBatch:
+def as_seen(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows as functions and side outputs have them."""
     names = rows.schema.names
-    return rows.select([at for at, name in enumerate(names) if name != DIGEST])
+    return rows.select([at for at, name in enumerate(names) if name not in _HIDDEN])
 
 
 def null_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
