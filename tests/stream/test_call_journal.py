@@ -177,3 +177,26 @@ def test_a_journal_that_cannot_be_written_is_left_out(tmp_path, caplog):
     journal.append(rows)
     assert caplog.text.count("in no journal") == 1
     journal.close()
+
+
+class Full:
+    """A file on a disk that is full."""
+
+    def write(self, content):
+        raise OSError("no space left")
+
+    def close(self):
+        raise OSError("no space left")
+
+
+def test_a_full_disk_fails_no_task_and_the_next_checkpoint_has_a_journal_again(tmp_path, caplog):
+    journal = CallJournal(SnapshotFolder(f"{tmp_path}/tasks/0000000001-x/0-0-calls"), 0)
+    rows = pa.record_batch({"digest": [b"a"]})
+    journal._file = Full()
+    journal.append(rows)
+    journal.append(rows)
+    journal.begin(1)
+    journal.append(rows)
+    journal.close()
+    assert caplog.text.count("no space left") == 2
+    assert [path.name for path in tmp_path.glob("tasks/*/*/*")] == ["0000000001-calls.journal"]

@@ -19,6 +19,8 @@ from headgate.stream import Retry, stream
 from headgate.stream.graph.call_rates import PERIOD, TokenLink
 from headgate.stream.job import tokens
 from headgate.stream.job.tokens import ADJUST, LEASE, STEP, RateLimits, TokenPool, Tokens
+from headgate.stream.operators.calls import breaker as call_breaker
+from headgate.stream.operators.calls.breaker import LEAST
 from headgate.stream.operators.calls.pace import asks_for_less
 from headgate.stream.operators.calls.tokens import EXPIRY, CallTokens
 
@@ -240,6 +242,19 @@ def test_a_rate_that_begins_empty_saves_up_from_then_on():
     assert pools.deal(110.001) == {(1, "a"): 1}
     pools.report((1, "b"), 111.0, wanted=1, used=0, returned=0, slowed=0)
     assert pools.deal(111.0) == {(1, "b"): 1}
+
+
+def test_a_value_of_a_slow_rate_is_in_the_queue_a_few_times_only(monkeypatch):
+    monkeypatch.setattr(tokens, "_SHARED", 4)
+    pools, now = Tokens(unchanging(1 / 3600)), 0.0
+    for _ in range(500):
+        now += PERIOD
+        pools.report((1, "a"), now, wanted=1, used=0, returned=0, slowed=0)
+        pools.report((1, "b"), now, wanted=0, used=0, returned=0, slowed=0)
+        use_all(pools, now)
+        assert len(pools._queue) <= 2 * 2 + 4
+    pools.report((1, "a"), now, wanted=1, used=0, returned=0, slowed=0)
+    assert use_all(pools, 3601) == ["a"]
 
 
 # --- the tokens of a task ---
@@ -471,6 +486,49 @@ def test_calls_that_wait_for_tokens_do_not_begin_in_a_pause():
     dealer.link.on_tokens([("", 100)], 1000.0)
     wait_until(lambda: sum(returned for *_, returned, _ in dealer.reports) > 0)
     assert figure(task, "calls") <= calls + 1
+    task.close()
+
+
+def test_a_value_that_waits_stops_no_other_one_behind_a_pause(monkeypatch):
+    """The call whose failure begins the pause is the first one behind it, and has no token for an hour."""
+    monkeypatch.setattr(call_breaker, "FIRST", 0.05)
+    is_down = [True]
+
+    async def call(row):
+        if is_down[0]:
+            is_down[0] = row["host"] != "slow"
+            raise ConnectionError
+        return row
+
+    tasks, (dealer,) = operator(
+        call,
+        HOSTS,
+        rate="1/h",
+        rate_by="host",
+        breaker=0.9,
+        retries=100,
+        backoff=0,
+        ordered=False,
+        in_flight=30,
+    )
+    (task,) = tasks.tasks
+    hosts = [*["quick"] * (LEAST - 1), "slow"]
+    task.process(pa.record_batch([pa.array(range(LEAST)), pa.array(hosts)], schema=HOSTS))
+    wait_until(lambda: len(dealer.wanted()) == 2)
+    dealer.link.on_tokens([('"quick"', LEAST - 1)], 1.0)
+    wait_until(lambda: figure(task, "call_retries") == LEAST - 1)
+    dealer.link.on_tokens([('"slow"', 1)], 1.0)
+    wait_until(lambda: figure(task, "calls_paused") == 1)
+    emitted = []
+
+    def others():
+        dealer.link.on_tokens([('"quick"', 1)], 1.0)
+        task.poll(is_end=False)
+        emitted.extend(row["id"] for row in tasks.take())
+        return sorted(emitted) == [*range(LEAST - 1)]
+
+    wait_until(others)
+    assert figure(task, "calls_paused") == 0
     task.close()
 
 

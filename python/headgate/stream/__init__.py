@@ -26,7 +26,7 @@ from headgate.stream.api.datastream import (
 )
 from headgate.stream.api.job import StreamingJob
 from headgate.stream.api.state_tables import read_state, write_state
-from headgate.stream.graph.call_functions import CallContext, CallFunction, Retry
+from headgate.stream.graph.call_functions import CallContext, CallFunction, Refusal, Retry
 from headgate.stream.graph.context import KeyedContext, RuntimeContext
 from headgate.stream.graph.functions import (
     BroadcastProcessFunction,
@@ -36,6 +36,7 @@ from headgate.stream.graph.functions import (
 from headgate.stream.graph.metrics import Counter, Gauge, Histogram, Metrics
 from headgate.stream.job.query import StreamingQuery
 from headgate.stream.job.status import JobState
+from headgate.stream.operators.calls.http import HttpPost
 from headgate.stream.state.backend import KeyedStateBackend
 from headgate.stream.state.broadcast import BroadcastState
 from headgate.stream.state.descriptors import (
@@ -86,6 +87,7 @@ __all__ = [
     "Failure",
     "Gauge",
     "Histogram",
+    "HttpPost",
     "JobState",
     "KeyedContext",
     "KeyedStateBackend",
@@ -98,6 +100,7 @@ __all__ = [
     "ProcessFunction",
     "ReducingState",
     "ReducingStateDescriptor",
+    "Refusal",
     "Retry",
     "Run",
     "RuntimeContext",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -39,6 +39,9 @@ from headgate.stream.operators.calls.rows import (
     is_same_column,
 )
 from headgate.stream.state.types import check_columns, column_index
+
+if TYPE_CHECKING:
+    from headgate.stream.graph.call_rates import CallRate
 
 #: Rows of a batch that only has a limit of bytes.
 _ANY_ROWS = 1 << 40
@@ -142,37 +145,23 @@ class AsyncCalls(StreamCalls[StreamT]):
         check_columns(self.schema)
         check_columns(schema)
         schema = schema.remove_metadata()
-        takes_context = _check_function(function)
-        limits = batch_limits(batch_rows, batch_bytes)
-        is_batch = limits.rows is not None or limits.bytes is not None
-        wait = milliseconds("batch_wait", batch_wait, 0)
-        if wait and not is_batch:
-            raise refuse("batch_wait", batch_wait, "without batches", "0", "batch_rows=64")
+        takes_context = check_function(function, "a row", _REMEDY)
+        is_batch = batch_rows is not None or batch_bytes is not None
         _check_order(ordered, self._keys, self.schema, is_batch=is_batch)
         _check_on_error(on_error, self.schema, schema)
         if call_id is not None:
             _check_call_id(call_id, self.schema, is_batch=is_batch)
         rates = check_rate(rate, rate_by, rate_min, rate_name, self.schema, is_batch=is_batch)
-        policy = CallPolicy(
-            None if timeout is None else duration("timeout", timeout, 0.001),
-            retries,
-            duration("backoff", backoff, 0),
-            _classes(retry_on),
-            _share(breaker),
-            is_by_row=memo is not None and is_batch,
+        options = call_options(
+            batches=(batch_rows, batch_bytes, batch_wait),
+            room=(in_flight, in_flight_bytes),
+            attempts=(timeout, retries, backoff, retry_on),
+            breaker=breaker,
             rate=rates,
-        )
-        options = CallOptions(
-            policy,
-            in_flight,
-            size("in_flight_bytes", in_flight_bytes, 1),
-            ordered,
-            on_error,
-            (limits.rows or _ANY_ROWS) if is_batch else None,
-            limits.bytes,
-            wait,
-            takes_context,
-            call_id,
+            order=ordered,
+            on_error=on_error,
+            takes_context=takes_context,
+            call_id=call_id,
         )
         digests = check_memo(memo, self.schema, self._keys)
         ttl = check_memo_ttl(memo_ttl, memo)
@@ -196,8 +185,69 @@ class AsyncCalls(StreamCalls[StreamT]):
         )
 
 
-def _check_function(function: Any) -> bool:
+def call_options(
+    *,
+    batches: tuple[Any, Any, Any],
+    room: tuple[int, Any],
+    attempts: tuple[Any, int, Any, Any],
+    breaker: Any,
+    rate: CallRate | None,
+    order: Literal[True, False, "by_key"],
+    on_error: Literal["fail", "side_output", "null"],
+    takes_context: bool,
+    call_id: str | None = None,
+) -> CallOptions:
+    """Return how rows become calls.
+
+    Args:
+        batches: ``batch_rows``, ``batch_bytes`` and ``batch_wait`` of :meth:`AsyncCalls.map_async`.
+        room: ``in_flight`` and ``in_flight_bytes``.
+        attempts: ``timeout``, ``retries``, ``backoff`` and ``retry_on``.
+        breaker: as there.
+        rate: of the calls.
+        order: ``ordered``.
+        on_error: as there.
+        takes_context: True if a function takes the context.
+        call_id: as there.
+
+    Raises:
+        OptionError: a value is none that it takes.
+    """
+    limits = batch_limits(*batches[:2])
+    is_batch = limits.rows is not None or limits.bytes is not None
+    wait = milliseconds("batch_wait", batches[2], 0)
+    if wait and not is_batch:
+        raise refuse("batch_wait", batches[2], "without batches", "0", "batch_rows=64")
+    timeout, retries, backoff, retry_on = attempts
+    policy = CallPolicy(
+        None if timeout is None else duration("timeout", timeout, 0.001),
+        retries,
+        duration("backoff", backoff, 0),
+        _classes(retry_on),
+        _share(breaker),
+        rate,
+    )
+    return CallOptions(
+        policy,
+        room[0],
+        size("in_flight_bytes", room[1], 1),
+        order,
+        on_error,
+        (limits.rows or _ANY_ROWS) if is_batch else None,
+        limits.bytes,
+        wait,
+        takes_context,
+        call_id,
+    )
+
+
+def check_function(function: Any, rows: str, remedy: str) -> bool:
     """Check what is to be called; return True if it takes the context of a call.
+
+    Args:
+        function: of a user.
+        rows: what it gets, for the message.
+        remedy: the functions that are right.
 
     Raises:
         OptionError: it is none.
@@ -207,17 +257,17 @@ def _check_function(function: Any) -> bool:
         wrong = parameters_taken(function, 0) if isinstance(function, type) else ""
         if wrong or of.call is CallFunction.call:
             wrong = f"cannot be made without arguments: {wrong}" if wrong else "has no call()"
-            raise refuse("function", function, wrong, "a CallFunction", _REMEDY)
+            raise refuse("function", function, wrong, "a CallFunction", remedy)
         return True
     if isinstance(function, type) or not callable(function):
         wrong = f"is {kind_of(function)}"
-        raise refuse("function", function, wrong, "a function or a CallFunction", _REMEDY)
+        raise refuse("function", function, wrong, "a function or a CallFunction", remedy)
     if not parameters_taken(function, 2):
         return True
     wrong = parameters_taken(function, 1)
     if wrong:
-        takes = "a function of a row, or of a row and a context"
-        raise refuse("function", function, f"cannot be called: {wrong}", takes, _REMEDY)
+        takes = f"a function of {rows}, or of {rows} and a context"
+        raise refuse("function", function, f"cannot be called: {wrong}", takes, remedy)
     return False
 
 

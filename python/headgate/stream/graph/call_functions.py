@@ -47,6 +47,14 @@ class Retry(Exception):
         self.after = None if after is None else duration("after", after, 0)
 
 
+class Refusal(Exception):
+    """Raised by a function whose call no further attempt would change, as after an answer of 400: it fails at once.
+
+    Args:
+        reason: for reports.
+    """
+
+
 class CallFunction:
     """A function that waits, with something to open first, such as a client; one instance per task.
 

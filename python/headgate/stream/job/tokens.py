@@ -283,6 +283,10 @@ class Tokens:
         elif self._times.get(value) != at:
             self._times[value] = at
             heapq.heappush(self._queue, (at, value))
+            if len(self._queue) > 2 * len(self._times) + _SHARED:
+                # A slow rate has entries that count no more for an hour.
+                self._queue = [(at, value) for value, at in self._times.items()]
+                heapq.heapify(self._queue)
 
     def forget(self, is_lost: Callable[[Holder], bool], now: float) -> None:
         """Forget holders that are lost; see :meth:`TokenPool.forget`."""

@@ -1,10 +1,23 @@
-"""When calls pause because too many have failed: rules without clock or I/O. Decision: ADR 0060."""
+"""When calls pause because too many have failed: the rules, without a clock, and the calls that wait. Decision: ADR 0060."""
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from headgate.errors import SchemaMismatchError, UnsupportedTypeError
+from headgate.stream.graph.call_functions import Refusal
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from headgate.stream.graph.metrics import Metrics
+
+_LOG: Final = logging.getLogger("headgate.stream")
+
+#: Errors after which the service is well, and a further attempt would have none else.
+ANSWERS: Final = (SchemaMismatchError, UnsupportedTypeError, Refusal)
 #: Outcomes that count: so many of the last ones, none older than so many seconds; with fewer nothing is known.
 MOST: Final = 100
 LEAST: Final = 20
@@ -40,16 +53,15 @@ class CallBreaker:
         self._pauses = self._successes = 0
         self._is_single = False
 
-    def is_current(self, period: int) -> bool:
-        """Return True if no pause has begun or ended since the begin of a period."""
-        return period == self._period
+    def may_begin(self, now: float) -> bool:
+        """Return True if a call may begin now."""
+        return self.resumes_at is None or (now >= self.resumes_at and not self._is_single)
 
     def begin(self, now: float) -> int | None:
         """Return the period in which a call begins, for :meth:`end`; None if it may not begin now."""
-        if self.resumes_at is not None:
-            if self._is_single or now < self.resumes_at:
-                return None
-            self._is_single = True
+        if not self.may_begin(now):
+            return None
+        self._is_single = self.resumes_at is not None
         return self._period
 
     def end(self, now: float, period: int, *, has_failed: bool) -> bool:
@@ -94,3 +106,79 @@ class CallBreaker:
         self._period += 1
         self._outcomes.clear()
         self._failures = 0
+
+
+class CallPauses:
+    """The calls of a task that wait for the end of a pause. Used in the thread of their loop.
+
+    Args:
+        name: of the calls, for the log.
+        share: see :class:`CallBreaker`.
+        metrics: counts the pauses.
+        loop: of the calls.
+    """
+
+    def __init__(
+        self, name: str, share: float, metrics: Metrics, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._name, self._share, self._loop = name, share, loop
+        self._breaker = CallBreaker(share)
+        self._waiting: list[asyncio.Future[None]] = []
+        #: Time of the timer that is set.
+        self._timer: float | None = None
+        self._pauses = metrics.counter("call_pauses")
+        self._gauge = metrics.gauge("calls_paused")
+        self._gauge.set(0)
+
+    async def wait(self) -> None:
+        """Wait until a call may begin. Others may then begin before it, since it may wait for something else first."""
+        while not self._breaker.may_begin(self._loop.time()):
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.append(future)
+            self._go_on()
+            await future
+
+    def begin(self) -> int | None:
+        """Begin a call; return what :meth:`end` takes, None if it may not begin after all."""
+        return self._breaker.begin(self._loop.time())
+
+    def end(self, period: int, error: BaseException | None) -> None:
+        """Note how a call has ended, and let others begin.
+
+        Args:
+            period: what :meth:`begin` returned.
+            error: of the call; None if it succeeded. What is an answer of the service is no failure of it.
+        """
+        now, breaker = self._loop.time(), self._breaker
+        has_failed = error is not None and not isinstance(error, ANSWERS)
+        if breaker.end(now, period, has_failed=has_failed):
+            resumes_at = breaker.resumes_at
+            self._gauge.set(resumes_at is not None)
+            if resumes_at is None:
+                _LOG.info("%s: all calls go on", self._name)
+            else:
+                self._pauses.add()
+                _LOG.warning(
+                    "%s: no call for %g s, since more than a share of %g has failed; the last error is a %s",
+                    self._name,
+                    resumes_at - now,
+                    self._share,
+                    type(error).__name__,
+                )
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Let the calls look again that wait, if one may begin, or set a timer for them."""
+        now, resumes_at = self._loop.time(), self._breaker.resumes_at
+        if self._breaker.may_begin(now):
+            waiting, self._waiting = self._waiting, []
+            for future in waiting:
+                if not future.done():  # it was cancelled
+                    future.set_result(None)
+        elif self._waiting and resumes_at is not None and now < resumes_at != self._timer:
+            self._timer = resumes_at
+            self._loop.call_at(resumes_at, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        self._go_on()

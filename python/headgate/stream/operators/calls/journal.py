@@ -65,8 +65,7 @@ class CallJournal:
             self._file.write(_HEAD.pack(content.size, zlib.crc32(content)) + content.to_pybytes())
             self._file.flush()
         except OSError as error:
-            self._has_failed = True
-            _LOG.warning("results of calls are in no journal until the next checkpoint: %s", error)
+            self._fail(error)
 
     def begin(self, checkpoint: int) -> None:
         """Write what follows to a new file, since a snapshot has all results so far."""
@@ -103,10 +102,17 @@ class CallJournal:
             ) from error
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; an error is that of its last results, and no other one's."""
         file, self._file = self._file, None
-        if file is not None:
-            file.close()
+        try:
+            if file is not None:
+                file.close()
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        self._has_failed = True
+        _LOG.warning("results of calls are in no journal until the next checkpoint: %s", error)
 
     def _path(self, checkpoint: int) -> str:
         return f"{self._folder.path}/{checkpoint:010d}-calls.journal"

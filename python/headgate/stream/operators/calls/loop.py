@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.errors import InternalError, SchemaMismatchError
+from headgate.errors import InternalError
 from headgate.stream.graph.call_functions import CallContext, CallFunction, Retry
+from headgate.stream.operators.calls.breaker import ANSWERS, CallPauses
 from headgate.stream.operators.calls.pace import CallPace
-from headgate.stream.operators.calls.pauses import CallPauses
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.stream.graph.call_rates import CallRate, TokenLink
     from headgate.stream.graph.metrics import Metrics
-    from headgate.stream.operators.calls.rows import CallResults, JointResults, JointRows
+    from headgate.stream.operators.calls.rows import JointRows
 
 #: Most seconds between two attempts, unless the service asks for more.
 _LONGEST_BACKOFF: Final = 60.0
@@ -42,7 +42,6 @@ class CallPolicy:
         backoff: seconds before the second attempt; twice as many before each further one.
         retry_on: classes of errors after which it is called again, beside Retry.
         breaker: calls pause if more than this share of attempts fails; None if they never do.
-        is_by_row: True if the result of a call has a row for each of its rows.
         rate: of attempts in all tasks; None for any.
     """
 
@@ -51,7 +50,6 @@ class CallPolicy:
     backoff: float
     retry_on: tuple[type[Exception], ...]
     breaker: float | None = None
-    is_by_row: bool = False
     rate: CallRate | None = None
 
     @property
@@ -67,10 +65,8 @@ class CallPolicy:
             failed: number of attempts so far.
         """
         # Rows of a wrong schema are the function's mistake, which it would make again.
-        is_for_retry = isinstance(error, (Retry, *self.retry_on))
-        return (
-            failed <= self.retries and is_for_retry and not isinstance(error, SchemaMismatchError)
-        )
+        is_for_retry = isinstance(error, (Retry, *self.retry_on)) and not isinstance(error, ANSWERS)
+        return failed <= self.retries and is_for_retry
 
     def delay(self, error: BaseException, failed: int) -> float:
         """Return the seconds before the next attempt: what the service asks for, or a random part of the back-off."""
@@ -93,8 +89,7 @@ class Call:
         size: bytes of its rows, then of its result, about.
         order: class of its key, where the order by key counts.
         failed: number of attempts that have failed.
-        values: what the function returned, before they are converted with those of other calls.
-        result: what the function returned, before the task has taken it.
+        result: what the function returned, as the operator converts it, before the task has taken it.
         outcome: the rows of its result; None before it has ended. Only the task's thread sets it.
         error: that ended it.
         refused: its rows with the error, for the side output.
@@ -112,8 +107,7 @@ class Call:
     size: float
     order: int = 0
     failed: int = 0
-    values: tuple[Any, ...] | None = None
-    result: list[pa.RecordBatch] | None = None
+    result: Any = None
     outcome: list[pa.RecordBatch] | None = None
     error: BaseException | None = None
     refused: pa.RecordBatch | None = None
@@ -134,8 +128,7 @@ class CallLoop:
     Args:
         name: of the threads.
         function: gets what a call is about, and its context.
-        results: makes batches of what the function returned; errors are those of the call.
-        joint: makes those of several calls together.
+        converted: gets what the function returned, and the number of rows of the call; errors are those of the call.
         policy: of all calls.
         most: calls at a time, and threads of a plain function.
         wake_up: called when calls have ended.
@@ -148,8 +141,7 @@ class CallLoop:
         self,
         name: str,
         function: Callable[[Any, CallContext], Any],
-        results: CallResults,
-        joint: JointResults,
+        converted: Callable[[Any, int], Any],
         policy: CallPolicy,
         most: int,
         wake_up: Callable[[], None],
@@ -160,7 +152,7 @@ class CallLoop:
         #: Calls that have ended and were not taken; the loop's thread adds them.
         self._ended: deque[Call] = deque()
         self._function = function
-        self._results, self._joint = results, joint
+        self._converted = converted
         self._policy = policy
         self._shared = shared
         self._wake_up = wake_up
@@ -205,15 +197,7 @@ class CallLoop:
             self._histogram.observe(seconds)
         if self._pace is not None:
             self._pace.observe()
-        ended = [self._ended.popleft() for _ in range(len(self._ended))]
-        calls = [call for call in ended if call.values is not None]
-        if calls:
-            self._joint.convert(calls)
-        for call in calls:
-            if call.error is not None:
-                call.failed += 1
-                self._errors.add()
-        return ended
+        return [self._ended.popleft() for _ in range(len(self._ended))]
 
     def begin(self, calls: Sequence[tuple[Call, Any]]) -> None:
         """Begin calls, each with what it is about."""
@@ -271,7 +255,7 @@ class CallLoop:
                 self._pace.end(value, error)
             if error is None:
                 break
-            call.failed, call.values = call.failed + 1, None
+            call.failed, call.result = call.failed + 1, None
             is_over = not self._policy.is_retried(error, call.failed)
             if is_over:
                 self._errors.add()
@@ -295,15 +279,17 @@ class CallLoop:
     async def _permission(self, value: str, *, is_under_way: bool) -> int:
         """Wait until an attempt may begin; return its period of the pauses."""
         while True:
-            period = 0 if self._pauses is None else await self._pauses.begin()
-            if self._pace is None:
+            if self._pauses is not None:
+                await self._pauses.wait()
+            if self._pace is not None:
+                await self._pace.begin(value, has_place=is_under_way)
+                is_under_way = True
+            # Only a call with a token is the single one that tries a service: a token may take an hour.
+            period = 0 if self._pauses is None else self._pauses.begin()
+            if period is not None:
                 return period
-            await self._pace.begin(value, has_place=is_under_way)
-            if self._pauses is None or self._pauses.is_current(period):
-                return period
-            # A pause began while it waited for its token.
-            self._pace.put_back(value)
-            is_under_way = True
+            if self._pace is not None:
+                self._pace.put_back(value)
 
     async def _attempt(self, call: Call, about: Any) -> BaseException | None:
         """Call the function once; return its error."""
@@ -316,11 +302,7 @@ class CallLoop:
                     result = await self._function(about, context)
                 else:
                     result = await self._threads.call(self._function, about, context)
-            call.values = None if self._policy.is_by_row else self._joint.constants(result)
-            if call.values is None:
-                call.result = self._results.batches(result)
-            if self._policy.is_by_row:
-                _check_by_row(call.result or (), call.length)
+            call.result = self._converted(result, call.length)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -391,20 +373,6 @@ class _Threads:
     def _work(self) -> None:
         while (call := self._queue.get()) is not None:
             call()
-
-
-def _check_by_row(results: Sequence[pa.RecordBatch], rows: int) -> None:
-    """Check that there is a result for each row.
-
-    Raises:
-        SchemaMismatchError: there are more or less.
-    """
-    number = sum(batch.num_rows for batch in results)
-    if number != rows:
-        raise SchemaMismatchError(
-            f"a call with memo= returned {number} rows for {rows}",
-            remedy="a row for each row of the batch, in their order · a call per row",
-        )
 
 
 def callable_of(function: Any, *, takes_context: bool) -> Callable[[Any, CallContext], Any]:

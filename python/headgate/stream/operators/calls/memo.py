@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from headgate._kinds import kind_of
-from headgate.errors import UserFunctionError
+from headgate.errors import SchemaMismatchError, UserFunctionError
 from headgate.stream.operators.calls.journal import CallJournal
 from headgate.stream.operators.calls.operator import AsyncCallOperator, CallOptions
-from headgate.stream.operators.calls.rows import DIGEST, without_digest
+from headgate.stream.operators.calls.rows import DIGEST, as_seen
 from headgate.stream.operators.calls.state import as_rows, as_structs, struct_of
 from headgate.stream.state.descriptors import MapStateDescriptor
 from headgate.stream.state.files import SnapshotFolder
@@ -131,7 +131,7 @@ class _Remembered:
 
 def _rows_of(calls: Sequence[Call]) -> pa.RecordBatch:
     """Return the rows of calls, as functions have them."""
-    return without_digest(pa.concat_batches([call.rows for call in calls]))
+    return as_seen(pa.concat_batches([call.rows for call in calls]))
 
 
 class MemoCallOperator(AsyncCallOperator):
@@ -230,7 +230,7 @@ class MemoCallOperator(AsyncCallOperator):
     # --- rows ---
 
     def _about(self, call: Call) -> Any:
-        rows = without_digest(call.rows)
+        rows = as_seen(call.rows)
         return rows if self._options.rows else rows.to_pylist()[0]
 
     def _next_calls(self, room: int) -> list[tuple[Call, Any]]:
@@ -322,6 +322,18 @@ class MemoCallOperator(AsyncCallOperator):
         self._hits.add()
 
     # --- results ---
+
+    def _converted(self, result: Any, rows: int) -> Any:
+        if self._options.rows is None:
+            return super()._converted(result, rows)
+        batches = self._results.batches(result)
+        number = sum(batch.num_rows for batch in batches)
+        if number != rows:
+            raise SchemaMismatchError(
+                f"a call with memo= returned {number} rows for {rows}",
+                remedy="a row for each row of the batch, in their order · a call per row",
+            )
+        return batches
 
     def poll(self, *, is_end: bool) -> bool:
         """Send the results that are next, and begin further calls."""

@@ -23,7 +23,6 @@ from headgate.stream.operators.calls.loop import (
 from headgate.stream.operators.calls.rows import (
     ERRORS,
     CallResults,
-    JointResults,
     error_rows,
     joined,
     null_rows,
@@ -146,12 +145,14 @@ class AsyncCallOperator(KeyedOperator):
         super().open(context)
         self._uid = context.uid
         metrics = context.metrics
+        self._errors = metrics.counter("call_errors")
         self._repeated = metrics.counter("calls_repeated")
         self._gauge = metrics.gauge("calls_in_flight")
         self._ids = uuid.uuid4().hex
         self._call_state = CallState(
             self._restore(context, KEY), context, self._rows, self._keys, self._schema
         )
+        self._results = CallResults(context.uid, self._schema)
         self._opened(context)
         function = self._function_or_maker
         if isinstance(function, (CallFunction, type)):
@@ -159,8 +160,7 @@ class AsyncCallOperator(KeyedOperator):
         self._loop = CallLoop(
             f"headgate-{context.uid}-calls",
             callable_of(function, takes_context=self._options.takes_context),
-            CallResults(context.uid, self._schema),
-            JointResults(context.uid, self._schema),
+            self._converted,
             self._options.policy,
             self._options.in_flight,
             context.wake_up,
@@ -341,13 +341,25 @@ class AsyncCallOperator(KeyedOperator):
 
     def _collect(self) -> None:
         """Take the calls that have ended."""
-        for call in () if self._loop is None else self._loop.take_ended():
+        ended = [] if self._loop is None else self._loop.take_ended()
+        if joint := [call for call in ended if type(call.result) is tuple]:
+            self._results.convert(joint)
+        for call in joint:
+            if call.error is not None:
+                call.failed += 1
+                self._errors.add()
+        for call in ended:
             self._settle(call)
         while self._options.order is True and self._calls:
             first = next(iter(self._calls.values()))
             if first.outcome is None:
                 break
             self._put_next(first)
+
+    def _converted(self, result: Any, rows: int) -> Any:  # noqa: ARG002 - others look at the rows
+        """Return what a function returned for so many rows as :meth:`_settle` takes it; in the loop's thread."""
+        values = self._results.constants(result)
+        return self._results.batches(result) if values is None else values
 
     def _settle(self, call: Call) -> None:
         """Say what becomes of a call that has ended."""
@@ -356,14 +368,12 @@ class AsyncCallOperator(KeyedOperator):
         call.outcome, call.result = call.result, None
         size = 0.0
         if error is not None:
-            if isinstance(error, HeadgateError) and on_error == "fail":
-                raise error
             if on_error == "fail" or not isinstance(error, Exception):
-                raise self._failure(call, error) from error
+                raise self._failure(call, error)
             is_null = on_error == "null"
             call.outcome = [null_rows(call.rows, self._schema)] if is_null else []
             if not is_null:
-                call.refused = error_rows(call, f"{type(error).__name__}: {error}")
+                call.refused = error_rows(call.rows, error, call.failed, call.call_id)
                 size = call.refused.nbytes
             call.error = None
         if call.joint is not None:
@@ -389,13 +399,21 @@ class AsyncCallOperator(KeyedOperator):
         del self._calls[call.first]
         self._ready.append(call)
 
+    #: Options that take the rows of calls that have failed.
+    _takes_errors = 'on_error="side_output"'
+
     def _failure(self, call: Call, error: BaseException) -> Exception:
-        return UserFunctionError(
+        """Return the error of the attempt of the job."""
+        if isinstance(error, HeadgateError):
+            return error
+        failure = UserFunctionError(
             f"a call of {self._uid} failed in attempt {call.failed}: {type(error).__name__}: {error}",
             asked=f"call_id {call.call_id}",
-            have=f"retries={self._options.policy.retries}, on_error='fail'",
-            remedy='retries=3 · on_error="side_output" · Retry(after=) for errors that pass',
+            have=f"retries={self._options.policy.retries}, no {self._takes_errors}",
+            remedy=f"retries=3 · {self._takes_errors} · Retry(after=) for errors that pass",
         )
+        failure.__cause__ = error
+        return failure
 
     def _send(self) -> None:
         """Emit the results that are next, then the watermarks before which there is no row left."""
@@ -461,9 +479,12 @@ class AsyncCallOperator(KeyedOperator):
         if not (self._is_durable or savepoint):
             return None
         self._collect()
-        waiting = [(part.rows, part.first) for part in self._waiting]
-        self._call_state.store([*self._ready, *self._calls.values()], waiting)
+        self._call_state.store([*self._ready, *self._calls.values()], self._rows_that_wait())
         return super().snapshot(checkpoint, savepoint=savepoint)
+
+    def _rows_that_wait(self) -> list[tuple[pa.RecordBatch, int]]:
+        """Return the rows that are in no call, each with the number of the first one."""
+        return [(part.rows, part.first) for part in self._waiting]
 
     def close(self) -> None:
         """End the calls, and close the function."""

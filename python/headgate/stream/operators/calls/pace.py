@@ -150,8 +150,8 @@ class CallPace:
 
 def asks_for_less(error: BaseException) -> bool:
     """Return True for an answer of a service that gets too many calls: a Retry with a time, or a status of 429."""
-    if isinstance(error, Retry):
-        return error.after is not None
+    if isinstance(error, Retry) and error.after is not None:
+        return True
     with suppress(Exception):  # an exception of a user may have attributes that raise
         places = (error, getattr(error, "response", None))
         return any(getattr(place, name, None) == _TOO_MANY for place in places for name in _STATUS)

@@ -16,8 +16,10 @@ from headgate.stream.operators.results import Results
 if TYPE_CHECKING:
     from headgate.stream.operators.calls.loop import Call
 
-#: Column of rows whose results are remembered: the same bytes for equal rows. No function sees it.
+#: Columns that no function sees: the same bytes for equal rows, whose results are remembered, and how often a row was written.
 DIGEST: Final = "__digest__"
+WRITES: Final = "__writes__"
+_HIDDEN: Final = frozenset({DIGEST, WRITES})
 #: The side output of calls that have failed, and its columns behind those of the rows.
 ERRORS: Final = "errors"
 ERROR_COLUMNS: Final = pa.schema(
@@ -33,13 +35,15 @@ _JOINT_BYTES: Final = 1 << 16
 
 def error_schema(rows: pa.Schema) -> pa.Schema:
     """Return the schema of the side output of calls that have failed."""
-    return pa.schema([*(field for field in rows if field.name != DIGEST), *ERROR_COLUMNS])
+    return pa.schema([*(field for field in rows if field.name not in _HIDDEN), *ERROR_COLUMNS])
 
 
-def error_rows(call: Call, text: str) -> pa.RecordBatch:
+def error_rows(
+    rows: pa.RecordBatch, error: BaseException, attempts: int, call_id: str
+) -> pa.RecordBatch:
     """Return the rows of a call that has failed, with its error."""
-    rows = without_digest(call.rows)
-    columns = [[text], [call.failed], [call.call_id]]
+    rows = as_seen(rows)
+    columns = [[f"{type(error).__name__}: {error}"], [attempts], [call_id]]
     of_error = [
         pa.array(column * rows.num_rows, field.type)
         for column, field in zip(columns, ERROR_COLUMNS, strict=True)
@@ -47,10 +51,10 @@ def error_rows(call: Call, text: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*rows.columns, *of_error], schema=error_schema(rows.schema))
 
 
-def without_digest(rows: pa.RecordBatch) -> pa.RecordBatch:
+def as_seen(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows as functions and side outputs have them."""
     names = rows.schema.names
-    return rows.select([at for at, name in enumerate(names) if name != DIGEST])
+    return rows.select([at for at, name in enumerate(names) if name not in _HIDDEN])
 
 
 def null_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -82,7 +86,8 @@ class CallResults:
     """
 
     def __init__(self, uid: str, schema: pa.Schema) -> None:
-        self._uid, self._schema, self._names = uid, schema, frozenset(schema.names)
+        self._uid, self._schema, self._names = uid, schema, schema.names
+        self._known = frozenset(schema.names)
         self._results = Results(uid, schema)
 
     def batches(self, result: Any) -> list[pa.RecordBatch]:
@@ -98,7 +103,7 @@ class CallResults:
         return list(self._results.batches("the call", result))
 
     def _of_dicts(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-        unknown = [name for row in rows for name in row if name not in self._names]
+        unknown = [name for row in rows for name in row if name not in self._known]
         if unknown:
             raise SchemaMismatchError(
                 f"the call of {self._uid} returned a dict with {unknown[0]!r}, which is no column of schema=",
@@ -117,6 +122,43 @@ class CallResults:
             ) from error
         return pa.RecordBatch.from_arrays(columns, names=self._schema.names)
 
+    # Some values cost as much as one, so the dicts of several calls become rows together.
+
+    def constants(self, result: Any) -> tuple[Any, ...] | None:
+        """Return the values of a dict that can be converted later; None if it is none, or not sure to stay as it is."""
+        if type(result) is not dict or not result.keys() <= self._known:
+            return None
+        values = tuple(map(result.get, self._names))
+        return values if values and _CONSTANT.issuperset(map(type, values)) else None
+
+    def convert(self, calls: Sequence[Call]) -> None:
+        """Give calls whose result is a dict's values the batch of these, or the error of a value that does not fit."""
+        try:
+            (rows,) = self._of_values(zip(*(call.result for call in calls), strict=True))
+        except Exception:  # noqa: BLE001 - each call has the error of its own values
+            rows = None
+        if rows is None or rows.nbytes > _JOINT_BYTES:
+            for call in calls:
+                self._convert_alone(call)
+            return
+        joint = JointRows(rows, rows.nbytes / rows.num_rows)
+        for at, call in enumerate(calls):
+            call.joint, call.place, call.result = joint, at, [rows.slice(at, 1)]
+
+    def _of_values(self, columns: Iterable[Sequence[Any]]) -> Sequence[pa.RecordBatch]:
+        arrays = [
+            pa.array(values, field.type)
+            for values, field in zip(columns, self._schema, strict=True)
+        ]
+        return self.batches(pa.RecordBatch.from_arrays(arrays, names=self._names))
+
+    def _convert_alone(self, call: Call) -> None:
+        values, call.result = call.result, None
+        try:
+            call.result = self.batches(dict(zip(self._names, values, strict=True)))
+        except Exception as error:  # noqa: BLE001 - of the call
+            call.error = error
+
 
 @dataclass(frozen=True, slots=True)
 class JointRows:
@@ -129,55 +171,6 @@ class JointRows:
 
     rows: pa.RecordBatch
     size: float
-
-
-class JointResults:
-    """Makes one batch of the results of several calls that returned a dict each: some values cost as much as one.
-
-    Args:
-        uid: of the operator.
-        schema: of the batches.
-    """
-
-    def __init__(self, uid: str, schema: pa.Schema) -> None:
-        self._schema, self._names, self._known = schema, schema.names, frozenset(schema.names)
-        self._results = CallResults(uid, schema)
-
-    def constants(self, result: Any) -> tuple[Any, ...] | None:
-        """Return the values of a dict that can be converted later; None if it is none, or not sure to stay as it is."""
-        if type(result) is not dict or not result.keys() <= self._known:
-            return None
-        values = tuple(map(result.get, self._names))
-        return values if values and _CONSTANT.issuperset(map(type, values)) else None
-
-    def convert(self, calls: Sequence[Call]) -> None:
-        """Give calls their result instead of its values, or the error of a value that does not fit."""
-        try:
-            (rows,) = self._batches(zip(*(call.values or () for call in calls), strict=True))
-        except Exception:  # noqa: BLE001 - each call has the error of its own values
-            rows = None
-        if rows is None or rows.nbytes > _JOINT_BYTES:
-            for call in calls:
-                self._convert_alone(call)
-            return
-        joint = JointRows(rows, rows.nbytes / rows.num_rows)
-        for at, call in enumerate(calls):
-            call.values, call.joint, call.place = None, joint, at
-            call.result = [rows.slice(at, 1)]
-
-    def _batches(self, columns: Iterable[Sequence[Any]]) -> Sequence[pa.RecordBatch]:
-        arrays = [
-            pa.array(values, field.type)
-            for values, field in zip(columns, self._schema, strict=True)
-        ]
-        return self._results.batches(pa.RecordBatch.from_arrays(arrays, names=self._names))
-
-    def _convert_alone(self, call: Call) -> None:
-        values, call.values = call.values or (), None
-        try:
-            call.result = self._results.batches(dict(zip(self._names, values, strict=True)))
-        except Exception as error:  # noqa: BLE001 - of the call
-            call.error = error
 
 
 def rows_to_send(calls: Sequence[Call]) -> list[pa.RecordBatch]:

@@ -1,191 +1,143 @@
-"""The calls of an asynchronous sink: rows that the service does not take are written again, by themselves.
-
-They are calls of ``map_async()``, whose results are rows that were refused for good. Decision: ADR 0060.
-"""
+"""The calls of an asynchronous sink: rows that were not taken join those of later calls. Decision: ADR 0060."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.errors import SchemaMismatchError
-from headgate.stream.graph.call_functions import CallContext, CallFunction, Retry
-from headgate.stream.graph.operator import instance_of
-from headgate.stream.operators.calls.loop import Call, is_coroutine_function
-from headgate.stream.operators.calls.rows import error_rows
+from headgate.stream.graph.call_functions import Retry
+from headgate.stream.operators.calls.operator import AsyncCallOperator, CallOptions
+from headgate.stream.operators.calls.rows import WRITES, as_seen, error_rows, error_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     import numpy.typing as npt
 
-    from headgate.stream.graph.context import RuntimeContext
+    from headgate.stream.graph.operator import OperatorContext
+    from headgate.stream.operators.calls.loop import Call
+    from headgate.stream.state.descriptors import StateTtlConfig
 
 
-@dataclass(frozen=True, slots=True)
-class WritePolicy:
-    """The end of rows that are not taken.
+class WriteCallOperator(AsyncCallOperator):
+    """Calls a function that writes batches, and emits the rows that are refused for good.
 
-    Attributes:
-        retries: most attempts after the first.
-        retry_on: errors after which there is another one.
-        has_refused: True if rows that are refused for good are the results; else they fail the call.
-    """
-
-    retries: int
-    retry_on: tuple[type[Exception], ...]
-    has_refused: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Rest:
-    """Rows of a call that were not taken, and the number of writes before."""
-
-    rows: pa.RecordBatch
-    writes: int
-
-
-class Writes(CallFunction):
-    """Calls a plain function of a batch and a context, which writes.
+    A column counts how often a row was written and not taken, so it goes where the row goes: into batches with others, into
+    checkpoints, and to other tasks. Source: Flink's AsyncSinkWriter, FLIP-171.
 
     Args:
-        function: of a user: a function, or an object or a class with ``call()``.
-        takes_context: True if a function takes the context.
-        policy: see there.
+        function: as of the base; it returns positions of rows that were not taken, or None.
+        rows: schema of the stream.
+        options: of the base, with batches.
+        has_refused: True if something takes rows that are refused; else they fail the attempt of the job.
     """
 
-    def __init__(self, function: Any, policy: WritePolicy, *, takes_context: bool) -> None:
-        self._function_or_maker, self._takes_context = function, takes_context
-        self._policy = policy
-        self._function: Any = None
-        #: By the name of the call. After a restart a call is made with all of its rows.
-        self._rests: dict[str, _Rest] = {}
+    _takes_errors = "refused="
 
-    def __deepcopy__(self, memo: object) -> Self:
-        """Return one for another task: a function stays the same one, and an object is copied when it is opened."""
-        return type(self)(self._function_or_maker, self._policy, takes_context=self._takes_context)
+    def __init__(
+        self, function: Any, rows: pa.Schema, options: CallOptions, *, has_refused: bool
+    ) -> None:
+        counted = pa.schema([*rows, pa.field(WRITES, pa.int32(), nullable=False)])
+        super().__init__(function, counted, (), error_schema(rows), options)
+        self._has_refused = has_refused
+        #: Rows that were not taken, each with the time in ms at which they are written again.
+        self._resting: list[tuple[int, pa.RecordBatch]] = []
 
-    def open(self, context: RuntimeContext) -> Awaitable[None] | None:
-        """Open the function."""
+    def _opened(self, context: OperatorContext, ttl: StateTtlConfig | None = None) -> None:
         self._put_back = context.metrics.counter("rows_put_back")
-        function = self._function_or_maker
-        if not isinstance(function, (CallFunction, type)):
-            return None
-        self._function = instance_of(function)
-        return self._function.open(context)  # type: ignore[no-any-return]
+        super()._opened(context, ttl)
 
-    def close(self) -> Awaitable[None] | None:
-        """Close the function."""
-        return None if self._function is None else self._function.close()
+    # --- rows ---
 
-    def call(self, rows: pa.RecordBatch, context: CallContext) -> Any:
-        """Write rows, or those of them that were not taken before; return those that are refused for good."""
-        rest, write = self._begin(rows, context)
-        try:
-            return self._end(rest, context, self._written(rest, write))
-        except Exception as error:  # noqa: BLE001 - of the user's function
-            return self._failed(rest, context, error)
+    def process(self, batch: pa.RecordBatch) -> None:
+        """Let rows wait that are new, come from a checkpoint, or were put back."""
+        if batch.num_columns < len(self._rows):
+            writes = pa.array(np.zeros(batch.num_rows, np.int32))
+            batch = pa.RecordBatch.from_arrays([*batch.columns, writes], schema=self._rows)
+        super().process(batch)
 
-    def _written(self, rows: pa.RecordBatch, context: CallContext) -> Any:
-        if self._function is not None:
-            return self._function.call(rows, context)
-        function = self._function_or_maker
-        return function(rows, context) if self._takes_context else function(rows)
+    def _next_calls(self, room: int) -> list[tuple[Call, Any]]:  # noqa: ARG002 - of the base
+        call, rows = self._call_of_batch()
+        return [(call, as_seen(rows))]
 
-    def _begin(
-        self, rows: pa.RecordBatch, context: CallContext
-    ) -> tuple[pa.RecordBatch, CallContext]:
-        """Return the rows to write, and the context under whose name: other rows have another one."""
-        rest = self._rests.get(context.call_id)
-        if context.attempt > self._policy.retries:
-            self._rests.pop(context.call_id, None)  # also if its time ends
-        if rest is None:
-            return rows, context
-        return rest.rows, CallContext(f"{context.call_id}-{rest.writes}", context.attempt)
+    def _about(self, call: Call) -> Any:
+        return as_seen(call.rows)
 
-    def _end(self, rows: pa.RecordBatch, context: CallContext, result: Any) -> list[pa.RecordBatch]:
-        """Take note of rows that were not taken.
+    def _begin(self) -> None:
+        # Rows that rest take room too: a service that takes none does not get all rows of the source.
+        if not self._resting or self._size < self._options.in_flight_bytes:
+            super()._begin()
 
-        Raises:
-            Retry: there are some.
-        """
-        positions = _positions(result, rows.num_rows)
-        if not len(positions):
-            self._rests.pop(context.call_id, None)
-            return []
-        before = self._rests.get(context.call_id)
-        writes = 1 if before is None else before.writes + 1
-        self._rests[context.call_id] = _Rest(rows.take(pa.array(positions)), writes)
-        raise Retry(f"{len(positions)} of {rows.num_rows} rows were not taken")
+    # --- results ---
 
-    def _failed(
-        self, rows: pa.RecordBatch, context: CallContext, error: Exception
-    ) -> list[pa.RecordBatch]:
-        """Return rows that are refused for good.
+    @property
+    def is_quiet(self) -> bool:
+        """True if no row waits or rests, and no call."""
+        return not self._resting and super().is_quiet
 
-        Raises:
-            Exception: the error, if there is another attempt, or nothing takes these rows.
-        """
-        policy = self._policy
-        if isinstance(error, SchemaMismatchError):
-            raise error
-        rest = self._rests.get(context.call_id)
-        left = rows if rest is None else rest.rows
-        if context.attempt <= policy.retries and isinstance(error, (Retry, *policy.retry_on)):
-            self._put_back.add(left.num_rows)
-            raise error
-        self._rests.pop(context.call_id, None)
-        if not policy.has_refused:
-            raise error
-        call = Call(0, context.call_id, left, 0, left.num_rows, 0.0, failed=context.attempt)
-        return [error_rows(call, f"{type(error).__name__}: {error}")]
+    def _converted(self, result: Any, rows: int) -> npt.NDArray[np.int64]:
+        return _positions(result, rows)
 
+    def _settle(self, call: Call) -> None:
+        self._running -= 1
+        self._size -= call.size
+        call.size, call.outcome = 0, []
+        if call.error is not None:
+            self._refuse(call, call.rows, call.error, call.failed)
+        elif len(call.result):
+            self._put_back_or_refuse(call, call.rows.take(pa.array(call.result)))
+        self._line_up(call)
 
-class CoroutineWrites(Writes):
-    """Calls a coroutine function of a batch and a context, which writes."""
+    def _put_back_or_refuse(self, call: Call, rows: pa.RecordBatch) -> None:
+        policy = self._options.policy
+        error = Retry(f"{rows.num_rows} of {call.length} rows were not taken")
+        at = rows.schema.get_field_index(WRITES)
+        rows = rows.set_column(
+            at, self._rows.field(at), pc.add(rows[WRITES], pa.scalar(1, pa.int32()))
+        )
+        is_last = pc.greater(rows[WRITES], policy.retries)
+        again, refused = rows.filter(pc.invert(is_last)), rows.filter(is_last)
+        if again.num_rows:
+            seconds = policy.delay(error, pc.max(again[WRITES]).as_py())
+            self._resting.append((self._context.clock() + round(seconds * 1000), again))
+            self._size += again.nbytes
+            self._put_back.add(again.num_rows)
+        if refused.num_rows:
+            self._refuse(call, refused, error, policy.retries + 1)
 
-    async def call(self, rows: pa.RecordBatch, context: CallContext) -> Any:
-        """Write rows as :meth:`Writes.call` does."""
-        rest, write = self._begin(rows, context)
-        try:
-            result = self._written(rest, write)
-            if isawaitable(result):
-                result = await result
-            return self._end(rest, context, result)
-        except Exception as error:  # noqa: BLE001 - of the user's function
-            return self._failed(rest, context, error)
+    def _refuse(
+        self, call: Call, rows: pa.RecordBatch, error: BaseException, attempts: int
+    ) -> None:
+        call.failed = attempts
+        if not self._has_refused or not isinstance(error, Exception):
+            raise self._failure(call, error)
+        call.outcome = [error_rows(rows, error, attempts, call.call_id)]
+        call.size = call.outcome[0].nbytes
+        self._size += call.size
 
+    # --- time and checkpoints ---
 
-class OpenedWrites(Writes):
-    """Calls a plain function of an object that is opened or closed by coroutines."""
+    @property
+    def next_processing_timer(self) -> int | None:
+        """Time at which rows have waited, or rested, long enough."""
+        of_batch = super().next_processing_timer
+        times = [due for due, _ in self._resting]
+        return min([*times, of_batch] if of_batch is not None else times, default=None)
 
-    async def open(self, context: RuntimeContext) -> None:
-        """Open the function."""
-        opening = super().open(context)
-        if isawaitable(opening):
-            await opening
+    def advance_processing_time(self, now: int) -> None:
+        """Let rows wait that have rested, and begin the call of rows that have waited long enough."""
+        due = [rows for at, rows in self._resting if at <= now]
+        self._resting = [(at, rows) for at, rows in self._resting if at > now]
+        for rows in due:
+            self._size -= rows.nbytes
+            self.process(rows)
+        super().advance_processing_time(now)
 
-    async def close(self) -> None:
-        """Close the function."""
-        closing = super().close()
-        if isawaitable(closing):
-            await closing
-
-
-def writes_of(function: Any, policy: WritePolicy, *, takes_context: bool) -> Writes:
-    """Return what calls a user's function, which was checked."""
-    is_object = isinstance(function, CallFunction) or (
-        isinstance(function, type) and issubclass(function, CallFunction)
-    )
-    if is_coroutine_function(function.call if is_object else function):
-        return CoroutineWrites(function, policy, takes_context=takes_context)
-    if is_object and any(map(is_coroutine_function, (function.open, function.close))):
-        return OpenedWrites(function, policy, takes_context=takes_context)
-    return Writes(function, policy, takes_context=takes_context)
+    def _rows_that_wait(self) -> list[tuple[pa.RecordBatch, int]]:
+        resting = [(rows, self._next) for _, rows in self._resting]
+        return [*super()._rows_that_wait(), *resting]
 
 
 def _positions(result: Any, rows: int) -> npt.NDArray[np.int64]:
