@@ -11,17 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
+from headgate._kinds import is_coroutine_function
 from headgate.errors import HeadgateError, StateError, UserFunctionError
 from headgate.stream.graph.call_functions import CallFunction
 from headgate.stream.graph.context import RuntimeContext
 from headgate.stream.graph.operator import OperatorContext, OperatorSnapshot, instance_of
-from headgate.stream.operators.calls.loop import (
-    Call,
-    CallLoop,
-    CallPolicy,
-    callable_of,
-    is_coroutine_function,
-)
+from headgate.stream.operators.calls.loop import Call, CallLoop, CallPolicy, callable_of
 from headgate.stream.operators.calls.rows import ERRORS, CallResults, error_rows, null_rows
 from headgate.stream.operators.calls.state import KEY, CallState
 from headgate.stream.operators.keyed import KeyedOperator
@@ -234,8 +229,14 @@ class AsyncCallOperator(KeyedOperator):
             new = self._next_calls(room)
             self._running += len(new)
             begun += new
-        if begun and self._loop is not None:
-            self._loop.begin(begun)
+        if self._loop is not None:
+            if begun:
+                self._loop.begin(begun)
+            is_heavy, has_results = (
+                self._size >= options.in_flight_bytes,
+                len(self._calls) > self._running,
+            )
+            self._loop.times.note_room(self.is_full, is_heavy, has_results)
         self._gauge.set(self._running)
 
     def _next_calls(self, room: int) -> list[tuple[Call, Any]]:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pyarrow as pa
 
+from headgate._kinds import is_coroutine_function
 from headgate.errors import SchemaMismatchError
 from headgate.stream.graph.call_functions import CallContext, CallFunction, Retry
 from headgate.stream.graph.operator import instance_of
-from headgate.stream.operators.calls.loop import Call, is_coroutine_function
+from headgate.stream.operators.calls.loop import Call
 from headgate.stream.operators.calls.rows import error_rows
 
 if TYPE_CHECKING:
