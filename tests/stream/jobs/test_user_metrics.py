@@ -10,10 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client.parser import text_string_to_metric_families
 from tests.kit import stream_jobs
 
 from headgate.errors import StateError
 from headgate.observe.metrics import samples
+from headgate.observe.otel import Telemetry
+from headgate.observe.prometheus import exposition
 from headgate.observe.state import state_of
 from headgate.sink import FunctionSink
 from headgate.stream import Metrics, ProcessFunction
@@ -79,8 +84,34 @@ def test_metrics_of_all_tasks_are_in_status_report_and_series():
     assert series["headgate_user_counter_total"] == [((*of, "rows"), 2000)]
     assert ((*of, "task", "2"), 2.0) in series["headgate_user_gauge"]
     assert ((*of, "keys", "even"), 1000) in series["headgate_user_tally_total"]
+    _check_exporters(state_of([running]), dict(zip(("job", "operator"), of, strict=True)))
     buckets = [(labels[-1], n) for labels, n in series["headgate_user_histogram_bucket_total"]]
     assert buckets == [("10.0", 11), ("100.0", 101), ("1000.0", 1001), ("+Inf", 2000)]
+
+
+def _check_exporters(state, of):
+    """Check that Prometheus and OpenTelemetry have the numbers of all kinds of metrics, with their labels."""
+    expected = {
+        ("user_counter", ("metric", "rows")): 2000,
+        ("user_gauge", ("metric", "task"), ("task", "2")): 2.0,
+        ("user_histogram_count", ("metric", "ids")): 2000,
+        ("user_tally", ("metric", "keys"), ("text", "even")): 1000,
+    }
+    scraped, observed = {}, {}
+    for family in text_string_to_metric_families(exposition(lambda: state).decode()):
+        for sample in family.samples:
+            labels = tuple(sorted(sample.labels.items() - of.items()))
+            name = sample.name.removeprefix("headgate_").removesuffix("_total")
+            scraped[name, *labels] = sample.value
+    reader = InMemoryMetricReader()
+    with Telemetry(lambda: state, meter_provider=MeterProvider([reader], shutdown_on_exit=False)):
+        for scope in reader.get_metrics_data().resource_metrics[0].scope_metrics:
+            for metric in scope.metrics:
+                for point in metric.data.data_points:
+                    labels = tuple(sorted(point.attributes.items() - of.items()))
+                    observed[metric.name.removeprefix("headgate."), *labels] = point.value
+    assert expected.items() <= scraped.items()
+    assert expected.items() <= observed.items()
 
 
 def test_a_histogram_against_a_naive_one():
