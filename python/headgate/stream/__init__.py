@@ -33,7 +33,7 @@ from headgate.stream.graph.functions import (
     CoProcessFunction,
     ProcessFunction,
 )
-from headgate.stream.graph.metrics import Counter, Gauge, Histogram, Metrics
+from headgate.stream.graph.metrics import Counter, Gauge, Histogram, Metrics, Tally
 from headgate.stream.job.query import StreamingQuery
 from headgate.stream.job.status import JobState
 from headgate.stream.operators.calls.http import HttpPost
@@ -115,6 +115,7 @@ __all__ = [
     "StateTtlConfig",
     "StreamingJob",
     "StreamingQuery",
+    "Tally",
     "Task",
     "Timers",
     "Top",

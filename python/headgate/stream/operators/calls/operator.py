@@ -9,17 +9,12 @@ from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from headgate._kinds import is_coroutine_function
 from headgate.errors import HeadgateError, StateError, UserFunctionError
 from headgate.stream.graph.call_functions import CallFunction
 from headgate.stream.graph.context import RuntimeContext
 from headgate.stream.graph.operator import OperatorContext, OperatorSnapshot, instance_of
-from headgate.stream.operators.calls.loop import (
-    Call,
-    CallLoop,
-    CallPolicy,
-    callable_of,
-    is_coroutine_function,
-)
+from headgate.stream.operators.calls.loop import Call, CallLoop, CallPolicy, callable_of
 from headgate.stream.operators.calls.rows import (
     ERRORS,
     CallResults,
@@ -145,7 +140,6 @@ class AsyncCallOperator(KeyedOperator):
         super().open(context)
         self._uid = context.uid
         metrics = context.metrics
-        self._errors = metrics.counter("call_errors")
         self._repeated = metrics.counter("calls_repeated")
         self._gauge = metrics.gauge("calls_in_flight")
         self._ids = uuid.uuid4().hex
@@ -243,8 +237,14 @@ class AsyncCallOperator(KeyedOperator):
             new = self._next_calls(room)
             self._running += len(new)
             begun += new
-        if begun and self._loop is not None:
-            self._loop.begin(begun)
+        if self._loop is not None:
+            if begun:
+                self._loop.begin(begun)
+            is_heavy, has_results = (
+                self._size >= options.in_flight_bytes,
+                len(self._calls) > self._running,
+            )
+            self._loop.times.note_room(self.is_full, is_heavy, has_results)
         self._gauge.set(self._running)
 
     def _next_calls(self, room: int) -> list[tuple[Call, Any]]:
@@ -341,15 +341,15 @@ class AsyncCallOperator(KeyedOperator):
 
     def _collect(self) -> None:
         """Take the calls that have ended."""
-        ended = [] if self._loop is None else self._loop.take_ended()
-        if joint := [call for call in ended if type(call.result) is tuple]:
-            self._results.convert(joint)
-        for call in joint:
-            if call.error is not None:
-                call.failed += 1
-                self._errors.add()
-        for call in ended:
-            self._settle(call)
+        if self._loop is not None:
+            ended = self._loop.take_ended()
+            if joint := [call for call in ended if type(call.result) is tuple]:
+                self._results.convert(joint)
+            for call in joint:
+                if call.error is not None:
+                    self._loop.count_failure(call)
+            for call in ended:
+                self._settle(call)
         while self._options.order is True and self._calls:
             first = next(iter(self._calls.values()))
             if first.outcome is None:
