@@ -74,7 +74,7 @@ class CallReport:
     def added(self, uid: str, name: str) -> float:
         """Return what a counter has counted."""
         now, before = (_of(of, uid, name).get("value", 0) for of in (self.now, self.before))
-        return max(0.0, now - before)
+        return float(max(0.0, now - before))
 
     def gauge(self, uid: str, name: str) -> float:
         """Return the newest value of a gauge; 0 before the first."""

@@ -29,9 +29,9 @@ from headgate.stream.api.stream_calls import StreamCalls, StreamT
 from headgate.stream.graph.call_functions import CallFunction
 from headgate.stream.graph.limits import UNLIMITED, BatchLimits, batch_limits
 from headgate.stream.graph.nodes import Shipping
-from headgate.stream.operators.calls.loop import CallPolicy
 from headgate.stream.operators.calls.memo import MemoCallOperator
-from headgate.stream.operators.calls.operator import AsyncCallOperator, CallOptions
+from headgate.stream.operators.calls.operator import AsyncCallOperator
+from headgate.stream.operators.calls.options import CallOptions, CallPolicy
 from headgate.stream.operators.calls.rows import (
     ERROR_COLUMNS,
     ERRORS,

@@ -4,129 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import queue
-import random
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate._kinds import is_coroutine_function
 from headgate.errors import InternalError
-from headgate.stream.graph.call_functions import CallContext, CallFunction, Retry
-from headgate.stream.operators.calls.breaker import ANSWERS, CallPauses
+from headgate.stream.graph.call_functions import CallContext, CallFunction
+from headgate.stream.operators.calls.breaker import CallPauses
 from headgate.stream.operators.calls.pace import CallPace
 from headgate.stream.operators.calls.times import CallTimes
 from headgate.stream.operators.calls.watch import WATCH, BlockedCalls, WatchedLoop
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from headgate.stream.graph.call_rates import CallRate, TokenLink
+    from headgate.stream.graph.call_rates import TokenLink
     from headgate.stream.graph.metrics import Metrics
-    from headgate.stream.operators.calls.rows import JointRows
+    from headgate.stream.operators.calls.call import Call
+    from headgate.stream.operators.calls.options import CallPolicy
     from headgate.stream.operators.calls.times import Wait
 
-#: Most seconds between two attempts, unless the service asks for more.
-_LONGEST_BACKOFF: Final = 60.0
 #: Seconds in which calls that are cancelled have to end.
 _CANCEL: Final = 5.0
-#: So many rows may wait for the rate of a slow value while others are called.
-_WAITING: Final = 4096
 #: Limits of the seconds of attempts, five of each power of ten, so that a quantile is near.
 _BOUNDS: Final = tuple(float(f"{10 ** (power / 5):.2g}") for power in range(-15, 16))
-
-
-@dataclass(frozen=True, slots=True)
-class CallPolicy:
-    """How often and how long a call is tried.
-
-    Attributes:
-        timeout: most seconds of an attempt; None for any time.
-        retries: most attempts after the first.
-        backoff: seconds before the second attempt; twice as many before each further one.
-        retry_on: classes of errors after which it is called again, beside Retry.
-        breaker: calls pause if more than this share of attempts fails; None if they never do.
-        rate: of attempts in all tasks; None for any.
-    """
-
-    timeout: float | None
-    retries: int
-    backoff: float
-    retry_on: tuple[type[Exception], ...]
-    breaker: float | None = None
-    rate: CallRate | None = None
-
-    @property
-    def num_waiting(self) -> int:
-        """Most calls of a task that wait for the tokens of their values, beside those under way."""
-        return 0 if self.rate is None or self.rate.column is None else _WAITING
-
-    def is_retried(self, error: BaseException, failed: int) -> bool:
-        """Return True if a call goes on after an error.
-
-        Args:
-            error: of the attempt.
-            failed: number of attempts so far.
-        """
-        # Rows of a wrong schema are the function's mistake, which it would make again.
-        is_for_retry = isinstance(error, (Retry, *self.retry_on)) and not isinstance(error, ANSWERS)
-        return failed <= self.retries and is_for_retry
-
-    def delay(self, error: BaseException, failed: int) -> float:
-        """Return the seconds before the next attempt: what the service asks for, or a random part of the back-off."""
-        if isinstance(error, Retry) and error.after is not None:
-            return error.after
-        longest = min(_LONGEST_BACKOFF, self.backoff * 2.0 ** min(failed - 1, 30))
-        return longest * random.uniform(0.5, 1)  # noqa: S311 - so that calls do not come all at once
-
-
-@dataclass(slots=True, eq=False)
-class Call:
-    """One call, from when its rows are chosen until its result is sent.
-
-    Attributes:
-        first: number of its first row, by arrival at the task.
-        call_id: see :class:`CallContext`.
-        batch: has its rows.
-        start: position of the first one.
-        length: number of rows.
-        size: bytes of its rows, then of its result, about.
-        order: class of its key, where the order by key counts.
-        failed: number of attempts that have failed.
-        result: what the function returned, as the operator converts it, before the task has taken it.
-        outcome: the rows of its result; None before it has ended. Only the task's thread sets it.
-        error: that ended it.
-        refused: its rows with the error, for the side output.
-        group: its key group in the checkpoint that it comes from, if it had ended there; else that of its rows.
-        digest: of its row, if results are remembered.
-        joint: rows of which its result is one; None if its result is its own.
-        place: of its row among these.
-    """
-
-    first: int
-    call_id: str
-    batch: pa.RecordBatch
-    start: int
-    length: int
-    size: float
-    order: int = 0
-    failed: int = 0
-    result: Any = None
-    outcome: list[pa.RecordBatch] | None = None
-    error: BaseException | None = None
-    refused: pa.RecordBatch | None = None
-    group: int | None = None
-    digest: bytes = b""
-    joint: JointRows | None = None
-    place: int = 0
-
-    @property
-    def rows(self) -> pa.RecordBatch:
-        """Its rows."""
-        return self.batch.slice(self.start, self.length)
 
 
 class CallLoop:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from headgate._kinds import kind_of
 from headgate.errors import SchemaMismatchError, UserFunctionError
 from headgate.stream.operators.calls.journal import CallJournal
-from headgate.stream.operators.calls.operator import AsyncCallOperator, CallOptions
+from headgate.stream.operators.calls.operator import AsyncCallOperator
 from headgate.stream.operators.calls.rows import DIGEST, as_seen
 from headgate.stream.operators.calls.state import as_rows, as_structs, struct_of
 from headgate.stream.state.descriptors import MapStateDescriptor
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from headgate.stream.graph.operator import OperatorContext, OperatorSnapshot
-    from headgate.stream.operators.calls.loop import Call
+    from headgate.stream.operators.calls.call import Call
+    from headgate.stream.operators.calls.options import CallOptions
     from headgate.stream.state.descriptors import StateTtlConfig
 
 #: Rows whose results are looked up at once: so many may be in memory beside ``in_flight_bytes``.

@@ -7,14 +7,15 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate._kinds import is_coroutine_function
 from headgate.errors import HeadgateError, StateError, UserFunctionError
 from headgate.stream.graph.call_functions import CallFunction
 from headgate.stream.graph.context import RuntimeContext
 from headgate.stream.graph.operator import OperatorContext, OperatorSnapshot, instance_of
-from headgate.stream.operators.calls.loop import Call, CallLoop, CallPolicy, callable_of
+from headgate.stream.operators.calls.call import Call
+from headgate.stream.operators.calls.loop import CallLoop, callable_of
 from headgate.stream.operators.calls.rows import (
     ERRORS,
     CallResults,
@@ -36,40 +37,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.stream.graph.context import FunctionRows
+    from headgate.stream.operators.calls.options import CallOptions
 
-Order: TypeAlias = Literal[True, False, "by_key"]
-OnError: TypeAlias = Literal["fail", "side_output", "null"]
 #: Classes of keys: results of one class are in order.
 _CLASSES: Final = 1 << 15
-
-
-@dataclass(frozen=True, slots=True)
-class CallOptions:
-    """How rows become calls.
-
-    Attributes:
-        policy: of each call.
-        in_flight: most calls at a time.
-        in_flight_bytes: of rows that are called, and results that are not sent: with so many no call begins.
-        order: of the results.
-        on_error: what becomes of a call that has failed.
-        rows: most rows of a batch; None for a call per row.
-        bytes: of a batch that waits for no more rows; None for any.
-        wait: ms for which a batch waits for rows.
-        takes_context: True if a plain function takes the call's context.
-        call_id: column that names the calls, which have a row each; None for names that are made.
-    """
-
-    policy: CallPolicy
-    in_flight: int
-    in_flight_bytes: int
-    order: Order
-    on_error: OnError
-    rows: int | None
-    bytes: int | None
-    wait: int
-    takes_context: bool
-    call_id: str | None
 
 
 @dataclass(slots=True)
