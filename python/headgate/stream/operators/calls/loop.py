@@ -331,7 +331,7 @@ def callable_of(function: Any, *, takes_context: bool) -> Callable[[Any, CallCon
         takes_context: True if it takes the context.
     """
     if isinstance(function, CallFunction):
-        return function.call
+        function = function.call
     if takes_context:
         return function  # type: ignore[no-any-return]
     if is_coroutine_function(function):

@@ -77,7 +77,7 @@ class CallOptions:
         rows: most rows of a batch; None for a call per row.
         bytes: of a batch that waits for no more rows; None for any.
         wait: ms for which a batch waits for rows.
-        takes_context: True if a plain function takes the call's context.
+        takes_context: True if the function takes the call's context.
         call_id: column that names the calls, which have a row each; None for names that are made.
     """
 
