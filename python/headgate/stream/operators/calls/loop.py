@@ -379,3 +379,10 @@ def callable_of(function: Any, *, takes_context: bool) -> Callable[[Any, CallCon
 def is_coroutine_function(function: Any) -> bool:
     """Return True if calls of a function or of an object return coroutines."""
     return iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - of an object
+
+
+async def awaited(method: Callable[..., Any], *arguments: Any) -> None:
+    """Call a method, which may be a coroutine function."""
+    result = method(*arguments)
+    if isawaitable(result):
+        await result

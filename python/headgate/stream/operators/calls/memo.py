@@ -324,7 +324,7 @@ class MemoCallOperator(AsyncCallOperator):
     # --- results ---
 
     def _converted(self, result: Any, rows: int) -> list[pa.RecordBatch]:
-        batches = super()._converted(result, rows)
+        batches: list[pa.RecordBatch] = super()._converted(result, rows)
         number = sum(batch.num_rows for batch in batches)
         if self._options.rows is not None and number != rows:
             raise SchemaMismatchError(

@@ -6,7 +6,6 @@ import uuid
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from functools import partial
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
@@ -19,17 +18,17 @@ from headgate.stream.operators.calls.loop import (
     Call,
     CallLoop,
     CallPolicy,
+    awaited,
     callable_of,
     is_coroutine_function,
 )
-from headgate.stream.operators.calls.rows import ERRORS, CallResults, error_rows, null_rows
+from headgate.stream.operators.calls.rows import ERRORS, CallResults, error_rows, joined, null_rows
 from headgate.stream.operators.calls.state import KEY, CallState
 from headgate.stream.operators.keyed import KeyedOperator
 from headgate.stream.operators.results import calling
 from headgate.stream.state.groups import key_groups_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
 
     import numpy as np
     import numpy.typing as npt
@@ -166,7 +165,7 @@ class AsyncCallOperator(KeyedOperator):
             runtime = RuntimeContext(context, partial(_emit_nothing, context.uid))
             with calling(self._uid, "open"):
                 if self._loop.is_for_coroutines or is_coroutine_function(function.open):
-                    self._loop.run(_awaited(function.open, runtime))
+                    self._loop.run(awaited(function.open, runtime))
                 else:
                     function.open(runtime)
         self._load()
@@ -407,9 +406,9 @@ class AsyncCallOperator(KeyedOperator):
                 errors.append(call.refused)
             self._size -= call.size
         if rows:
-            self._context.emit(_joined(rows), None)
+            self._context.emit(joined(rows), None)
         if errors:
-            self._context.emit(_joined(errors), ERRORS)
+            self._context.emit(joined(errors), ERRORS)
         self._pass_on()
 
     def _pass_on(self) -> None:
@@ -486,18 +485,11 @@ class AsyncCallOperator(KeyedOperator):
         if function is not None and (
             loop.is_for_coroutines or is_coroutine_function(function.close)
         ):
-            closing = _awaited(function.close)
+            closing = awaited(function.close)
         with calling(self._uid, "close"):
             loop.close(closing)
             if function is not None and closing is None:
                 function.close()
-
-
-async def _awaited(method: Callable[..., Any], *arguments: Any) -> None:
-    """Call a method, which may be a coroutine function."""
-    result = method(*arguments)
-    if isawaitable(result):
-        await result
 
 
 def _emit_nothing(uid: str, rows: FunctionRows, output: str | None) -> None:  # noqa: ARG001 - as others
@@ -505,7 +497,3 @@ def _emit_nothing(uid: str, rows: FunctionRows, output: str | None) -> None:  # 
         f"open() of {uid} emits rows",
         remedy="rows that call() returns, since others are in no checkpoint",
     )
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -45,6 +45,11 @@ def as_seen(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.select([at for at, name in enumerate(names) if name not in _HIDDEN])
 
 
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of several batches as one."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
 def null_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return rows of a schema with the columns that they have, and nulls."""
     columns = [
