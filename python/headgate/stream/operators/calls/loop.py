@@ -341,3 +341,10 @@ def callable_of(function: Any, *, takes_context: bool) -> Callable[[Any, CallCon
 
         return call
     return lambda about, _: function(about)
+
+
+async def awaited(method: Callable[..., Any], *arguments: Any) -> None:
+    """Call a method, which may be a coroutine function."""
+    result = method(*arguments)
+    if isawaitable(result):
+        await result

@@ -6,7 +6,6 @@ import uuid
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from functools import partial
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate._kinds import is_coroutine_function
@@ -15,7 +14,7 @@ from headgate.stream.graph.call_functions import CallFunction
 from headgate.stream.graph.context import RuntimeContext
 from headgate.stream.graph.operator import OperatorContext, OperatorSnapshot, instance_of
 from headgate.stream.operators.calls.call import Call
-from headgate.stream.operators.calls.loop import CallLoop, callable_of
+from headgate.stream.operators.calls.loop import CallLoop, awaited, callable_of
 from headgate.stream.operators.calls.rows import (
     ERRORS,
     CallResults,
@@ -30,8 +29,6 @@ from headgate.stream.operators.results import calling
 from headgate.stream.state.groups import key_groups_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
@@ -139,7 +136,7 @@ class AsyncCallOperator(KeyedOperator):
             runtime = RuntimeContext(context, partial(_emit_nothing, context.uid))
             with calling(self._uid, "open"):
                 if self._loop.is_for_coroutines or is_coroutine_function(function.open):
-                    self._loop.run(_awaited(function.open, runtime))
+                    self._loop.run(awaited(function.open, runtime))
                 else:
                     function.open(runtime)
         self._load()
@@ -472,18 +469,11 @@ class AsyncCallOperator(KeyedOperator):
         if function is not None and (
             loop.is_for_coroutines or is_coroutine_function(function.close)
         ):
-            closing = _awaited(function.close)
+            closing = awaited(function.close)
         with calling(self._uid, "close"):
             loop.close(closing)
             if function is not None and closing is None:
                 function.close()
-
-
-async def _awaited(method: Callable[..., Any], *arguments: Any) -> None:
-    """Call a method, which may be a coroutine function."""
-    result = method(*arguments)
-    if isawaitable(result):
-        await result
 
 
 def _emit_nothing(uid: str, rows: FunctionRows, output: str | None) -> None:  # noqa: ARG001 - as others

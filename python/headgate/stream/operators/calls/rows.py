@@ -57,6 +57,11 @@ def as_seen(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.select([at for at, name in enumerate(names) if name not in _HIDDEN])
 
 
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of several batches as one."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
 def null_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return rows of a schema with the columns that they have, and nulls."""
     columns = [
@@ -70,11 +75,6 @@ def is_same_column(rows: pa.Schema, field: pa.Field) -> bool:
     """Return True if rows have one column of the name, with the same type."""
     places = rows.get_all_field_indices(field.name)
     return len(places) == 1 and rows.field(places[0]).type == field.type
-
-
-def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return batches as one."""
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 class CallResults:
