@@ -139,6 +139,7 @@ LEAVES = {
         "headgate.environment",
         "headgate.errors",
         "headgate.key_groups",
+        "headgate.observe.calls",
         "headgate.observe.numbers",
         "headgate.observe.record",
         "headgate.observe.stages",

@@ -16,6 +16,7 @@ ROW = re.compile(r"^( {4}| {8})([\w/]+)/ +(.*?) *\bimports (.*)$", re.MULTILINE)
 REST = "python/headgate"
 #: Importing module -> the modules further up that it may import.
 UPWARDS = {
+    "headgate.stream.api.frames": ("headgate.spark.streams",),
     "headgate.stream.api.job": ("headgate.spark.streams",),
 }
 

@@ -41,7 +41,7 @@ FASTER, LESS = 1.0, 3.0
 
 @dataclass(frozen=True)
 class Run:
-    """What a program did.
+    """The run of a program.
 
     Attributes:
         seconds: of the job.
@@ -188,7 +188,7 @@ def measured(name: str, rows: int, *, is_killed: bool) -> Run:
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a program needs beside its order."""
+    """The needs of a program beside its order."""
 
     order: dict[str, Any]
     environ: dict[str, str]

@@ -1,4 +1,4 @@
-"""What exchange() takes from calls and confs, and the plan through Spark's own shuffle; mistakes.txt has wrong calls."""
+"""The arguments of exchange() from calls and confs, and the plan through Spark's own shuffle; mistakes.txt has wrong calls."""
 
 import sys
 

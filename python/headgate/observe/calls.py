@@ -1,6 +1,6 @@
 """The stages of a streaming job whose calls wait: figures of their last second, and a sentence that says what limits each.
 
-The rules use shares of time and mean numbers of calls, so neither the length of the second nor the number of tasks matters.
+The rules use shares of time and mean numbers of calls, so neither the length of the second nor the number of tasks matters. Decision: ADR 0060.
 """
 
 from __future__ import annotations

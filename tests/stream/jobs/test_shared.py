@@ -97,14 +97,14 @@ def sink(folder, rows):
     return counted.sink(FileSink(str(folder / "out"), mode="append"), name="files")
 
 
-def asked(rows, load, name="calls", **options):
+def calls_of(rows, load, name="calls", **options):
     return rows.map_async(ask, schema=KEYED, in_flight=8, shared=load, name=name, **options)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_operators_with_one_function_load_once_per_process(tmp_path, workers):
     load = Load(tmp_path, seconds=0.1)
-    rows = asked(stream_jobs.numbers(200), load).rebalance()
+    rows = calls_of(stream_jobs.numbers(200), load).rebalance()
     rows = rows.process(Asks, schema=KEYED, shared=load).rebalance()
     rows = rows.map_async(OpenAsks, schema=KEYED, batch_rows=10, shared=load, memo="id")
     with sink(tmp_path, rows).start(parallelism=4, workers=workers) as query:
@@ -134,10 +134,10 @@ class Named:
 
 
 def test_functions_that_are_not_equal_load_each(tmp_path):
-    rows = asked(stream_jobs.numbers(20), Named(tmp_path, "small"), "first")
-    rows = asked(rows, Named(tmp_path, "small"), "second")
-    rows = asked(rows, Named(tmp_path, "large"), "third")
-    rows = asked(rows, Load(tmp_path), "fourth")
+    rows = calls_of(stream_jobs.numbers(20), Named(tmp_path, "small"), "first")
+    rows = calls_of(rows, Named(tmp_path, "small"), "second")
+    rows = calls_of(rows, Named(tmp_path, "large"), "third")
+    rows = calls_of(rows, Load(tmp_path), "fourth")
     with sink(tmp_path, rows).start(parallelism=2, workers=1) as query:
         assert query.await_termination(60)
     assert len(events(tmp_path / "ledger")) == 3
@@ -181,7 +181,7 @@ def test_a_kill_of_one_of_two_workers_loads_once_more_while_the_other_goes_on(tm
 def test_a_restart_of_the_tasks_loads_nothing(tmp_path, workers):
     load = Load(tmp_path)
     fails = stream_jobs.FailOnce(tmp_path / "failed", 100)
-    rows = asked(stream_jobs.numbers(300).map(fails), load)
+    rows = calls_of(stream_jobs.numbers(300).map(fails), load)
     with sink(tmp_path, rows).start(
         parallelism=2, workers=workers, checkpoint=str(tmp_path / "checkpoints"), restart_delay=0.01
     ) as query:
@@ -201,7 +201,7 @@ class FailsOnce(Load):
 
 def test_a_restart_tries_a_failed_load_again(tmp_path):
     load = FailsOnce(tmp_path, seconds=0.2)
-    with sink(tmp_path, asked(stream_jobs.numbers(20), load)).start(
+    with sink(tmp_path, calls_of(stream_jobs.numbers(20), load)).start(
         parallelism=3, checkpoint=str(tmp_path / "checkpoints"), restart_delay=0.01
     ) as query:
         assert query.await_termination(60)
@@ -221,7 +221,7 @@ def test_status_says_what_loads_and_a_cancel_does_not_wait_for_it(tmp_path):
         yield "model"
         closed.set()
 
-    query = asked(stream_jobs.numbers(20), load).sink(FunctionSink(len)).start(parallelism=2)
+    query = calls_of(stream_jobs.numbers(20), load).sink(FunctionSink(len)).start(parallelism=2)
     with query:
         wait_until(lambda: any("loads what shared= gives" in text for text in query.status.notices))
         waiting = query.status.metrics["calls"]["shared_loading"]["values"]
@@ -262,7 +262,7 @@ class OfALoop:
     ("load", "text"), [(lambda: None, "returned None"), (OfALoop, "belongs to one event loop")]
 )
 def test_what_threads_cannot_share_is_refused(load, text):
-    job = asked(stream_jobs.numbers(2), load).sink(FunctionSink(len))
+    job = calls_of(stream_jobs.numbers(2), load).sink(FunctionSink(len))
     with pytest.raises(UserFunctionError, match=text):
         job.run(parallelism=1, restarts=0)
 

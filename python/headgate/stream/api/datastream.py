@@ -11,7 +11,6 @@ import pyarrow as pa
 from headgate._arguments import arrow_schema, calls, one_of, takes, text
 from headgate.errors import StreamError
 from headgate.sink.api import chosen_name
-from headgate.source import Source
 from headgate.stream.api.async_sinks import AsyncSinkCalls
 from headgate.stream.api.checks import (
     OPERATOR,
@@ -25,7 +24,7 @@ from headgate.stream.api.checks import (
     no_such_call,
     wrong_stream,
 )
-from headgate.stream.api.frames import FrameCalls
+from headgate.stream.api.frames import FrameCalls, source_of
 from headgate.stream.api.job import StreamingJob
 from headgate.stream.api.joins import JoinCalls
 from headgate.stream.api.lookups import LookupCalls
@@ -51,7 +50,7 @@ from headgate.stream.state.types import column_index, no_rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headgate.source import WatermarkStrategy
+    from headgate.source import Source, WatermarkStrategy
     from headgate.stream.graph.context import FunctionRows
     from headgate.stream.graph.operator import Operator
 
@@ -87,11 +86,7 @@ def stream(
         >>> numbers.schema.names
         ['id']
     """
-    if not isinstance(source, Source):
-        # Spark's layer, for a DataFrame of Spark.
-        from headgate.spark.streams import DataFrameSource  # noqa: PLC0415
-
-        source = DataFrameSource(source)
+    source = source_of(source)
     schema = source.schema
     if schema is None:
         raise StreamError(

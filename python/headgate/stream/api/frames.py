@@ -1,4 +1,4 @@
-"""A DataFrame of Spark as the result of a stream. All that needs Spark is in Spark's layer."""
+"""DataFrames of Spark as the source and the result of streams. All that needs Spark is in Spark's layer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from headgate._arguments import path, takes
 from headgate._matches import close_matches
 from headgate.errors import OptionError, StreamError
-from headgate.source import Boundedness
+from headgate.source import Boundedness, Source
 from headgate.stream.api.job import StreamingJob
 from headgate.stream.api.stream_calls import StreamCalls, StreamT
 from headgate.stream.graph.stages import MAX_PARALLELISM
@@ -75,6 +75,21 @@ class FrameCalls(StreamCalls[StreamT]):
             node.job = self._graph.job
         node.make, node.inputs = make, self._edges
         return node
+
+
+def source_of(rows: Source[Any, Any, Any] | DataFrame) -> Source[Any, Any, Any]:
+    """Return a source, or the one that reads a DataFrame of Spark.
+
+    Raises:
+        NotBuiltError: the DataFrame belongs to Spark Connect.
+        UnsupportedTypeError: the DataFrame has a column of a type that cannot be sent.
+    """
+    if isinstance(rows, Source):
+        return rows
+    # Spark's layer, for a DataFrame of Spark.
+    from headgate.spark.streams import DataFrameSource  # noqa: PLC0415
+
+    return DataFrameSource(rows)
 
 
 def check_start_options(call: str, options: Mapping[str, Any]) -> None:

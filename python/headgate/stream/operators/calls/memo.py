@@ -170,7 +170,7 @@ class MemoCallOperator(AsyncCallOperator):
         self._journal: CallJournal | None = None
         self._named = list(dict.fromkeys([*keys, DIGEST]))
         #: Positions of columns that results have from their row, in the result and in the row: equal rows may differ there.
-        self._own = [
+        self._copied = [
             (at, rows.get_field_index(field.name))
             for at, field in enumerate(schema)
             if is_same_column(rows, field)
@@ -336,20 +336,20 @@ class MemoCallOperator(AsyncCallOperator):
 
     def _as_of(self, call: Call, result: pa.RecordBatch) -> pa.RecordBatch:
         """Return a result with the columns that the row of a call has."""
-        if not self._own:
+        if not self._copied:
             return result
         columns = result.columns
         places = pa.array(np.full(result.num_rows, call.start))
-        for at, of in self._own:
+        for at, of in self._copied:
             columns[at] = call.batch.column(of).take(places)
         return pa.RecordBatch.from_arrays(columns, schema=result.schema)
 
-    def _check_own(self, call: Call) -> None:
+    def _check_copied(self, call: Call) -> None:
         """Let a call fail that has changed a column of its row: equal rows would lose their own value, or get one of another."""
         for result in call.result or ():
-            own = self._as_of(call, result)
-            for at, _ in self._own:
-                if not _is_same(result.column(at), own.column(at)):
+            expected = self._as_of(call, result)
+            for at, _ in self._copied:
+                if not _is_same(result.column(at), expected.column(at)):
                     name = result.schema.names[at]
                     call.error = SchemaMismatchError(
                         f"a call of {self._uid} with memo= changed column {name!r}, which results have from their own row",
@@ -416,8 +416,8 @@ class MemoCallOperator(AsyncCallOperator):
             self._settle_row(member)
 
     def _settle_row(self, call: Call) -> None:
-        if call.error is None and self._own:
-            self._check_own(call)
+        if call.error is None and self._copied:
+            self._check_copied(call)
         has_failed = call.error is not None
         super()._settle(call)
         followers = self._followers.pop(call.digest)

@@ -87,7 +87,7 @@ class CallResults:
 
     def __init__(self, uid: str, schema: pa.Schema) -> None:
         self._uid, self._schema, self._names = uid, schema, schema.names
-        self._known = frozenset(schema.names)
+        self._columns = frozenset(schema.names)
         self._results = Results(uid, schema)
 
     def batches(self, result: Any) -> list[pa.RecordBatch]:
@@ -103,7 +103,7 @@ class CallResults:
         return list(self._results.batches("the call", result))
 
     def _of_dicts(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-        unknown = [name for row in rows for name in row if name not in self._known]
+        unknown = [name for row in rows for name in row if name not in self._columns]
         if unknown:
             raise SchemaMismatchError(
                 f"the call of {self._uid} returned a dict with {unknown[0]!r}, which is no column of schema=",
@@ -126,7 +126,7 @@ class CallResults:
 
     def constants(self, result: Any) -> tuple[Any, ...] | None:
         """Return the values of a dict that can be converted later; None if it is none, or not sure to stay as it is."""
-        if type(result) is not dict or not result.keys() <= self._known:
+        if type(result) is not dict or not result.keys() <= self._columns:
             return None
         values = tuple(map(result.get, self._names))
         return values if values and _CONSTANT.issuperset(map(type, values)) else None

@@ -1,4 +1,4 @@
-"""Times of the calls of a task by what they wait for, up to the moment at which somebody asks."""
+"""Times of the calls of a task by what they wait for, up to the moment at which somebody asks. Decision: ADR 0060."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from headgate.stream.graph.metrics import Metrics
 
-#: What calls wait for: an answer of the service, a token of the rate, the end of a pause, their next attempt.
+#: The waits of calls: for an answer of the service, a token of the rate, the end of a pause, their next attempt.
 #: And what the operator waits for: room, as results wait for others before them; room, as bytes are full; any room.
 Wait: TypeAlias = Literal["service", "rate", "breaker", "retries", "order", "bytes", "full"]
 _WAITS: Final[tuple[Wait, ...]] = (
@@ -46,7 +46,7 @@ class CallTimes:
         self._since: dict[Wait, float] = dict.fromkeys(_WAITS, clock())
         self._seconds: dict[Wait, float] = dict.fromkeys(_WAITS, 0.0)
         #: Ms that the tally has.
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         #: Clock of the processor time of the loop's thread.
         self._processor: int | None = None
 
@@ -92,6 +92,6 @@ class CallTimes:
                 with suppress(OSError):  # the thread has ended
                     seconds["loop"] = time.clock_gettime(self._processor)
             for wait_or_loop, number in seconds.items():
-                before = self._told.get(wait_or_loop, 0)
-                self._told[wait_or_loop] = now = max(before, int(1000 * number))
+                before = self._reported.get(wait_or_loop, 0)
+                self._reported[wait_or_loop] = now = max(before, int(1000 * number))
                 self._tally.add(wait_or_loop, now - before)
