@@ -78,7 +78,7 @@ def only(reports, rate=None):
 def test_each_wait_has_its_sentence(kind):
     stage = only([report(CASES[kind])], 50.0)
     assert stage.waits_for == ("service" if kind == "bytes" else kind)
-    sentences = {
+    phrases = {
         "service": "63 of 64 calls are under way, so in_flight= is full, for 200 ms in the median and 396 ms at p99",
         "bytes": "in_flight_bytes= is full",
         "rate": "44 calls wait for a token, at 50/s",
@@ -88,7 +88,7 @@ def test_each_wait_has_its_sentence(kind):
         "us": "works 90 % of the time",
         "rows": "waits for rows: 30 of 64 calls",
     }
-    assert sentences[kind] in stage.text
+    assert phrases[kind] in stage.text
     assert stage.advice == ADVICE[kind]
     assert stage.per_second == 300
     assert (stage.p50_ms, stage.p99_ms) == (200.0, 396.0)

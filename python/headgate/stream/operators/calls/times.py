@@ -5,25 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.stream.graph.metrics import Metrics
 
-#: The waits of calls: for an answer of the service, a token of the rate, the end of a pause, their next attempt.
-#: And what the operator waits for: room, as results wait for others before them; room, as bytes are full; any room.
+#: Waits of calls: for an answer of the service, a token of the rate, the end of a pause, their next attempt.
+#: Waits of the operator: for room, as results wait for others before them; for room, as bytes are full; for any room.
 Wait: TypeAlias = Literal["service", "rate", "breaker", "retries", "order", "bytes", "full"]
-_WAITS: Final[tuple[Wait, ...]] = (
-    "service",
-    "rate",
-    "breaker",
-    "retries",
-    "order",
-    "bytes",
-    "full",
-)
+_WAITS: Final[tuple[Wait, ...]] = get_args(Wait)
 
 
 class CallTimes:
@@ -45,8 +37,8 @@ class CallTimes:
         self._numbers: dict[Wait, int] = dict.fromkeys(_WAITS, 0)
         self._since: dict[Wait, float] = dict.fromkeys(_WAITS, clock())
         self._seconds: dict[Wait, float] = dict.fromkeys(_WAITS, 0.0)
-        #: Ms that the tally has.
-        self._reported: dict[str, int] = {}
+        #: Ms that the tally has, by text.
+        self._in_tally: dict[str, int] = {}
         #: Clock of the processor time of the loop's thread.
         self._processor: int | None = None
 
@@ -92,6 +84,6 @@ class CallTimes:
                 with suppress(OSError):  # the thread has ended
                     seconds["loop"] = time.clock_gettime(self._processor)
             for wait_or_loop, number in seconds.items():
-                before = self._reported.get(wait_or_loop, 0)
-                self._reported[wait_or_loop] = now = max(before, int(1000 * number))
+                before = self._in_tally.get(wait_or_loop, 0)
+                self._in_tally[wait_or_loop] = now = max(before, int(1000 * number))
                 self._tally.add(wait_or_loop, now - before)
