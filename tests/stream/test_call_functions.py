@@ -192,12 +192,25 @@ async def same(row):
     return row
 
 
+class WithoutContext(CallFunction):
+    """Would fail in each attempt of each call."""
+
+    def call(self, row):
+        return row
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
         ({"function": 3}, OptionError, "is an int"),
         ({"function": dict}, OptionError, "is the class dict"),
         ({"function": CallFunction}, OptionError, "has no call"),
+        (
+            {"function": WithoutContext},
+            OptionError,
+            r"another call\(\): its parameters are \(row\)",
+        ),
+        ({"function": WithoutContext()}, OptionError, "takes a call.. of a row and a context"),
         ({"function": lambda: 1}, OptionError, "cannot be called"),
         ({"schema": 1}, OptionError, "schema"),
         ({"in_flight": 0}, OptionError, "outside"),

@@ -258,6 +258,10 @@ def check_function(function: Any, rows: str, remedy: str) -> bool:
         if wrong or of.call is CallFunction.call:
             wrong = f"cannot be made without arguments: {wrong}" if wrong else "has no call()"
             raise refuse("function", function, wrong, "a CallFunction", remedy)
+        wrong = parameters_taken(object.__new__(of).call, 2)
+        if wrong:
+            takes = f"a call() of {rows} and a context"
+            raise refuse("function", function, f"has another call(): {wrong}", takes, remedy)
         return True
     if isinstance(function, type) or not callable(function):
         wrong = f"is {kind_of(function)}"
