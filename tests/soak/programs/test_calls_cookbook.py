@@ -139,8 +139,8 @@ def test_a_killed_worker_costs_texts_in_the_air(tmp_path, job_of):
 
 
 def judgement(request):
-    one, two = request.json()
-    return (422, "no") if "x9" in one.split() else one.split()[-1] == two.split()[-1]
+    first, second = request.json()
+    return (422, "no") if "x9" in first.split() else first.split()[-1] == second.split()[-1]
 
 
 def test_a_killed_worker_costs_judgements_in_the_air(tmp_path, job_of):
