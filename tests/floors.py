@@ -165,7 +165,7 @@ LEAVES = {
         "headgate.observe.runs",
         "headgate.sink",
         "headgate.source",
-        # In one function, for a call that names a session.
+        # In functions, for calls that name a session or have a DataFrame.
         "headgate.spark.streams",
         "headgate.stream.graph",
         "headgate.stream.job",
@@ -215,8 +215,10 @@ CLIENTS = {
     "starlette": ("headgate.observe.live_page",),
     "textual": ("headgate.observe.top.app",),
     "uvicorn": ("headgate.observe.live_page",),
-    # Below Spark's layer: the type of a session, and the pickler, if it is installed.
+    # Below Spark's layer: the types of sessions and DataFrames, and the pickler, if it is installed.
     "pyspark": (
+        "headgate.stream.api.datastream",
+        "headgate.stream.api.frames",
         "headgate.stream.api.job",
         "headgate.stream.api.state_tables",
         "headgate.stream.job.local",

@@ -26,7 +26,7 @@ from headgate.testing import Service
 PROGRAM = Path(__file__).with_name("peer_program.py")
 PACKAGES = {
     "Ray Data": ("ray[data]==2.60.0", "pyarrow==26.0.1"),
-    "Daft": ("daft==0.7.26", "pyarrow==26.0.1"),
+    "Daft": ("daft==0.7.26", "pyarrow==25.0.1"),
 }
 #: By program: the name of its ratios.
 NAMES = {

@@ -21,6 +21,8 @@ from benches.environments import PeerError, end
 ROOT = Path(__file__).resolve().parents[2]
 #: Seconds after which a wait is a hang.
 LIMIT = 300
+#: Seconds in which a program ends whose job is done.
+END = 20
 
 
 class Program:
@@ -56,7 +58,10 @@ class Program:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(END)
         # Not all programs end what they have started.
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)

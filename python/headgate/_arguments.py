@@ -10,7 +10,7 @@ from functools import wraps
 from types import FunctionType
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
-from headgate._kinds import kind_of, parameters_taken
+from headgate._kinds import kind_of, why_no_call
 from headgate._matches import close_matches
 from headgate._units import parse_duration, parse_rate, parse_size
 from headgate._values import parse_path
@@ -198,7 +198,7 @@ def function(name: str, value: Any, parameters: int, remedy: str) -> Callable[..
     takes = f"a function of {parameters} argument{'s' * (parameters != 1)}"
     if not callable(value):
         raise refuse(name, value, f"is {kind_of(value)}, which cannot be called", takes, remedy)
-    wrong = parameters_taken(value, parameters)
+    wrong = why_no_call(value, parameters)
     if wrong:
         raise refuse(name, value, f"cannot be called: {wrong}", takes, remedy)
     return value  # type: ignore[no-any-return]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self, TypeAlias
 
@@ -198,14 +198,16 @@ def _items(name: str, result: Any) -> Iterable[Any]:
         return result
     if result is None:
         raise _is_none(name, "returned")
+    remedy = "yield each batch · return a table, or a DataFrame of polars or pandas"
+    if isinstance(result, Mapping):
+        remedy = "pyarrow.Table.from_pylist([...]) of dicts · a dict for each key is for per_key()"
+    elif isinstance(result, Coroutine):
+        result.close()  # nobody will await it
+        remedy = "a plain function · map_async() of a stream, which awaits"
     raise SchemaMismatchError(
         f"{name} returned {kind_of(result)}, not batches",
         asked=f"an iterator of record batches from {name}",
-        remedy=(
-            "pyarrow.Table.from_pylist([...]) of dicts · a dict for each key is for per_key()"
-            if isinstance(result, Mapping)
-            else "yield each batch · return a table, or a DataFrame of polars or pandas"
-        ),
+        remedy=remedy,
     )
 
 

@@ -4,7 +4,7 @@ import copy
 import random
 from dataclasses import asdict, replace
 
-from headgate.observe.record import CheckpointStats, Failure, Run, Stage, Task, Verdict
+from headgate.observe.record import CallStage, CheckpointStats, Failure, Run, Stage, Task, Verdict
 from headgate.observe.stages import stages_of_exchange
 from headgate.observe.state import state_of
 from headgate.observe.verdict import verdict_of_exchange
@@ -139,6 +139,17 @@ def _failed():
     return {**run.plain(), "tasks": tasks}
 
 
+def calls(operator, **more):
+    """Return figures of an operator whose calls wait for their service."""
+    means = {"under_way": 63.5, "for_rate": 1.0, "for_breaker": 0.0, "for_retries": 0.25}
+    times = {"full": 0.97, "busy": 0.125, "per_second": 315.0, "p50_ms": 202.0, "p99_ms": 410.0}
+    about = {"stage": "source", "tasks": 1, "most": 64, "rate": None, "rate_asked": None}
+    text = f"{operator} waits for its service"
+    about |= {"errors": {"TimeoutError": 12}, "last_error": "TimeoutError", "text": text}
+    about |= {"waits_for": "service", "advice": "raise in_flight="}
+    return CallStage(operator, **{**means, **times, **about, **more})
+
+
 def _stream():
     at = 1_790_000_000_000
     figures = {"barrier": 5, "alignment": 4, "sync": 3, "in_flight": 2000}
@@ -159,6 +170,7 @@ def _stream():
             CheckpointStats(8, at, None, "failed", None, 0, **figures, reason=HOSTILE),
             CheckpointStats(9, at, None, "pending", None, 0, **figures),
         ),
+        calls=(calls("embed"), calls(HOSTILE, rate=50.0, rate_asked=100.0, waits_for="rate")),
     ).plain()
 
 

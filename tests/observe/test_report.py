@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kit.runs import calls
 
 from headgate.__main__ import main
 from headgate.errors import OptionError, PackageNotFound
@@ -191,6 +192,7 @@ def test_hostile_texts_stay_texts():
         checkpoints=[checkpoint],
         failures=[cause],
         notices=[HOSTILE],
+        calls=[asdict(calls(HOSTILE, errors={HOSTILE: 1}, advice=HOSTILE))],
         tasks=[task(HOSTILE, 0)],
     )
     told = {**state(run(**words), job), "headgate": HOSTILE}
@@ -470,6 +472,7 @@ def test_a_streaming_job_tells_of_its_checkpoints_and_causes():
             CheckpointStats(8, 1_790_000_001_000, None, "failed", 12, reason="a disk is full"),
         ),
         notices=("windows: 7 rows came too late",),
+        calls=(calls("embed", rate=20.0, rate_asked=50.0), calls("score")),
     )
     text = html(state(job.plain()))
     for words in (
@@ -480,6 +483,10 @@ def test_a_streaming_job_tells_of_its_checkpoints_and_causes():
         "Slowest: clean waits for score.",
         "7 (savepoint)",
         "<td>a disk is full</td>",
+        '<th scope="row">embed</th><td>service</td><td class="number">63.5</td><td class="number">64</td>',
+        '<td class="number">20 of 50/s</td><td class="number">202 ms</td>',
+        "<td>TimeoutError 12</td>",
+        "<li>score waits for its service. May help: raise in_flight=.</li>",
     ):
         assert words in text, words
     assert "word@host" not in text

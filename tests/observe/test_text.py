@@ -5,7 +5,7 @@ import re
 from dataclasses import FrozenInstanceError, asdict, fields, replace
 
 import pytest
-from tests.kit.runs import run_of, skewed, state
+from tests.kit.runs import HOSTILE, run_of, skewed, state
 
 import headgate as hg
 from headgate._group_size import GroupSize
@@ -129,10 +129,13 @@ def test_numbers_are_humanised(number, rows, data):
 
 def test_the_text_of_a_streaming_job_has_the_same_parts():
     job = state()["runs"][2]
+    figures = "; 315 calls/s, p50 202 ms, p99 410 ms; errors: TimeoutError 12"
     assert text(job).split("\n") == [
         "headgate streaming job clicks, attempt 2: running after 42.0 s",
         "  10 rows  0 rows/s  1 tasks  1 restarts",
         "  checkpoint 7 took 0.1 s, 4.1 kB",
+        f"  embed waits for its service{figures}",
+        f"  {HOSTILE} waits for its service{figures}",
         "  source   idle  45 %  busy  45 %   (0.0 s)  blocked   9 %",
     ]
     assert "streaming job clicks, attempt 2: running" in html(job)

@@ -1,6 +1,7 @@
 """map_async(memo=) against a service that counts: equal rows, errors, times to live, checkpoints and rescales."""
 
 import asyncio
+import math
 import random
 import threading
 import time
@@ -12,7 +13,13 @@ from tests.kit.operator_tasks import OperatorTasks
 from tests.kit.waiting import wait_until
 
 from headgate._changes import CHANGE_TYPE
-from headgate.errors import OptionError, StreamError, UnknownColumnError, UserFunctionError
+from headgate.errors import (
+    OptionError,
+    SchemaMismatchError,
+    StreamError,
+    UnknownColumnError,
+    UserFunctionError,
+)
 from headgate.source import NumberSequenceSource
 from headgate.stream import stream
 from headgate.stream.operators.calls.memo import DigestColumn
@@ -20,6 +27,8 @@ from headgate.stream.operators.calls.rows import DIGEST
 
 ROWS = pa.schema([("id", pa.int64()), ("user", pa.int64()), ("text", pa.string())])
 RESULT = pa.schema([("answer", pa.string())])
+#: With a column that each row has for itself.
+OWN = pa.schema([("id", pa.int64()), *RESULT])
 TEXTS = 12
 
 
@@ -72,12 +81,13 @@ class Service:
         self.refused = {text: self._random.choice([0, 0, 0, 1, 2]) for text in range(TEXTS)}
 
     async def row(self, row):
-        return [{"answer": f"to {row['text']}"}] * (await self._answers([row]))[0]
+        number = (await self._answers([row]))[0]
+        return [{"id": row["id"], "answer": f"to {row['text']}"}] * number
 
     async def batch(self, batch):
         rows = batch.to_pylist()
         await self._answers(rows)
-        return [{"answer": f"to {row['text']}"} for row in rows]
+        return [{"id": row["id"], "answer": f"to {row['text']}"} for row in rows]
 
     async def _answers(self, rows):
         """Wait, and return the number of results of each row, if it is called by itself."""
@@ -121,7 +131,7 @@ def test_equal_rows_are_called_once(kind, ordered, seed):
     service = Service(seed, by_text)
     called = rows.map_async(
         getattr(service, kind),
-        schema=RESULT,
+        schema=OWN,
         memo=draw.choice(["text", lambda row: ("v1", row["text"])]),
         in_flight=draw.choice([1, 3, 20]),
         in_flight_bytes=draw.choice([1, 4000, "1m"]),
@@ -135,10 +145,10 @@ def test_equal_rows_are_called_once(kind, ordered, seed):
     sent, results, has_restarted = [], [], False
 
     def take():
-        new = [row["answer"] for row in tasks.take()]
+        new = [(row["id"], row["answer"]) for row in tasks.take()]
         results.extend(new)
         if not is_keyed:
-            service.sent |= {answer.removeprefix("to ") for answer in new}
+            service.sent |= {answer.removeprefix("to ") for _, answer in new}
 
     actions = {"rows": 8, "poll": 6, "checkpoint": 2, "wait": 2}
     for action in draw.choices([*actions], [*actions.values()], k=50):
@@ -164,12 +174,12 @@ def test_equal_rows_are_called_once(kind, ordered, seed):
     tasks.close()
     refused = {row["id"] for row in errors}
     answered = [
-        text
+        (at, f"to {text}")
         for at, _, text in sent
         if at not in refused
         for _ in range(int(text[5:]) % 3 if kind == "row" else 1)
     ]
-    assert Counter(results) == Counter(f"to {text}" for text in answered)
+    assert Counter(results) == Counter(answered)
     assert len(refused) == len(errors), "a row has one error"
     if not has_restarted:
         contents = {by_text(dict(zip(ROWS.names, row, strict=True))) for row in sent}
@@ -285,6 +295,57 @@ def test_a_batch_returns_a_row_for_each():
     assert [row["_attempts"] for row in errors] == [1, 1]
     assert "returned 3 rows for 2" in errors[0]["_error"]
     assert errors[0]["_call_id"] == errors[1]["_call_id"]
+    tasks.close()
+
+
+@pytest.mark.parametrize("batch_rows", [None, 2])
+@pytest.mark.parametrize("on_error", ["fail", "side_output", "null"])
+def test_a_call_that_changes_a_column_of_its_row_fails(batch_rows, on_error):
+    def answer(about):
+        if batch_rows is None:
+            return {"id": about["id"] + about["user"], "answer": about["text"]}
+        ids = zip(*(about[name].to_pylist() for name in ROWS.names), strict=True)
+        return [{"id": at + user, "answer": text} for at, user, text in ids]
+
+    called = rows_stream().map_async(
+        answer, schema=OWN, memo="text", batch_rows=batch_rows, on_error=on_error
+    )
+    tasks = MemoTasks(called)
+    tasks.send((0, 0, "a"), (1, 1, "b"))
+    if on_error == "fail":
+        with pytest.raises(SchemaMismatchError, match="changed column 'id'"):
+            tasks.finish()
+        tasks.close()
+        return
+    tasks.finish()
+    tasks.send((2, 1, "a"))
+    tasks.finish()
+    missing = [(1, None)] if on_error == "null" else []
+    assert sorted((row["id"], row["answer"]) for row in tasks.take()) == [
+        (0, "a"),
+        *missing,
+        (2, "a"),
+    ]
+    assert [row["id"] for row in tasks.take("errors")] == ([] if missing else [1])
+    assert (tasks.count("call_errors"), tasks.count("memo_hits")) == (1, 1)
+    tasks.close()
+
+
+def test_own_columns_may_be_of_any_type():
+    rows = [(math.nan, [1, None], None), (None, None, {"a": 1}), (math.nan, [1, None], {"a": 2})]
+    schema = pa.schema(
+        [("f", pa.float32()), ("l", pa.list_(pa.int8())), ("s", pa.struct([("a", pa.int64())]))]
+    )
+    batch = pa.record_batch([list(column) for column in zip(*rows, strict=True)], schema=schema)
+    called = (
+        stream(NumberSequenceSource(0, 1))
+        .map(lambda _: batch, schema=schema)
+        .map_async(lambda row: [row, row], schema=schema, memo=lambda _: 1)
+    )
+    tasks = MemoTasks(called)
+    tasks.process(tasks.digests(batch))
+    tasks.finish()
+    assert repr([tuple(row.values()) for row in tasks.take()[::2]]) == repr(rows)
     tasks.close()
 
 

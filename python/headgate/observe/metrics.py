@@ -127,6 +127,7 @@ METRICS: Final = (
     Metric("headgate_user_histogram_bucket_total", (*_METRIC, "le"), "numbers up to a limit"),
     Metric("headgate_user_histogram_count_total", _METRIC, "numbers that a histogram has counted"),
     Metric("headgate_user_histogram_sum", _METRIC, "sum of these numbers"),
+    Metric("headgate_user_tally_total", (*_METRIC, "text"), "how often a text of a tally occurred"),
     Metric("headgate_page_clients", (), "pages that get events now"),
     Metric("headgate_page_dropped_clients_total", (), "pages that were too slow"),
 )
@@ -208,6 +209,9 @@ def _add_metric(series: Samples, labels: tuple[str, ...], figures: State) -> Non
     elif figures["kind"] == "gauge":
         for task, value in figures["values"].items():
             series["headgate_user_gauge"].append(((*labels, task), value))
+    elif figures["kind"] == "tally":
+        for text, (number, _) in figures["values"].items():
+            series["headgate_user_tally_total"].append(((*labels, text), number))
     else:
         limits = [*map(str, figures["bounds"]), "+Inf"]
         for limit, number in zip(limits, accumulate(figures["counts"]), strict=True):

@@ -149,6 +149,59 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class CallStage:
+    """The calls of an operator that wait for a service: over the last second while the job runs, over all its time after it.
+
+    Attributes:
+        operator: its name.
+        stage: name of its stage.
+        tasks: number of its tasks.
+        most: most calls of all tasks at a time: ``in_flight=`` times the tasks.
+        under_way: mean number of calls that waited for the service.
+        for_rate: mean number that waited for a token of the rate.
+        for_breaker: mean number that waited for the end of a pause.
+        for_retries: mean number that waited for their next attempt.
+        full: share of the time in which rows waited for room, of the fullest task.
+        busy: share of the time that an event loop or a task worked, of the busiest one.
+        per_second: attempts that began.
+        rate: present rate in calls a second; None without ``rate=``.
+        rate_asked: of ``rate=``.
+        p50_ms: median of the time of an attempt; None before the first has ended.
+        p99_ms: its 99th percentile.
+        errors: attempts that failed since the start of the attempt of the job, by class of the error.
+        last_error: class of the last one, or ``""``.
+        waits_for: ``"service"``, ``"rate"``, ``"breaker"``, ``"retries"``, ``"order"``, ``"us"``, ``"rows"`` or ``"next"``.
+        text: a sentence that says so, with its evidence.
+        advice: a change that may help, or ``""``.
+    """
+
+    operator: str
+    stage: str
+    tasks: int
+    most: int
+    under_way: float
+    for_rate: float
+    for_breaker: float
+    for_retries: float
+    full: float
+    busy: float
+    per_second: float
+    rate: float | None
+    rate_asked: float | None
+    p50_ms: float | None
+    p99_ms: float | None
+    errors: Mapping[str, int]
+    last_error: str
+    waits_for: str
+    text: str
+    advice: str
+
+    def with_text(self, text: str) -> CallStage:
+        """Return the same figures with another sentence."""
+        return replace(self, text=text)
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """An attempt that failed: at a task, or of a streaming job.
 
@@ -263,6 +316,7 @@ class Run:
         dropped: rows and values that a streaming job dropped since the start of the attempt: operator -> counter -> number.
         metrics: of the functions of a streaming job since the start of the attempt: operator -> name -> ``kind`` and figures,
             as :class:`headgate.stream.Metrics` says.
+        calls: figures of the operators of a streaming job whose calls wait.
         state_sizes: of the keyed state of a streaming job, over all tasks: operator -> ``keys``, ``bytes_in_memory``,
             ``bytes_in_files``.
         notices: sentences about what the user should know, such as late rows, or partitions that were joined.
@@ -307,6 +361,7 @@ class Run:
     largest_group: GroupSize | None = None
     dropped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     metrics: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict, repr=False)
+    calls: tuple[CallStage, ...] = field(default=(), repr=False)
     state_sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict, repr=False)
     notices: tuple[str, ...] = ()
     options: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict, repr=False)
@@ -379,6 +434,7 @@ class Run:
             "tasks": tasks,
             "checkpoints": checkpoints,
             "workers": [_values(worker) for worker in self.workers],
+            "calls": [_values(stage) for stage in self.calls],
             "largest_group": None if self.largest_group is None else _values(self.largest_group),
             "notices": list(self.notices),
             "history": list(self.history),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Source = Callable[[], State]
 
 #: Version of the form of a state and of a run. It grows with each change.
-SCHEMA_VERSION: Final = 10
+SCHEMA_VERSION: Final = 11
 #: Parts of a task's time.
 TIMES: Final = ("input_ms", "function_ms", "emit_ms", "blocked_ms")
 #: Parts of a stage's time.

@@ -115,6 +115,9 @@ def _metric(name: str, figures: State) -> str:
     if figures["kind"] == "gauge":
         values = figures["values"].values()
         return f"{name} {min(values):g}" + (f" to {max(values):g}" if len(values) > 1 else "")
+    if figures["kind"] == "tally":
+        parts = [f"{text} {number:,}" for text, (number, _) in figures["values"].items()]
+        return f"{name} ({', '.join(parts)})"
     mean = f", mean {figures['sum'] / figures['count']:g}" if figures["count"] else ""
     return f"{name} {figures['count']:,}{mean}"
 
@@ -147,7 +150,31 @@ def _numbers(run: State) -> list[str]:
     if run["peak_resident_bytes"]:
         parts.append(f"process peak {size(run['peak_resident_bytes'])}")
     causes = map(cause, run["failures"][:_MAX_FAILURES])
-    return ["  ".join(parts), *more, *causes, *run["notices"], *metric_lines(run)]
+    return [
+        "  ".join(parts),
+        *more,
+        *causes,
+        *run["notices"],
+        *_call_lines(run),
+        *metric_lines(run),
+    ]
+
+
+def _call_lines(run: State) -> list[str]:
+    """Return a line for each operator whose calls wait."""
+    lines = []
+    for stage in run["calls"]:
+        times = (
+            ""
+            if stage["p50_ms"] is None
+            else f", p50 {stage['p50_ms']:.0f} ms, p99 {stage['p99_ms']:.0f} ms"
+        )
+        errors = ", ".join(f"{name} {number:,}" for name, number in stage["errors"].items())
+        lines.append(
+            f"{stage['text']}; {stage['per_second']:.4g} calls/s{times}"
+            + (f"; errors: {errors}" if errors else "")
+        )
+    return lines
 
 
 def _last_checkpoint(run: State) -> list[str]:

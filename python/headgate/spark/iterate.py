@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 from headgate._arguments import flag
-from headgate._kinds import kind_of, parameters_taken
+from headgate._kinds import kind_of, why_no_call
 from headgate.errors import NotBuiltError, OptionError
 from headgate.spark.plan.inputs import check_keys, session_for
 from headgate.spark.plan.keys import Columns
@@ -209,7 +209,7 @@ def _check_function(name: str, function: Any, parameters: tuple[str, ...]) -> No
     )
     if not callable(function):
         raise OptionError(f"{name} is {kind_of(function)}, not a function", remedy=remedy)
-    wrong = parameters_taken(function, len(parameters))
+    wrong = why_no_call(function, len(parameters))
     if wrong:
         raise OptionError(
             f"{name} cannot be called with {' and '.join(parameters)}: {wrong}", remedy=remedy

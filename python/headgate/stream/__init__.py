@@ -24,6 +24,7 @@ from headgate.stream.api.datastream import (
     KeyedStream,
     stream,
 )
+from headgate.stream.api.http_posts import HttpPost
 from headgate.stream.api.job import StreamingJob
 from headgate.stream.api.state_tables import read_state, write_state
 from headgate.stream.graph.call_functions import CallContext, CallFunction, Refusal, Retry
@@ -33,10 +34,9 @@ from headgate.stream.graph.functions import (
     CoProcessFunction,
     ProcessFunction,
 )
-from headgate.stream.graph.metrics import Counter, Gauge, Histogram, Metrics
+from headgate.stream.graph.metrics import Counter, Gauge, Histogram, Metrics, Tally
 from headgate.stream.job.query import StreamingQuery
 from headgate.stream.job.status import JobState
-from headgate.stream.operators.calls.http import HttpPost
 from headgate.stream.state.backend import KeyedStateBackend
 from headgate.stream.state.broadcast import BroadcastState
 from headgate.stream.state.descriptors import (
@@ -115,6 +115,7 @@ __all__ = [
     "StateTtlConfig",
     "StreamingJob",
     "StreamingQuery",
+    "Tally",
     "Task",
     "Timers",
     "Top",

@@ -146,6 +146,8 @@ def test_another_run_is_shown_by_its_link_and_hostile_texts_stay_texts(visitor, 
         lambda: visitor.text("#run-title") == "Streaming job clicks, attempt 2, stream: running"
     )
     assert visitor.texts("#checkpoint-table tbody th") == ["9", "8", "7"]
+    assert visitor.texts("#call-table tbody th")[0] == "embed"
+    assert len(visitor.texts("#call-waits li")) == 2
 
 
 def test_paused_the_page_stands_still_and_a_driver_that_ends_is_told(visitor, record):

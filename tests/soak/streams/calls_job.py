@@ -39,10 +39,13 @@ class CallsJob(Job):
 
     module = "tests.soak.streams.calls"
     functions = ("map", "call", "process", "visible")
+    kinds = KINDS_OF_CALLS
+    #: Numbers of worker processes, of which each driver has one.
+    workers = (0, 2, 2, 3)
 
     def __init__(self, seed, folder, faults, has_disk):
         super().__init__(seed, folder, faults, has_disk)
-        self._kinds, self._alignments = KINDS_OF_CALLS, ALIGNMENTS
+        self._kinds, self._alignments = self.kinds, ALIGNMENTS
         self._remembers = seed % 3 != 0
         self._has_names = self.dice.random() < 0.5
         self._in_flight = self.dice.choice([1, 4, 8, 16])
@@ -85,7 +88,7 @@ class CallsJob(Job):
         spec = {**super()._spec(), "shape": self._shape}
         # So long that what is called again behind a checkpoint is more than what is in the air.
         spec["options"]["interval"] = self.dice.choice([0.05, 0.2, 0.4])
-        spec["options"]["workers"] = self.dice.choice([0, 2, 2, 3])
+        spec["options"]["workers"] = self.dice.choice(self.workers)
         return spec
 
     # Faults of the service.

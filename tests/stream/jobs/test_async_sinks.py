@@ -117,13 +117,13 @@ def test_rows_that_are_refused_for_good_fail_the_job_without_such_a_sink():
 
 def test_rows_that_were_not_taken_fill_the_batches_of_later_calls():
     """Of 1,000 rows each tenth is refused once: 1,100 rows in batches of 100 are 11 requests, and few more."""
-    seen, sizes = set(), []
+    written, sizes = set(), []
 
     def write(batch):
         ids = batch["id"].to_pylist()
         sizes.append(len(ids))
-        refused = [at for at, key in enumerate(ids) if key % 10 == 0 and key not in seen]
-        seen.update(ids)
+        refused = [at for at, key in enumerate(ids) if key % 10 == 0 and key not in written]
+        written.update(ids)
         return refused
 
     numbers(parallelism=1).sink_async(
@@ -135,10 +135,10 @@ def test_rows_that_were_not_taken_fill_the_batches_of_later_calls():
 
 def test_rows_that_were_not_taken_rest_and_bound_what_is_read():
     """A service that takes nothing gets no more rows than fit into in_flight_bytes, and a batch of the source."""
-    seen, is_open = set(), [False]
+    written, is_open = set(), [False]
 
     def write(batch):
-        seen.update(batch["id"].to_pylist())
+        written.update(batch["id"].to_pylist())
         return None if is_open[0] else range(batch.num_rows)
 
     job = numbers(5000, parallelism=1).sink_async(
@@ -157,10 +157,10 @@ def test_rows_that_were_not_taken_rest_and_bound_what_is_read():
                 query.status.metrics.get("store", {}).get("rows_put_back", {}).get("value", 0) > 400
             )
         )
-        assert len(seen) <= 2500, "of two splits"
+        assert len(written) <= 2500, "of two splits"
         is_open[0] = True
         assert query.await_termination(60)
-    assert seen == set(range(5000))
+    assert written == set(range(5000))
 
 
 def test_rows_that_were_taken_are_not_refused_after_the_time_of_the_last_attempt():

@@ -292,6 +292,7 @@ OTHERS = {
             "Counter",
             "Gauge",
             "Histogram",
+            "Tally",
             "BroadcastProcessFunction",
         ],
         "a user's own classes, and what they get",

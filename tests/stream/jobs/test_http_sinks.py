@@ -16,7 +16,7 @@ from headgate.errors import HeadgateError, OptionError
 from headgate.sink import FunctionSink
 from headgate.source import NumberSequenceSource
 from headgate.stream import CallContext, HttpPost, Refusal, Retry, stream
-from headgate.stream.operators.calls import http
+from headgate.stream.api import http_posts
 from headgate.testing import Service
 
 CONTEXT = CallContext("a call", 1)
@@ -62,10 +62,10 @@ def test_bodies_are_arrays_lines_or_what_a_function_says():
             assert post.call(rows, CONTEXT) is None
             post.close()
         assert service.ledger()["call_id"].to_pylist() == ["a call"]
-    array, lines, own = (answer["body"] for answer in answers)
+    array, lines, vectors = (answer["body"] for answer in answers)
     assert json.loads(array) == expected
     assert [json.loads(line) for line in lines.split("\n")[:-1]] == expected
-    assert json.loads(own) == {"ids": [[0.5, 1.0], []]}
+    assert json.loads(vectors) == {"ids": [[0.5, 1.0], []]}
     headers = [{k.lower(): v for k, v in answer["headers"].items()} for answer in answers]
     assert [of["content-type"] for of in headers] == [
         "application/json",
@@ -99,7 +99,7 @@ def test_statuses_take_refuse_or_are_tried_again(status, error, monkeypatch):
 
 def test_a_connection_is_used_again_and_opened_again_when_the_service_has_closed_it():
     """The server takes a request of each connection, closes it, and counts."""
-    server, taken = socket.create_server(("127.0.0.1", 0)), []
+    server, closes = socket.create_server(("127.0.0.1", 0)), []
 
     def serve():
         for _ in range(2):
@@ -107,7 +107,7 @@ def test_a_connection_is_used_again_and_opened_again_when_the_service_has_closed
             for is_last in (False, True):
                 client.recv(1 << 16)
                 client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-                taken.append(is_last)
+                closes.append(is_last)
             client.close()
 
     thread = threading.Thread(target=serve, daemon=True)
@@ -115,20 +115,20 @@ def test_a_connection_is_used_again_and_opened_again_when_the_service_has_closed
     post = opened(f"http://127.0.0.1:{server.getsockname()[1]}/", timeout=10)
     for number in range(4):
         assert post.call(pa.record_batch({"id": [number]}), CONTEXT) is None
-        wait_until(lambda: len(taken) == number + 1)  # noqa: B023 - called at once
+        wait_until(lambda: len(closes) == number + 1)  # noqa: B023 - called at once
         if number == 1:
-            wait_until(lambda: http._has_ended(post._local.connection))
+            wait_until(lambda: http_posts._has_ended(post._local.connection))
     post.close()
     thread.join(10)
     server.close()
-    assert taken == [False, True] * 2
+    assert closes == [False, True] * 2
 
 
 def test_a_service_says_how_long_to_wait():
     at = datetime.now(UTC) + timedelta(seconds=100)
-    assert 97 <= http._seconds(format_datetime(at, usegmt=True)) <= 100
-    assert http._seconds(format_datetime(at - timedelta(hours=1), usegmt=True)) == 0
-    assert [http._seconds(text) for text in ("7", " 7 ", "soon", None)] == [7, 7, None, None]
+    assert 97 <= http_posts._seconds(format_datetime(at, usegmt=True)) <= 100
+    assert http_posts._seconds(format_datetime(at - timedelta(hours=1), usegmt=True)) == 0
+    assert [http_posts._seconds(text) for text in ("7", " 7 ", "soon", None)] == [7, 7, None, None]
 
 
 @pytest.mark.parametrize("idempotent", [True, False])

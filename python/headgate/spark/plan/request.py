@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from headgate import _options
 from headgate._arguments import refuse
-from headgate._kinds import kind_of, parameters_taken
+from headgate._kinds import kind_of, why_no_call
 from headgate._option_table import CONF_PREFIX
 from headgate.errors import OptionError
 from headgate.functions.per_key import PerKey
@@ -248,7 +248,7 @@ def check(
 
 def check_parameters(name: str, function: BatchFunction | None, inputs: int) -> None:
     """Refuse a function that cannot be called with so many inputs."""
-    wrong = "" if function is None else parameters_taken(function, inputs)
+    wrong = "" if function is None else why_no_call(function, inputs)
     if wrong:
         each = (
             "the batches of the input" if inputs == 1 else f"the batches of each of {inputs} inputs"
@@ -320,7 +320,7 @@ def partitioning(by: Any, columns: Columns) -> Any:
             f"by is {kind_of(by)}, not an object of it", remedy=f"by={by.__name__}(...)"
         )
     if callable(by) and not isinstance(by, Column):
-        wrong = parameters_taken(by, 1)
+        wrong = why_no_call(by, 1)
         if wrong:
             raise OptionError(
                 f"by is a function that cannot be called with a batch: {wrong}",

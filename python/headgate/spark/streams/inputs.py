@@ -12,18 +12,20 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyarrow.fs import FileSelector
 
 from headgate._option_table import STREAM
 from headgate.errors import CheckpointError, OptionError
 from headgate.sink import FileSink
 from headgate.source import Boundedness, FileSource, Source
+from headgate.source.files.listing import IGNORED, KnownFiles, listed
 from headgate.spark.confs import is_connect
 from headgate.spark.connect import connect_error
 from headgate.spark.plan.read_auto.decide import source_of
 from headgate.spark.plan.read_auto.scan import Unsure
 from headgate.spark.schema import arrow_schema
 from headgate.spark.streams.records import FOLDER, Record
-from headgate.stream.state.locations import absolute, below, safe_name
+from headgate.stream.state.locations import absolute, below, filesystem_of, safe_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,6 +42,12 @@ _OWN_ROWS: Final = {"LocalRelation", "LogicalRDD", "OneRowRelation", "Range"}
 _CHEAP: Final = {"Filter", "Project", "SubqueryAlias", "View"}
 #: Spark's numbers of expressions, and the number of a range's partitions, which differ from run to run.
 _NUMBERS: Final = re.compile(r"#-?\d+L?|, splits=\w+(\(\d+\))?")
+#: Options of rows as text: all of a time, in any session.
+_JSON: Final = {
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 #: Fact -> what has changed if it differs.
 _CHANGES: Final = {
     "columns": "it has other columns",
@@ -128,7 +136,7 @@ class DataFrameSource(Source[pa.RecordBatch, Any, Any]):
                 remedy='start(checkpoint="folder")',
             )
         if folder is not None:
-            return FileSource(folder, "arrow", schema=self._schema)
+            return _written(folder, self._schema)
         assert scan is not None  # noqa: S101 - its files were compared
         _LOG.info(_READ, uid, scan.name)
         return scan
@@ -191,6 +199,14 @@ def _settled(
     return folder if scan is None else None
 
 
+def _written(folder: str, schema: pa.Schema) -> FileSource:
+    """Return the source of the rows that were written into a folder, whatever signs its name has."""
+    filesystem, root = filesystem_of(folder)
+    infos = filesystem.get_file_info(FileSelector(root))
+    paths = [info.path for info in infos if info.is_file and not info.base_name.startswith(IGNORED)]
+    return FileSource(KnownFiles(filesystem, listed(filesystem, paths)), "arrow", schema=schema)
+
+
 def _may_differ(*, is_written: bool) -> set[str]:
     """Return the facts that may differ if the user says that the job is the same."""
     return {"files", "plan", "rows"} if is_written else {"plan"}
@@ -246,7 +262,8 @@ def _digest(df: DataFrame) -> list[Any]:
     if not df.columns:
         return [df.count(), "0"]
     # By position: names may be there twice. A hash of maps is refused, their text has one.
-    row = F.to_json(F.struct(*(df[at].alias(str(at)) for at in range(len(df.columns)))))
+    columns = F.struct(*(df[at].alias(str(at)) for at in range(len(df.columns))))
+    row = F.to_json(columns, _JSON)
     hashes = F.xxhash64(row).cast("decimal(20,0)")
     rows, total = df.agg(F.count("*"), F.sum(hashes)).head()  # type: ignore[misc]
     return [rows, str(total or 0)]

@@ -1,4 +1,4 @@
-"""What a job writes down below its checkpoints about its DataFrames, for the next start of the same job."""
+"""Records of a job below its checkpoints about its DataFrames, for the next start of the same job."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate._arguments import path, refuse
@@ -24,33 +23,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.sink.api import WriterContext
-    from headgate.sink.file_writer import FileWriter
 
 #: Of the operator that writes the rows.
 NAME: Final = "to_dataframe"
 _RESULT: Final = "result"
 #: Characters of a path that Hadoop takes for a pattern.
 _PATTERN: Final = re.compile(r"([{}\[\]*?\\])")
-
-
-@dataclass(frozen=True, slots=True)
-class _ResultSink(FileSink):
-    """Files with the types that Spark reads, whatever a stream has.
-
-    Attributes:
-        columns: of the files.
-    """
-
-    columns: pa.Schema | None = None
-
-    def create_writer(
-        self,
-        context: WriterContext,
-        schema: pa.Schema | None = None,  # noqa: ARG002 - that of the stream
-    ) -> FileWriter:
-        """Return the writer of a task."""
-        return FileSink.create_writer(self, context, self.columns)
 
 
 class ResultFolder:
@@ -70,6 +48,7 @@ class ResultFolder:
 
     Attributes:
         sink: writes the rows.
+        schema: of the files, with the types that Spark reads, whatever the stream has.
         name: of the operator that does.
     """
 
@@ -86,8 +65,8 @@ class ResultFolder:
         _check_names(schema.names, session)
         self._checkpoint = absolute(path("checkpoint", checkpoint))
         self._folder = below(self._checkpoint, f"{FOLDER}/{_RESULT}")
-        columns = arrow_schema(self._columns, "UTC")
-        self.sink = _ResultSink(self._folder, mode="error", columns=columns)
+        self.schema = arrow_schema(self._columns, "UTC")
+        self.sink = FileSink(self._folder, mode="error")
 
     def check_columns(self) -> None:
         """Check that earlier rows have the same columns, and write the columns down at the first start.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -29,9 +30,9 @@ from headgate.stream.api.stream_calls import StreamCalls, StreamT
 from headgate.stream.graph.call_functions import CallFunction
 from headgate.stream.graph.limits import UNLIMITED, BatchLimits, batch_limits
 from headgate.stream.graph.nodes import Shipping
-from headgate.stream.operators.calls.loop import CallPolicy
 from headgate.stream.operators.calls.memo import MemoCallOperator
-from headgate.stream.operators.calls.operator import AsyncCallOperator, CallOptions
+from headgate.stream.operators.calls.operator import AsyncCallOperator
+from headgate.stream.operators.calls.options import CallOptions, CallPolicy
 from headgate.stream.operators.calls.rows import (
     ERROR_COLUMNS,
     ERRORS,
@@ -114,7 +115,8 @@ class AsyncCalls(StreamCalls[StreamT]):
                 with null, and all rows without ``call_id=``, have names that are made.
             memo: what makes rows equal: a column, or a function of a row as a dict that returns a text, a number, or a tuple of
                 such values; True for all columns. The result of a call is remembered, in keyed state, and sent for equal rows
-                without a call; those that come while it is under way wait for it. Errors are not remembered. A call with several
+                without a call; those that come while it is under way wait for it. Columns that the rows have too, with the same name and
+                type, are each row's own: a call that changes one fails. Errors are not remembered. A call with several
                 rows has those that need one, and returns a row for each, in their order. On a stream without
                 keys equal rows are sent to one task; on a keyed one only rows of the same key are equal.
             memo_ttl: how long a result is remembered, from its call on; None for ever.
@@ -258,17 +260,16 @@ def check_function(function: Any, rows: str, remedy: str) -> bool:
         if wrong or of.call is CallFunction.call:
             wrong = f"cannot be made without arguments: {wrong}" if wrong else "has no call()"
             raise refuse("function", function, wrong, "a CallFunction", remedy)
-        wrong = parameters_taken(object.__new__(of).call, 2)
-        if wrong:
-            takes = f"a call() of {rows} and a context"
-            raise refuse("function", function, f"has another call(): {wrong}", takes, remedy)
-        return True
-    if isinstance(function, type) or not callable(function):
+        # Bound to what stands for an instance, unless it is a static method.
+        called = getattr_static(of, "call").__get__(function, of)
+    elif isinstance(function, type) or not callable(function):
         wrong = f"is {kind_of(function)}"
         raise refuse("function", function, wrong, "a function or a CallFunction", remedy)
-    if not parameters_taken(function, 2):
+    else:
+        called = function
+    if not parameters_taken(called, 2):
         return True
-    wrong = parameters_taken(function, 1)
+    wrong = parameters_taken(called, 1)
     if wrong:
         takes = f"a function of {rows}, or of {rows} and a context"
         raise refuse("function", function, f"cannot be called: {wrong}", takes, remedy)

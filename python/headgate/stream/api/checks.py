@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from headgate._arguments import Check, arrow_schema, function, instance, refuse, text, whole
 from headgate._changes import CHANGE_TYPE, is_changing
-from headgate._kinds import kind_of, parameters_taken
+from headgate._kinds import NOT_AWAITED, is_coroutine_function, kind_of, why_no_call
 from headgate._matches import close_matches
 from headgate.errors import StreamError
 from headgate.key_groups import MAX_KEY_GROUPS
@@ -164,7 +164,7 @@ def check_process(function: Any, base: type, methods: Sequence[str]) -> None:
     takes = f"a {kind}: an object, its class, or a function that makes one"
     remedy = f"class Count({kind}): def {methods[1]}(self, batch, context): ..."
     if is_maker(function):
-        wrong = parameters_taken(function, 0)
+        wrong = why_no_call(function, 0)
         if wrong:
             raise refuse(
                 "function", function, f"cannot be called without arguments: {wrong}", takes, remedy
@@ -185,6 +185,10 @@ def check_process(function: Any, base: type, methods: Sequence[str]) -> None:
                 takes,
                 remedy,
             )
+        waiting = [name for name in methods if is_coroutine_function(getattr(function, name))]
+        if waiting:
+            wrong = f"has {waiting[0]}(), which cannot be called: {NOT_AWAITED}"
+            raise refuse("function", function, wrong, takes, remedy)
 
 
 def check_sink(sink: Any, schema: pa.Schema) -> None:

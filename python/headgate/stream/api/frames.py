@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.sink import Sink
+    from headgate.spark.streams import ResultFolder
     from headgate.stream.graph.nodes import Node
 
 
@@ -56,17 +56,17 @@ class FrameCalls(StreamCalls[StreamT]):
 
         check_start_options("to_dataframe()", options)
         result = ResultFolder(self.schema, spark, checkpoint)
-        job = StreamingJob(self._graph, self._sink_of(result.name, result.sink))
+        job = StreamingJob(self._graph, self._sink_of(result))
         if options.get("until") is None:
             _refuse_endless(job, options)
         result.check_columns()
         job.run(spark=spark, checkpoint=checkpoint, **options)
         return result.read()
 
-    def _sink_of(self, name: str, sink: Sink) -> Node:
+    def _sink_of(self, result: ResultFolder) -> Node:
         """Return the operator that writes the rows; the one of an earlier call, if a job that failed runs again."""
-        make = partial(SinkOperator, sink)
-        nodes = self._graph.nodes
+        name, nodes = result.name, self._graph.nodes
+        make = partial(SinkOperator, result.sink, result.schema)
         node = next((node for node in nodes if node.is_sink and node.uid == name), None)
         if node is None:
             return self._add("sink", name, make, pa.schema([]), is_sink=True)
@@ -102,7 +102,7 @@ def _refuse_endless(job: StreamingJob, options: Mapping[str, Any]) -> None:
         StreamError: one of its sources never ends.
     """
     most = options.get("max_parallelism", MAX_PARALLELISM)
-    for source in job.plan(max_parallelism=most).sources.values():
+    for source in job.plan(options.get("parallelism", 1), most).sources.values():
         if source.boundedness is not Boundedness.BOUNDED:
             raise StreamError(
                 f"to_dataframe() waits for the end of the job, and {source.name} never ends",

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 #: Seconds between two deals of tokens, over which a task spreads those of one.
 PERIOD: Final = 0.1
 
-#: What a task says of a value: the value, tokens wanted, used and given back, and answers that ask for a lower rate.
+#: The report of a task about a value: the value, tokens wanted, used and given back, and answers that ask for a lower rate.
 TokenReport: TypeAlias = tuple[str, int, int, int, int]
 #: A value, and tokens for it.
 TokenGrant: TypeAlias = tuple[str, int]

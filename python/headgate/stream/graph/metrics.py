@@ -1,4 +1,4 @@
-"""Metrics of the functions of users: counters, gauges and histograms of one task, and their sums over tasks."""
+"""Metrics of the functions of users: counters, gauges, histograms and tallies of one task, and their sums over tasks."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ from headgate.errors import StateError
 _MOST: Final = 100
 #: Most limits of a histogram.
 _MOST_BOUNDS: Final = 64
+#: Most texts of a tally, and the name of all further ones; most characters of a text.
+_MOST_TEXTS: Final = 20
+_OTHERS: Final = "others"
+_LONGEST_TEXT: Final = 200
 _BOUNDS: Final = tuple(float(f"{first}e{power}") for power in range(-3, 4) for first in (1, 2, 5))
 
 #: Operator -> metric -> its kind and figures, as values that JSON has.
@@ -124,7 +128,62 @@ class Histogram:
         }
 
 
-_Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
+class Tally:
+    """How often each of a few texts occurred, such as the kind of an error. The one of a job is the sum over its tasks.
+
+    Any thread may add to it. The first 20 texts count one by one, all others as ``"others"``.
+
+    Attributes:
+        refresh: called before its figures are read, by any thread; it may add to it. None for nothing.
+    """
+
+    kind: Final = "tally"
+
+    def __init__(self) -> None:
+        #: Text -> how often it occurred, and the largest size.
+        self._entries: dict[str, tuple[int, float]] = {}
+        self._last = ""
+        self._adding = threading.Lock()
+        self.refresh: Callable[[], None] | None = None
+
+    def add(self, text: str, number: int = 1, *, size: float = 0.0) -> None:
+        """Count a text.
+
+        Args:
+            text: what occurred, of which 200 characters count.
+            number: how often; 0 if only a size is new.
+            size: for example seconds: the largest one is kept.
+
+        Raises:
+            StateError: the number is below 0, or the size is no finite number.
+        """
+        if number < 0 or not math.isfinite(size):
+            raise StateError(
+                f"a tally cannot count {number} of size {size}", remedy="a finite number from 0"
+            )
+        text = str(text)[:_LONGEST_TEXT]
+        with self._adding:
+            _add_to(self._entries, text, int(number), float(size))
+            self._last = text if number else self._last
+
+    def plain(self) -> dict[str, Any]:
+        """Return its figures."""
+        if self.refresh is not None:
+            self.refresh()
+        with self._adding:
+            values = {text: list(entry) for text, entry in self._entries.items()}
+            return {"kind": self.kind, "values": values, "last": self._last}
+
+
+def _add_to(entries: dict[str, tuple[int, float]], text: str, number: int, size: float) -> None:
+    """Add to the number of a text, or of the others if there are too many."""
+    if text not in entries and len(entries) >= _MOST_TEXTS:
+        text = _OTHERS
+    before, largest = entries.get(text, (0, 0.0))
+    entries[text] = before + number, max(largest, size)
+
+
+_Metric = TypeVar("_Metric", Counter, Gauge, Histogram, Tally)
 
 
 class Metrics:
@@ -135,7 +194,7 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        self._metrics: dict[str, Counter | Gauge | Histogram] = {}
+        self._metrics: dict[str, Counter | Gauge | Histogram | Tally] = {}
 
     def counter(self, name: str) -> Counter:
         """Return the counter of a name.
@@ -162,10 +221,14 @@ class Metrics:
         """
         return self._of_kind(name, Histogram, lambda: Histogram(_checked_bounds(name, bounds)))
 
+    def tally(self, name: str) -> Tally:
+        """Return the tally of a name; errors as of :meth:`counter`."""
+        return self._of_kind(name, Tally, Tally)
+
     def plain(self) -> dict[str, dict[str, Any]]:
         """Return the figures of all metrics that have some. Any thread may ask."""
         figures = {name: metric.plain() for name, metric in tuple(self._metrics.items())}
-        return {name: plain for name, plain in figures.items() if plain.get("value", 0) is not None}
+        return {name: plain for name, plain in figures.items() if _has_figures(plain)}
 
     def _of_kind(self, name: str, kind: type[_Metric], make: Callable[[], _Metric]) -> _Metric:
         metric = self._metrics.get(name)
@@ -189,6 +252,10 @@ class Metrics:
             )
 
 
+def _has_figures(plain: Mapping[str, Any]) -> bool:
+    return plain.get("value", 0) is not None and plain.get("values", True) != {}
+
+
 def _checked_bounds(name: str, bounds: Sequence[float]) -> Sequence[float]:
     limits = [float(bound) for bound in bounds]
     is_ordered = all(low < high for low, high in pairwise(limits))
@@ -209,7 +276,8 @@ def merged(tasks: Iterable[tuple[int, PlainMetrics]]) -> dict[str, dict[str, dic
 
     Returns:
         For each operator and name the ``kind``. A counter has the ``value`` of all tasks, a gauge the ``values`` of each task
-        by its number, a histogram ``count``, ``sum``, ``bounds`` and the ``counts`` of its buckets.
+        by its number, a histogram ``count``, ``sum``, ``bounds`` and the ``counts`` of its buckets, a tally the ``values`` of its
+        texts, each a number and the largest size, and the ``last`` text of a task.
     """
     job: dict[str, dict[str, dict[str, Any]]] = {}
     for index, operators in tasks:
@@ -227,6 +295,8 @@ def _sum(before: dict[str, Any] | None, plain: Mapping[str, Any], index: int) ->
         return {"kind": kind, "values": {**values, str(index): plain["value"]}}
     if kind == Counter.kind:
         return {"kind": kind, "value": plain["value"] + (0 if before is None else before["value"])}
+    if kind == Tally.kind:
+        return _tallied(before or {"values": {}, "last": ""}, plain)
     bounds, counts, total = plain["bounds"], plain["counts"], plain["sum"]
     if before is not None:
         total += before["sum"]
@@ -235,3 +305,12 @@ def _sum(before: dict[str, Any] | None, plain: Mapping[str, Any], index: int) ->
         else:  # of tasks that chose other limits: only what has none can be summed
             bounds, counts = [], [sum(counts) + sum(before["counts"])]
     return {"kind": kind, "count": sum(counts), "sum": total, "bounds": bounds, "counts": counts}
+
+
+def _tallied(before: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sum of two tallies."""
+    entries = {text: (number, size) for text, (number, size) in before["values"].items()}
+    for text, (number, size) in plain["values"].items():
+        _add_to(entries, text, number, size)
+    values = {text: list(entry) for text, entry in entries.items()}
+    return {"kind": Tally.kind, "values": values, "last": plain["last"] or before["last"]}

@@ -55,6 +55,13 @@ _METRIC: Final = shapes.one_of(
             "sum": shapes.number,
         }
     ),
+    shapes.fields(
+        {
+            "kind": shapes.text,
+            "values": shapes.by_name(shapes.row(shapes.count, shapes.amount)),
+            "last": shapes.text,
+        }
+    ),
 )
 _FIGURES: Final = shapes.fields(
     {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from headgate.errors import UserFunctionError
 from headgate.stream.graph.operator import (
     DUPLICATES,
     EXPIRED,
@@ -15,6 +16,11 @@ from headgate.stream.graph.operator import (
     UNREAD,
 )
 
+if TYPE_CHECKING:
+    from headgate.stream.graph.metrics import PlainMetrics
+
+#: Figures of a tally without any text.
+_NO_TALLY: Final[Mapping[str, Any]] = {"values": {}}
 #: Operator -> name of a counter -> number.
 Drops: TypeAlias = Mapping[str, Mapping[str, int]]
 
@@ -141,12 +147,22 @@ class Notices:
                     "shared_loading: 1 for each task that waits now, then shared_load_seconds"
                 )
 
-    def all(self, dropped: Drops) -> list[str]:
-        """Return all sentences, with one for each counter of an operator."""
+    def all(self, dropped: Drops, metrics: PlainMetrics) -> list[str]:
+        """Return all sentences, with one for each counter of an operator, and for each place that blocks its calls."""
         notices = list(self._notices)
         for operator, counters in dropped.items():
             for name, number in counters.items():
                 if number and name in _COUNTERS:
                     _, event, remedy = _COUNTERS[name]
                     notices.append(f"{operator}: {number:,} {event}. What helps: {remedy}")
+        for operator, figures in metrics.items():
+            for place, (number, seconds) in figures.get("calls_blocked", _NO_TALLY)[
+                "values"
+            ].items():
+                times = "once" if number == 1 else f"{number:,} times"
+                notices.append(
+                    f"[{UserFunctionError.code}] {operator}: {place} has blocked the event loop of its calls {times}, for up to "
+                    f"{seconds:.2f} s: no other call of the task goes on meanwhile. What helps: a plain function, whose calls have a "
+                    "thread each · await asyncio.to_thread(...)"
+                )
         return notices

@@ -8,7 +8,6 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from headgate._units import rate_text
 from headgate.errors import StreamError
 from headgate.stream.graph.call_rates import PERIOD
 from headgate.stream.job.tokens import RateLimits, Tokens
@@ -209,7 +208,7 @@ def _check_same(rate: CallRate, before: CallRate) -> None:
     by = {True: "", False: " for each value"}
     raise StreamError(
         f"two rates are named {rate.name!r}",
-        asked=f"{rate_text(rate.highest)}, at least {rate_text(rate.lowest)}{by[rate.column is None]}",
-        have=f"{rate_text(before.highest)}, at least {rate_text(before.lowest)}{by[before.column is None]}",
+        asked=f"{rate.highest:g}/s, at least {rate.lowest:g}/s{by[rate.column is None]}",
+        have=f"{before.highest:g}/s, at least {before.lowest:g}/s{by[before.column is None]}",
         remedy="the same rate=, rate_min= and rate_by= for all that share it · another rate_name=",
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from headgate.observe.calls import CallReport, call_stages, verdict_of_calls
 from headgate.observe.record import Run, Task
 from headgate.observe.stages import stage_of
 from headgate.observe.verdict import verdict_of_job
@@ -15,6 +16,9 @@ from headgate.stream.job.notices import totals
 
 if TYPE_CHECKING:
     from headgate.stream.job.master import JobMaster
+
+#: Times of a task's report.
+_TIMES: Final = ("elapsed_ms", "busy_ms", "blocked_ms")
 
 
 def record_of(master: JobMaster) -> Run:
@@ -32,6 +36,7 @@ def record_of(master: JobMaster) -> Run:
     tasks: list[Task] = []
     recent: list[Task] = []
     drops, metrics, sizes = [], [], []
+    reports: list[CallReport] = []
     worker_of = {} if attempt is None else attempt.worker_of
     figures = {} if attempt is None else attempt.figures
     earlier = {} if attempt is None else attempt.earlier
@@ -49,12 +54,22 @@ def record_of(master: JobMaster) -> Run:
         sizes.append(newest.get("state_sizes", {}))
         if before is not None:
             recent.append(_task(names[stage], index, _since(before, newest)))
+        # Behind its end the job is judged by all of its time.
+        begin = before if before is not None and not is_over else {}
+        reports.append(_call_report(names[stage], index, begin, newest))
     times: dict[str, list[tuple[int, tuple[int, int, int]]]] = {}
     for task in tasks:
         parts = (task.idle_ms, task.busy_ms, task.back_pressured_ms)
         times.setdefault(task.role, []).append((task.task, parts))
     stages = tuple(stage_of(name, times[name], inputs[name]) for name in times)
-    dropped = totals(drops)
+    dropped, of_functions = totals(drops), merged(metrics)
+    rates = {
+        node.uid: node.rate.highest
+        for stage in graph.stages
+        for node in stage.operators
+        if node.rate is not None
+    }
+    calls = call_stages(reports, of_functions, rates)
     last_stages = {stage.name for stage in graph.stages if not stage.edges}
     return Run(
         mode="stream",
@@ -70,15 +85,18 @@ def record_of(master: JobMaster) -> Run:
         rows_received=sum(task.rows for task in tasks if task.role in last_stages),
         restarts=master.restarts,
         failures=tuple(master.ended_attempts),
-        verdict=None if is_over else verdict_of_job(recent, inputs),
+        verdict=None
+        if is_over
+        else verdict_of_calls(calls if recent else (), verdict_of_job(recent, inputs)),
         stages=stages,
         tasks=tuple(tasks),
         checkpoints=tuple(master.checkpoints()),
         workers=workers,
         dropped=dropped,
-        metrics=merged(metrics),
+        metrics=of_functions,
+        calls=calls,
         state_sizes=totals(sizes),
-        notices=tuple(master.notices.all(dropped)),
+        notices=tuple(master.notices.all(dropped, of_functions)),
     )
 
 
@@ -98,7 +116,15 @@ def _task(operators: str, index: int, figures: Mapping[str, Any]) -> Task:
     )
 
 
+def _call_report(
+    operators: str, index: int, before: Mapping[str, Any], now: Mapping[str, Any]
+) -> CallReport:
+    """Return the report of a task for what its calls wait for."""
+    since = {name: now.get(name, 0) - before.get(name, 0) for name in _TIMES}
+    metrics = before.get("metrics", {}), now.get("metrics", {})
+    return CallReport(_task(operators, index, since), *metrics, since["elapsed_ms"] / 1000)
+
+
 def _since(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, int]:
     """Return the times of a task between two reports."""
-    names = ("elapsed_ms", "busy_ms", "blocked_ms")
-    return {name: max(0, now[name] - before[name]) for name in names}
+    return {name: max(0, now[name] - before[name]) for name in _TIMES}

@@ -1,4 +1,7 @@
-"""Objects that the tasks of a job in one process share, such as a model: each is loaded once, and kept over restarts."""
+"""Objects that the tasks of a job in one process share, such as a model: each is loaded once, and kept over restarts.
+
+Decision: ADR 0061.
+"""
 
 from __future__ import annotations
 

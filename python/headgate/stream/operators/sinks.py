@@ -18,10 +18,13 @@ class SinkOperator(Operator):
 
     Args:
         sink: makes the writer.
+        schema: the one that the writer casts batches to; None for that of the first batch.
     """
 
-    def __init__(self, sink: Any) -> None:
+    def __init__(self, sink: Any, schema: pa.Schema | None = None) -> None:
         self.sink = sink
+        #: The arguments of ``create_writer`` behind the context. A sink of a user may take none.
+        self._schema = () if schema is None else (schema,)
         self._writer: Any = None
         #: Made for checkpoints of which the task has not heard that they are complete. They belong to each later one,
         #: so those of an aborted checkpoint are committed with the next.
@@ -38,7 +41,7 @@ class SinkOperator(Operator):
             restored_checkpoint=context.restored_checkpoint,
         )
         with self._calling("create_writer"):
-            self._writer = self.sink.create_writer(writer_context)
+            self._writer = self.sink.create_writer(writer_context, *self._schema)
 
     def process(self, batch: pa.RecordBatch) -> None:
         """Write a batch."""

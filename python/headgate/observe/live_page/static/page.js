@@ -82,6 +82,7 @@
     byId("numbers").replaceChildren(...Object.entries(numbers).map(([name, value]) =>
       make("div", {}, make("dt", {}, name), make("dd", {}, value))));
     drawGraph(run.boxes, run.links);
+    drawCalls(run.calls);
     drawHistory(run);
     drawTasks(run);
     byId("of-exchange").hidden = run.mode === "stream";
@@ -123,6 +124,20 @@
     graph.replaceChildren(...parts);
     byId("links").replaceChildren(...links.filter((link) => link.share != null && link.level !== "OK").map((link) =>
       make("li", {}, `${link.text}: ${percent(link.share)} of the time, ${link.level}`)));
+  }
+
+  // The calls of operators: a row for each, and a sentence about what limits it.
+  const few = (number) => (number == null ? "-" : number < 10 ? String(Number(number.toFixed(1))) : count(Math.round(number)));
+  const milliseconds = (ms) => (ms == null ? "-" : `${Math.round(ms)} ms`);
+  function drawCalls(calls) {
+    byId("calls").hidden = calls.length === 0;
+    table(byId("call-table"), "Mean numbers of the last second while the run goes on, of all its time after it; errors of all attempts",
+      ["operator", "waits for", "under way", "of", "for the rate", "for a pause", "for the next attempt", "we work", "calls/s", "rate", "p50", "p99", "errors"],
+      calls.map((one) => [one.operator, one.waits_for, few(one.under_way), one.most, few(one.for_rate), few(one.for_breaker), few(one.for_retries),
+        percent(one.busy), few(one.per_second), one.rate == null ? "-" : `${few(one.rate)} of ${few(one.rate_asked)}/s`,
+        milliseconds(one.p50_ms), milliseconds(one.p99_ms),
+        Object.entries(one.errors).map(([name, number]) => `${name} ${count(number)}`).join(", ") || "-"]));
+    byId("call-waits").replaceChildren(...calls.map((one) => make("li", {}, one.advice ? `${one.text}. May help: ${one.advice}` : one.text)));
   }
 
   // The history: a line for rows and bytes, a column of shares for each stage and second.

@@ -4,122 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import queue
-import random
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
-from inspect import isawaitable, iscoroutinefunction
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate._kinds import is_coroutine_function
 from headgate.errors import InternalError
-from headgate.stream.graph.call_functions import CallContext, CallFunction, Retry
-from headgate.stream.operators.calls.breaker import ANSWERS, CallPauses
+from headgate.stream.graph.call_functions import CallContext, CallFunction
+from headgate.stream.operators.calls.breaker import CallPauses
 from headgate.stream.operators.calls.pace import CallPace
+from headgate.stream.operators.calls.times import CallTimes
+from headgate.stream.operators.calls.watch import WATCH, BlockedCalls, WatchedLoop
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from headgate.stream.graph.call_rates import CallRate, TokenLink
+    from headgate.stream.graph.call_rates import TokenLink
     from headgate.stream.graph.metrics import Metrics
-    from headgate.stream.operators.calls.rows import JointRows
+    from headgate.stream.operators.calls.call import Call
+    from headgate.stream.operators.calls.options import CallPolicy
+    from headgate.stream.operators.calls.times import Wait
 
-#: Most seconds between two attempts, unless the service asks for more.
-_LONGEST_BACKOFF: Final = 60.0
 #: Seconds in which calls that are cancelled have to end.
 _CANCEL: Final = 5.0
-#: So many rows may wait for the rate of a slow value while others are called.
-_WAITING: Final = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class CallPolicy:
-    """How often and how long a call is tried.
-
-    Attributes:
-        timeout: most seconds of an attempt; None for any time.
-        retries: most attempts after the first.
-        backoff: seconds before the second attempt; twice as many before each further one.
-        retry_on: classes of errors after which it is called again, beside Retry.
-        breaker: calls pause if more than this share of attempts fails; None if they never do.
-        rate: of attempts in all tasks; None for any.
-    """
-
-    timeout: float | None
-    retries: int
-    backoff: float
-    retry_on: tuple[type[Exception], ...]
-    breaker: float | None = None
-    rate: CallRate | None = None
-
-    @property
-    def num_waiting(self) -> int:
-        """Most calls of a task that wait for the tokens of their values, beside those under way."""
-        return 0 if self.rate is None or self.rate.column is None else _WAITING
-
-    def is_retried(self, error: BaseException, failed: int) -> bool:
-        """Return True if a call goes on after an error.
-
-        Args:
-            error: of the attempt.
-            failed: number of attempts so far.
-        """
-        # Rows of a wrong schema are the function's mistake, which it would make again.
-        is_for_retry = isinstance(error, (Retry, *self.retry_on)) and not isinstance(error, ANSWERS)
-        return failed <= self.retries and is_for_retry
-
-    def delay(self, error: BaseException, failed: int) -> float:
-        """Return the seconds before the next attempt: what the service asks for, or a random part of the back-off."""
-        if isinstance(error, Retry) and error.after is not None:
-            return error.after
-        longest = min(_LONGEST_BACKOFF, self.backoff * 2.0 ** min(failed - 1, 30))
-        return longest * random.uniform(0.5, 1)  # noqa: S311 - so that calls do not come all at once
-
-
-@dataclass(slots=True, eq=False)
-class Call:
-    """One call, from when its rows are chosen until its result is sent.
-
-    Attributes:
-        first: number of its first row, by arrival at the task.
-        call_id: see :class:`CallContext`.
-        batch: has its rows.
-        start: position of the first one.
-        length: number of rows.
-        size: bytes of its rows, then of its result, about.
-        order: class of its key, where the order by key counts.
-        failed: number of attempts that have failed.
-        result: what the function returned, as the operator converts it, before the task has taken it.
-        outcome: the rows of its result; None before it has ended. Only the task's thread sets it.
-        error: that ended it.
-        refused: its rows with the error, for the side output.
-        group: its key group in the checkpoint that it comes from, if it had ended there; else that of its rows.
-        digest: of its row, if results are remembered.
-        joint: rows of which its result is one; None if its result is its own.
-        place: of its row among these.
-    """
-
-    first: int
-    call_id: str
-    batch: pa.RecordBatch
-    start: int
-    length: int
-    size: float
-    order: int = 0
-    failed: int = 0
-    result: Any = None
-    outcome: list[pa.RecordBatch] | None = None
-    error: BaseException | None = None
-    refused: pa.RecordBatch | None = None
-    group: int | None = None
-    digest: bytes = b""
-    joint: JointRows | None = None
-    place: int = 0
-
-    @property
-    def rows(self) -> pa.RecordBatch:
-        """Its rows."""
-        return self.batch.slice(self.start, self.length)
+#: Limits of the seconds of attempts, five of each power of ten, so that a quantile is near.
+_BOUNDS: Final = tuple(float(f"{10 ** (power / 5):.2g}") for power in range(-15, 16))
 
 
 class CallLoop:
@@ -135,6 +45,9 @@ class CallLoop:
         metrics: counts them.
         tokens: of the rate, if the policy has one.
         shared: what the context of each call has.
+
+    Attributes:
+        times: of the calls, by what they wait for.
     """
 
     def __init__(
@@ -159,7 +72,8 @@ class CallLoop:
         self._calls = metrics.counter("calls")
         self._retries = metrics.counter("call_retries")
         self._errors = metrics.counter("call_errors")
-        self._histogram = metrics.histogram("call_seconds")
+        self._kinds = metrics.tally("call_error_kinds")
+        self._histogram = metrics.histogram("call_seconds", _BOUNDS)
         #: Of attempts that are not in the histogram, which takes many at once.
         self._seconds: deque[float] = deque()
         if policy.rate is not None and tokens is None:
@@ -173,6 +87,9 @@ class CallLoop:
             self._pace = CallPace(policy.rate, tokens, most, metrics, self._loop)
         self._is_soon = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._blocked = BlockedCalls(name, metrics)
+        self.times = CallTimes(metrics)
+        metrics.gauge("calls_most").set(most)
         self._threads = None if is_coroutine_function(function) else _Threads(name, most)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -199,6 +116,12 @@ class CallLoop:
             self._pace.observe()
         return [self._ended.popleft() for _ in range(len(self._ended))]
 
+    def count_failure(self, call: Call) -> None:
+        """Count a call that has failed for good behind its last attempt, since its result does not fit."""
+        call.failed += 1
+        self._kinds.add(type(call.error).__name__)
+        self._errors.add()
+
     def begin(self, calls: Sequence[tuple[Call, Any]]) -> None:
         """Begin calls, each with what it is about."""
         self._loop.call_soon_threadsafe(self._begin, calls)
@@ -221,10 +144,19 @@ class CallLoop:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
+        self.times.note_loop()
+        watched = WatchedLoop(
+            threading.get_ident(),
+            threading.get_native_id(),
+            lambda: bool(self._tasks),
+            self._blocked,
+        )
+        WATCH.add(watched)
         try:
             self._loop.run_forever()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
+            WATCH.remove(watched)
             self._loop.close()
 
     async def _end(self, closing: Coroutine[Any, Any, Any] | None) -> None:
@@ -239,6 +171,7 @@ class CallLoop:
             task = self._loop.create_task(self._attempts(call, about))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        WATCH.wake_up()
 
     async def _attempts(self, call: Call, about: Any) -> None:
         value = "" if self._pace is None else self._pace.value_of(about)
@@ -256,13 +189,15 @@ class CallLoop:
             if error is None:
                 break
             call.failed, call.result = call.failed + 1, None
+            self._kinds.add(type(error).__name__)
             is_over = not self._policy.is_retried(error, call.failed)
             if is_over:
                 self._errors.add()
                 call.error = error
             else:
                 self._retries.add()
-                await asyncio.sleep(self._policy.delay(error, call.failed))
+                with self._waiting("retries"):
+                    await asyncio.sleep(self._policy.delay(error, call.failed))
         if self._pace is not None:
             self._pace.leave()
         self._ended.append(call)
@@ -276,13 +211,24 @@ class CallLoop:
         self._is_soon = False
         self._wake_up()
 
+    @contextmanager
+    def _waiting(self, wait: Wait) -> Iterator[None]:
+        """Count a call among those that wait."""
+        self.times.add(wait, 1)
+        try:
+            yield
+        finally:
+            self.times.add(wait, -1)
+
     async def _permission(self, value: str, *, is_under_way: bool) -> int:
         """Wait until an attempt may begin; return its period of the pauses."""
         while True:
             if self._pauses is not None:
-                await self._pauses.wait()
+                with self._waiting("breaker"):
+                    await self._pauses.wait()
             if self._pace is not None:
-                await self._pace.begin(value, has_place=is_under_way)
+                with self._waiting("rate"):
+                    await self._pace.begin(value, has_place=is_under_way)
                 is_under_way = True
             # Only a call with a token is the single one that tries a service: a token may take an hour.
             period = 0 if self._pauses is None else self._pauses.begin()
@@ -296,6 +242,7 @@ class CallLoop:
         context = CallContext(call.call_id, call.failed + 1, self._shared)
         started = self._loop.time()
         self._calls.add()
+        self.times.add("service", 1)
         try:
             async with asyncio.timeout(self._policy.timeout):
                 if self._threads is None:
@@ -311,6 +258,7 @@ class CallLoop:
         except BaseException as error:  # noqa: BLE001 - of the call, and not of the loop
             return error
         finally:
+            self.times.add("service", -1)
             self._seconds.append(self._loop.time() - started)
         return None
 
@@ -383,7 +331,7 @@ def callable_of(function: Any, *, takes_context: bool) -> Callable[[Any, CallCon
         takes_context: True if it takes the context.
     """
     if isinstance(function, CallFunction):
-        return function.call
+        function = function.call
     if takes_context:
         return function  # type: ignore[no-any-return]
     if is_coroutine_function(function):
@@ -395,6 +343,8 @@ def callable_of(function: Any, *, takes_context: bool) -> Callable[[Any, CallCon
     return lambda about, _: function(about)
 
 
-def is_coroutine_function(function: Any) -> bool:
-    """Return True if calls of a function or of an object return coroutines."""
-    return iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - of an object
+async def awaited(method: Callable[..., Any], *arguments: Any) -> None:
+    """Call a method, which may be a coroutine function."""
+    result = method(*arguments)
+    if isawaitable(result):
+        await result

@@ -16,8 +16,8 @@ import pyarrow as pa
 from headgate._kinds import kind_of
 from headgate.errors import SchemaMismatchError, UserFunctionError
 from headgate.stream.operators.calls.journal import CallJournal
-from headgate.stream.operators.calls.operator import AsyncCallOperator, CallOptions
-from headgate.stream.operators.calls.rows import DIGEST, as_seen
+from headgate.stream.operators.calls.operator import AsyncCallOperator
+from headgate.stream.operators.calls.rows import DIGEST, as_seen, is_same_column
 from headgate.stream.operators.calls.state import as_rows, as_structs, struct_of
 from headgate.stream.state.descriptors import MapStateDescriptor
 from headgate.stream.state.files import SnapshotFolder
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from headgate.stream.graph.operator import OperatorContext, OperatorSnapshot
-    from headgate.stream.operators.calls.loop import Call
+    from headgate.stream.operators.calls.call import Call
+    from headgate.stream.operators.calls.options import CallOptions
     from headgate.stream.state.descriptors import StateTtlConfig
 
 #: Rows whose results are looked up at once: so many may be in memory beside ``in_flight_bytes``.
@@ -129,6 +130,11 @@ class _Remembered:
         return [self.rows.slice(int(self.ends[at]) - length, length)] if length else []
 
 
+def _is_same(values: pa.Array, others: pa.Array) -> bool:
+    """Return True if two arrays have the same values; NaN is one."""
+    return values.equals(others) or repr(values.to_pylist()) == repr(others.to_pylist())
+
+
 def _rows_of(calls: Sequence[Call]) -> pa.RecordBatch:
     """Return the rows of calls, as functions have them."""
     return as_seen(pa.concat_batches([call.rows for call in calls]))
@@ -163,6 +169,12 @@ class MemoCallOperator(AsyncCallOperator):
         self._type = struct_of(schema)
         self._journal: CallJournal | None = None
         self._named = list(dict.fromkeys([*keys, DIGEST]))
+        #: Positions of columns that results have from their row, in the result and in the row: equal rows may differ there.
+        self._own = [
+            (at, rows.get_field_index(field.name))
+            for at, field in enumerate(schema)
+            if is_same_column(rows, field)
+        ]
         #: By digest of the rows that are called: those that wait for the result.
         self._followers: dict[bytes, deque[Call]] = {}
         #: Of the first rows that wait, and what calls have returned since it was looked up.
@@ -315,11 +327,39 @@ class MemoCallOperator(AsyncCallOperator):
         return _Remembered(first, results, np.cumsum(lengths), lengths, is_valid(lists))
 
     def _answer(self, call: Call, outcome: list[pa.RecordBatch]) -> None:
-        """Give a call a result that is there."""
+        """Give a call a result that is there, with the columns that its own row has."""
+        outcome = [self._as_of(call, batch) for batch in outcome]
         size = _BYTES + sum(batch.nbytes for batch in outcome)
         self._size += size - call.size
         call.size, call.outcome = size, outcome
         self._hits.add()
+
+    def _as_of(self, call: Call, result: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a result with the columns that the row of a call has."""
+        if not self._own:
+            return result
+        columns = result.columns
+        places = pa.array(np.full(result.num_rows, call.start))
+        for at, of in self._own:
+            columns[at] = call.batch.column(of).take(places)
+        return pa.RecordBatch.from_arrays(columns, schema=result.schema)
+
+    def _check_own(self, call: Call) -> None:
+        """Let a call fail that has changed a column of its row: equal rows would lose their own value, or get one of another."""
+        for result in call.result or ():
+            own = self._as_of(call, result)
+            for at, _ in self._own:
+                if not _is_same(result.column(at), own.column(at)):
+                    name = result.schema.names[at]
+                    call.error = SchemaMismatchError(
+                        f"a call of {self._uid} with memo= changed column {name!r}, which results have from their own row",
+                        asked=f"call_id {call.call_id}",
+                        remedy=f"another name for the result · a result without {name!r}",
+                    )
+                    call.result, call.joint = None, None
+                    if self._loop is not None:
+                        self._loop.count_failure(call)
+                    return
 
     # --- results ---
 
@@ -376,6 +416,8 @@ class MemoCallOperator(AsyncCallOperator):
             self._settle_row(member)
 
     def _settle_row(self, call: Call) -> None:
+        if call.error is None and self._own:
+            self._check_own(call)
         has_failed = call.error is not None
         super()._settle(call)
         followers = self._followers.pop(call.digest)

@@ -6,20 +6,15 @@ import uuid
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from functools import partial
-from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
+from headgate._kinds import is_coroutine_function
 from headgate.errors import HeadgateError, StateError, UserFunctionError
 from headgate.stream.graph.call_functions import CallFunction
 from headgate.stream.graph.context import RuntimeContext
 from headgate.stream.graph.operator import OperatorContext, OperatorSnapshot, instance_of
-from headgate.stream.operators.calls.loop import (
-    Call,
-    CallLoop,
-    CallPolicy,
-    callable_of,
-    is_coroutine_function,
-)
+from headgate.stream.operators.calls.call import Call
+from headgate.stream.operators.calls.loop import CallLoop, awaited, callable_of
 from headgate.stream.operators.calls.rows import (
     ERRORS,
     CallResults,
@@ -34,47 +29,15 @@ from headgate.stream.operators.results import calling
 from headgate.stream.state.groups import key_groups_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
 
     from headgate.stream.graph.context import FunctionRows
+    from headgate.stream.operators.calls.options import CallOptions
 
-Order: TypeAlias = Literal[True, False, "by_key"]
-OnError: TypeAlias = Literal["fail", "side_output", "null"]
 #: Classes of keys: results of one class are in order.
 _CLASSES: Final = 1 << 15
-
-
-@dataclass(frozen=True, slots=True)
-class CallOptions:
-    """How rows become calls.
-
-    Attributes:
-        policy: of each call.
-        in_flight: most calls at a time.
-        in_flight_bytes: of rows that are called, and results that are not sent: with so many no call begins.
-        order: of the results.
-        on_error: what becomes of a call that has failed.
-        rows: most rows of a batch; None for a call per row.
-        bytes: of a batch that waits for no more rows; None for any.
-        wait: ms for which a batch waits for rows.
-        takes_context: True if a plain function takes the call's context.
-        call_id: column that names the calls, which have a row each; None for names that are made.
-    """
-
-    policy: CallPolicy
-    in_flight: int
-    in_flight_bytes: int
-    order: Order
-    on_error: OnError
-    rows: int | None
-    bytes: int | None
-    wait: int
-    takes_context: bool
-    call_id: str | None
 
 
 @dataclass(slots=True)
@@ -145,7 +108,6 @@ class AsyncCallOperator(KeyedOperator):
         super().open(context)
         self._uid = context.uid
         metrics = context.metrics
-        self._errors = metrics.counter("call_errors")
         self._repeated = metrics.counter("calls_repeated")
         self._gauge = metrics.gauge("calls_in_flight")
         self._ids = uuid.uuid4().hex
@@ -174,7 +136,7 @@ class AsyncCallOperator(KeyedOperator):
             runtime = RuntimeContext(context, partial(_emit_nothing, context.uid))
             with calling(self._uid, "open"):
                 if self._loop.is_for_coroutines or is_coroutine_function(function.open):
-                    self._loop.run(_awaited(function.open, runtime))
+                    self._loop.run(awaited(function.open, runtime))
                 else:
                     function.open(runtime)
         self._load()
@@ -243,8 +205,14 @@ class AsyncCallOperator(KeyedOperator):
             new = self._next_calls(room)
             self._running += len(new)
             begun += new
-        if begun and self._loop is not None:
-            self._loop.begin(begun)
+        if self._loop is not None:
+            if begun:
+                self._loop.begin(begun)
+            is_heavy, has_results = (
+                self._size >= options.in_flight_bytes,
+                len(self._calls) > self._running,
+            )
+            self._loop.times.note_room(self.is_full, is_heavy, has_results)
         self._gauge.set(self._running)
 
     def _next_calls(self, room: int) -> list[tuple[Call, Any]]:
@@ -341,15 +309,15 @@ class AsyncCallOperator(KeyedOperator):
 
     def _collect(self) -> None:
         """Take the calls that have ended."""
-        ended = [] if self._loop is None else self._loop.take_ended()
-        if joint := [call for call in ended if type(call.result) is tuple]:
-            self._results.convert(joint)
-        for call in joint:
-            if call.error is not None:
-                call.failed += 1
-                self._errors.add()
-        for call in ended:
-            self._settle(call)
+        if self._loop is not None:
+            ended = self._loop.take_ended()
+            if joint := [call for call in ended if type(call.result) is tuple]:
+                self._results.convert(joint)
+            for call in joint:
+                if call.error is not None:
+                    self._loop.count_failure(call)
+            for call in ended:
+                self._settle(call)
         while self._options.order is True and self._calls:
             first = next(iter(self._calls.values()))
             if first.outcome is None:
@@ -501,18 +469,11 @@ class AsyncCallOperator(KeyedOperator):
         if function is not None and (
             loop.is_for_coroutines or is_coroutine_function(function.close)
         ):
-            closing = _awaited(function.close)
+            closing = awaited(function.close)
         with calling(self._uid, "close"):
             loop.close(closing)
             if function is not None and closing is None:
                 function.close()
-
-
-async def _awaited(method: Callable[..., Any], *arguments: Any) -> None:
-    """Call a method, which may be a coroutine function."""
-    result = method(*arguments)
-    if isawaitable(result):
-        await result
 
 
 def _emit_nothing(uid: str, rows: FunctionRows, output: str | None) -> None:  # noqa: ARG001 - as others

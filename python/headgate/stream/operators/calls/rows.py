@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
@@ -11,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from headgate.errors import SchemaMismatchError
+from headgate.stream.operators.calls.call import JointRows
 from headgate.stream.operators.results import Results
 
 if TYPE_CHECKING:
-    from headgate.stream.operators.calls.loop import Call
+    from headgate.stream.operators.calls.call import Call
 
 #: Columns that no function sees: the same bytes for equal rows, whose results are remembered, and how often a row was written.
 DIGEST: Final = "__digest__"
@@ -57,6 +57,11 @@ def as_seen(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.select([at for at, name in enumerate(names) if name not in _HIDDEN])
 
 
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of several batches as one."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
 def null_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return rows of a schema with the columns that they have, and nulls."""
     columns = [
@@ -70,11 +75,6 @@ def is_same_column(rows: pa.Schema, field: pa.Field) -> bool:
     """Return True if rows have one column of the name, with the same type."""
     places = rows.get_all_field_indices(field.name)
     return len(places) == 1 and rows.field(places[0]).type == field.type
-
-
-def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return batches as one."""
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 class CallResults:
@@ -158,19 +158,6 @@ class CallResults:
             call.result = self.batches(dict(zip(self._names, values, strict=True)))
         except Exception as error:  # noqa: BLE001 - of the call
             call.error = error
-
-
-@dataclass(frozen=True, slots=True)
-class JointRows:
-    """Rows of several calls, one of each, which were converted together.
-
-    Attributes:
-        rows: of all calls.
-        size: bytes of a row, about.
-    """
-
-    rows: pa.RecordBatch
-    size: float
 
 
 def rows_to_send(calls: Sequence[Call]) -> list[pa.RecordBatch]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headgate.stream.operators.calls.loop import Call
+from headgate.stream.operators.calls.call import Call
 from headgate.stream.operators.calls.rows import error_schema
 from headgate.stream.state.descriptors import ListStateDescriptor
 from headgate.stream.state.groups import key_groups_of

@@ -10,14 +10,15 @@ import pyarrow.compute as pc
 
 from headgate.errors import SchemaMismatchError
 from headgate.stream.graph.call_functions import Retry
-from headgate.stream.operators.calls.operator import AsyncCallOperator, CallOptions
+from headgate.stream.operators.calls.operator import AsyncCallOperator
 from headgate.stream.operators.calls.rows import WRITES, as_seen, error_rows, error_schema
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from headgate.stream.graph.operator import OperatorContext
-    from headgate.stream.operators.calls.loop import Call
+    from headgate.stream.operators.calls.call import Call
+    from headgate.stream.operators.calls.options import CallOptions
     from headgate.stream.state.descriptors import StateTtlConfig
 
 

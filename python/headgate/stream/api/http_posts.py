@@ -120,10 +120,10 @@ class HttpPost(CallFunction):
         if status in range(200, 300):
             return None if self._not_taken is None else self._not_taken(json.loads(answer))
         shown = answer[:_LONGEST].decode(errors="replace").strip()
-        told = f"{self._host} answered {status} {reason}" + (f": {shown}" if shown else "")
+        message = f"{self._host} answered {status} {reason}" + (f": {shown}" if shown else "")
         if status not in _PASSING and status < 500:
-            raise Refusal(told)
-        retry = Retry(told, _seconds(after))
+            raise Refusal(message)
+        retry = Retry(message, _seconds(after))
         retry.status = status  # type: ignore[attr-defined]  # a 429 lowers the rate, also without a time
         raise retry
 
