@@ -143,8 +143,8 @@ def test_a_killed_worker_costs_texts_in_the_air(tmp_path, job_of):
 
 
 def judgement(request):
-    text, other = request.json()
-    return (422, "no") if "x9" in text.split() else text.split()[-1] == other.split()[-1]
+    first, second = request.json()
+    return (422, "no") if "x9" in first.split() else first.split()[-1] == second.split()[-1]
 
 
 def test_a_killed_worker_costs_judgements_in_the_air(tmp_path, job_of):
