@@ -38,8 +38,8 @@ class Ask(CallFunction):
         if url != self.url:
             self.url, self.client = url, Client(url)
         client = self.client
-        asked = {name: row[name] for name in ANSWERS.names}
-        status, headers, body = await client.post(json.dumps(asked).encode(), context.call_id)
+        question = {name: row[name] for name in ANSWERS.names}
+        status, headers, body = await client.post(json.dumps(question).encode(), context.call_id)
         if status == TOO_MANY:
             raise Retry("429", after=wait_of(headers) / 10)
         if status >= 400:

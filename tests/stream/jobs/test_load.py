@@ -107,12 +107,13 @@ def test_each_row_is_handled_once_after_a_failure(tmp_path, alignment, workers, 
 
 
 def test_it_is_planned_as_asked():
-    rows = stream_jobs.numbers(10)
-    for balanced, shipping in [
-        (rows.rebalance(), Shipping.REBALANCE),
-        (rows.rebalance(by="turn"), Shipping.REBALANCE),
-        (rows.rebalance(by="load"), Shipping.LOAD),
+    for options, shipping in [
+        ({}, Shipping.REBALANCE),
+        ({"by": "turn"}, Shipping.REBALANCE),
+        ({"by": "load"}, Shipping.LOAD),
     ]:
+        # A stream of its own, since a plan has all sinks of a graph.
+        balanced = stream_jobs.numbers(10).rebalance(**options)
         stages = balanced.map(stream_jobs.same).sink(FileSink("out")).plan(2).stages
         assert [edge.shipping for edge in stages[0].edges] == [shipping]
 

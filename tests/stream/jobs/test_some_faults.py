@@ -1,5 +1,7 @@
 """A few of the soak's jobs with random faults; see tests/soak/streams."""
 
+from typing import ClassVar
+
 import pytest
 from tests.soak.streams.calls_job import CallsJob
 from tests.soak.streams.job import Job
@@ -16,7 +18,7 @@ def test_some_faults_cost_no_row_and_repeat_none_against_the_guarantee(tmp_path,
 class SomeFaults(CallsJob):
     """A job with one driver: others take seconds to start."""
 
-    kinds = {"kill a worker": 4, "kill the service": 1, "outage of the service": 1}
+    kinds: ClassVar = {"kill a worker": 4, "kill the service": 1, "outage of the service": 1}
     workers = (2,)
 
 

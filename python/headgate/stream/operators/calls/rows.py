@@ -140,12 +140,12 @@ class SharedResults:
     """
 
     def __init__(self, uid: str, schema: pa.Schema) -> None:
-        self._schema, self._names, self._known = schema, schema.names, frozenset(schema.names)
+        self._schema, self._names, self._columns = schema, schema.names, frozenset(schema.names)
         self._results = CallResults(uid, schema)
 
     def constants(self, result: Any) -> tuple[Any, ...] | None:
         """Return the values of a dict that can be converted later; None if it is none, or not sure to stay as it is."""
-        if type(result) is not dict or not result.keys() <= self._known:
+        if type(result) is not dict or not result.keys() <= self._columns:
             return None
         values = tuple(map(result.get, self._names))
         return values if values and _CONSTANT.issuperset(map(type, values)) else None
