@@ -1,4 +1,4 @@
-"""Questions to the service without Headgate, also in environments of other programs: a client, attempts, and calls by hand."""
+"""Calls of the service without Headgate, also in environments of other programs: a client, attempts, calls by hand."""
 
 from __future__ import annotations
 

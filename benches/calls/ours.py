@@ -1,7 +1,7 @@
 """Headgate's program of the bench ``calls``: a driver with two worker processes; see ``program.py``.
 
-Its order has the ``url`` of the service, ``rows``, the ``folder`` of the job and its output, ``exchanges`` if there is one before the
-calls and one behind them, ``options`` of the calls, and the seconds between checkpoints, 0 for none.
+Its order has the ``url`` of the service, ``rows``, the ``folder`` of the job and its output, ``exchanges`` if there is
+one before the calls and one behind them, ``options`` of the calls, and the seconds between checkpoints, 0 for none.
 """
 
 from __future__ import annotations

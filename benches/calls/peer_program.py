@@ -1,7 +1,7 @@
 """Programs of others that call the service, each in an environment of its own; see ``program.py``.
 
-The first argument is the program. Its order has the ``url`` of the service, ``rows``, the calls at a time in a process, ``in_flight``,
-the ``folder`` for rows and for the ids of processes that call, and what a cluster needs.
+The first argument is the program. Its order has the ``url`` of the service, ``rows``, the calls at a time in a process,
+``in_flight``, the ``folder`` for rows and for the ids of processes that call, and what a cluster needs.
 """
 
 from __future__ import annotations

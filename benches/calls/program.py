@@ -1,4 +1,4 @@
-"""A program that calls the service, as the bench sees it: a process that says when it is ready, and when its job is done.
+"""A program that calls the service, as the bench sees it: a process that says when it is ready, and when it is done.
 
 It prints READY, waits for a line, does its job, and prints DONE. What a job is about is JSON, its last argument.
 """

@@ -1,4 +1,4 @@
-"""Runs a job with calls of a service, with faults that a seed decides, and compares its output and the bill with what must be."""
+"""Runs a job with calls of a service, with faults that a seed decides, and checks its output and the bill."""
 
 import signal
 import time
@@ -27,8 +27,8 @@ SERVICE = {
 class CallsJob(Job):
     """A job whose rows are in the output once, and of whose calls few are paid for twice.
 
-    Of three jobs two remember results by ``memo=``: a task that is lost costs what it had in the air, and nothing else. In the third
-    one calls behind the last checkpoint are made again.
+    Of three jobs two remember results by ``memo=``: a task that is lost costs what it had in the air, and nothing else.
+    In the third one calls behind the last checkpoint are made again.
 
     Args:
         seed: decides all but the timing.

@@ -1,9 +1,9 @@
-"""A thousand faults on streaming jobs, each job checked row by row, half as many on Nexmark, 200 on calls, and some on Spark.
+"""A thousand faults on streaming jobs, each checked row by row, half as many on Nexmark, 200 on calls, some on Spark.
 
 A fourth of the jobs may repeat rows after a restart, since most of their barriers are only counted.
 
-HEADGATE_TEST_STREAM_FAULTS, HEADGATE_TEST_NEXMARK_FAULTS, HEADGATE_TEST_CALL_FAULTS and HEADGATE_TEST_STREAM_FAULTS_ON_SPARK set
-other numbers.
+HEADGATE_TEST_STREAM_FAULTS, HEADGATE_TEST_NEXMARK_FAULTS, HEADGATE_TEST_CALL_FAULTS and
+HEADGATE_TEST_STREAM_FAULTS_ON_SPARK set other numbers.
 """
 
 import os

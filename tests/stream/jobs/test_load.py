@@ -112,6 +112,7 @@ def test_it_is_planned_as_asked():
         ({"by": "turn"}, Shipping.REBALANCE),
         ({"by": "load"}, Shipping.LOAD),
     ]:
+        # A stream of its own, since a plan has all sinks of a graph.
         balanced = stream_jobs.numbers(10).rebalance(**options)
         stages = balanced.map(stream_jobs.same).sink(FileSink("out")).plan(2).stages
         assert [edge.shipping for edge in stages[0].edges] == [shipping]
