@@ -29,7 +29,6 @@ from headgate.stream.operators.results import calling
 from headgate.stream.state.groups import key_groups_of
 
 if TYPE_CHECKING:
-
     import numpy as np
     import numpy.typing as npt
 
