@@ -20,6 +20,7 @@ from headgate.stream import (
     CoProcessFunction,
     CountWindow,
     DataStream,
+    HttpPost,
     KeyedStream,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -205,6 +206,7 @@ CALLS = [
         run,
     ),
     Call("Retry", Retry, lambda: {"after": 1}),
+    Call("HttpPost", HttpPost, lambda: {"url": "http://service.example/"}),
     Call("DataStream.connect", bound(rows, "connect"), lambda: {"other": rows().broadcast()}),
     Call(
         "BroadcastConnectedStream.process",
@@ -340,6 +342,7 @@ OTHERS = {
         "used by operators, and by tests of keyed state",
     ),
     "StreamingJob.run": "passes all on to start()",
+    "Refusal": "an exception with any reason",
 }
 
 

@@ -75,33 +75,27 @@ class HttpPost(CallFunction):
         not_taken: Callable[[Any], Any] | None = None,
         timeout: float | str = 30,
     ) -> None:
-        parts = urlsplit(text("url", url))
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            takes = "an address of HTTP or HTTPS"
-            raise refuse("url", url, "is none", takes, '"https://service.example/rows"')
+        address = _address(url)
         if callable(body):
             function("body", body, 1, _REMEDY)
         elif body not in ("array", "lines"):
             raise refuse("body", body, "is unknown", '"array", "lines" or a function', _REMEDY)
-        if not (headers is None or isinstance(headers, Mapping) or callable(headers)):
-            takes = "a mapping of texts, or a function that returns one"
-            raise refuse("headers", headers, f"is {kind_of(headers)}", takes, _HEADERS)
+        if not callable(headers):
+            _check_headers(headers)
         if not_taken is not None:
             function("not_taken", not_taken, 1, 'not_taken=lambda answer: answer["failed"]')
-        self._is_secure, self._host, self._port = (
-            parts.scheme == "https",
-            parts.hostname,
-            parts.port,
-        )
-        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self._is_secure, self._host, self._port, self._path = address
         self._body, self._headers, self._not_taken = body, headers, not_taken
         self._timeout = duration("timeout", timeout, 0.001)
 
     def open(self, context: RuntimeContext) -> None:  # noqa: ARG002 - as others
         """Get the headers."""
-        headers = self._headers() if callable(self._headers) else self._headers or {}
+        headers = self._headers
+        if callable(headers):
+            headers = headers()
+            _check_headers(headers)
         kind = "application/x-ndjson" if self._body == "lines" else "application/json"
-        self._sent = {"Content-Type": kind, **headers}
+        self._sent = {"Content-Type": kind, **(headers or {})}
         #: Has the connection of each thread.
         self._local = threading.local()
         self._connections: list[HTTPConnection] = []
@@ -159,6 +153,41 @@ class HttpPost(CallFunction):
         except (OSError, HTTPException):
             connection.close()
             raise
+
+
+def _address(url: Any) -> tuple[bool, str, int | None, str]:
+    """Return what an address of HTTP says: True for HTTPS, the host, the port, and the path with the query.
+
+    Raises:
+        OptionError: it is none.
+    """
+    try:
+        parts = urlsplit(text("url", url))
+        port, host = parts.port, parts.hostname
+    except ValueError:
+        host = None
+    is_plain = isinstance(url, str) and url.isascii() and all(char > " " for char in url)
+    if host is None or not is_plain or parts.scheme not in ("http", "https") or parts.username:
+        takes = "an address of HTTP or HTTPS, without a user"
+        raise refuse("url", url, "is none", takes, '"https://service.example/rows"')
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return parts.scheme == "https", host, port, path
+
+
+def _check_headers(headers: Any) -> None:
+    """Check what is sent with each request.
+
+    Raises:
+        OptionError: it is no mapping of texts.
+    """
+    if headers is None:
+        return
+    is_right = isinstance(headers, Mapping) and all(
+        isinstance(part, str) for pair in headers.items() for part in pair
+    )
+    if not is_right:
+        takes = "a mapping of texts, or a function that returns one"
+        raise refuse("headers", headers, f"is {kind_of(headers)}", takes, _HEADERS)
 
 
 def _has_ended(connection: HTTPConnection) -> bool:
