@@ -273,9 +273,9 @@ def _changed(
     uid: str, checkpoint: str, changes: set[str], *, is_written: bool, why: str
 ) -> CheckpointError:
     """Return the error for a DataFrame that is another one than at the first start of its job."""
-    words = [_CHANGES[name] for name in _CHANGES if name in changes]
+    differences = [_CHANGES[name] for name in _CHANGES if name in changes]
     if why and not is_written:
-        words = [f"workers could read it, and cannot any more: {why}"]
+        differences = [f"workers could read it, and cannot any more: {why}"]
     remedies = ["the DataFrame as it was", "another folder for checkpoint=, which begins anew"]
     if "table" in changes:
         remedies[0] = '.option("versionAsOf", ...) for the version as it was'
@@ -283,8 +283,8 @@ def _changed(
         rows = "with its rows as they were" if is_written else "if it has the same rows"
         remedies.append(f'restore="latest" to go on {rows}')
     return CheckpointError(
-        f"the DataFrame of {uid} is not the one that the job of {checkpoint} has read: {words[0]}",
+        f"the DataFrame of {uid} is not the one that the job of {checkpoint} has read: {differences[0]}",
         asked=f"checkpoint={checkpoint!r}",
-        have=" · ".join(words),
+        have=" · ".join(differences),
         remedy=" · ".join(remedies),
     )
