@@ -109,13 +109,13 @@ def _check_names(names: list[str], session: SparkSession) -> None:
         StreamError: two columns have the same.
     """
     is_exact = session.conf.get("spark.sql.caseSensitive") == "true"
-    keys: set[Any] = set()
+    earlier: set[Any] = set()
     for name in names:
         key = name if is_exact else name.lower()
-        if key in keys:
+        if key in earlier:
             raise StreamError(
                 f"to_dataframe() of a stream with two columns that are {name!r} for Spark",
                 have=", ".join(names),
                 remedy="map() that gives one another name · spark.sql.caseSensitive=true, if only the case differs",
             )
-        keys.add(key)
+        earlier.add(key)

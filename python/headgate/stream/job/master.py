@@ -1,4 +1,4 @@
-"""The coordinator of a streaming job: deploys tasks, has checkpoints taken, and starts anew after failures."""
+"""The coordinator of a streaming job: deploys tasks, has checkpoints taken, and starts anew after failures. Decision: ADR 0061."""
 
 from __future__ import annotations
 
