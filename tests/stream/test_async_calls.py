@@ -291,6 +291,7 @@ def test_a_restored_call_has_its_name_and_a_result_is_not_called_again(ordered):
         "call_errors": 0,
         "calls_repeated": 3,
         "calls_in_flight": 0,
+        "calls_most": 3,
     }
     tasks.tasks[0].close()
 

@@ -21,7 +21,7 @@ from tests.soak.streams.nexmark_job import NexmarkJob
 
 #: Faults of one job.
 FAULTS = 14
-DISK = "24m"
+DISK = "64m"
 
 
 def run_one(seed, base, make):

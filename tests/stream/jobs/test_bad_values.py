@@ -343,6 +343,7 @@ OTHERS = {
     ),
     "StreamingJob.run": "passes all on to start()",
     "Refusal": "an exception with any reason",
+    "DataStream.to_dataframe": "needs Spark, see tests/spark/test_stream_frames.py",
 }
 
 

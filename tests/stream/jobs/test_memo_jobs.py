@@ -17,7 +17,7 @@ from headgate.source import FileSource
 from headgate.stream import stream
 
 ROWS = 1500
-TEXTS = pa.schema([("id", pa.int64()), ("text", pa.string())])
+ANSWERS = pa.schema([("id", pa.int64()), ("answer", pa.string())])
 
 
 class Texts:
@@ -29,7 +29,7 @@ class Texts:
     async def __call__(self, row):
         with self.file.open("a") as file:
             file.write(f"{row['text']}\n")
-        return {"id": row["id"], "text": row["text"].upper()}
+        return {"id": row["id"], "answer": row["text"].upper()}
 
     def calls(self):
         return Counter(self.file.read_text().splitlines())
@@ -47,7 +47,7 @@ def test_a_later_run_calls_only_for_what_has_changed(tmp_path, memo):
             pq.write_table(pa.table(columns), inputs / f"{number}-{half}.parquet")
             rows += texts
         called = stream(FileSource(inputs), name="texts").map_async(
-            service, schema=TEXTS, memo=memo, name="calls"
+            service, schema=ANSWERS, memo=memo, name="calls"
         )
         query = called.sink(FileSink(str(tmp_path / "out"), mode="append"), name="files").start(
             checkpoint=str(tmp_path / "checkpoints"), until="now", parallelism=parallelism
@@ -59,8 +59,9 @@ def test_a_later_run_calls_only_for_what_has_changed(tmp_path, memo):
         assert figures["memo_hits"]["value"] == 2 * texts - [40, 0, 10][number]
     results = pq.read_table(tmp_path / "out")
     assert results.num_rows == rows
+    assert sorted(results["id"].to_pylist()) == list(range(rows))
     expected = Counter(f"T{at}" for texts in (40, 40, 50) for at in range(texts) for _ in range(2))
-    assert Counter(results["text"].to_pylist()) == expected
+    assert Counter(results["answer"].to_pylist()) == expected
 
 
 @pytest.mark.parametrize("is_keyed", [True, False])
