@@ -331,6 +331,13 @@ impl Subpartition {
         }
     }
 
+    /// Returns the number of the last priority event that waits, and can be polled.
+    pub(crate) fn priority_event(&self) -> Option<Sequence> {
+        let state = self.lock();
+        let ahead = u32::try_from(state.items.priority_len()).unwrap_or(u32::MAX).checked_sub(1)?;
+        (!state.blocked).then(|| Sequence(state.next_sequence.0.wrapping_add(ahead)))
+    }
+
     /// Makes polls return finished buffers without bytes too.
     pub(crate) fn give_empty_buffers(&self) {
         self.lock().gives_empty = true;

@@ -113,6 +113,11 @@ pub(crate) trait SubpartitionView: Send + Sync {
         self.look().next_and_backlog().0
     }
 
+    /// Returns the number of the last priority event that waits, and can be taken.
+    fn priority_event(&self) -> Option<Sequence> {
+        None
+    }
+
     /// True once nothing can be taken any more.
     fn is_released(&self) -> bool;
 

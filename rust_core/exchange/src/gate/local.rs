@@ -144,10 +144,20 @@ impl LocalChannel {
         }
         self.queue.upstream.requested(Arc::<Self>::clone(self));
         // A notification before `view` was set found nothing to take.
-        if view.availability() != Next::None {
-            self.queue.notify_non_empty(self.index);
-        }
+        self.look_again(&**view);
         Ok(())
+    }
+
+    /// Tells the gate what waits in the subpartition.
+    fn look_again(&self, view: &dyn SubpartitionView) {
+        if view.availability() == Next::None {
+            return;
+        }
+        match view.priority_event() {
+            // A reader that waits for room takes nothing else.
+            Some(sequence) => self.queue.notify_priority_event(self.index, sequence),
+            None => self.queue.notify_non_empty(self.index),
+        }
     }
 
     pub(crate) fn not_found(&self, what: &str) -> ExchangeError {
@@ -242,9 +252,7 @@ impl InputChannel for LocalChannel {
         let view = self.view.get().ok_or(not_blocked)?;
         view.resume()?;
         // The subpartition announced nothing while it was blocked.
-        if view.availability() != Next::None {
-            self.queue.notify_non_empty(self.index);
-        }
+        self.look_again(&**view);
         Ok(())
     }
 

@@ -45,6 +45,17 @@ pub(crate) fn gate(pool: &GlobalPool) -> Arc<InputGate> {
 
 /// Creates a partition of one subpartition and adds it to the gate.
 pub(crate) fn local(pool: &GlobalPool, gate: &InputGate, number: u8) -> Arc<ResultPartition> {
+    let (partition, channel) = unattached(pool, gate, number);
+    channel.attach(&*partition).unwrap();
+    partition
+}
+
+/// Creates a partition of one subpartition, and its channel, which is not attached yet.
+fn unattached(
+    pool: &GlobalPool,
+    gate: &InputGate,
+    number: u8,
+) -> (Arc<ResultPartition>, Arc<LocalChannel>) {
     let options = PartitionOptions::all(1);
     let id = PartitionId([number; 16]);
     let buffers = BufferOptions::default();
@@ -54,8 +65,7 @@ pub(crate) fn local(pool: &GlobalPool, gate: &InputGate, number: u8) -> Arc<Resu
     let partition = ResultPartition::new(id, &options, &buffers, pool, &disk, shared).unwrap();
     let make = |index| Ok(Arc::new(LocalChannel::new(id, 0, [0; 32], gate.queue(), index)));
     let (_, channel) = gate.place_channel(Place::New, make).unwrap().unwrap();
-    channel.attach(&*partition).unwrap();
-    partition
+    (partition, channel)
 }
 
 fn remote(gate: &InputGate) -> Arc<RemoteChannel> {
@@ -148,6 +158,37 @@ fn spec_section_8_3_a_priority_event_comes_first_of_all_channels() {
     assert!(second.more_available && !second.more_priority_events);
     assert_eq!((first.sequence, second.sequence), (Sequence(0), Sequence(1)));
     assert_eq!(drain(&*gate), pairs(&[(0, "a0"), (1, "b0"), (0, "a1"), (1, "ordinary")]));
+}
+
+#[test]
+fn spec_section_8_3_a_priority_event_that_was_there_before_the_channel_comes_first() {
+    let pool = pool();
+    let gate = gate(&pool);
+    let first = local(&pool, &gate, 1);
+    let (second, channel) = unattached(&pool, &gate, 2);
+    add(&first, "a0");
+    add(&second, "b0");
+    event(&second, &custom("early"), DataType::PrioritizedEventBuffer);
+    assert!(!gate.has_priority_event());
+    channel.attach(&*second).unwrap();
+    assert!(gate.has_priority_event(), "a reader that takes nothing else must see it");
+    assert_eq!(drain(&*gate), pairs(&[(1, "early"), (0, "a0"), (1, "b0")]));
+}
+
+#[test]
+fn spec_section_8_3_a_priority_event_behind_a_barrier_comes_first_once_that_is_over() {
+    let pool = pool();
+    let gate = gate(&pool);
+    let (first, second) = (local(&pool, &gate, 1), local(&pool, &gate, 2));
+    event(&second, &custom("barrier"), DataType::AlignedCheckpointBarrier);
+    assert_eq!(drain(&*gate), pairs(&[(1, "barrier")]));
+    add(&first, "a0");
+    add(&second, "b0");
+    event(&second, &custom("urgent"), DataType::PrioritizedEventBuffer);
+    assert!(!gate.has_priority_event());
+    gate.resume_consumption(1).unwrap();
+    assert!(gate.has_priority_event());
+    assert_eq!(drain(&*gate), pairs(&[(1, "urgent"), (0, "a0"), (1, "b0")]));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use headgate_net::Polled;
+use headgate_protocol::Sequence;
 
 use crate::error::{ExchangeError, Result};
 use crate::subpartition::Subpartition;
@@ -32,6 +33,10 @@ impl SubpartitionView for PipelinedView {
 
     fn look(&self) -> ViewState {
         self.subpartition.look(true)
+    }
+
+    fn priority_event(&self) -> Option<Sequence> {
+        self.subpartition.priority_event()
     }
 
     fn is_released(&self) -> bool {
