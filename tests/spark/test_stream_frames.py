@@ -349,7 +349,7 @@ def test_a_folder_with_the_signs_of_patterns(spark, tmp_path):
 
 def test_the_program_of_the_page_prints_what_it_says(spark, tmp_path, monkeypatch, capsys):
     page = blocks((ROOT / "docs/stream-calls.md").read_text(encoding="utf-8"))
-    (at,) = (n for n, block in enumerate(page) if "test_frames.py runs it" in block.mark)
+    (at,) = (n for n, block in enumerate(page) if "test_stream_frames.py runs it" in block.mark)
     monkeypatch.chdir(tmp_path)
     exec(page[at].code, {"__name__": "__main__", "spark": spark})
     assert capsys.readouterr().out == page[at + 1].code

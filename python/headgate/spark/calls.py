@@ -86,8 +86,8 @@ def calls(
         )
     rows = stream(df)
     if not isinstance(schema, pa.Schema):
-        zone = df.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
-        schema = arrow_schema(struct_of(schema, "schema"), zone)
+        # In UTC, as state and checkpoints have these types.
+        schema = arrow_schema(struct_of(schema, "schema"), "UTC")
     called = {name: value for name, value in options.items() if name in of_calls - {_OF_JOB}}
     results = rows.map_async(
         function, schema=schema, **{"ordered": False, "name": "calls", **called}

@@ -82,8 +82,8 @@ class DataFrameSource(Source[pa.RecordBatch, Any, Any]):
                 remedy=f"spark.read in place of spark.readStream · a source of Headgate: {STREAM}",
             )
         self._df: DataFrame | None = df
-        zone = df.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
-        self._schema = arrow_schema(df.schema, zone)
+        # State and checkpoints have these types, so they may not depend on the session's zone.
+        self._schema = arrow_schema(df.schema, "UTC")
 
     @property
     def boundedness(self) -> Boundedness:
@@ -92,7 +92,7 @@ class DataFrameSource(Source[pa.RecordBatch, Any, Any]):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, as Spark gives them to Python."""
+        """The columns, as Spark gives them to Python, but with timestamps in UTC."""
         return self._schema
 
     @property
