@@ -62,9 +62,9 @@ def test_five_seconds_of_waits_are_a_notice(figures, notices):
         report(waits, attempt, second, **figures)
     report(waits, attempt, 5, wait=0, busy=900)
     for second in range(6, 12):
-        assert noted.all({}) == [] or second == 11
+        assert noted.all({}, {}) == [] or second == 11
         report(waits, attempt, second, **figures)
-    assert len(noted.all({})) == notices
+    assert len(noted.all({}, {})) == notices
     if notices:
-        assert "2 tasks share a process, and wait 4.0 ms" in noted.all({})[0]
-        assert "workers=2" in noted.all({})[0]
+        assert "2 tasks share a process, and wait 4.0 ms" in noted.all({}, {})[0]
+        assert "workers=2" in noted.all({}, {})[0]
