@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate._matches import close_matches
 from headgate.errors import OptionError
 
 if TYPE_CHECKING:
@@ -63,20 +61,14 @@ def calls(
     from headgate.spark.plan.request import struct_of  # noqa: PLC0415
     from headgate.spark.schema import arrow_schema  # noqa: PLC0415
     from headgate.stream import DataStream, StreamingJob, stream  # noqa: PLC0415
+    from headgate.stream.api.frames import option_names, refuse_unknown  # noqa: PLC0415
 
     of_calls, of_job = (
-        set(signature(method).parameters) - {"self", "function", "schema", "spark", "checkpoint"}
+        set(option_names(method)) - {"function", "schema", "spark", "checkpoint"}
         for method in (DataStream.map_async, StreamingJob.start)
     )
-    for name, value in options.items():
-        if name not in of_calls | of_job:
-            near = close_matches(name, sorted(of_calls | of_job))
-            raise OptionError(
-                f"calls() has no option {name!r}",
-                asked=f"{name}={value!r}",
-                have="those of map_async() and of start()",
-                remedy=" · ".join(f"{match}=" for match in near) or f"leave {name} out",
-            )
+    names = sorted(of_calls | of_job)
+    refuse_unknown("calls()", options, names, "those of map_async() and of start()")
     if options.get("on_error") == "side_output":
         raise OptionError(
             "calls() returns the results alone, and the rows with errors would be lost",

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from headgate._arguments import rate as checked_rate
 from headgate._arguments import refuse, text
+from headgate.stream.api.checks import check_call_column
 from headgate.stream.graph.call_rates import CallRate
-from headgate.stream.state.types import column_index
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import pyarrow as pa
 
 #: Part of a rate that is left of it at least, if nothing else is said.
 _LEAST: Final = 0.01
@@ -52,17 +52,7 @@ def check_rate(
     if lowest > highest:
         raise refuse("rate_min", rate_min, f"is above rate={rate!r}", f"at most {rate!r}")
     if rate_by is not None:
-        _check_column(rate_by, rows, is_batch=is_batch)
+        check_call_column("rate_by", rate_by, rows, is_batch=is_batch)
     if rate_name is not None:
         text("rate_name", rate_name)
     return CallRate(highest, lowest, rate_by, rate_name)
-
-
-def _check_column(rate_by: Any, rows: pa.Schema, *, is_batch: bool) -> None:
-    of = rows.field(column_index(rows, text("rate_by", rate_by), "rate_by={}")).type
-    if is_batch:
-        remedy = "a call per row · no rate_by="
-        raise refuse("rate_by", rate_by, "with batches of rows", "a column, of one row", remedy)
-    if not (pa.types.is_string(of) or pa.types.is_large_string(of) or pa.types.is_integer(of)):
-        takes = "a column of texts or whole numbers"
-        raise refuse("rate_by", rate_by, f"is a column of type {of}", takes, "a map() before it")

@@ -8,8 +8,6 @@ from functools import partial
 from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, Literal
 
-import pyarrow as pa
-
 from headgate._arguments import (
     arrow_schema,
     duration,
@@ -17,7 +15,6 @@ from headgate._arguments import (
     refuse,
     size,
     takes,
-    text,
     whole,
 )
 from headgate._changes import is_changing
@@ -25,7 +22,7 @@ from headgate._kinds import kind_of, parameters_taken
 from headgate.errors import OptionError, StreamError
 from headgate.stream.api.call_memos import check_memo, check_memo_ttl, edge_of_digests
 from headgate.stream.api.call_rates import check_rate
-from headgate.stream.api.checks import OPERATOR, SHARED, refuse_changes
+from headgate.stream.api.checks import OPERATOR, SHARED, check_call_column, refuse_changes
 from headgate.stream.api.stream_calls import StreamCalls, StreamT
 from headgate.stream.graph.call_functions import CallFunction
 from headgate.stream.graph.limits import UNLIMITED, BatchLimits, batch_limits
@@ -39,9 +36,11 @@ from headgate.stream.operators.calls.rows import (
     error_schema,
     is_same_column,
 )
-from headgate.stream.state.types import check_columns, column_index
+from headgate.stream.state.types import check_columns
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headgate.stream.graph.call_rates import CallRate
 
 #: Rows of a batch that only has a limit of bytes.
@@ -152,7 +151,7 @@ class AsyncCalls(StreamCalls[StreamT]):
         _check_order(ordered, self._keys, self.schema, is_batch=is_batch)
         _check_on_error(on_error, self.schema, schema)
         if call_id is not None:
-            _check_call_id(call_id, self.schema, is_batch=is_batch)
+            check_call_column("call_id", call_id, self.schema, is_batch=is_batch)
         rates = check_rate(rate, rate_by, rate_min, rate_name, self.schema, is_batch=is_batch)
         options = call_options(
             batches=(batch_rows, batch_bytes, batch_wait),
@@ -296,16 +295,6 @@ def _check_order(ordered: Any, keys: tuple[str, ...], rows: pa.Schema, *, is_bat
         )
     if ordered is False and is_changing(rows):
         refuse_changes("map_async(ordered=False)", rows, 'ordered=True · ordered="by_key"')
-
-
-def _check_call_id(call_id: Any, rows: pa.Schema, *, is_batch: bool) -> None:
-    of = rows.field(column_index(rows, text("call_id", call_id), "call_id={}")).type
-    if is_batch:
-        remedy = "a call per row · no call_id="
-        raise refuse("call_id", call_id, "with batches of rows", "a column, of one row", remedy)
-    if not (pa.types.is_string(of) or pa.types.is_large_string(of) or pa.types.is_integer(of)):
-        takes = "a column of texts or whole numbers"
-        raise refuse("call_id", call_id, f"is a column of type {of}", takes, "a map() before it")
 
 
 def _check_on_error(on_error: Any, rows: pa.Schema, schema: pa.Schema) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from inspect import iscoroutinefunction
 from typing import Any, Final
 
 import pyarrow as pa
@@ -97,7 +96,7 @@ def _check_shared(name: str, load: Any) -> None:
         OptionError: it is no function without arguments, or its calls have to be awaited.
     """
     function(name, load, 0, "def load(): return Model(...)")
-    if iscoroutinefunction(load) or iscoroutinefunction(getattr(load, "__call__", None)):  # noqa: B004 - of an object
+    if is_coroutine_function(load):
         takes = "a function that returns the object"
         remedy = "def load(): ... · open() of a CallFunction, for what belongs to an event loop"
         raise refuse(name, load, "is a coroutine function", takes, remedy)
@@ -189,6 +188,28 @@ def check_process(function: Any, base: type, methods: Sequence[str]) -> None:
         if waiting:
             wrong = f"has {waiting[0]}(), which cannot be called: {NOT_AWAITED}"
             raise refuse("function", function, wrong, takes, remedy)
+
+
+def check_call_column(name: str, value: Any, rows: pa.Schema, *, is_batch: bool) -> None:
+    """Check a column that says something of each call.
+
+    Args:
+        name: of the option.
+        value: of the option.
+        rows: schema of the stream.
+        is_batch: True if calls have several rows.
+
+    Raises:
+        OptionError: it is no text, or a column of another type, or calls have several rows.
+        UnknownColumnError: there is no such column.
+    """
+    of = rows.field(column_index(rows, text(name, value), f"{name}={{}}")).type
+    if is_batch:
+        remedy = f"a call per row · no {name}="
+        raise refuse(name, value, "with batches of rows", "a column, of one row", remedy)
+    if not (pa.types.is_string(of) or pa.types.is_large_string(of) or pa.types.is_integer(of)):
+        takes = "a column of texts or whole numbers"
+        raise refuse(name, value, f"is a column of type {of}", takes, "a map() before it")
 
 
 def check_sink(sink: Any, schema: pa.Schema) -> None:

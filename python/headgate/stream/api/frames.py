@@ -18,7 +18,7 @@ from headgate.stream.graph.stages import MAX_PARALLELISM
 from headgate.stream.operators.sinks import SinkOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -54,7 +54,7 @@ class FrameCalls(StreamCalls[StreamT]):
         # Spark's layer, for a call that names a session.
         from headgate.spark.streams import ResultFolder  # noqa: PLC0415
 
-        check_start_options("to_dataframe()", options)
+        refuse_unknown("to_dataframe()", options, option_names(StreamingJob.start))
         result = ResultFolder(self.schema, spark, checkpoint)
         job = StreamingJob(self._graph, self._sink_of(result))
         if options.get("until") is None:
@@ -92,20 +92,32 @@ def source_of(rows: Source[Any, Any, Any] | DataFrame) -> Source[Any, Any, Any]:
     return DataFrameSource(rows)
 
 
-def check_start_options(call: str, options: Mapping[str, Any]) -> None:
-    """Check the names of options of a job that a call passes on.
+def option_names(method: Callable[..., Any]) -> list[str]:
+    """Return the names of the parameters of a method, in their order."""
+    return [name for name in signature(method).parameters if name != "self"]
+
+
+def refuse_unknown(
+    call: str, options: Mapping[str, Any], names: Sequence[str], have: str = ""
+) -> None:
+    """Check the names of options that a call passes on.
+
+    Args:
+        call: for the message.
+        options: of the call.
+        names: of all that there are.
+        have: says which there are; empty to list them.
 
     Raises:
         OptionError: there is no such option.
     """
-    names = [name for name in signature(StreamingJob.start).parameters if name != "self"]
     for name in options:
         if name not in names:
             near = " · ".join(f"{match}=" for match in close_matches(name, names))
             raise OptionError(
                 f"{call} has no option {name!r}",
                 asked=f"{name}={options[name]!r}",
-                have=", ".join(names),
+                have=have or ", ".join(names),
                 remedy=near or f"leave {name} out",
             )
 
